@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { EMPTY, left, read } from "./definition";
+import { EMPTY, filesLimit, left, read } from "./definition";
 
 const GB = 1024 ** 3;
 
@@ -13,13 +13,13 @@ test("a form as it comes needs nothing but a name", () => {
 
 test("all fields go along", () => {
   const { body, wrong } = read({
-    name: "cart", memory: "10 gb", ram: "2gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
+    name: "cart", memory: "10 gb", ram: "2gb", flash: "20 gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
     unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", zones: "a b",
     backup_schedule: " 6h ", from: "shop/one",
   });
   expect(wrong).toEqual({});
   expect(body).toEqual({
-    name: "cart", memory_limit_bytes: 10 * GB, ram_limit_bytes: 2 * GB, policy: "allkeys-lru", compression: "zstd", port: 7000, password: "x",
+    name: "cart", memory_limit_bytes: 10 * GB, ram_limit_bytes: 2 * GB, flash_limit_bytes: 20 * GB, policy: "allkeys-lru", compression: "zstd", port: 7000, password: "x",
     tls_port: 7001, unixsocket: "/run/a.sock", bind: ["127.0.0.1", "::1"], shards: 2, replicas: 1, persistence: "always", zones: ["a", "b"],
     backup_schedule: "6h", from: "shop/one",
   });
@@ -33,7 +33,15 @@ test("what cannot be read is told by its field", () => {
 
 test("what is left counts what the database has already", () => {
   const room = { ram_bytes: 100, ram_taken_bytes: 40, flash_bytes: 1000, flash_taken_bytes: 500 };
-  expect(left(room, 300, 50)).toEqual({ ram_bytes: 10, flash_bytes: 250 });
-  expect(left(room, 900, 70)).toEqual({ ram_bytes: -10, flash_bytes: -330 });
-  expect(left(room, 300, 50, { memory: 300, ram: 50 })).toEqual({ ram_bytes: 60, flash_bytes: 500 });
+  expect(left(room, { memory: 300, ram: 50 })).toEqual({ ram_bytes: 10, flash_bytes: 250 });
+  expect(left(room, { memory: 900, ram: 70 })).toEqual({ ram_bytes: -10, flash_bytes: -330 });
+  expect(left(room, { memory: 300, ram: 50 }, { memory: 300, ram: 50 })).toEqual({ ram_bytes: 60, flash_bytes: 500 });
+});
+
+test("persistence takes more flash than the values, and a limit counts as it is given", () => {
+  expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "none" })).toBe(7 * GB);
+  expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(7 * GB + 6 * GB + (10 * GB) / 8);
+  expect(filesLimit({ memory: GB / 4, ram: GB / 8, persistence: "everysec" })).toBe(GB / 8 + GB / 2);
+  expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, flash: 9 * GB, persistence: "everysec" })).toBe(9 * GB);
+  expect(filesLimit({ memory: 3 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(0);
 });

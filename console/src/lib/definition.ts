@@ -6,6 +6,7 @@ export interface Form {
   name: string;
   memory: string;
   ram: string;
+  flash: string;
   policy: Policy;
   compression: Codec;
   port: string;
@@ -22,7 +23,7 @@ export interface Form {
 }
 
 export const EMPTY: Form = {
-  name: "", memory: "1 gb", ram: "30 %", policy: "noeviction", compression: "lz4", port: "", password: "",
+  name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
   tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "", from: "", zones: "",
 };
 
@@ -56,6 +57,11 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
     policy: form.policy,
     compression: form.compression,
   };
+  if (form.flash.trim()) {
+    const flash = parseBytes(form.flash);
+    if (flash === null) wrong["flash_limit_bytes"] = "A size such as 20 gb, or empty.";
+    else body.flash_limit_bytes = flash;
+  }
   const port = whole(form.port, "port", wrong);
   const tls_port = whole(form.tls_port, "tls_port", wrong);
   const shards = whole(form.shards, "shards", wrong);
@@ -79,12 +85,28 @@ export interface Left {
   flash_bytes: number;
 }
 
+export interface Limits {
+  memory: number;
+  ram: number;
+  /** 0: what follows from the others. */
+  flash?: number;
+  persistence?: string;
+}
+
+const KEPT_MIN = 512 * 1024 ** 2;
+
+/** What all files of a database may take on flash, as the directive flash-limit says. */
+export function filesLimit({ memory, ram, flash = 0, persistence = "none" }: Limits): number {
+  const values = Math.max(0, memory - ram);
+  if (values === 0) return 0;
+  if (flash > 0) return flash;
+  return persistence === "none" ? values : values + Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8));
+}
+
 /** What is left of the machine if a database gets these limits. `before`: the limits that it has already. */
-export function left(room: Omit<Room, "by_database">, memory: number, ram: number, before = { memory: 0, ram: 0 }): Left {
-  const flash = Math.max(0, memory - ram);
-  const flash_before = Math.max(0, before.memory - before.ram);
+export function left(room: Omit<Room, "by_database">, now: Limits, before: Limits = { memory: 0, ram: 0 }): Left {
   return {
-    ram_bytes: room.ram_bytes - room.ram_taken_bytes + before.ram - ram,
-    flash_bytes: room.flash_bytes - room.flash_taken_bytes + flash_before - flash,
+    ram_bytes: room.ram_bytes - room.ram_taken_bytes + before.ram - now.ram,
+    flash_bytes: room.flash_bytes - room.flash_taken_bytes + filesLimit(before) - filesLimit(now),
   };
 }

@@ -160,6 +160,7 @@ export interface DatabaseChange {
   /** 30m, 6h, 1d; empty: never. */
   backup_schedule?: string | null;
   compression?: null | Codec;
+  flash_limit_bytes?: number | null;
   memory_limit_bytes?: number | null;
   /** null takes the password away. */
   password?: string | null;
@@ -197,6 +198,8 @@ export interface DefinitionCard {
   /** Empty: the node's. */
   bind: string[];
   compression: Codec;
+  /** All files on flash; 0: what the other limits and the persistence need. */
+  flash_limit_bytes: number;
   has_password: boolean;
   /** RAM and flash together. */
   memory_limit_bytes: number;
@@ -383,6 +386,8 @@ export interface NewDatabase {
   backup_schedule?: string | null;
   bind?: string[] | null;
   compression?: null | Codec;
+  /** All files on flash: values, and with persistence the journal and two bases. Missing or 0: what they need. */
+  flash_limit_bytes?: number | null;
   /** The backup that the database begins with: its directory below the node's backup-path. */
   from?: string | null;
   /** RAM and flash together. */

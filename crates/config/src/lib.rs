@@ -31,11 +31,11 @@ pub use docs::configuration_md;
 pub use load::LoadError;
 pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
-pub use typed::leaves_ram_for_values;
 pub use typed::{
     AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
     RedisFiles, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
+pub use typed::{KEPT_BYTES_MIN, files_bytes, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 

@@ -56,7 +56,7 @@ fn the_defaults_are_those_of_redis() {
     assert_eq!((config.databases, config.hz), (16, 10));
     assert_eq!((config.hash_max_listpack_entries, config.hash_max_listpack_value), (512, 64));
     assert_eq!(config.maxmemory_policy, Policy::NoEviction);
-    assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes, config.flash_limit_bytes), (0, 0, 0));
+    assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes, config.flash_bytes), (0, 0, 0));
     assert_eq!(config.requirepass, None);
     assert_eq!(config.flash_compression, Codec::Lz4);
     assert!(config.io_threads >= 1);
@@ -75,14 +75,42 @@ fn memory_limits_are_resolved() {
         (vec![("memory-limit", "100mb"), ("maxmemory", "50%"), flash], (mb(100), mb(50), mb(50))),
     ] {
         let config = store(&directives).snapshot();
-        let limits = (config.memory_limit_bytes, config.ram_limit_bytes, config.flash_limit_bytes);
+        let limits = (config.memory_limit_bytes, config.ram_limit_bytes, config.flash_bytes);
         assert_eq!(limits, expected, "{directives:?}");
     }
 }
 
 #[test]
+fn files_on_flash_have_a_limit() {
+    let mb = |n: u64| n << 20;
+    let flash = [("memory-limit", "10gb"), ("ram-limit", "4gb"), ("flash-path", "/flash")];
+    for (more, expected) in [
+        (vec![], mb(6 << 10)),
+        (vec![("appendonly", "yes")], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
+        (vec![("appendonly", "yes"), ("flash-limit", "7gb")], mb(7 << 10)),
+        (vec![("flash-limit", "6gb")], mb(6 << 10)),
+    ] {
+        assert_eq!(store(&[&flash[..], &more].concat()).snapshot().flash_limit_bytes, expected, "{more:?}");
+    }
+    let small = [("memory-limit", "100mb"), ("ram-limit", "50mb"), ("flash-path", "/flash"), ("appendonly", "yes")];
+    assert_eq!(store(&small).snapshot().flash_limit_bytes, mb(50 + 512));
+    assert_eq!(store(&[("appendonly", "yes")]).snapshot().flash_limit_bytes, 0, "nothing is limited as in Redis");
+    assert_eq!(store(&[("appendonly", "yes"), ("flash-limit", "1gb")]).snapshot().flash_limit_bytes, mb(1 << 10));
+}
+
+#[test]
 fn errors_about_contradictions_say_what_to_do() {
+    let flash = [("memory-limit", "2gb"), ("ram-limit", "1gb"), ("flash-path", "/f")];
+    let with = |more: &[(&'static str, &'static str)]| [&flash[..], more].concat();
     for (directives, parts) in [
+        (
+            with(&[("flash-limit", "1023mb")]),
+            vec!["flash-limit 1023mb is less than 1gb: memory-limit − ram-limit leaves 1gb for values on flash. Raise"],
+        ),
+        (
+            with(&[("flash-limit", "1gb"), ("appendonly", "yes")]),
+            vec!["less than 1280mb", "on flash and at least 256mb for the journal and the bases. Raise flash-limit"],
+        ),
         (vec![("flash-path", "/f")], vec!["flash-path needs memory-limit", "set memory-limit 100gb"]),
         (vec![("ram-limit", "30%")], vec!["ram-limit 30% is a share of memory-limit, which is not set"]),
         (
@@ -187,9 +215,9 @@ fn config_set_checks_the_limits_against_each_other() {
     let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
     store.set(&[("ram-limit", "20%")]).unwrap();
     assert_eq!(get(&store, "maxmemory"), (20 << 20).to_string());
-    assert_eq!(store.snapshot().flash_limit_bytes, 80 << 20, "flash has what RAM leaves of the memory limit");
+    assert_eq!(store.snapshot().flash_bytes, 80 << 20, "flash has what RAM leaves of the memory limit");
     store.set(&[("memory-limit", "200mb")]).unwrap();
-    assert_eq!((get(&store, "maxmemory"), store.snapshot().flash_limit_bytes), ((40 << 20).to_string(), 160 << 20));
+    assert_eq!((get(&store, "maxmemory"), store.snapshot().flash_bytes), ((40 << 20).to_string(), 160 << 20));
     refused(
         &store,
         &[("timeout", "3"), ("memory-limit", "4mb")],
@@ -208,7 +236,7 @@ fn a_change_that_cannot_be_applied_changes_nothing() {
     let turn = store.turn(Duration::ZERO).expect("nobody else has it");
     assert!(store.turn(Duration::ZERO).is_none(), "one change at a time");
     let draft = store.draft(&turn, &[("timeout", "3"), ("memory-limit", "50mb")], true).unwrap();
-    assert_eq!((draft.before.flash_limit_bytes, draft.now.flash_limit_bytes), (70 << 20, 35 << 20));
+    assert_eq!((draft.before.flash_bytes, draft.now.flash_bytes), (70 << 20, 35 << 20));
     assert!(draft.sets(|name| name == "timeout") && !draft.sets(|name| name == "port"));
     let error = draft.refused("the disk is full");
     assert_eq!(error, "ERR CONFIG SET failed (possibly related to argument 'memory-limit') - the disk is full");

@@ -193,8 +193,12 @@ pub struct Config {
     pub memory_limit_bytes: u64,
     /// 0: none.
     pub ram_limit_bytes: u64,
-    /// memory limit − RAM limit where there is flash, otherwise 0.
+    /// The size of the flash log: memory limit − RAM limit where there is flash, otherwise 0.
+    pub flash_bytes: u64,
+    /// All files of the dataset: the flash log, and with persistence the journal and the bases; 0: none.
     pub flash_limit_bytes: u64,
+    /// The limit as it was given; 0: it follows from the others.
+    pub flash_limit_given_bytes: u64,
     pub maxmemory_policy: Policy,
     /// What clients may hold in total; 0: no limit besides the one that follows from the RAM limit.
     pub maxmemory_clients_bytes: u64,
@@ -404,7 +408,9 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         proto_max_bulk_len_bytes: v.bytes("proto-max-bulk-len") as usize,
         memory_limit_bytes: limits.memory,
         ram_limit_bytes: limits.ram,
-        flash_limit_bytes: limits.flash,
+        flash_bytes: limits.flash,
+        flash_limit_bytes: limits.files,
+        flash_limit_given_bytes: v.bytes("flash-limit"),
         maxmemory_clients_bytes: match v.word("maxmemory-clients").strip_suffix('%') {
             Some(percent) => share(limits.ram, percent.parse().expect("the table checked the percentage")),
             None => v.bytes("maxmemory-clients"),
@@ -471,6 +477,7 @@ struct Limits {
     memory: u64,
     ram: u64,
     flash: u64,
+    files: u64,
 }
 
 /// Resolves the three limits: memory limit = RAM limit + flash.
@@ -508,11 +515,8 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
             size::exact(ram)
         ));
     }
-    if !has_flash {
-        return Ok(Limits { memory, ram, flash: 0 });
-    }
-    let flash = memory - ram;
-    if flash < FLASH_BYTES_MIN {
+    let flash = if has_flash { memory - ram } else { 0 };
+    if has_flash && flash < FLASH_BYTES_MIN {
         return Err(format!(
             "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
              memory-limit, lower ram-limit, or drop flash-path",
@@ -522,8 +526,47 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
             size::exact(FLASH_BYTES_MIN)
         ));
     }
-    Ok(Limits { memory, ram, flash })
+    let files = flash_limit(v, (memory, ram, flash))?;
+    Ok(Limits { memory, ram, flash, files })
 }
+
+/// The limit of all files.
+fn flash_limit(v: &Values<'_>, (memory, ram, flash): (u64, u64, u64)) -> Result<u64, String> {
+    let (wanted, is_kept) = (v.bytes("flash-limit"), v.yes("appendonly"));
+    if wanted == 0 {
+        return Ok(files_bytes(memory, ram, flash, is_kept));
+    }
+    let (parts, needed) = match is_kept {
+        true => {
+            (format!(" and at least {} for the journal and the bases", size::exact(KEPT_BYTES_MIN)), KEPT_BYTES_MIN)
+        }
+        false => (String::new(), 0),
+    };
+    let needed = flash.saturating_add(needed);
+    if wanted >= needed {
+        return Ok(wanted);
+    }
+    Err(format!(
+        "flash-limit {} is less than {}: memory-limit − ram-limit leaves {} for values on flash{parts}. Raise flash-limit, or lower \
+         memory-limit",
+        size::exact(wanted),
+        size::exact(needed),
+        size::exact(flash)
+    ))
+}
+
+/// What all files take if no limit is given; 0: no limit, because there is no flash. A dataset that survives restarts takes more than its
+/// values: two bases, which may have all that is in RAM, their indexes, and the journal behind them.
+pub fn files_bytes(memory: u64, ram: u64, flash: u64, is_kept: bool) -> u64 {
+    match (flash, is_kept) {
+        (0, _) => 0,
+        (flash, false) => flash,
+        (flash, true) => flash.saturating_add(2 * ram + memory / 8).max(flash.saturating_add(2 * KEPT_BYTES_MIN)),
+    }
+}
+
+/// A ring, a base of nearly nothing, and files of the journal to go on with.
+pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
 /// At least 1, because 0 would mean no limit.
 fn share(bytes: u64, percent: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
-use crate::progress::{Failure, Progress};
-use crate::room::{DEFAULT_NAME, Holding, Ledger};
+use crate::progress::{Failure, Kept, Progress};
+use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
@@ -28,7 +28,7 @@ pub enum NotSet {
 
 /// The limits of a database: RAM, flash.
 fn limits(config: &Config) -> (u64, u64) {
-    (config.ram_limit_bytes, config.flash_limit_bytes)
+    (config.ram_limit_bytes, files_limit(config))
 }
 
 fn is_of_tls(directive: &str) -> bool {
@@ -331,7 +331,17 @@ impl Database {
 
     /// Called once a second: see [`Holding::weigh`].
     pub fn weigh(&self) {
-        self.holding.weigh(self.hub.clients.totals().memory_bytes as u64);
+        self.holding.weigh(self.hub.clients.totals().memory_bytes as u64, self.kept_bytes());
+    }
+
+    /// What the journal and the bases take.
+    fn kept_bytes(&self) -> u64 {
+        self.files.journal.kept.lock().as_ref().map_or(0, Kept::file_bytes)
+    }
+
+    /// The bytes of its files, as last measured, and their limit; 0: none.
+    pub fn flash_files(&self) -> (u64, u64) {
+        (self.holding.files_bytes(), self.hub.config.snapshot().flash_limit_bytes)
     }
 
     /// The part of the process's resident bytes that counts as this database's.

@@ -21,6 +21,8 @@ pub struct Definition {
     /// RAM and flash together.
     pub memory_limit_bytes: u64,
     pub ram_limit_bytes: u64,
+    /// All files on flash; 0: what the other limits and the persistence need.
+    pub flash_limit_bytes: u64,
     /// maxmemory-policy.
     pub policy: String,
     /// flash-compression.
@@ -50,6 +52,7 @@ impl Default for Definition {
             bind: Vec::new(),
             memory_limit_bytes: 0,
             ram_limit_bytes: 0,
+            flash_limit_bytes: 0,
             policy: Policy::NoEviction.as_str().to_owned(),
             compression: Codec::Lz4.as_str().to_owned(),
             password: None,
@@ -69,6 +72,7 @@ impl Default for Definition {
 pub struct DefinitionChange {
     pub memory_limit_bytes: Option<u64>,
     pub ram_limit_bytes: Option<u64>,
+    pub flash_limit_bytes: Option<u64>,
     pub policy: Option<String>,
     pub compression: Option<String>,
     /// One of [`PERSISTENCE`]. It is changed alone.
@@ -212,6 +216,9 @@ impl Definition {
         }
         line("memory-limit", &[self.memory_limit_bytes.to_string()]);
         line("ram-limit", &[self.ram_limit_bytes.to_string()]);
+        if self.flash_limit_bytes != 0 {
+            line("flash-limit", &[self.flash_limit_bytes.to_string()]);
+        }
         line("maxmemory-policy", std::slice::from_ref(&self.policy));
         line("flash-compression", std::slice::from_ref(&self.compression));
         if self.persistence != "none" {
@@ -236,6 +243,7 @@ impl DefinitionChange {
         let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
         add("memory-limit", self.memory_limit_bytes.map(|bytes| bytes.to_string()));
         add("ram-limit", self.ram_limit_bytes.map(|bytes| bytes.to_string()));
+        add("flash-limit", self.flash_limit_bytes.map(|bytes| bytes.to_string()));
         add("maxmemory-policy", self.policy.clone());
         add("flash-compression", self.compression.clone());
         add("backup-schedule", self.backup_schedule.clone());
@@ -257,6 +265,7 @@ impl Database {
             bind: self.hub.config.words("bind"),
             memory_limit_bytes: config.memory_limit_bytes,
             ram_limit_bytes: config.ram_limit_bytes,
+            flash_limit_bytes: config.flash_limit_given_bytes,
             policy: config.maxmemory_policy.as_str().to_owned(),
             compression: config.flash_compression.as_str().to_owned(),
             password: config.requirepass.as_ref().map(|secret| secret.expose().to_owned()),

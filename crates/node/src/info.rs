@@ -437,6 +437,8 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     text.percent("ram_hit_ratio_recent", ram_rate, ram_rate + flash_rate);
     text.ratio("ram_flash_access_ratio", ram_hits, store.flash_hits);
     text.lines(&[
+        ("flash_files_limit", &config.flash_limit_bytes),
+        ("flash_files_bytes", &database.flash_files().0),
         ("flash_limit", &store.flash_bytes),
         ("used_flash", &store.flash_used_bytes),
         ("free_flash", &store.flash_bytes.saturating_sub(store.flash_used_bytes)),

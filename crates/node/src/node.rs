@@ -15,7 +15,7 @@ use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
-use crate::room::{DEFAULT_NAME, Room};
+use crate::room::{DEFAULT_NAME, Room, files_limit};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
 use engine::{CHANGE_PATIENCE, Gate, wall_ms};
@@ -309,12 +309,12 @@ impl Node {
                 return Err(invalid(field, format!("port {port} is taken: choose another")));
             }
         }
-        self.check_room(name, (definition.ram_limit_bytes, flash))?;
         if let Some(from) = &definition.from {
             let backup = backup::find(&self.config().snapshot().backup_path, from);
             planned.from = Some(backup.map_err(|why| invalid("from", why))?.path);
         }
-        self.check_file(&planned)?;
+        let limits = self.check_file(&planned)?;
+        self.check_room(name, limits)?;
         Ok(planned)
     }
 
@@ -372,10 +372,15 @@ impl Node {
             );
         }
         let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
-        self.check_room(name, (ram, flash))?;
+        let files = match change.flash_limit_bytes.unwrap_or(before.flash_limit_bytes) {
+            0 => config::files_bytes(memory, ram, flash, now.redis_files.appendonly),
+            given => given,
+        };
+        self.check_room(name, (ram, if flash == 0 { 0 } else { files }))?;
         let field = match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
             (Some(_), ..) => "memory_limit_bytes",
             (_, Some(_), ..) => "ram_limit_bytes",
+            _ if change.flash_limit_bytes.is_some() => "flash_limit_bytes",
             (.., Some(_), _) => "policy",
             (.., Some(_)) => "compression",
             _ if change.backup_schedule.is_some() => "backup_schedule",
@@ -439,8 +444,8 @@ impl Node {
         Ok(())
     }
 
-    /// Checks that the definition's configuration file is valid. Keeps nothing.
-    fn check_file(&self, definition: &Definition) -> Result<(), NodeError> {
+    /// Checks that the definition's configuration file is valid. Keeps nothing. Returns the limits.
+    fn check_file(&self, definition: &Definition) -> Result<(u64, u64), NodeError> {
         let trial = self.folder().join(format!(".{}.trial", definition.name));
         write_secret(&trial, &definition.file()).map_err(|error| io_error(&trial, &error))?;
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
@@ -448,7 +453,7 @@ impl Node {
         let _ = fs::remove_file(&trial);
         let checked = loaded.map_err(|error| error.why).and_then(|config| {
             config::leaves_ram_for_values(&config.snapshot(), false)?;
-            Ok(())
+            Ok((config.snapshot().ram_limit_bytes, files_limit(&config.snapshot())))
         });
         checked.map_err(|message| NodeError::Invalid { field: "memory_limit_bytes", message })
     }

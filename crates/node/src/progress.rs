@@ -159,6 +159,11 @@ impl Kept {
         self.manifest.files().map(|file| file.bytes).sum()
     }
 
+    /// What the journal and the bases take on their file system, without a base that is being written.
+    pub fn file_bytes(&self) -> u64 {
+        self.base_bytes() + self.log.figures().file_bytes
+    }
+
     /// Of the journal behind the base.
     pub fn tail_bytes(&self) -> u64 {
         self.log.position() - self.manifest.position

@@ -39,8 +39,8 @@ pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(
 
 /// Applies the flash size of a changed configuration.
 pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &Config) -> Result<(), String> {
-    match files.filter(|_| before.flash_limit_bytes != now.flash_limit_bytes) {
-        Some(files) => set_flash_size(store, files, now.flash_limit_bytes).map_err(|error| error.to_string()),
+    match files.filter(|_| before.flash_bytes != now.flash_bytes) {
+        Some(files) => set_flash_size(store, files, now.flash_bytes).map_err(|error| error.to_string()),
         None => Ok(()),
     }
 }

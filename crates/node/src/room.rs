@@ -4,7 +4,7 @@
 use crate::memory;
 use crate::shard::Shard;
 use base::size;
-use config::ConfigStore;
+use config::{Config, ConfigStore};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,17 +39,31 @@ pub struct Holding {
     shard: Arc<Shard>,
     /// The database's own bytes without objects (index, clients), measured once a second: see [`Holding::weigh`].
     beside_bytes: AtomicU64,
+    /// The journal and the bases, measured then too.
+    kept_bytes: AtomicU64,
 }
 
 impl Holding {
     pub fn new(name: &str, config: Arc<ConfigStore>, shard: Arc<Shard>) -> Arc<Holding> {
-        Arc::new(Holding { name: name.into(), config, shard, beside_bytes: AtomicU64::new(0) })
+        Arc::new(Holding {
+            name: name.into(),
+            config,
+            shard,
+            beside_bytes: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
+        })
     }
 
     /// Measures the database's own memory without objects. Call this once a second: it visits every stripe that no
     /// script holds.
-    pub fn weigh(&self, clients_bytes: u64) {
+    pub fn weigh(&self, clients_bytes: u64, kept_bytes: u64) {
+        self.kept_bytes.store(kept_bytes, Relaxed);
         self.beside_bytes.store(self.shard.store.census().index_bytes + clients_bytes, Relaxed);
+    }
+
+    /// The bytes of its files.
+    pub fn files_bytes(&self) -> u64 {
+        self.shard.device_bytes() + self.kept_bytes.load(Relaxed)
     }
 
     /// Bytes that certainly belong to the database: objects, index, clients.
@@ -105,7 +119,7 @@ impl Ledger {
         let holdings = self.holdings.read().clone();
         let by_database: Vec<(String, u64, u64)> = holdings.iter().map(|holding| self.takes(holding)).collect();
         let free = holdings.first().map_or(0, |default| free_bytes(&default.config.snapshot().flash_paths));
-        let held: u64 = holdings.iter().map(|holding| holding.shard.device_bytes()).sum();
+        let held: u64 = holdings.iter().map(|holding| holding.files_bytes()).sum();
         let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
         Room {
             ram_bytes: ram - ram / SYSTEM_SHARE,
@@ -188,8 +202,13 @@ impl Ledger {
             0 => self.share(holding, memory::resident_bytes()),
             limit => limit,
         };
-        (holding.name.to_string(), ram, config.flash_limit_bytes)
+        (holding.name.to_string(), ram, files_limit(&config))
     }
+}
+
+/// What the files of a database may take of the machine's flash.
+pub fn files_limit(config: &Config) -> u64 {
+    if config.flash_paths.is_empty() { 0 } else { config.flash_limit_bytes }
 }
 
 /// Divides `whole` in the proportion of `mine` to `all`; in equal parts if `all` is zero.

@@ -103,7 +103,7 @@ impl Shard {
     /// Gives flash the size that the configuration says, which may have changed since the files were made.
     pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
         let Some(flash) = &self.flash else { return Ok(()) };
-        let sized = resize::set_flash_size(&self.store, &flash.files, config.flash_limit_bytes);
+        let sized = resize::set_flash_size(&self.store, &flash.files, config.flash_bytes);
         sized.map_err(|error| error.to_string())
     }
 
@@ -215,7 +215,7 @@ fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
         return Ok(None);
     }
     let layout = FlashConfig::divide(
-        config.flash_limit_bytes,
+        config.flash_bytes,
         config.flash_segment_bytes,
         config.flash_paths.len() as u32,
         DATA_OFFSET,

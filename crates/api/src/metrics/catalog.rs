@@ -98,6 +98,8 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("used_flash_bytes", Bytes, Mean, "Memory", "Used flash", "Flash in segments that are not empty.", |span| span.now.figures.store.flash_used_bytes as f64),
     of_database("live_flash_bytes", Bytes, Mean, "Memory", "Live flash", "Flash that live values take, without dead records that are not collected yet.", |span| span.now.figures.store.flash_live_bytes as f64),
     of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
+    of_database("files_bytes", Bytes, Mean, "Memory", "Files on flash", "What the flash log and, with persistence, the journal and the bases take of their devices.", |span| span.now.figures.files_bytes as f64),
+    of_database("files_limit_bytes", Bytes, Mean, "Memory", "Limit of files on flash", "flash-limit, or what follows from the other limits; 0: none.", |span| span.now.figures.files_limit_bytes as f64),
     of_database("flash_reads", OpsPerS, Mean, "Flash", "Flash reads", "Reads of flash per second.", |span| span.rate(|f| f.store.flash_reads)),
     of_database("flash_writes", OpsPerS, Mean, "Flash", "Flash writes", "Writes to flash per second.", |span| span.rate(|f| f.store.flash_writes)),
     of_database("flash_read_bytes", BytesPerS, Mean, "Flash", "Read from flash", "Bytes read from flash per second.", |span| span.rate(|f| f.store.flash_read_bytes)),

@@ -101,6 +101,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_memory_limit_bytes", GAUGE, "RAM and flash together; 0: no limit.", |f| f.memory_limit_bytes),
     ("flintkv_tier_index_bytes", GAUGE, "RAM of the index.", |f| f.store.index_bytes),
     ("flintkv_tier_flash_limit_bytes", GAUGE, "Flash that the database may use.", |f| f.flash_limit_bytes),
+    ("flintkv_tier_files_bytes", GAUGE, "What the flash log, the journal and the bases take of their devices.", |f| f.files_bytes),
+    ("flintkv_tier_files_limit_bytes", GAUGE, "Limit of all files on flash; 0: none.", |f| f.files_limit_bytes),
     ("flintkv_tier_flash_used_bytes", GAUGE, "Flash in segments that are not empty.", |f| f.store.flash_used_bytes),
     ("flintkv_tier_flash_live_bytes", GAUGE, "Flash that live values take.", |f| f.store.flash_live_bytes),
     ("flintkv_tier_flash_charged_bytes", GAUGE, "Flash that live values take with the unused parts of their pages and segments.", |f| f.store.flash_charged_bytes),

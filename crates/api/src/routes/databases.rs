@@ -159,6 +159,8 @@ struct DefinitionCard {
     /// RAM and flash together.
     memory_limit_bytes: u64,
     ram_limit_bytes: u64,
+    /// All files on flash; 0: what the other limits and the persistence need.
+    flash_limit_bytes: u64,
     #[schema(value_type = PolicyWord)]
     policy: String,
     #[schema(value_type = CodecWord)]
@@ -196,6 +198,8 @@ struct NewDatabase {
     memory_limit_bytes: u64,
     /// Missing: 30 % of the memory limit, or all of it on a node without flash.
     ram_limit_bytes: Option<u64>,
+    /// All files on flash: values, and with persistence the journal and two bases. Missing or 0: what they need.
+    flash_limit_bytes: Option<u64>,
     /// Missing: noeviction.
     #[schema(value_type = Option<PolicyWord>)]
     policy: Option<String>,
@@ -220,6 +224,7 @@ struct NewDatabase {
 struct DatabaseChange {
     memory_limit_bytes: Option<u64>,
     ram_limit_bytes: Option<u64>,
+    flash_limit_bytes: Option<u64>,
     #[schema(value_type = Option<PolicyWord>)]
     policy: Option<String>,
     #[schema(value_type = Option<CodecWord>)]
@@ -279,6 +284,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             bind: definition.bind,
             memory_limit_bytes: definition.memory_limit_bytes,
             ram_limit_bytes: definition.ram_limit_bytes,
+            flash_limit_bytes: definition.flash_limit_bytes,
             policy: definition.policy,
             compression: definition.compression,
             has_password,
@@ -332,6 +338,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
             true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
             false => wanted.memory_limit_bytes,
         }),
+        flash_limit_bytes: wanted.flash_limit_bytes.unwrap_or(0),
         policy: wanted.policy.unwrap_or_else(|| Policy::NoEviction.as_str().to_owned()),
         compression: wanted.compression.unwrap_or_else(|| Codec::Lz4.as_str().to_owned()),
         password: wanted.password.filter(|password| !password.is_empty()),
@@ -371,6 +378,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     let number = |name: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{name} {bytes}"));
     changed.extend(number("memory_limit_bytes", wanted.memory_limit_bytes));
     changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
+    changed.extend(number("flash_limit_bytes", wanted.flash_limit_bytes));
     changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
     changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
     changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
@@ -385,6 +393,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     let change = DefinitionChange {
         memory_limit_bytes: wanted.memory_limit_bytes,
         ram_limit_bytes: wanted.ram_limit_bytes,
+        flash_limit_bytes: wanted.flash_limit_bytes,
         policy: wanted.policy,
         compression: wanted.compression,
         persistence: wanted.persistence,

@@ -74,6 +74,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("name", Some(json!(create.name)));
     set("memory_limit_bytes", Some(json!(create.memory_limit)));
     set("ram_limit_bytes", Some(json!(ram)));
+    set("flash_limit_bytes", create.flash_limit.map(|bytes| json!(bytes)));
     set("port", create.port.map(|port| json!(port)));
     set("tls_port", create.tls_port.map(|port| json!(port)));
     set("unixsocket", create.unixsocket.as_ref().map(|path| json!(path)));
@@ -149,6 +150,7 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
         };
         set("ram_limit_bytes", Some(json!(ram.of(memory))));
     }
+    set("flash_limit_bytes", resize.flash_limit.map(|bytes| json!(bytes)));
     set("policy", resize.policy.as_ref().map(|policy| json!(policy)));
     set("compression", resize.compression.as_ref().map(|compression| json!(compression)));
     set("persistence", resize.persistence.as_ref().map(|persistence| json!(persistence)));
@@ -158,8 +160,8 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     set("password", resize.no_password.then_some(Value::Null));
     if change.is_empty() {
         return Err(Failure::refused(
-            "nothing to change: give at least one of --memory-limit, --ram-limit, --policy, --compression, --persistence, \
-             --backup-schedule, --backup-keep, --password and --no-password",
+            "nothing to change: give at least one of --memory-limit, --ram-limit, --flash-limit, --policy, --compression, \
+             --persistence, --backup-schedule, --backup-keep, --password and --no-password",
         ));
     }
     let mut database = client.patch(&path(name), &Value::Object(change))?;
@@ -312,6 +314,14 @@ fn list(reply: &Value) -> String {
     format!("{}\n{}", table(&head, &rows), room(&reply["room"]))
 }
 
+/// The files of a database, and their limit.
+fn files(now: &Value) -> String {
+    match integer(&now["files_limit_bytes"]) {
+        0 => bytes(&now["files_bytes"]),
+        _ => format!("{} of {}", bytes(&now["files_bytes"]), bytes(&now["files_limit_bytes"])),
+    }
+}
+
 fn room(room: &Value) -> String {
     let part = |kind: &str| {
         let (taken, all) = (&room[format!("{kind}_taken_bytes")], &room[format!("{kind}_bytes")]);
@@ -346,6 +356,7 @@ fn show(database: &Value) -> String {
         rows.extend([
             ("used RAM", bytes(&now["used_ram_bytes"])),
             ("used flash", bytes(&now["used_flash_bytes"])),
+            ("files on flash", files(now)),
             ("keys", figure(&now["keys"], count)),
             ("values in RAM", figure(&now["values_in_ram"], count)),
             ("values in flash", figure(&now["values_in_flash"], count)),
