@@ -1,6 +1,7 @@
 //! Owns reading a journal back: which frames are whole, which of them are the journal, and the records in them. Never changes a file.
 //!
-//! 1. **Scan.** Every page of every file is looked at. A frame is whole if both CRCs are right.
+//! 1. **Scan.** Every page of every file is looked at, except of files that end before the wanted position. A frame is whole if both
+//!    CRCs are right.
 //! 2. **Chain.** From the frame that holds the wanted position on, each next frame begins where the one before ends, and repeats its
 //!    CRC. Where a later term begins, the later term goes on, unless it is void (see the crate).
 //! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged or a file is
@@ -92,8 +93,13 @@ struct At {
 /// `files` paths.
 pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
     let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
+    let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
+    let firsts = firsts?;
     for file in 0..files {
-        scan.file(&config, &mut Pages::of(reader, &config, file))?;
+        match firsts[usize::from(file)] {
+            Some(first) if is_past(&first, &firsts, from) => scan.see(file, &first),
+            _ => scan.file(&config, &mut Pages::of(reader, &config, file))?,
+        }
     }
     let chain = scan.chain(from)?;
     let end = chain.last().map_or(from, |at| at.header.end());
@@ -108,6 +114,33 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     }
     let Scan { durable, term, number, files, .. } = scan;
     Ok(Recovered { config, from, chain, durable, term, number, files })
+}
+
+/// The header with which the file begins. `None`: there is none, or none of this journal.
+fn first_of(reader: &dyn Reader, config: &Config, file: u16) -> Result<Option<Header>, Error> {
+    let mut page = PageBuf::new(1);
+    let read = reader.read(file, DATA_OFFSET, &mut page);
+    read.map_err(|source| Error::Read { file, offset: DATA_OFFSET, source })?;
+    match Header::read(&page) {
+        Found::Header(header, ..) if header.log_id == config.log_id => Ok(Some(header)),
+        _ => Ok(None),
+    }
+}
+
+/// All frames of the file that begins with `first` end before `from`, so nothing but `first` need be read of it.
+///
+/// A file has frames of one term, and behind them what is left of earlier uses. A later file of the same term begins where the last of
+/// these frames ends, at the latest. If it begins before `from`, no frame of this file is in the chain, nor has it a torn frame that
+/// a writer must not write over. Its headers say nothing new either: terms, numbers and durable positions grow, and the later file's
+/// header has later ones.
+///
+/// All this holds if `first` is of the file's last use. A crash may have lost the first page of a use that nothing was durable of. The
+/// file that is used next is the one with the lowest number, so that one is read.
+fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
+    let others = || firsts.iter().flatten();
+    let has_later =
+        others().any(|later| later.term == first.term && later.number > first.number && later.position < from);
+    has_later && others().any(|other| other.number < first.number)
 }
 
 impl Recovered {
@@ -247,6 +280,15 @@ struct Scan {
 }
 
 impl Scan {
+    /// What a header says, even if its frame is torn.
+    fn see(&mut self, file: u16, header: &Header) {
+        self.durable = self.durable.max(header.durable);
+        self.term = self.term.max(header.term);
+        self.number = self.number.max(header.number);
+        let state = &mut self.files[usize::from(file)];
+        state.number = state.number.max(header.number);
+    }
+
     fn file(&mut self, config: &Config, pages: &mut Pages) -> Result<(), Error> {
         let file = pages.file;
         let mut offset = DATA_OFFSET;
@@ -262,11 +304,8 @@ impl Scan {
                     continue;
                 }
             };
-            self.durable = self.durable.max(header.durable);
-            self.term = self.term.max(header.term);
-            self.number = self.number.max(header.number);
+            self.see(file, &header);
             let state = &mut self.files[usize::from(file)];
-            state.number = state.number.max(header.number);
             state.end = state.end.max(Some(header.end()));
             let bytes = header.pages as usize * PAGE_BYTES;
             let is_whole = bytes as u64 <= pages.end - offset

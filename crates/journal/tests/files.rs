@@ -1,8 +1,10 @@
 //! The format, and what damaged, missing and foreign files give. The bytes of tests/journal-1.bin must stay readable.
 
-use flash::io::{Driver, Op, PAGE_BYTES, Reader};
+use flash::io::{Driver, Op, PAGE_BYTES, PageBuf, Reader};
 use flash::{DATA_OFFSET, Sim};
 use journal::{Config, Error, Record, Writer, recover};
+use std::io;
+use std::sync::Mutex;
 
 const FILES: u16 = 4;
 const CONFIG: Config =
@@ -48,6 +50,51 @@ fn read(sim: &Sim, from: u64) -> Result<Vec<Vec<u8>>, Error> {
 
 fn bytes_of(sim: &Sim, file: u16, pages: u64) -> Vec<u8> {
     (0..pages).flat_map(|page| *sim.page(file, DATA_OFFSET + page * PAGE_BYTES as u64)).collect()
+}
+
+/// Which pages were read.
+struct Watched<'s> {
+    sim: &'s Sim,
+    read: Mutex<Vec<(u16, u64)>>,
+}
+
+impl Reader for Watched<'_> {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        self.read.lock().unwrap().push((path, buf.pages() as u64));
+        self.sim.read(path, offset, buf)
+    }
+}
+
+/// A restart of 10 million keys once read 845 MB of files that the base had made superfluous.
+#[test]
+fn files_that_end_before_the_base_are_not_read_and_are_used_again() {
+    let (sim, mut writer) = written(&[]);
+    let mut ends = Vec::new();
+    let resp = vec![1; 15_000];
+    for _ in 0..14 {
+        ends.push(append(&mut writer, &resp));
+        writer.sync();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+    }
+    let pages_of = |from: u64| {
+        let watched = Watched { sim: &sim, read: Mutex::default() };
+        let recovered = recover(&watched, CONFIG, FILES, from).unwrap();
+        let read = watched.read.into_inner().unwrap();
+        let pages: Vec<u64> =
+            (0..FILES).map(|file| read.iter().filter(|read| read.0 == file).map(|read| read.1).sum()).collect();
+        (recovered, pages)
+    };
+    // Four frames a file. Of file 0 a later use could have begun.
+    let whole = CONFIG.file_bytes / PAGE_BYTES as u64 + 1;
+    let (recovered, pages) = pages_of(ends[12]);
+    assert_eq!(pages, [whole, 1, 1, whole]);
+    let mut found = 0;
+    recovered.records(&sim, |_, _| found += 1).unwrap();
+    assert_eq!(found, 1);
+    assert_eq!(recovered.writer(&sim).unwrap().free_files(), 3);
+    // The frame that ends there is in file 2.
+    assert_eq!(pages_of(ends[11]).1, [whole, 1, whole, whole]);
+    assert_eq!(pages_of(0).1, [whole; FILES as usize]);
 }
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";

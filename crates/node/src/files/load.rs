@@ -6,6 +6,7 @@ use super::about;
 use super::aof::{self, Commands};
 use super::find::Plan;
 use super::pipe::{Broken, Expect, Pipe};
+use super::pipes::Pipes;
 use crate::database::Database;
 use engine::wall_ms;
 use rdb::{Error, Item, Key, Piece, Reader};
@@ -14,6 +15,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use store::Hasher;
 use value::rdb::{Decoded, Parts, Type, dump};
 
 const READ_BYTES: usize = 256 << 10;
@@ -38,15 +40,15 @@ pub fn empty(database: &Database) -> Result<(), String> {
 /// Loads the files into the database, without what has expired.
 pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     let checks = database.hub.config.snapshot().redis_files.rdbchecksum;
-    bring(database, plan, Load::new(Pipe::open(database)?, checks, wall_ms()))
+    bring(database, plan, Load::new(database, Pipes::open(database)?, checks, wall_ms()))
 }
 
 /// Loads the base of a journal into the database, with all that is in it: the journal says what has expired.
 pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
-    bring(database, plan, Load::new(Pipe::replay(database)?, true, 0))
+    bring(database, plan, Load::new(database, Pipes::replay(database)?, true, 0))
 }
 
-fn bring(database: &Database, plan: &Plan, mut load: Load) -> Result<Loaded, String> {
+fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded, String> {
     let config = database.hub.config.snapshot();
     let mut ended = Ok(());
     for (nth, path) in plan.files.iter().enumerate() {
@@ -58,9 +60,9 @@ fn bring(database: &Database, plan: &Plan, mut load: Load) -> Result<Loaded, Str
             break;
         }
     }
-    let Load { pipe, loaded, .. } = load;
+    let Load { pipes, loaded, .. } = load;
     // If the database has refused something, the connection is broken for that reason.
-    match (pipe.finish(), ended) {
+    match (pipes.finish(), ended) {
         (Err(why), Ok(()) | Err(Ended::Broken)) | (_, Err(Ended::File(why))) => Err(why),
         (Ok(_), Err(Ended::Broken)) => Err("the connection to the database is broken".to_owned()),
         (Ok(0), Ok(())) => Ok(loaded),
@@ -97,19 +99,25 @@ impl From<Broken> for Ended {
     }
 }
 
-struct Load {
-    pipe: Pipe,
+struct Load<'d> {
+    hasher: &'d Hasher,
+    pipes: Pipes,
     /// Checksums are compared.
     checks: bool,
-    /// The connection's logical database.
-    db: u64,
     now_ms: u64,
     loaded: Loaded,
 }
 
-impl Load {
-    fn new(pipe: Pipe, checks: bool, now_ms: u64) -> Load {
-        Load { pipe, checks, db: 0, now_ms, loaded: Loaded::default() }
+impl<'d> Load<'d> {
+    fn new(database: &'d Database, pipes: Pipes, checks: bool, now_ms: u64) -> Load<'d> {
+        Load { hasher: database.shard.store.hasher(), pipes, checks, now_ms, loaded: Loaded::default() }
+    }
+
+    /// The connection for commands on this key, in its logical database.
+    fn pipe_of(&mut self, key: &Key) -> Result<&mut Pipe, Broken> {
+        let pipe = self.pipes.next(Some(self.hasher.hash(&key.name).stripe()))?;
+        pipe.select(key.db)?;
+        Ok(pipe)
     }
 
     /// Loads a dump, or an append-only file with or without a dump at its beginning.
@@ -133,7 +141,9 @@ impl Load {
         loop {
             match reader.next_item().map_err(fail)? {
                 Item::Aux(..) => {}
-                Item::Function(code) => self.pipe.command(&[b"FUNCTION", b"LOAD", &code], Expect::Success)?,
+                Item::Function(code) => {
+                    self.pipes.next(None)?.command(&[b"FUNCTION", b"LOAD", &code], Expect::Success)?;
+                }
                 Item::Skipped { module, key } => {
                     let what = key.map_or_else(|| "data beside the keys".to_owned(), |key| show(&key));
                     tracing::warn!("{}: data of the module {module} is left out: {what}", path.display());
@@ -143,7 +153,6 @@ impl Load {
                     key = None;
                 }
                 Item::Key(next) => {
-                    self.select(next.db)?;
                     self.loaded.keys += 1;
                     key = Some(next);
                 }
@@ -153,8 +162,12 @@ impl Load {
                     }
                 }
                 Item::EndOfKey => {
-                    if let Some(Key { name, expiry_ms: Some(at_ms), .. }) = key.take() {
-                        self.pipe.command(&[b"PEXPIREAT", &name, at_ms.to_string().as_bytes()], Expect::Success)?;
+                    if let Some(key) = key.take()
+                        && let Some(at_ms) = key.expiry_ms
+                    {
+                        let at = at_ms.to_string();
+                        let args: [&[u8]; 3] = [b"PEXPIREAT", &key.name, at.as_bytes()];
+                        self.pipe_of(&key)?.command(&args, Expect::Success)?;
                     }
                 }
                 Item::End => return Ok(()),
@@ -162,66 +175,38 @@ impl Load {
         }
     }
 
-    fn select(&mut self, db: u64) -> Result<(), Broken> {
-        if std::mem::replace(&mut self.db, db) == db {
-            return Ok(());
-        }
-        self.pipe.command(&[b"SELECT", db.to_string().as_bytes()], Expect::Success)
-    }
-
     fn piece(&mut self, key: &Key, piece: &Piece) -> Result<(), Broken> {
-        let name = &*key.name;
+        let (name, now_ms) = (&*key.name, self.now_ms);
+        let pipe = self.pipe_of(key)?;
         match piece {
-            Piece::Value(Decoded::String(text)) => self.pipe.command(&[b"SET", name, text], Expect::Success),
-            Piece::Value(Decoded::List(parts)) => self.members(b"RPUSH", name, parts, Expect::Success),
-            Piece::Value(Decoded::Set(parts)) => self.members(b"SADD", name, parts, Expect::Count(parts.len() as u64)),
+            Piece::Value(Decoded::String(text)) => pipe.command(&[b"SET", name, text], Expect::Success),
+            Piece::Value(Decoded::List(parts)) => members(pipe, b"RPUSH", name, parts, Expect::Success),
+            Piece::Value(Decoded::Set(parts)) => members(pipe, b"SADD", name, parts, Expect::Count(parts.len() as u64)),
             Piece::Value(Decoded::Hash(parts)) => {
-                self.members(b"HSET", name, parts, Expect::Count(parts.len() as u64 / 2))
+                members(pipe, b"HSET", name, parts, Expect::Count(parts.len() as u64 / 2))
             }
             Piece::Value(Decoded::ZSet(parts, scores)) => {
                 let scores: Vec<String> = scores.iter().map(|score| format!("{score:?}")).collect();
                 let mut args: Vec<&[u8]> = vec![b"ZADD", name];
                 parts.iter().zip(&scores).for_each(|(member, score)| args.extend([score.as_bytes(), member]));
-                self.pipe.command(&args, Expect::Count(parts.len() as u64))
+                pipe.command(&args, Expect::Count(parts.len() as u64))
             }
             Piece::Value(Decoded::Stream(stream)) => {
                 let payload = dump(Type::Stream3, |out| stream.encode(out));
-                self.pipe.command(&[b"RESTORE", name, b"0", &payload], Expect::Success)
+                pipe.command(&[b"RESTORE", name, b"0", &payload], Expect::Success)
             }
-            Piece::Fields(pairs, expiries) => self.fields(name, pairs, expiries),
+            Piece::Fields(pairs, expiries) => fields(pipe, now_ms, name, pairs, expiries),
         }
-    }
-
-    fn members(&mut self, command: &[u8], name: &[u8], parts: &Parts, expect: Expect) -> Result<(), Broken> {
-        let mut args = Vec::with_capacity(parts.len() + 2);
-        args.extend([command, name]);
-        args.extend(parts.iter());
-        self.pipe.command(&args, expect)
-    }
-
-    /// Fields with their expiries. Fields that have expired are left out.
-    fn fields(&mut self, name: &[u8], pairs: &Parts, expiries: &[u64]) -> Result<(), Broken> {
-        let pairs = pairs.pairs().zip(expiries).map(|((field, value), &at_ms)| (field, value, at_ms));
-        let there: Vec<_> = pairs.filter(|&(_, _, at_ms)| at_ms == 0 || at_ms > self.now_ms).collect();
-        if there.is_empty() {
-            return Ok(());
-        }
-        let mut args: Vec<&[u8]> = vec![b"HSET", name];
-        there.iter().for_each(|&(field, value, _)| args.extend([field, value]));
-        self.pipe.command(&args, Expect::Count(there.len() as u64))?;
-        for (field, _, at_ms) in there.into_iter().filter(|&(_, _, at_ms)| at_ms > 0) {
-            let at_ms = at_ms.to_string();
-            self.pipe.command(&[b"HPEXPIREAT", name, at_ms.as_bytes(), b"FIELDS", b"1", field], Expect::Success)?;
-        }
-        Ok(())
     }
 
     /// The commands of an append-only file.
     fn commands(&mut self, path: &Path, source: impl BufRead, offset: u64, may_be_cut: bool) -> Result<(), Ended> {
         let mut commands = Commands::new(source, offset);
         let mut command = aof::Command::default();
+        // One after the other: the file says of no command which keys it touches.
+        let pipe = self.pipes.next(None)?;
         // As in Redis, each file begins in database 0.
-        self.select(0)?;
+        pipe.select(0)?;
         // A transaction counts only with its EXEC.
         let mut in_transaction = false;
         loop {
@@ -231,10 +216,10 @@ impl Load {
                         b"multi" => in_transaction = true,
                         b"exec" => in_transaction = false,
                         // The connection's database is known no longer.
-                        b"select" => self.db = u64::MAX,
+                        b"select" => pipe.forget_selected(),
                         _ => {}
                     }
-                    self.pipe.encoded(&command.bytes, Expect::Any)?;
+                    pipe.encoded(&command.bytes, Expect::Any, 1)?;
                     continue;
                 }
                 Ok(false) if !in_transaction => return Ok(()),
@@ -259,11 +244,35 @@ impl Load {
                 path.display()
             );
             if in_transaction {
-                self.pipe.command(&[b"DISCARD"], Expect::Any)?;
+                pipe.command(&[b"DISCARD"], Expect::Any)?;
             }
             return Ok(());
         }
     }
+}
+
+fn members(pipe: &mut Pipe, command: &[u8], name: &[u8], parts: &Parts, expect: Expect) -> Result<(), Broken> {
+    let mut args = Vec::with_capacity(parts.len() + 2);
+    args.extend([command, name]);
+    args.extend(parts.iter());
+    pipe.command(&args, expect)
+}
+
+/// Fields with their expiries. Fields that have expired are left out.
+fn fields(pipe: &mut Pipe, now_ms: u64, name: &[u8], pairs: &Parts, expiries: &[u64]) -> Result<(), Broken> {
+    let pairs = pairs.pairs().zip(expiries).map(|((field, value), &at_ms)| (field, value, at_ms));
+    let there: Vec<_> = pairs.filter(|&(_, _, at_ms)| at_ms == 0 || at_ms > now_ms).collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    let mut args: Vec<&[u8]> = vec![b"HSET", name];
+    there.iter().for_each(|&(field, value, _)| args.extend([field, value]));
+    pipe.command(&args, Expect::Count(there.len() as u64))?;
+    for (field, _, at_ms) in there.into_iter().filter(|&(_, _, at_ms)| at_ms > 0) {
+        let at_ms = at_ms.to_string();
+        pipe.command(&[b"HPEXPIREAT", name, at_ms.as_bytes(), b"FIELDS", b"1", field], Expect::Success)?;
+    }
+    Ok(())
 }
 
 /// A key's name for the log.

@@ -2,20 +2,24 @@
 //! knows how a command runs: a loaded dataset comes in as commands, like a client's.
 //!
 //! - `find` chooses what is loaded; `aof` reads append-only files and their manifest.
-//! - `load` turns files into commands, `pipe` is the connection that carries them.
+//! - `load` turns files into commands, `pipe` is a connection that carries them, `pipes` spreads them over connections by the
+//!   stripe that `touched` finds.
 //! - `save` writes a dump.
 
 mod aof;
 mod find;
 mod load;
 mod pipe;
+mod pipes;
 mod save;
+mod touched;
 
-pub use aof::{Command, Commands};
 pub use find::{Plan, directory, plan};
 pub use load::load_base;
-pub use pipe::{Broken, Expect, Pipe};
+pub use pipe::{Broken, Expect};
+pub use pipes::Pipes;
 pub use save::{FIELDS_VERSION, OnFlash, write as write_dump};
+pub use touched::Finder;
 
 use crate::database::Database;
 use engine::{Gate, wall_ms};

@@ -29,7 +29,8 @@ pub enum Expect {
 
 /// What comes next.
 enum Expected {
-    Reply(Expect),
+    /// So many replies.
+    Replies(Expect, u32),
     /// All replies before this were read: to be told.
     Barrier(Sender<()>),
 }
@@ -38,10 +39,14 @@ pub struct Pipe {
     stream: UnixStream,
     unsent: Vec<u8>,
     expected: Sender<Expected>,
+    /// Of the last commands in `unsent`: what is expected, and of how many replies.
+    untold: (Expect, u32),
     /// Returns how many errors were not grave.
     replies: JoinHandle<Result<u64, String>>,
     /// The time that the commands see. `None`: the present.
     replay_ms: Option<u64>,
+    /// The connection's logical database, if it is known.
+    db: Option<u64>,
 }
 
 /// The connection is over. [`Pipe::finish`] tells why.
@@ -56,7 +61,8 @@ impl Pipe {
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
         let replies = builder.spawn(move || compare(other, &expectations)).map_err(failed)?;
-        Ok(Pipe { stream, unsent: Vec::new(), expected, replies, replay_ms: None })
+        let (untold, db) = ((Expect::Success, 0), Some(0));
+        Ok(Pipe { stream, unsent: Vec::new(), expected, untold, replies, replay_ms: None, db })
     }
 
     /// Opens a connection whose commands see a time of the past: at first one before all times, at which nothing has expired.
@@ -74,23 +80,48 @@ impl Pipe {
         self.command(&[REPLAY_AT.as_bytes(), time_ms.to_string().as_bytes()], Expect::Success)
     }
 
+    /// Sets the logical database of the following commands.
+    pub fn select(&mut self, db: u64) -> Result<(), Broken> {
+        if self.db.replace(db) == Some(db) {
+            return Ok(());
+        }
+        self.command(&[b"SELECT", db.to_string().as_bytes()], Expect::Success)
+    }
+
+    /// One of the last commands was SELECT.
+    pub fn forget_selected(&mut self) {
+        self.db = None;
+    }
+
     pub fn command(&mut self, args: &[&[u8]], expect: Expect) -> Result<(), Broken> {
         encode_command(args, &mut self.unsent);
-        self.sent(expect)
+        self.sent(expect, 1)
     }
 
-    /// A command in the form that clients send.
-    pub fn encoded(&mut self, command: &[u8], expect: Expect) -> Result<(), Broken> {
-        self.unsent.extend_from_slice(command);
-        self.sent(expect)
+    /// So many commands in the form that clients send.
+    pub fn encoded(&mut self, commands: &[u8], expect: Expect, count: u32) -> Result<(), Broken> {
+        self.unsent.extend_from_slice(commands);
+        self.sent(expect, count)
     }
 
-    fn sent(&mut self, expect: Expect) -> Result<(), Broken> {
-        self.expected.send(Expected::Reply(expect)).map_err(|_| Broken)?;
+    fn sent(&mut self, expect: Expect, count: u32) -> Result<(), Broken> {
+        if self.untold.0 != expect {
+            self.tell()?;
+        }
+        self.untold = (expect, self.untold.1 + count);
         if self.unsent.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), Broken> {
+    fn tell(&mut self) -> Result<(), Broken> {
+        match std::mem::replace(&mut self.untold.1, 0) {
+            0 => Ok(()),
+            count => self.expected.send(Expected::Replies(self.untold.0, count)).map_err(|_| Broken),
+        }
+    }
+
+    /// Sends what is not sent yet.
+    pub fn flush(&mut self) -> Result<(), Broken> {
+        self.tell()?;
         let sent = self.stream.write_all(&self.unsent);
         self.unsent.clear();
         // A long string must not stay allocated.
@@ -120,8 +151,8 @@ fn compare(stream: UnixStream, expectations: &Receiver<Expected>) -> Result<u64,
     let mut replies = Replies { stream, input: Vec::new(), at: 0 };
     let mut errors = 0;
     let why = loop {
-        let expect = match expectations.recv() {
-            Ok(Expected::Reply(expect)) => expect,
+        let (expect, count) = match expectations.recv() {
+            Ok(Expected::Replies(expect, count)) => (expect, count),
             Ok(Expected::Barrier(reached)) => {
                 // Who waits for it may have given up.
                 let _ = reached.send(());
@@ -129,8 +160,8 @@ fn compare(stream: UnixStream, expectations: &Receiver<Expected>) -> Result<u64,
             }
             Err(_) => return Ok(errors),
         };
-        match replies.next(expect) {
-            Ok(is_error) => errors += u64::from(is_error),
+        match (0..count).try_for_each(|_| replies.next(expect).map(|is_error| errors += u64::from(is_error))) {
+            Ok(()) => {}
             Err(why) => break why,
         }
     };

@@ -3,7 +3,7 @@
 
 use super::{attach, base, find_file, index, settings_of};
 use crate::database::Database;
-use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, load_base};
+use crate::files::{Broken, Expect, Finder, Pipes, Plan, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
 use journal::manifest::Manifest;
@@ -13,9 +13,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-
-/// The connection's logical database is not known.
-const UNKNOWN: u32 = u32::MAX;
 
 /// Brings the dataset back, and goes on with its journal. The gate is closed.
 pub fn recover(
@@ -94,8 +91,8 @@ fn replay(
     opened: &Opened,
     mut manifest: Manifest,
 ) -> Result<(u64, Manifest), String> {
-    let mut replay =
-        Replay { pipe: Pipe::replay(database)?, db: 0, records: 0, command: Command::default(), damaged: None };
+    let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
+    let mut replay = Replay { pipes: Pipes::replay(database)?, finder, records: 0, damaged: None };
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
     let (before, from) = (done.load(Relaxed), manifest.position);
     // Up to the last record that has run, and what of the journal is durable.
@@ -103,7 +100,7 @@ fn replay(
     let mut no_base = None;
     let read = opened.records(&mut |position, record| {
         if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
-            match make_room(database, folder, opened, &mut replay.pipe, &manifest, at) {
+            match make_room(database, folder, opened, &mut replay.pipes, &manifest, at) {
                 Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
                 Err(why) => {
                     no_base = why;
@@ -118,9 +115,9 @@ fn replay(
             Err(Broken) => ControlFlow::Break(()),
         }
     });
-    let Replay { pipe, records, damaged, .. } = replay;
+    let Replay { pipes, records, damaged, .. } = replay;
     // If the database has refused something, the connection is broken for that reason.
-    let refused = pipe.finish();
+    let refused = pipes.finish();
     if let Some(why) = no_base {
         return Err(format!(
             "flash has no room for what the journal repeats, and no base can be written to make some: {why}"
@@ -134,12 +131,12 @@ fn replay(
 }
 
 /// Writes a base at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
-/// Returns the new manifest, if there is one, and what of the journal is durable. An error without a text is that of the pipe.
+/// Returns the new manifest, if there is one, and what of the journal is durable. An error without a text is that of a connection.
 fn make_room(
     database: &Database,
     folder: &Path,
     opened: &Opened,
-    pipe: &mut Pipe,
+    pipes: &mut Pipes,
     manifest: &Manifest,
     at: u64,
 ) -> Result<(Option<Manifest>, u64), Option<String>> {
@@ -147,44 +144,34 @@ fn make_room(
     if at > durable {
         return Ok((None, durable));
     }
-    pipe.drain().map_err(|Broken| None)?;
+    pipes.drain().map_err(|Broken| None)?;
     let newer = base::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
     tracing::info!("database '{}': a new base at {at}, because room on flash is short", database.hub.name);
     Ok((Some(newer), durable))
 }
 
-struct Replay {
-    pipe: Pipe,
-    /// The connection's logical database.
-    db: u32,
+struct Replay<'d> {
+    pipes: Pipes,
+    finder: Finder<'d>,
     records: u64,
-    command: Command,
     /// Why a record is no list of commands.
     damaged: Option<String>,
 }
 
-impl Replay {
+impl Replay<'_> {
     fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
-        self.pipe.at(record.time_ms)?;
-        if std::mem::replace(&mut self.db, record.db) != record.db {
-            self.pipe.command(&[b"SELECT", record.db.to_string().as_bytes()], Expect::Success)?;
-        }
         self.records += 1;
-        let mut commands = Commands::new(record.resp, 0);
-        loop {
-            match commands.read(&mut self.command) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => {
-                    self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
-                    return Err(Broken);
-                }
-            }
-            if self.command.name == b"select" {
-                self.db = UNKNOWN;
-            }
-            self.pipe.encoded(&self.command.bytes, Expect::Success)?;
+        let touched = self.finder.find(record.resp).map_err(|error| {
+            self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
+            Broken
+        })?;
+        let pipe = self.pipes.next(touched.stripe)?;
+        pipe.at(record.time_ms)?;
+        pipe.select(record.db.into())?;
+        if touched.selects {
+            pipe.forget_selected();
         }
+        pipe.encoded(record.resp, Expect::Success, touched.commands)
     }
 }
 

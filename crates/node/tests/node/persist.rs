@@ -402,6 +402,64 @@ fn random_commands_give_the_same_dataset_after_a_kill_while_every_value_is_on_fl
     seeds::each(20_261_128, 1, |seed| random_commands_then_kill(seed, COLD));
 }
 
+/// Records that touch several stripes, with so many others between them that replay runs those on several workers. Most commands
+/// give another result in another order.
+fn several_between_single_ones(seed: u64, more: &[(&str, &str)]) {
+    const COMMANDS: usize = 8000;
+    let directives = with(&[("io-threads", "3")].iter().chain(more).copied().collect::<Vec<_>>());
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    let mut random = Random::new(seed);
+    let (mut step, mut bytes, mut replies, mut singles) = (Vec::new(), Vec::new(), 0, 0);
+    for n in 0..COMMANDS {
+        step.clear();
+        let mut key = || format!("k{}", random.below(40));
+        let (a, b) = (key(), key());
+        if singles > 0 {
+            singles -= 1;
+            step.push(match random.below(4) {
+                0 => format!("SET {a} {n}"),
+                1 => format!("SETRANGE {a} {} {n}", random.below(90)),
+                2 => format!("DEL {a}"),
+                _ => format!("APPEND {a} {n},"),
+            });
+        } else {
+            match random.below(8) {
+                0 => step.push(format!("COPY {a} {b} REPLACE")),
+                1 => step.push(format!("RENAME {a} {b}")),
+                2 => step.push(format!("BITOP XOR {a} {a} {b}")),
+                3 => step.push(format!("MSET {a} {n} {b} {n}")),
+                4 => step.push("SWAPDB 0 1".to_owned()),
+                5 => step.push(format!("MOVE {a} 1")),
+                _ => step.extend([
+                    "MULTI".to_owned(),
+                    format!("APPEND {a} x"),
+                    format!("APPEND {b} y"),
+                    "EXEC".to_owned(),
+                ]),
+            }
+            singles = [0, 0, 1, 3, 300, 600][random.below(6)];
+        }
+        encode(&step, &mut bytes);
+        replies += step.len();
+    }
+    client.send(&bytes);
+    (0..replies).for_each(|_| drop(client.raw().unwrap()));
+    let before = digest(&mut client);
+    let node = kill(node, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before);
+}
+
+#[test]
+fn what_touches_several_stripes_is_replayed_between_what_came_before_and_after() {
+    seeds::each(20_261_129, 2, |seed| several_between_single_ones(seed, &[]));
+}
+
+#[test]
+fn what_touches_several_stripes_is_replayed_in_order_while_every_value_is_on_flash() {
+    seeds::each(20_261_130, 1, |seed| several_between_single_ones(seed, COLD));
+}
+
 #[test]
 fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
     let node = Node::start(PERSISTENT);

@@ -1,0 +1,155 @@
+//! Owns which stripe the keys of commands are in. Never runs a command.
+
+use engine::{Directory, bit};
+use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use store::Hasher;
+
+/// The limits of a file: who wrote it has accepted its commands.
+const LIMITS: Limits =
+    Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
+
+/// What a list of commands touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touched {
+    /// The stripe of all their keys. `None`: the keys are in several stripes, or the commands touch what no key names.
+    pub stripe: Option<usize>,
+    pub commands: u32,
+    /// One of them is SELECT.
+    pub selects: bool,
+}
+
+/// Reads commands as clients send them, and finds their keys.
+pub struct Finder<'d> {
+    directory: &'d Directory,
+    hasher: &'d Hasher,
+    progress: Progress,
+    spans: Vec<Span>,
+    positions: Vec<usize>,
+}
+
+/// What one command touches.
+enum Keys {
+    /// It only frames the others, or chooses the logical database of its keys.
+    Nothing,
+    One(usize),
+    Several,
+}
+
+impl<'d> Finder<'d> {
+    pub fn new(directory: &'d Directory, hasher: &'d Hasher) -> Finder<'d> {
+        Finder { directory, hasher, progress: Progress::default(), spans: Vec::new(), positions: Vec::new() }
+    }
+
+    /// `commands`: whole commands, one after the other.
+    pub fn find(&mut self, mut commands: &[u8]) -> Result<Touched, String> {
+        let (mut count, mut selects, mut stripe, mut is_several) = (0, false, None, false);
+        while !commands.is_empty() {
+            self.spans.clear();
+            if commands[0] != b'*' {
+                return Err("no command begins here".to_owned());
+            }
+            let consumed = match parse(commands, &mut self.progress, &LIMITS, &mut self.spans) {
+                Ok(Parsed::Complete { consumed, source: Source::Input }) if !self.spans.is_empty() => consumed,
+                Ok(Parsed::Complete { .. }) => return Err("no command begins here".to_owned()),
+                Ok(Parsed::Incomplete { .. }) => return Err("a command is cut off".to_owned()),
+                Err(error) => return Err(ProtocolError::text(error)),
+            };
+            let args = Args::new(commands, &self.spans);
+            count += 1;
+            selects |= args[0].eq_ignore_ascii_case(b"select");
+            match keys_of(self.directory, self.hasher, args, &mut self.positions) {
+                Keys::Nothing => {}
+                Keys::One(found) => is_several |= stripe.replace(found).is_some_and(|before| before != found),
+                Keys::Several => is_several = true,
+            }
+            commands = &commands[consumed..];
+        }
+        Ok(Touched { stripe: stripe.filter(|_| !is_several), commands: count, selects })
+    }
+}
+
+/// Only of a command whose row says so is it certain that it touches nothing but its keys.
+fn keys_of(directory: &Directory, hasher: &Hasher, args: Args<'_>, positions: &mut Vec<usize>) -> Keys {
+    let Some(mut command) = directory.find(&args[0]).or_else(|| directory.original(&args[0])) else {
+        return Keys::Several;
+    };
+    if let "multi" | "exec" | "select" = command.row.name {
+        return Keys::Nothing;
+    }
+    if command.is(bit::CONTAINER) {
+        let Some(sub) = command.subcommand(&args) else { return Keys::Several };
+        command = sub;
+    }
+    if !command.is(bit::WRITE) || command.is(bit::KEYLESS | bit::SCRIPT | bit::WHOLE) {
+        return Keys::Several;
+    }
+    let stripe = |name| hasher.hash(name).stripe();
+    if let Some(at) = command.only_key {
+        return args.get(at.get()).map_or(Keys::Several, |name| Keys::One(stripe(name)));
+    }
+    positions.clear();
+    command.row.keys.positions(&args, positions);
+    let mut stripes = positions.iter().filter_map(|&at| args.get(at)).map(stripe);
+    match stripes.next() {
+        Some(first) if stripes.all(|other| other == first) => Keys::One(first),
+        _ => Keys::Several,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resp::client::encode_command;
+
+    fn touched(lines: &[&str]) -> (Option<usize>, u32, bool) {
+        let directory = Directory::new(commands::table::all(), &[("del".into(), "".into())]).unwrap();
+        let hasher = Hasher::new([1, 2]);
+        let mut bytes = Vec::new();
+        for line in lines {
+            encode_command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut bytes);
+        }
+        let mut finder = Finder::new(&directory, &hasher);
+        let Touched { stripe, commands, selects } = finder.find(&bytes).unwrap();
+        (stripe, commands, selects)
+    }
+
+    #[test]
+    fn commands_on_keys_of_one_stripe_touch_that_stripe() {
+        let stripe = |name: &[u8]| Some(Hasher::new([9, 9]).hash(name).stripe());
+        let (a, b) = (stripe(b"a"), stripe(b"b"));
+        assert_ne!(a, b);
+        for one in
+            ["SET a 1", "set a 1", "DEL a", "XGROUP CREATE a g 0", "RENAME {a}x {a}y", "MSET a 1 {a}b 2", "MOVE a 3"]
+        {
+            assert_eq!(touched(&[one]), (a, 1, false), "{one}");
+        }
+        for several in [
+            "RENAME a b",
+            "MSET a 1 b 2",
+            "FLUSHALL",
+            "FLUSHDB",
+            "SWAPDB 0 1",
+            "FUNCTION FLUSH",
+            "XGROUP NOSUCH a",
+            "SORT a STORE a",
+            "EVAL x 1 a",
+            "GET a",
+            "NOSUCH a",
+            "DEL",
+        ] {
+            assert_eq!(touched(&[several]), (None, 1, false), "{several}");
+        }
+        assert_eq!(touched(&["MULTI", "SET a 1", "SELECT 3", "DEL a", "EXEC"]), (a, 5, true));
+        assert_eq!(touched(&["MULTI", "SET a 1", "SET b 1", "EXEC"]), (None, 4, false));
+        assert_eq!(touched(&["MULTI", "SET a 1", "FLUSHALL", "SET a 1", "EXEC"]), (None, 5, false));
+    }
+
+    #[test]
+    fn what_is_no_command_is_an_error() {
+        let directory = Directory::new(commands::table::all(), &[]).unwrap();
+        let hasher = Hasher::new([1, 2]);
+        for bad in [&b"*1\r\n$4\r\nPIN"[..], b"+OK\r\n", b"*0\r\n", b"*1\r\n:4\r\n", b"PING\r\n"] {
+            assert!(Finder::new(&directory, &hasher).find(bad).is_err(), "{}", bad.escape_ascii());
+        }
+    }
+}
