@@ -45,6 +45,8 @@ pub struct Process<P: Program> {
 const WORDS: &str = "FLINTKV_TEST_DIRECTIVES";
 /// The file for all that the process prints.
 const LOG: &str = "node.log";
+/// A socket of a test.
+pub const MANAGER: &str = "notify";
 
 /// For the test that [`Program::TEST`] names. In a process that is to be a node: the words of its configuration. The
 /// process ends with the test that started it, whose end of the pipe closes. `told` gets the lines of [`Process::tell`].
@@ -117,6 +119,11 @@ impl<P: Program> Process<P> {
         } else {
             command = Command::new(binary());
             command.arg("server").args(words).stdin(Stdio::null());
+        }
+        // A test that listens there is the node's service manager.
+        let manager = dir.path().join(MANAGER);
+        if manager.exists() {
+            command.env("NOTIFY_SOCKET", manager);
         }
         // A file, because nobody reads while the node runs, and a full pipe would stop it.
         let log = fs::File::options().create(true).append(true).open(dir.path().join(LOG)).expect("a file");

@@ -253,7 +253,7 @@ export interface EndpointCard {
 }
 
 export interface ErrorBody {
-  /** For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, stopping. */
+  /** For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, loading, stopping. */
   code: string;
   /** Which fields of the request are wrong, and why. */
   fields: FieldError[];

@@ -12,7 +12,7 @@ pub struct Failure {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
     /// For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large,
-    /// rate_limited, failed, timeout, stopping.
+    /// rate_limited, failed, timeout, loading, stopping.
     pub code: &'static str,
     /// For people, with the calculation if there is one.
     pub message: String,
@@ -101,6 +101,11 @@ impl ApiError {
 
     pub fn timeout(message: impl Into<String>) -> ApiError {
         ApiError::new(504, "timeout", message)
+    }
+
+    /// The start is not over.
+    pub fn loading(message: impl Into<String>) -> ApiError {
+        ApiError::new(503, "loading", message).hint("try again: GET /api/v1/databases shows the progress")
     }
 
     pub fn stopping() -> ApiError {

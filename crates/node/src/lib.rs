@@ -12,7 +12,7 @@
 //! - `persist` keeps a dataset over restarts with a base and a journal.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
-//! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd.
+//! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.
 //! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
@@ -32,6 +32,7 @@ mod open;
 mod open_files;
 mod persist;
 mod progress;
+mod ready;
 mod relisten;
 mod resize;
 mod room;
@@ -52,6 +53,7 @@ pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
 pub use progress::{Backup, EndedBackup, Recovered, RunningBackup};
+pub use ready::Loading;
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;

@@ -39,6 +39,8 @@ pub struct Node {
     failed: Mutex<BTreeMap<String, String>>,
     state_dir: PathBuf,
     huge_pages: AtomicBool,
+    /// Every dataset of the start is loaded: see [`Node::is_ready`].
+    pub(crate) has_started: AtomicBool,
     run_id: String,
     pub(crate) started: Instant,
     started_ms: u64,
@@ -81,6 +83,7 @@ impl Node {
             failed: Mutex::default(),
             state_dir: config.state_dir.clone(),
             huge_pages: AtomicBool::new(false),
+            has_started: AtomicBool::new(false),
             run_id: open::run_id(),
             started: Instant::now(),
             started_ms: wall_ms(),

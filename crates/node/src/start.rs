@@ -118,7 +118,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut clock = Clock::default();
-    supervisor.ready();
+    let mut is_ready = false;
     loop {
         tokio::select! {
             _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
@@ -144,10 +144,22 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             }
             _ = ticks.tick() => {
                 clock.tick(node);
+                if !is_ready {
+                    is_ready = tell_start(node, supervisor);
+                }
                 supervisor.alive(Instant::now());
             }
         }
     }
+}
+
+/// Tells the service manager how far the start is. True: the node is ready.
+fn tell_start(node: &Node, supervisor: &mut Supervisor) -> bool {
+    match node.still_loading() {
+        Some(loading) => supervisor.loading(&loading, Instant::now()),
+        None => supervisor.ready(),
+    }
+    node.is_ready()
 }
 
 /// Saves the databases that have `save` points and unsaved changes. False: one of them could not be saved, and the node must go on.

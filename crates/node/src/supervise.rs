@@ -1,6 +1,7 @@
 //! Owns the messages to the service manager (systemd's sd_notify): the node is ready, it stops, it is alive. Never
 //! knows what a node does.
 
+use crate::ready::Loading;
 use config::Supervised;
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -15,7 +16,14 @@ pub struct Supervisor {
     socket: Option<UnixDatagram>,
     /// How often the manager expects a sign of life.
     watchdog: Option<Watchdog>,
+    /// When the manager was told last how far the loading is, and the steps by then.
+    told: Option<(Instant, u64)>,
 }
+
+/// How often the manager hears of the loading.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long the manager waits for the next progress. A step may be the reading of one long piece of a slow file.
+const START_PATIENCE: Duration = Duration::from_secs(300);
 
 struct Watchdog {
     every: Duration,
@@ -38,7 +46,7 @@ pub fn is_supervised(wanted: Supervised) -> bool {
 impl Supervisor {
     /// Connects as the `supervised` directive and the environment say. Logs what is missing.
     pub fn find(wanted: Supervised) -> Self {
-        let silent = Supervisor { socket: None, watchdog: None };
+        let silent = Supervisor { socket: None, watchdog: None, told: None };
         match wanted {
             _ if is_supervised(wanted) => {}
             Supervised::Systemd => {
@@ -79,10 +87,28 @@ impl Supervisor {
         Ok(Supervisor {
             socket: Some(socket),
             watchdog: watchdog.map(|interval| Watchdog { every: interval / 2, last: None }),
+            told: None,
         })
     }
 
-    /// Call this when every listener is open and the workers run.
+    /// Called from the clock until the node is ready. While the datasets come nearer, the manager's limit of time for the start
+    /// (`TimeoutStartSec`) does not count.
+    pub fn loading(&mut self, loading: &Loading, now: Instant) {
+        let progress = match self.told {
+            Some((at, _)) if now.duration_since(at) < TELL_EVERY => return,
+            Some((_, steps)) => steps != loading.steps,
+            None => true,
+        };
+        // Without progress the time of the last one goes on.
+        let extension = match progress {
+            true => format!("EXTEND_TIMEOUT_USEC={}\n", START_PATIENCE.as_micros()),
+            false => String::new(),
+        };
+        self.told = Some((now, loading.steps));
+        self.say(&format!("{extension}STATUS=Not ready: {loading}"));
+    }
+
+    /// Call this when every listener is open, the workers run and the datasets are loaded.
     pub fn ready(&self) {
         self.say("READY=1\nSTATUS=Ready to accept connections");
     }
@@ -144,6 +170,28 @@ mod tests {
         }
         supervisor.stopping();
         assert_eq!(heard(&manager).as_deref(), Some("STOPPING=1\nSTATUS=Stopping"));
+    }
+
+    #[test]
+    fn a_start_that_makes_progress_gets_more_time_and_one_that_does_not_gets_none() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        manager.set_nonblocking(true).expect("does not wait");
+        let mut supervisor = Supervisor::connect(path.as_os_str(), None).expect("the manager listens");
+        let start = Instant::now();
+        let mut told = |after_ms, steps| {
+            let loading = Loading { databases: vec!["orders".into()], done_bytes: steps, total_bytes: 100, steps };
+            supervisor.loading(&loading, start + Duration::from_millis(after_ms));
+            heard(&manager)
+        };
+        let more =
+            |percent| Some(format!("EXTEND_TIMEOUT_USEC=300000000\nSTATUS=Not ready: loading orders: {percent} %"));
+        assert_eq!(told(0, 0), more(0));
+        assert_eq!(told(999, 10), None, "once a second is enough");
+        assert_eq!(told(1_000, 12), more(12));
+        assert_eq!(told(2_000, 12).as_deref(), Some("STATUS=Not ready: loading orders: 12 %"), "no progress");
+        assert_eq!(told(3_000, 50), more(50));
     }
 
     #[test]

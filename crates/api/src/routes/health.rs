@@ -20,7 +20,7 @@ pub const ROUTES: &[Route] = &[
         path: "/health/ready",
         role: None,
         tag: "Health and metrics",
-        summary: "200 while clients are served, 503 when the node is stopping.",
+        summary: "200 while clients are served; 503 until every dataset is loaded, and when the node is stopping.",
         reply: Answer::Text(TEXT),
         inline: true,
         run: ready,
@@ -40,5 +40,13 @@ pub const ROUTES: &[Route] = &[
 const TEXT: &str = "text/plain; charset=utf-8";
 
 fn ready(cx: &Cx) -> Result<Reply, ApiError> {
-    if cx.app.node.is_stopping() { Err(ApiError::stopping()) } else { Ok(Reply::text(TEXT, "ready\n")) }
+    let node = &cx.app.node;
+    match node.is_ready() {
+        true => Ok(Reply::text(TEXT, "ready\n")),
+        false if node.is_stopping() => Err(ApiError::stopping()),
+        // A moment later the clock will see that nothing is left.
+        false => {
+            Err(ApiError::loading(node.loading().map_or("the node is starting".to_owned(), |all| all.to_string())))
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
-pub use flintkv_tests::{PATIENCE, free_port};
+pub use flintkv_tests::{MANAGER, PATIENCE, free_port};
 pub use serde_json::json;
 
 pub const PASSWORD: &str = "a word for tests";
@@ -86,7 +86,8 @@ impl Node {
         Node::launch(&folder, &files.map(|(name, path)| (name, path.to_str().unwrap())))
     }
 
-    fn launch(folder: &Arc<TempDir>, directives: &[(&str, &str)]) -> Node {
+    /// The caller waits for the console.
+    pub fn launch(folder: &Arc<TempDir>, directives: &[(&str, &str)]) -> Node {
         let console = free_port();
         let port = console.to_string();
         let directives = [&[("io-threads", "1"), ("console-port", &port)], directives].concat();

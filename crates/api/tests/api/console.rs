@@ -6,6 +6,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,42 @@ fn files_pages_and_nothing_else() {
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(anybody.get("/health/live").text(), "live\n");
     assert_eq!(anybody.get("/health/ready").text(), "ready\n");
+}
+
+/// The dump is a pipe, so the load takes as long as the test wants.
+#[test]
+fn a_node_is_ready_when_its_dataset_is_loaded_and_tells_systemd_so() {
+    const O_NONBLOCK: i32 = 0o4000;
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let dump = folder.path().join("dump.rdb");
+    assert!(std::process::Command::new("mkfifo").arg(&dump).status().unwrap().success());
+    let manager = UnixDatagram::bind(folder.path().join(MANAGER)).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut bytes = [0; 300];
+        let got = manager.recv(&mut bytes).expect("a message of the node");
+        String::from_utf8_lossy(&bytes[..got]).into_owned()
+    };
+    let node = Node::launch(&folder, &[("supervised", "systemd")]);
+    let begun = "EXTEND_TIMEOUT_USEC=300000000\nSTATUS=Not ready: loading default: 0 %";
+    assert_eq!(heard(), begun);
+    let reply = until("the console", || node.client().try_send("GET", "/health/ready", None));
+    assert_eq!(reply.error(), error(503, "loading", ""), "{}", reply.text());
+    assert!(reply.text().contains("loading default: 0 %"), "{}", reply.text());
+    assert_eq!(node.client().get("/health/live").status, 200);
+
+    // Nobody can write into it before the node reads.
+    let mut pipe =
+        until("the node reads", || std::fs::File::options().write(true).custom_flags(O_NONBLOCK).open(&dump).ok());
+    let empty = [b"REDIS0010\xff".as_slice(), &[0; 8]].concat();
+    pipe.write_all(&empty).unwrap();
+    drop(pipe);
+    let mut last = heard();
+    while last.starts_with("STATUS=Not ready") || last.starts_with("EXTEND_TIMEOUT_USEC") {
+        last = heard();
+    }
+    assert_eq!(last, "READY=1\nSTATUS=Ready to accept connections");
+    assert_eq!(node.client().get("/health/ready").text(), "ready\n");
 }
 
 #[test]
