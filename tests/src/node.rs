@@ -107,6 +107,8 @@ impl<P: Program> Process<P> {
             ("io-threads", "2"),
             // Many nodes run at the same time.
             ("console-port", "0"),
+            // With flash, the default is yes.
+            ("appendonly", "no"),
         ];
         let given = |name: &str| directives.iter().any(|&(given, _)| given == name);
         let usual = usual.iter().chain(P::USUAL).filter(|(name, _)| !given(name));

@@ -395,6 +395,7 @@ export interface NewDatabase {
   /** Small letters, digits and dashes, 1 to 40. */
   name: string;
   password?: string | null;
+  /** none, no, everysec or always. Missing: everysec with flash, otherwise none. */
   persistence?: string | null;
   policy?: null | Policy;
   /** Missing: the next free one. */

@@ -132,7 +132,8 @@ impl ConfigStore {
     /// Reads the arguments of `flintkv server`: `[CONF|-] [--directive value …]`.
     pub fn from_args(args: &[String]) -> Result<Self, LoadError> {
         let launch = load::arguments(args)?;
-        let loaded = launch.load(std::io::stdin())?;
+        let mut loaded = launch.load(std::io::stdin())?;
+        loaded.keep_what_is_on_flash();
         // Make the path absolute, so that CONFIG REWRITE finds the file after a change of the working directory.
         let file = match &launch.file {
             Some(file) => Some(
@@ -151,6 +152,7 @@ impl ConfigStore {
             let words = [name.to_string(), value.to_string()];
             loaded.directive("directive", &words, 0)?;
         }
+        loaded.keep_what_is_on_flash();
         Self::new(loaded, None)
     }
 

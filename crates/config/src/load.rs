@@ -55,6 +55,15 @@ impl Loaded {
         Ok(Loaded { values, named: vec![false; ROWS.len()] })
     }
 
+    /// The default of `appendonly` depends on flash. Not for a database with a file of its own, which says it.
+    pub fn keep_what_is_on_flash(&mut self) {
+        let at = |name| table::find(name).expect("it is in the table");
+        let (kept, paths) = (at("appendonly"), at("flash-path"));
+        if !self.named[kept] && !self.values[paths].is_empty() {
+            self.values[kept] = vec!["yes".to_owned()];
+        }
+    }
+
     /// Reads a file and its includes.
     pub fn file(&mut self, path: &Path) -> Result<(), LoadError> {
         self.file_at(path, 0)

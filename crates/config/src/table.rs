@@ -362,7 +362,7 @@ pub const ROWS: &[Row] = &[
     row("rdb-del-sync-files", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
     row("stop-writes-on-bgsave-error", Bool, "yes", Live, Used, Persistence, "Whether writes are refused from a failed dump until one succeeds, while there are `save` points."),
     row("sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("appendonly", Bool, "no", Live, Used, Persistence, "Whether the dataset survives a restart: every change goes into a journal in `dir`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs."),
+    row("appendonly", Bool, "no", Live, Used, Persistence, "Whether the dataset survives a restart: every change goes into a journal in `dir`. With flash-path the default is `yes`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs."),
     row("appendfilename", FileName, "appendonly.aof", Start, Used, Persistence, "The name of Redis's append-only file, which is taken over at the first start with `appendonly yes`."),
     row("appenddirname", FileName, "appendonlydir", Start, Used, Persistence, "The directory in `dir` of Redis's append-only file, since Redis 7.0."),
     row("appendfsync", typed::APPEND_FSYNC, "everysec", Live, Used, Persistence, "When changes are put on the device, which they need to survive the loss of power. `always`: before the reply. `everysec`: each second. `no`: when the node needs the room. A process that is killed loses nothing with any of them."),

@@ -81,14 +81,29 @@ fn memory_limits_are_resolved() {
 }
 
 #[test]
+fn what_is_on_flash_survives_unless_the_configuration_says_no() {
+    let keeps = |directives: &[(&str, &str)]| store(directives).snapshot().redis_files.appendonly;
+    let flash = [("memory-limit", "1gb"), ("flash-path", "/flash")];
+    assert!(!keeps(&[]) && keeps(&flash));
+    assert!(!keeps(&[&flash[..], &[("appendonly", "no")]].concat()));
+    // A database's own file says it.
+    let file = std::env::temp_dir().join(format!("flintkv-own-{}.conf", std::process::id()));
+    std::fs::write(&file, "memory-limit 1gb\n").unwrap();
+    let own = ConfigStore::from_file_and(&file, &[("flash-path", vec!["/flash".to_owned()])]).unwrap();
+    std::fs::remove_file(file).unwrap();
+    assert!(!own.snapshot().redis_files.appendonly);
+}
+
+#[test]
 fn files_on_flash_have_a_limit() {
     let mb = |n: u64| n << 20;
     let flash = [("memory-limit", "10gb"), ("ram-limit", "4gb"), ("flash-path", "/flash")];
     for (more, expected) in [
-        (vec![], mb(6 << 10)),
+        (vec![("appendonly", "no")], mb(6 << 10)),
+        (vec![], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
         (vec![("appendonly", "yes")], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
         (vec![("appendonly", "yes"), ("flash-limit", "7gb")], mb(7 << 10)),
-        (vec![("flash-limit", "6gb")], mb(6 << 10)),
+        (vec![("flash-limit", "6gb"), ("appendonly", "no")], mb(6 << 10)),
     ] {
         assert_eq!(store(&[&flash[..], &more].concat()).snapshot().flash_limit_bytes, expected, "{more:?}");
     }
@@ -104,7 +119,7 @@ fn errors_about_contradictions_say_what_to_do() {
     let with = |more: &[(&'static str, &'static str)]| [&flash[..], more].concat();
     for (directives, parts) in [
         (
-            with(&[("flash-limit", "1023mb")]),
+            with(&[("flash-limit", "1023mb"), ("appendonly", "no")]),
             vec!["flash-limit 1023mb is less than 1gb: memory-limit − ram-limit leaves 1gb for values on flash. Raise"],
         ),
         (

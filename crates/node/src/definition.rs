@@ -221,9 +221,12 @@ impl Definition {
         }
         line("maxmemory-policy", std::slice::from_ref(&self.policy));
         line("flash-compression", std::slice::from_ref(&self.compression));
-        if self.persistence != "none" {
-            line("appendonly", &["yes".to_owned()]);
-            line("appendfsync", std::slice::from_ref(&self.persistence));
+        match self.persistence.as_str() {
+            "none" => line("appendonly", &["no".to_owned()]),
+            appendfsync => {
+                line("appendonly", &["yes".to_owned()]);
+                line("appendfsync", &[appendfsync.to_owned()]);
+            }
         }
         if !self.backup_schedule.is_empty() {
             line("backup-schedule", std::slice::from_ref(&self.backup_schedule));

@@ -209,6 +209,7 @@ struct NewDatabase {
     password: Option<String>,
     shards: Option<u32>,
     replicas: Option<u32>,
+    /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
     persistence: Option<String>,
     /// Missing: no schedule.
     backup_schedule: Option<String>,
@@ -327,6 +328,10 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
     let has_flash = !cx.app.node.config().snapshot().flash_paths.is_empty();
+    let ram_limit_bytes = wanted.ram_limit_bytes.unwrap_or_else(|| match has_flash {
+        true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
+        false => wanted.memory_limit_bytes,
+    });
     Definition {
         name: wanted.name,
         port: wanted.port.unwrap_or(0),
@@ -334,17 +339,19 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         unixsocket: wanted.unixsocket.map(PathBuf::from),
         bind: wanted.bind.unwrap_or_default(),
         memory_limit_bytes: wanted.memory_limit_bytes,
-        ram_limit_bytes: wanted.ram_limit_bytes.unwrap_or_else(|| match has_flash {
-            true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
-            false => wanted.memory_limit_bytes,
-        }),
+        ram_limit_bytes,
         flash_limit_bytes: wanted.flash_limit_bytes.unwrap_or(0),
         policy: wanted.policy.unwrap_or_else(|| Policy::NoEviction.as_str().to_owned()),
         compression: wanted.compression.unwrap_or_else(|| Codec::Lz4.as_str().to_owned()),
         password: wanted.password.filter(|password| !password.is_empty()),
         shards: wanted.shards.unwrap_or(1),
         replicas: wanted.replicas.unwrap_or(0),
-        persistence: wanted.persistence.unwrap_or_else(|| "none".to_owned()),
+        persistence: wanted.persistence.unwrap_or_else(|| {
+            match has_flash && ram_limit_bytes < wanted.memory_limit_bytes {
+                true => "everysec".to_owned(),
+                false => "none".to_owned(),
+            }
+        }),
         backup_schedule: wanted.backup_schedule.unwrap_or_default(),
         backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
         zones: wanted.zones.unwrap_or_default(),

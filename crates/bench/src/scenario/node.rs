@@ -43,7 +43,7 @@ impl Program {
         Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
     }
 
-    /// redis-server from the PATH, without persistence, because FlintKV has none either.
+    /// redis-server from the PATH, without persistence, as FlintKV in [`Program::tiered`].
     pub fn redis() -> Program {
         let directives = ["--save", "", "--appendonly", "no"].map(String::from).to_vec();
         Program { path: OsString::from("redis-server"), first: Vec::new(), directives, flash: false, password: None }
@@ -54,9 +54,10 @@ impl Program {
         self
     }
 
+    /// With flash, and without persistence, as the servers that it is compared with.
     pub fn tiered(mut self, memory_limit: u64, ram_limit: u64) -> Program {
         self.flash = true;
-        self.directive("memory-limit", memory_limit).directive("ram-limit", ram_limit)
+        self.directive("memory-limit", memory_limit).directive("ram-limit", ram_limit).directive("appendonly", "no")
     }
 
     pub fn password(mut self, password: &str) -> Program {

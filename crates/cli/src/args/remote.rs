@@ -148,7 +148,7 @@ pub struct Create {
     /// Replicas of each shard; the node refuses what it cannot do yet
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub replicas: Option<u32>,
-    /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
+    /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always [default: everysec with flash, otherwise none]
     #[arg(long, value_name = "KIND", help_heading = "Placement")]
     pub persistence: Option<String>,
     /// The backup to begin with: its directory below the node's backup-path
