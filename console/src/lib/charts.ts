@@ -39,6 +39,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "journal", title: "Journal and base", unit: "bytes", stacked: true, lines: [line("base_bytes", "base"), line("journal_tail_bytes", "journal to replay")] },
     { id: "journalled", title: "Journalled", unit: "bytes/s", lines: [line("journal_bytes", "journalled")] },
     { id: "journal-sync", title: "Sync of the journal", unit: "us", lines: [line("journal_sync_us", "last sync")] },
+    { id: "restart", title: "Restart, as estimated", unit: "us", lines: [line("recovery_us", "restart")] },
     { id: "errors", title: "Error replies", unit: "ops/s", lines: [line("errors", "errors")] },
   ],
   node: [

@@ -28,6 +28,8 @@ const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
     ("the journal's device is behind: writes wait", "journal_behind", 0.0, 5, Severity::Warning),
     ("syncs of the journal are late", "journal_sync_us", 2_000_000.0, 10, Severity::Warning),
     ("no new base can be written: the journal grows", "base_failures", 0.0, 0, Severity::Warning),
+    ("a restart takes longer than recovery-time-target", "recovery_late", 0.0, 120, Severity::Warning),
+    ("the journal's file system has too little room", "journal_missing_bytes", 0.0, 10, Severity::Warning),
     ("the last backup failed", "backup_failed", 0.0, 0, Severity::Critical),
 ];
 const RULES_MAX: usize = 200;

@@ -81,6 +81,12 @@ pub struct Durability {
     pub is_behind: bool,
     /// The journal cannot be written.
     pub journal_has_failed: bool,
+    /// How long a restart would take.
+    pub recovery_estimated_ms: u64,
+    /// A restart would take longer than `recovery-time-target`, or the last one has.
+    pub recovery_is_late: bool,
+    /// What the journal's file system is short of.
+    pub journal_missing_bytes: u64,
     pub is_rewriting: bool,
     /// Bases that could not be written since the last one.
     pub base_failures: u64,
@@ -205,6 +211,12 @@ impl Database {
             durability.last_sync_us = figures.last_sync.as_micros() as u64;
             durability.is_behind = figures.behind.is_some();
             durability.journal_has_failed = kept.log.has_failed();
+            let target_ms = self.hub.config.snapshot().redis_files.recovery_target_s * 1000;
+            let estimate = journal.estimate(&kept);
+            let was_late = target_ms > 0 && journal.recovery_took_ms.load(Relaxed) > target_ms;
+            durability.recovery_estimated_ms = estimate.total_ms();
+            durability.recovery_is_late = estimate.is_above(target_ms) || was_late;
+            durability.journal_missing_bytes = journal.missing_bytes.load(Relaxed);
         }
         durability
     }

@@ -20,6 +20,7 @@ mod backup;
 mod crew;
 mod database;
 mod definition;
+mod estimate;
 mod figures;
 mod files;
 mod huge_pages;

@@ -1,7 +1,8 @@
 //! Owns how far a database's files are loaded, saved and backed up, and why a load has failed. Plain data. Never knows a file.
 
+use crate::estimate::{Estimate, Rates, Work};
 use journal::Log;
-use journal::manifest::Manifest;
+use journal::manifest::{Base, Manifest};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -144,6 +145,21 @@ pub struct Journalling {
     pub last_rewrite_ms: AtomicU64,
     /// 0: no base was written.
     pub last_rewrite_took_ms: AtomicU64,
+    /// What a restart costs, as the last one has shown.
+    pub rates: Mutex<Rates>,
+    /// 0: nothing was recovered at the start.
+    pub recovery_took_ms: AtomicU64,
+    /// Of the records that the start has replayed; 0: none.
+    pub replayed_record_bytes: AtomicU64,
+    /// What the journal's file system is short of, for the next base and the journal up to it.
+    pub missing_bytes: AtomicU64,
+}
+
+impl Journalling {
+    /// How long a restart would take.
+    pub fn estimate(&self, kept: &Kept) -> Estimate {
+        self.rates.lock().estimate(&kept.work(self.replayed_record_bytes.load(Relaxed)))
+    }
 }
 
 /// What keeps a dataset over a restart.
@@ -167,6 +183,20 @@ impl Kept {
     /// Of the journal behind the base.
     pub fn tail_bytes(&self) -> u64 {
         self.log.position() - self.manifest.position
+    }
+
+    /// What a restart has to read. The records of the journal are as long as those of this run on average, or as those that its start
+    /// has replayed.
+    fn work(&self, replayed_record_bytes: u64) -> Work {
+        let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
+        let (figures, journal_bytes) = (self.log.figures(), self.tail_bytes());
+        let record_bytes = figures.bytes.checked_div(figures.records).unwrap_or(replayed_record_bytes);
+        Work {
+            index_bytes: bytes(&self.manifest.index),
+            dump_bytes: bytes(&self.manifest.base),
+            records: journal_bytes.checked_div(record_bytes).unwrap_or(0),
+            journal_bytes,
+        }
     }
 }
 

@@ -149,6 +149,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_journal_records_total", COUNTER, "Records that were appended to the journal.", |f| f.durability.journal_records),
     ("flintkv_journal_bytes_total", COUNTER, "Bytes that were appended to the journal since its first day.", |f| f.durability.journal_bytes),
     ("flintkv_journal_syncs_total", COUNTER, "Syncs of the journal's device.", |f| f.durability.journal_syncs),
+    ("flintkv_recovery_late", GAUGE, "1 if a restart would take longer than recovery-time-target, or the last one has.", |f| f.durability.recovery_is_late.into()),
+    ("flintkv_journal_missing_bytes", GAUGE, "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |f| f.durability.journal_missing_bytes),
     ("flintkv_backup_in_progress", GAUGE, "1 while a backup is made.", |f| f.durability.is_backing_up.into()),
     ("flintkv_backup_last_status", GAUGE, "0 if the last backup failed.", |f| (!f.durability.last_backup_failed).into()),
     ("flintkv_backup_last_success_timestamp_seconds", GAUGE, "When the newest backup known to the node was begun, since 1970; 0: none.", |f| f.durability.last_backup_at_s),
@@ -194,6 +196,11 @@ fn page(app: &App, now_ms: u64) -> String {
     for (reading, database) in &all {
         let seconds = reading.figures.durability.last_sync_us as f64 / 1e6;
         page.sample("flintkv_journal_last_sync_seconds", &[("database", database.name())], seconds);
+    }
+    page.family("flintkv_recovery_estimated_seconds", GAUGE, "How long a restart would take, as estimated.");
+    for (reading, database) in &all {
+        let seconds = reading.figures.durability.recovery_estimated_ms as f64 / 1e3;
+        page.sample("flintkv_recovery_estimated_seconds", &[("database", database.name())], seconds);
     }
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [

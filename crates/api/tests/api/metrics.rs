@@ -255,13 +255,17 @@ fn what_keeps_the_dataset_is_measured_and_a_restart_is_told() {
     };
     assert_eq!(["redis_aof_enabled", "redis_aof_last_write_status", "flintkv_backup_last_status"].map(value), [1.0; 3]);
     assert_eq!(["redis_aof_delayed_fsync", "redis_loading_dump_file", "flintkv_load_failed"].map(value), [0.0; 3]);
+    assert_eq!(["flintkv_recovery_late", "flintkv_recovery_estimated_seconds"].map(value), [0.0; 2]);
+    assert!(value("flintkv_journal_missing_bytes") >= 0.0);
     assert_eq!(value("flintkv_journal_records_total"), 1.0);
     assert!(value("flintkv_journal_bytes_total") >= value("flintkv_journal_tail_bytes"));
     assert!(value("flintkv_journal_tail_bytes") > 0.0 && value("redis_aof_base_size_bytes") > 0.0);
     let rules = node.token("viewer").get("/api/v1/alerts").ok();
     let rules: Vec<&str> =
         rules["rules"].as_array().unwrap().iter().map(|rule| rule["metric"].as_str().unwrap()).collect();
-    assert!(rules.contains(&"journal_failed") && rules.contains(&"backup_failed"), "{rules:?}");
+    for metric in ["journal_failed", "backup_failed", "recovery_late", "journal_missing_bytes"] {
+        assert!(rules.contains(&metric), "{rules:?}");
+    }
 
     let folder = node.folder();
     let told = |node: &Node, beginning: &str| {

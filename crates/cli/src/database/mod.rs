@@ -365,6 +365,9 @@ fn show(database: &Value) -> String {
             ("latency", figure(&now["latency_us"], micros)),
             ("clients", figure(&now["clients"], count)),
         ]);
+        if definition["persistence"] != "none" {
+            rows.push(("restart", figure(&now["recovery_us"], |us| format!("about {}", micros(us)))));
+        }
     }
     pairs(&rows)
 }

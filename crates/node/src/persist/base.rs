@@ -32,6 +32,11 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
 const SHORT_RETRY_MS: u64 = 2_000;
+/// The time between two bases that only make a restart shorter.
+const REST_MS: u64 = 60_000;
+/// What the journal's files take beside the records behind the base.
+const JOURNAL_BYTES: u64 = 160 << 20;
+const TAIL_BYTES_MIN: u64 = 64 << 20;
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
@@ -193,6 +198,16 @@ pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<(
     Ok(())
 }
 
+/// What the file system lacks for the next base and for a journal as long as the base.
+fn missing_bytes(kept: &Kept) -> u64 {
+    let base_bytes = kept.base_bytes();
+    let journal_bytes = base_bytes.max(TAIL_BYTES_MIN) + JOURNAL_BYTES;
+    let needed = base_bytes + journal_bytes.saturating_sub(kept.log.figures().file_bytes);
+    // A folder that cannot be asked is told of when it cannot be written.
+    let free = rustix::fs::statvfs(&kept.folder).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+    free.map_or(0, |free| needed.saturating_sub(free))
+}
+
 impl Database {
     /// BGREWRITEAOF: starts to write a new base. The error is the whole reply.
     pub(crate) fn start_rewrite(&self) -> Result<(), String> {
@@ -214,7 +229,8 @@ impl Database {
         })
     }
 
-    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say.
+    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, or if a restart would
+    /// take too long.
     pub(crate) fn tend_journal(&self) {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return };
         let settings = &self.hub.config.snapshot().redis_files;
@@ -224,7 +240,13 @@ impl Database {
         let is_due = settings.aof_rewrite_percentage > 0
             && all > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
-        if is_due && wall_ms() > failed_ms + RETRY_MS {
+        let state = &self.files.journal;
+        let is_late = state.estimate(&kept).asks_for_base(settings.recovery_target_s * 1000)
+            && wall_ms() > state.last_rewrite_ms.load(Relaxed) + REST_MS;
+        if state.rewriting_since_ms.load(Relaxed) == 0 {
+            state.missing_bytes.store(missing_bytes(&kept), Relaxed);
+        }
+        if (is_due || is_late) && wall_ms() > failed_ms + RETRY_MS {
             // If one is being written already, there is nothing to do.
             let _ = self.start_rewrite();
         }

@@ -3,10 +3,11 @@
 
 use super::{attach, base, find_file, index, settings_of};
 use crate::database::Database;
+use crate::estimate::{Rates, Took, Work};
 use crate::files::{Broken, Expect, Finder, Pipes, Plan, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
-use journal::manifest::Manifest;
+use journal::manifest::{Base, Manifest};
 use journal::{OpenError, Opened, Record};
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -27,7 +28,11 @@ pub fn recover(
     let settings = settings_of(manifest.log_id, &config);
     let advised = |error: &dyn Display| advised(error, folder);
     let refused = |error: OpenError| refused(&error, folder);
+    let mut took = Took::default();
+    let mut phase = Instant::now();
+    let mut ended = || std::mem::replace(&mut phase, Instant::now()).elapsed();
     let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
+    took.replay = ended();
     let (store, progress) = (&database.shard.store, &database.files);
     let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
@@ -43,19 +48,28 @@ pub fn recover(
         tracing::info!("database '{}': {keys} keys on flash are back", database.hub.name);
         database.shard.fit_flash(&config)?;
     }
+    took.index = ended();
     if let Some(plan) = &plan {
         keys += load_base(database, plan).map_err(|why| advised(&why))?.keys;
     }
+    took.dump = ended();
     progress.keys_loaded.store(keys, Relaxed);
     let from = manifest.position;
+    let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
+    let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.base));
     let (records, manifest) = replay(database, folder, &opened, manifest)?;
+    took.replay += ended();
     let end = opened.end();
+    let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from };
+    *progress.journal.rates.lock() = Rates::measured(&work, &took);
+    progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
     log.needed_from(manifest.position);
     attach(database, &log);
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
-    let (keys, took) = (store.stats().keys, begun.elapsed());
+    let keys = store.stats().keys;
+    let took = begun.elapsed();
     tracing::info!(
         "database '{}' is back: {keys} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
         database.hub.name,
@@ -66,6 +80,7 @@ pub fn recover(
         database.shard.set_kept(true)?;
     }
     let took_ms = took.as_millis() as u64;
+    progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())

@@ -460,6 +460,29 @@ fn what_touches_several_stripes_is_replayed_in_order_while_every_value_is_on_fla
     seeds::each(20_261_130, 1, |seed| several_between_single_ones(seed, COLD));
 }
 
+/// Long before the journal is as large as `auto-aof-rewrite-min-size`.
+#[test]
+fn a_base_is_written_when_a_restart_would_take_longer_than_its_target() {
+    const COUNT: usize = 110_000;
+    let directives = with(&[("recovery-time-target", "0")]);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    assert_eq!(client.info("persistence", "recovery_estimated_ms"), "0");
+    let mut bytes = Vec::new();
+    for n in 0..COUNT {
+        encode_command(&[b"SET", format!("k{}", n % 1000).as_bytes(), b"v"], &mut bytes);
+    }
+    client.send(&bytes);
+    (0..COUNT).for_each(|_| drop(client.raw().unwrap()));
+    assert!(client.info_number("persistence", "recovery_estimated_ms") > 1000);
+    assert_eq!(client.info("persistence", "aof_rewrites"), "0", "there is no target");
+    assert_eq!(client.run("CONFIG SET recovery-time-target 1"), "OK");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    assert!(client.info_number("persistence", "recovery_estimated_ms") < 1000);
+    let node = kill(node, &directives);
+    assert!(loaded(&node).info_number("persistence", "recovery_last_ms") > 0);
+}
+
 #[test]
 fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
     let node = Node::start(PERSISTENT);

@@ -1,0 +1,129 @@
+//! Owns how long a restart would take, and whether a new base is due to make it shorter. Never knows a clock or a file.
+//!
+//! A restart reads the index and the dump of the base, and runs the records of the journal behind it. What these cost is measured at
+//! each recovery that takes long enough. Before, it is assumed to be more than a slow machine needs.
+
+use std::time::Duration;
+
+/// A shorter time is more noise than figure.
+const MEASURED_MIN: Duration = Duration::from_millis(100);
+/// A new base is not worth it unless it makes a restart shorter by this share of what remains.
+const GAIN_SHARE: u64 = 4;
+
+/// What a recovery costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    pub index_byte_ns: f64,
+    pub dump_byte_ns: f64,
+    /// The journal costs so much a record, or so much a byte, whichever is more.
+    pub record_ns: f64,
+    pub journal_byte_ns: f64,
+}
+
+impl Default for Rates {
+    /// Two million keys, 50 MB of a dump, 100,000 records or 100 MB of the journal a second.
+    fn default() -> Rates {
+        Rates { index_byte_ns: 30.0, dump_byte_ns: 20.0, record_ns: 10_000.0, journal_byte_ns: 10.0 }
+    }
+}
+
+/// What a restart has to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    pub index_bytes: u64,
+    pub dump_bytes: u64,
+    pub records: u64,
+    /// Of the journal behind the base.
+    pub journal_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Took {
+    pub index: Duration,
+    pub dump: Duration,
+    pub replay: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// Of the base.
+    pub load_ms: u64,
+    pub replay_ms: u64,
+}
+
+impl Rates {
+    /// With what a recovery has measured.
+    pub fn measured(work: &Work, took: &Took) -> Rates {
+        let assumed = Rates::default();
+        let rate = |took: Duration, amount: u64, assumed: f64| match amount {
+            1.. if took >= MEASURED_MIN => took.as_nanos() as f64 / amount as f64,
+            _ => assumed,
+        };
+        Rates {
+            index_byte_ns: rate(took.index, work.index_bytes, assumed.index_byte_ns),
+            dump_byte_ns: rate(took.dump, work.dump_bytes, assumed.dump_byte_ns),
+            record_ns: rate(took.replay, work.records, assumed.record_ns),
+            journal_byte_ns: rate(took.replay, work.journal_bytes, assumed.journal_byte_ns),
+        }
+    }
+
+    pub fn estimate(&self, work: &Work) -> Estimate {
+        let ms = |amount: u64, ns: f64| (amount as f64 * ns / 1e6) as u64;
+        Estimate {
+            load_ms: ms(work.index_bytes, self.index_byte_ns) + ms(work.dump_bytes, self.dump_byte_ns),
+            replay_ms: ms(work.records, self.record_ns).max(ms(work.journal_bytes, self.journal_byte_ns)),
+        }
+    }
+}
+
+impl Estimate {
+    pub fn total_ms(&self) -> u64 {
+        self.load_ms + self.replay_ms
+    }
+
+    /// `target_ms`: 0 if there is none.
+    pub fn is_above(&self, target_ms: u64) -> bool {
+        target_ms > 0 && self.total_ms() > target_ms
+    }
+
+    /// A base so large that loading it alone takes longer than the target is not written each minute.
+    pub fn asks_for_base(&self, target_ms: u64) -> bool {
+        self.is_above(target_ms) && self.replay_ms > self.load_ms / GAIN_SHARE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORK: Work = Work { index_bytes: 16_000_000, dump_bytes: 10_000_000, records: 200_000, journal_bytes: 1000 };
+
+    #[test]
+    fn what_was_measured_replaces_what_was_assumed() {
+        assert_eq!(Rates::default().estimate(&WORK), Estimate { load_ms: 480 + 200, replay_ms: 2000 });
+        let took = Took {
+            index: Duration::from_millis(160),
+            dump: Duration::from_millis(99),
+            replay: Duration::from_millis(500),
+        };
+        let rates = Rates::measured(&WORK, &took);
+        assert_eq!((rates.index_byte_ns, rates.dump_byte_ns), (10.0, 20.0), "the dump was too fast to tell");
+        assert_eq!(rates.estimate(&WORK), Estimate { load_ms: 160 + 200, replay_ms: 500 });
+        let twice = Work { records: 2 * WORK.records, ..WORK };
+        assert_eq!(rates.estimate(&twice).replay_ms, 1000);
+        let larger = Work { journal_bytes: 3 * WORK.journal_bytes, ..WORK };
+        assert_eq!(rates.estimate(&larger).replay_ms, 1500, "larger values, not more records");
+        assert_eq!(Rates::measured(&Work::default(), &took), Rates::default());
+    }
+
+    #[test]
+    fn a_base_is_due_if_it_makes_a_late_restart_much_shorter() {
+        let of = |load_ms, replay_ms| Estimate { load_ms, replay_ms };
+        assert!(!of(6000, 4000).asks_for_base(10_000));
+        assert!(of(6000, 4001).asks_for_base(10_000));
+        assert!(!of(6000, 4001).asks_for_base(0), "off");
+        assert!(of(20_000, 1).is_above(10_000));
+        assert!(!of(20_000, 5000).asks_for_base(10_000));
+        assert!(of(20_000, 5001).asks_for_base(10_000));
+    }
+}
