@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use store::Effects;
+use store::{Effects, Sent};
 
 /// The journal of a database, if it has one.
 #[derive(Default)]
@@ -175,6 +175,17 @@ impl Journaling {
             });
         })
     }
+
+    /// As [`Journaling::keeper`], for commands whose own bytes are their effect.
+    pub fn sent_keeper(self: &Arc<Self>) -> Box<dyn Fn(&Sent<'_>) + Send + Sync> {
+        let journaling = Arc::clone(self);
+        Box::new(move |sent| {
+            journaling.with(|log| {
+                keep_sent(log, sent);
+                journaling.notice(log);
+            });
+        })
+    }
 }
 
 impl Gate {
@@ -255,6 +266,15 @@ impl Drop for Listening<'_> {
         *self.0.task.borrow_mut() = None;
         self.0.journaling.tasks.lock().retain(|(index, _)| *index != self.0.index);
     }
+}
+
+fn keep_sent(log: &Log, sent: &Sent<'_>) {
+    let &Sent { db, now_ms, bytes } = sent;
+    let draft = Draft { stripe: None, db: db as u32, time_ms: now_ms, resp_bytes_max: bytes.len() };
+    log.append_draft(&draft, |out| {
+        out.copy_from_slice(bytes);
+        bytes.len()
+    });
 }
 
 fn keep(log: &Log, effects: &Effects) {
