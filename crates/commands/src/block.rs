@@ -20,10 +20,23 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// Arguments to replace for the next run, by position: XREAD's `$` becomes an identifier.
     pub rewritten: Vec<(usize, Vec<u8>)>,
+    /// What the command waits for in the journal.
+    pub until_durable: Option<UntilDurable>,
     /// The reply at the timeout.
     pub at_timeout: fn(&mut Out<'_>),
     /// The reply where no command may wait: inside MULTI and scripts.
     pub at_once: fn(&mut Out<'_>),
+}
+
+/// A command waits until the journal is durable up to a position.
+#[derive(Debug, Clone, Copy)]
+pub struct UntilDurable {
+    pub position: u64,
+    /// The reply then, or, if the command waits for more, at the timeout.
+    pub reply: fn(&mut Out<'_>),
+    pub waits_for_more: bool,
+    /// The error if there is no journal any more.
+    pub without: &'static str,
 }
 
 impl Block {
@@ -31,7 +44,7 @@ impl Block {
     pub fn new(keys: usize, kind: Kind, until_ms: Option<u64>) -> Block {
         let null = |out: &mut Out<'_>| out.null_array();
         let wants = Wants { kind, any_change: false };
-        Block { keys, wants, until_ms, rewritten: Vec::new(), at_timeout: null, at_once: null }
+        Block { keys, wants, until_ms, rewritten: Vec::new(), until_durable: None, at_timeout: null, at_once: null }
     }
 }
 

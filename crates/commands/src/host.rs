@@ -110,8 +110,9 @@ pub trait Host: Scripting {
     fn reload(&self, me: &mut Session, saves: bool) -> Run;
     /// BGREWRITEAOF: starts to write a new base of the journal.
     fn rewrite_journal(&self) -> Run;
-    /// Whether changes go into a journal.
-    fn is_journaled(&self) -> bool;
+    /// The journal's position after what the connection has written, and whether the journal is durable up to there. `None`: changes do
+    /// not go into a journal.
+    fn journaled(&self, me: &Session) -> Option<(u64, bool)>;
     /// When the dataset was last saved, in seconds since 1970; if never, when the server started.
     fn last_save_s(&self) -> u64;
     /// BGSAVE. Returns the reply.

@@ -43,7 +43,7 @@ mod tracking;
 mod transactions;
 mod zsets;
 
-pub use block::Block;
+pub use block::{Block, UntilDurable};
 pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
 pub use row::{

@@ -46,6 +46,8 @@ pub struct Session {
     pub claim: Claim,
     /// The connection replays a journal: its commands see this time, in milliseconds since 1970.
     pub replay_ms: Option<u64>,
+    /// Where the journal was before and after the connection's last commands that may have written.
+    pub written: Written,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -55,6 +57,15 @@ pub struct Session {
     pub listens_only: bool,
     /// The connection's subscriptions; most connections never have any.
     subscriptions: Option<Box<Subscriptions>>,
+}
+
+/// Positions of the journal.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Written {
+    /// When the commands began that run now.
+    pub from: u64,
+    /// When the last ones ended while which the journal went on.
+    pub to: u64,
 }
 
 /// What a handler makes at once beyond the usual, in bytes: see [`crate::cx::claim`].
@@ -183,6 +194,7 @@ impl Session {
             job: None,
             claim: Claim::default(),
             replay_ms: None,
+            written: Written::default(),
             labels: Labels::default(),
             tracking: None,
             monitors: false,

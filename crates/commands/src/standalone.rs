@@ -1,11 +1,12 @@
 //! Owns the commands of replication, cluster, persistence and modules as a node without them answers: it states what is
 //! true of a single node and refuses everything else. Never pretends that something was done.
 
-use crate::block::{Block, until_milliseconds};
+use crate::block::{Block, UntilDurable, until_milliseconds};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
 use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
+use resp::reply::Out;
 use store::Kind;
 
 const BASE: Row =
@@ -251,7 +252,7 @@ pub const ROWS: &[Row] = &[
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "7.2.0",
-        summary: "Waits until the earlier writes are on disks, here and on replicas; refused for this server, which persists nothing.",
+        summary: "Waits until the client's earlier writes are durable here (numlocal 1), and on a number of replicas. There are no replicas, so for more than 0 it waits until the timeout.",
         syntax: "numlocal numreplicas timeout",
         examples: &[
             only_here("WAITAOF 0 0 100", "1) (integer) 0\n2) (integer) 0"),
@@ -450,22 +451,37 @@ fn waitaof(cx: &mut Cx<'_>) -> Run {
         return Err(Stop::error("ERR value is out of range, must be positive"));
     }
     let until_ms = until_milliseconds(&cx.args[3], cx.ks.now_ms())?;
-    if local > 0 {
-        return Err(match cx.server.is_journaled() {
-            true => Stop::error(
-                "ERR WAITAOF does not wait for the journal yet: with appendfsync always, a reply says that a write is durable",
-            ),
-            false => Stop::error("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+    let journaled = cx.server.journaled(cx.session);
+    if local > 0 && journaled.is_none() {
+        return Err(Stop::error(NO_JOURNAL));
+    }
+    let (position, is_durable) = journaled.unwrap_or((0, false));
+    let reply = if is_durable { durable_here } else { durable_nowhere };
+    let waits_here = local > 0 && !is_durable;
+    if waits_here || replicas > 0 {
+        let until_durable = waits_here.then_some(UntilDurable {
+            position,
+            reply: durable_here,
+            waits_for_more: replicas > 0,
+            without: NO_JOURNAL,
         });
+        let block = Block::new(0, Kind::String, until_ms);
+        return Err(Block { until_durable, at_timeout: reply, at_once: reply, ..block }.into());
     }
-    let none = |out: &mut resp::Out<'_>| {
-        out.array(2);
-        out.int(0);
-        out.int(0);
-    };
-    if replicas > 0 {
-        return Err(Block { at_timeout: none, at_once: none, ..Block::new(0, Kind::String, until_ms) }.into());
-    }
-    none(&mut cx.out);
+    reply(&mut cx.out);
     Ok(())
+}
+
+const NO_JOURNAL: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+
+fn durable_here(out: &mut Out<'_>) {
+    out.array(2);
+    out.int(1);
+    out.int(0);
+}
+
+fn durable_nowhere(out: &mut Out<'_>) {
+    out.array(2);
+    out.int(0);
+    out.int(0);
 }

@@ -365,7 +365,9 @@ fn set(cx: &mut Cx<'_>) -> Run {
         let (key, value) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
         cx.ks.set_string(key, value, None);
         cx.ks.event(Class::STRING, "set", key);
-        cx.effect(&[b"SET", key.name, value]);
+        if cx.ks.keeps_effects() {
+            cx.repeat("SET");
+        }
         cx.out.ok();
         return Ok(());
     }

@@ -23,7 +23,7 @@ use crate::waiter::{Phase, Served, State};
 use crate::worker::withhold;
 use commands::host::Unblock;
 use commands::session::{Reply, Session};
-use commands::{Block, Cx, Flag, Row, Stop};
+use commands::{Block, Cx, Flag, Row, Stop, UntilDurable};
 use parking_lot::Mutex;
 use resp::{Out, Span};
 use std::collections::VecDeque;
@@ -65,6 +65,7 @@ impl Blocked {
             keys: block.keys,
             ticket,
             until_ms: block.until_ms,
+            until_durable: block.until_durable,
             at_timeout: block.at_timeout,
             state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
         });
@@ -261,6 +262,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Place { worker, card, blocked } = self;
         *card.blocked.lock() = None;
+        if blocked.until_durable.is_some() {
+            worker.gate.forget(blocked.client);
+        }
         let phase = {
             let mut state = blocked.state.lock();
             if state.counted {
@@ -323,6 +327,11 @@ fn poll_wait(
             Phase::Served | Phase::Failed | Phase::Ended(_) => return Poll::Ready(Ok(true)),
         }
     }
+    if let Some(until) = &blocked.until_durable
+        && poll_durable(&connection.worker, blocked, until, cx)
+    {
+        return Poll::Ready(Ok(true));
+    }
     if let Some(sleep) = sleep
         && sleep.as_mut().poll(cx).is_ready()
     {
@@ -332,6 +341,22 @@ fn poll_wait(
     }
     connection.poll_listen(cx)?;
     Poll::Pending
+}
+
+/// Whether the wait is over because the journal is durable up to a position, or has gone.
+fn poll_durable(worker: &Worker, blocked: &Blocked, until: &UntilDurable, cx: &Context<'_>) -> bool {
+    let Poll::Ready(is_durable) = worker.gate.poll_durable(until.position, blocked.client, cx) else { return false };
+    let (mut reply, error) = (Vec::new(), (!is_durable).then(|| until.without.to_owned()));
+    if is_durable {
+        (until.reply)(&mut Out::new(&mut reply, blocked.proto));
+    }
+    let is_over = !is_durable || !until.waits_for_more;
+    let mut state = blocked.state.lock();
+    // The wait may have been ended in between.
+    if is_over && state.waits() {
+        state.answer(Phase::Served, blocked, reply, error, 0);
+    }
+    is_over
 }
 
 fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
@@ -351,7 +376,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
             out.error(text);
             error = Some(text.to_owned());
         } else {
-            (blocked.at_timeout)(&mut out);
+            let journaling = &worker.hub.journaling;
+            let durable = blocked.until_durable.filter(|until| journaling.is_durable(until.position) == Some(true));
+            durable.map_or(blocked.at_timeout, |until| until.reply)(&mut out);
         }
         Served { reply, error, nanos: 0 }
     });
@@ -375,7 +402,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     card.outbox.drain_into(output);
     if let Some(work) = work {
         // Another worker may have written for it.
-        work.has_seen(0, worker.hub.journaling.position());
+        let position = worker.hub.journaling.position();
+        work.has_seen(0, position);
+        session.written.to = position;
     }
     let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
     if output_bytes > live.output_bytes_max {

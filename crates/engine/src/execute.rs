@@ -113,7 +113,7 @@ impl Locked<'_> {
     }
 
     /// States the command's own arguments as its effect.
-    #[cold]
+    #[inline(never)]
     fn state_arguments(&mut self) {
         let Locked { cx, row, name } = self;
         assert!(
@@ -121,9 +121,8 @@ impl Locked<'_> {
             "'{}' has changed something and has not stated how to repeat it",
             name
         );
-        // Use the original name, even if the command was renamed.
         let name = name.split_once('|').map_or(*name, |(container, _)| container);
-        cx.ks.effect(std::iter::once(name.as_bytes()).chain(cx.args.from(1)));
+        cx.repeat(name);
     }
 }
 

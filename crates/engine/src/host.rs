@@ -184,8 +184,12 @@ impl Host for Worker {
         self.hub.control().is_some_and(|control| control.saves_at_end())
     }
 
-    fn is_journaled(&self) -> bool {
-        self.hub.journaling.is_on()
+    fn journaled(&self, me: &Session) -> Option<(u64, bool)> {
+        let journaling = &self.hub.journaling;
+        let now = journaling.position();
+        // The journal may be another one than when the connection wrote.
+        let position = if now > me.written.from { now } else { me.written.to.min(now) };
+        journaling.is_durable(position).map(|is_durable| (position, is_durable))
     }
 
     fn rewrite_journal(&self) -> Run {

@@ -5,17 +5,34 @@
 
 use journal::{Draft, Log};
 use parking_lot::{Mutex, RwLock};
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use store::Effects;
+use store::{Effects, Sent};
 
 /// The journal of a database, if it has one.
 #[derive(Default)]
 pub struct Journaling {
     is_on: AtomicBool,
     log: RwLock<Option<Arc<Log>>>,
-    waiting: Mutex<Vec<(For, Waker)>>,
+    /// Writers must ask the log whether it has room.
+    is_tight: AtomicBool,
+    /// What wakes each worker's gate, with the worker's number.
+    tasks: Mutex<Vec<(usize, Waker)>>,
+}
+
+/// The connections of a worker that wait for the journal. The journal's thread wakes one task of the worker, and this one the
+/// connections: each wake-up from another thread is a system call. And the task asks the journal only once for all connections that were
+/// ready when the first one had to wait, so that they share a sync.
+pub struct Gate {
+    journaling: Arc<Journaling>,
+    /// The worker's number.
+    index: usize,
+    waiting: RefCell<Vec<(For, Waker)>>,
+    /// What wakes the worker's task for this.
+    task: RefCell<Option<Waker>>,
 }
 
 /// What a connection waits for.
@@ -23,6 +40,8 @@ pub struct Journaling {
 enum For {
     /// The replies before this position may leave.
     Position(u64),
+    /// The journal is durable up to this position. One connection waits for one position at a time.
+    Durable { position: u64, client: u64 },
     /// Commands may write.
     Room,
 }
@@ -47,6 +66,7 @@ impl Journaling {
         }));
         *self.log.write() = Some(log);
         self.is_on.store(true, Relaxed);
+        self.wake();
     }
 
     /// From now on, effects are not kept, and nobody waits.
@@ -96,6 +116,10 @@ impl Journaling {
     /// room for some.
     #[inline]
     pub fn room(&self) -> Room {
+        if self.is_tight.load(Relaxed) { self.ask_room() } else { Room::Free }
+    }
+
+    fn ask_room(&self) -> Room {
         let room = self.with(|log| match log.is_behind() {
             _ if log.has_failed() => Room::Failed,
             true => Room::Behind,
@@ -111,6 +135,64 @@ impl Journaling {
         format!("MISCONF Errors writing to the AOF file: {why}")
     }
 
+    /// Whether what the journal has up to this position is durable. `None`: there is no journal.
+    pub fn is_durable(&self, position: u64) -> Option<bool> {
+        self.with(|log| log.durable() >= position)
+    }
+
+    fn is_there(&self, awaited: For) -> bool {
+        match awaited {
+            For::Position(position) => self.is_safe(position),
+            For::Durable { position, .. } => self.is_durable(position).unwrap_or(true),
+            For::Room => self.room() != Room::Behind,
+        }
+    }
+
+    /// The journal has gone on: tells the workers.
+    fn wake(&self) {
+        let tasks = self.tasks.lock();
+        // While the lock is held, so that the newest state is what remains.
+        self.is_tight.store(self.ask_room() != Room::Free, Relaxed);
+        tasks.iter().for_each(|(_, task)| task.wake_by_ref());
+    }
+
+    /// Something was appended. The log may have noticed that it is behind, and tells nobody.
+    #[inline]
+    fn notice(&self, log: &Log) {
+        if log.is_behind() {
+            self.is_tight.store(true, Relaxed);
+        }
+    }
+
+    /// What puts the effects of each outermost command into the journal, as one record. It does nothing without a journal, so that
+    /// what is replayed is not journalled.
+    pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
+        let journaling = Arc::clone(self);
+        Box::new(move |effects| {
+            journaling.with(|log| {
+                keep(log, effects);
+                journaling.notice(log);
+            });
+        })
+    }
+
+    /// As [`Journaling::keeper`], for commands whose own bytes are their effect.
+    pub fn sent_keeper(self: &Arc<Self>) -> Box<dyn Fn(&Sent<'_>) + Send + Sync> {
+        let journaling = Arc::clone(self);
+        Box::new(move |sent| {
+            journaling.with(|log| {
+                keep_sent(log, sent);
+                journaling.notice(log);
+            });
+        })
+    }
+}
+
+impl Gate {
+    pub fn new(journaling: Arc<Journaling>, index: usize) -> Gate {
+        Gate { journaling, index, waiting: RefCell::default(), task: RefCell::default() }
+    }
+
     /// Waits until replies may leave that have seen this position.
     pub fn poll_safe(&self, position: u64, cx: &Context<'_>) -> Poll<()> {
         self.poll(For::Position(position), cx)
@@ -121,38 +203,78 @@ impl Journaling {
         self.poll(For::Room, cx)
     }
 
-    fn is_there(&self, awaited: For) -> bool {
-        match awaited {
-            For::Position(position) => self.is_safe(position),
-            For::Room => self.room() != Room::Behind,
-        }
+    /// Waits until the journal is durable up to this position: true. False: there is no journal.
+    pub fn poll_durable(&self, position: u64, client: u64, cx: &Context<'_>) -> Poll<bool> {
+        self.forget(client);
+        self.poll(For::Durable { position, client }, cx).map(|()| self.journaling.is_on())
+    }
+
+    /// The client does not wait for a position to be durable any more. With `appendfsync no`, nothing else might tell for hours.
+    pub fn forget(&self, waiter: u64) {
+        let is_its = |awaited: &For| matches!(awaited, For::Durable { client, .. } if *client == waiter);
+        self.waiting.borrow_mut().retain(|(awaited, _)| !is_its(awaited));
     }
 
     fn poll(&self, awaited: For, cx: &Context<'_>) -> Poll<()> {
-        if self.is_there(awaited) {
+        if self.journaling.is_there(awaited) {
             return Poll::Ready(());
         }
-        self.waiting.lock().push((awaited, cx.waker().clone()));
-        if let For::Position(position) = awaited {
-            self.with(|log| log.want(position));
+        self.waiting.borrow_mut().push((awaited, cx.waker().clone()));
+        if let Some(task) = &*self.task.borrow() {
+            task.wake_by_ref();
         }
-        // The journal may have gone on before it could see the waker.
-        if self.is_there(awaited) { Poll::Ready(()) } else { Poll::Pending }
+        Poll::Pending
     }
 
-    fn wake(&self) {
-        let woken: Vec<_> = self.waiting.lock().extract_if(.., |(awaited, _)| self.is_there(*awaited)).collect();
-        woken.into_iter().for_each(|(_, waker)| waker.wake());
-    }
-
-    /// What puts the effects of each outermost command into the journal, as one record. It does nothing without a journal, so that
-    /// what is replayed is not journalled.
-    pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
-        let journaling = Arc::clone(self);
-        Box::new(move |effects| {
-            journaling.with(|log| keep(log, effects));
+    /// The worker's task for this never ends.
+    pub async fn serve(&self) {
+        let _listening = Listening(self);
+        poll_fn(|cx| {
+            self.pass(cx);
+            Poll::Pending
         })
+        .await
     }
+
+    fn pass(&self, cx: &Context<'_>) {
+        // Before the questions, so that the journal does not go on unnoticed.
+        if !self.task.borrow().as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            *self.task.borrow_mut() = Some(cx.waker().clone());
+            let mut tasks = self.journaling.tasks.lock();
+            tasks.retain(|(index, _)| *index != self.index);
+            tasks.push((self.index, cx.waker().clone()));
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        let go_on: Vec<_> = waiting.extract_if(.., |(awaited, _)| self.journaling.is_there(*awaited)).collect();
+        let positions = waiting.iter().filter_map(|(awaited, _)| match *awaited {
+            For::Position(position) | For::Durable { position, .. } => Some(position),
+            For::Room => None,
+        });
+        if let Some(wanted) = positions.max() {
+            self.journaling.with(|log| log.want(wanted));
+        }
+        drop(waiting);
+        go_on.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// The gate's task runs.
+struct Listening<'g>(&'g Gate);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        *self.0.task.borrow_mut() = None;
+        self.0.journaling.tasks.lock().retain(|(index, _)| *index != self.0.index);
+    }
+}
+
+fn keep_sent(log: &Log, sent: &Sent<'_>) {
+    let &Sent { db, now_ms, bytes } = sent;
+    let draft = Draft { stripe: None, db: db as u32, time_ms: now_ms, resp_bytes_max: bytes.len() };
+    log.append_draft(&draft, |out| {
+        out.copy_from_slice(bytes);
+        bytes.len()
+    });
 }
 
 fn keep(log: &Log, effects: &Effects) {
@@ -246,7 +368,9 @@ impl<'o> Rest<'o> {
 mod tests {
     use super::*;
     use journal::{Opened, Policy, Record, Settings};
+    use std::future::Future;
     use std::ops::ControlFlow;
+    use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
     use store::Why;
@@ -319,16 +443,30 @@ mod tests {
         keeper(&effects);
         let position = journaling.position();
         assert!(position > 0);
+        let gate = Gate::new(Arc::clone(&journaling), 0);
+        let mut task = pin!(gate.serve());
         let woken = Arc::<Woken>::default();
         let waker = Arc::clone(&woken).into();
         let cx = Context::from_waker(&waker);
-        if journaling.poll_safe(position, &cx).is_pending() {
-            while woken.0.load(Relaxed) == 0 {
-                std::thread::yield_now();
+        let task_woken = Arc::<Woken>::default();
+        let task_waker = Arc::clone(&task_woken).into();
+        let task_cx = &mut Context::from_waker(&task_waker);
+        if gate.poll_safe(position, &cx).is_pending() {
+            for passes in 1.. {
+                assert!(task.as_mut().poll(task_cx).is_pending());
+                if woken.0.load(Relaxed) == 1 {
+                    break;
+                }
+                while task_woken.0.load(Relaxed) < passes {
+                    std::thread::yield_now();
+                }
             }
         }
-        assert!(journaling.poll_safe(position, &cx).is_ready() && log.durable() == position);
-        assert!(journaling.poll_room(&cx).is_ready());
+        assert!(gate.poll_safe(position, &cx).is_ready() && log.durable() == position);
+        assert!(gate.poll_room(&cx).is_ready());
+        assert!(gate.poll_durable(position + 1, 7, &cx).is_pending());
+        gate.forget(7);
+        assert!(gate.waiting.borrow().is_empty());
         log.close().unwrap();
         drop((journaling, keeper, log));
 

@@ -64,7 +64,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         }
         Wait::Journal => {
             let worker = Rc::clone(&connection.worker);
-            poll_fn(|cx| worker.hub.journaling.poll_room(cx)).await;
+            poll_fn(|cx| worker.gate.poll_room(cx)).await;
         }
         Wait::Pause { writes } => sit_out(connection, writes).await?,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,

@@ -842,7 +842,7 @@ impl Connection {
                 }
                 sends += 1;
                 let journaling = &self.worker.hub.journaling;
-                ready!(journaling.poll_safe(work.seen, cx));
+                ready!(self.worker.gate.poll_safe(work.seen, cx));
                 if work.may_have_written && journaling.has_lost(work.seen) {
                     return Poll::Ready(Err(End::Journal));
                 }
@@ -907,7 +907,7 @@ impl Connection {
     /// Waits until the journal lets the output leave.
     pub async fn clear(&self) {
         if let Some(work) = self.work.as_ref().filter(|work| work.has_output()) {
-            poll_fn(|cx| self.worker.hub.journaling.poll_safe(work.seen, cx)).await;
+            poll_fn(|cx| self.worker.gate.poll_safe(work.seen, cx)).await;
         }
     }
 

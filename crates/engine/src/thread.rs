@@ -8,7 +8,7 @@ use crate::clock::wall_ms;
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
-use crate::journaling::Room;
+use crate::journaling::{Gate, Room};
 use crate::later::Later;
 use crate::post::{Arrival, Message, Socket};
 use crate::pubsub::Delivery;
@@ -119,6 +119,8 @@ pub struct Worker {
     pub turns: Turns,
     /// The connections whose replies wait until other connections have been served.
     pub later: Later,
+    /// The connections that wait for the journal.
+    pub gate: Gate,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -132,6 +134,7 @@ impl Worker {
         let live = Live::new(hub.config.snapshot(), hub.config.version());
         let clock = quanta::Clock::new();
         Worker {
+            gate: Gate::new(Arc::clone(&hub.journaling), index),
             hub,
             index,
             lane: RefCell::new(lane),
@@ -334,6 +337,7 @@ pub async fn run(
     let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
     let mut turns = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
     let mut later = tokio::task::spawn_local(serve_later(Rc::clone(&worker)));
+    let mut gate = tokio::task::spawn_local(keep_gate(Rc::clone(&worker)));
     let _ = started.send(Ok(()));
     let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
     tokio::select! {
@@ -343,8 +347,9 @@ pub async fn run(
         ended = &mut postman => fatal("messages", ended),
         ended = &mut turns => fatal("turns", ended),
         ended = &mut later => fatal("replies", ended),
+        ended = &mut gate => fatal("the journal's gate", ended),
     }
-    for task in [upkeep, completions, postman, turns, later] {
+    for task in [upkeep, completions, postman, turns, later, gate] {
         task.abort();
         // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
@@ -451,6 +456,10 @@ async fn hand_out_turns(worker: Rc<Worker>) {
 
 /// The number of outboxes sent before other tasks run.
 const DELIVERIES_MAX: usize = 64;
+
+async fn keep_gate(worker: Rc<Worker>) {
+    worker.gate.serve().await;
+}
 
 async fn serve_later(worker: Rc<Worker>) {
     worker.later.serve().await;

@@ -2,7 +2,7 @@
 //! the wait. Never knows a worker, or who runs the command again (`blocked`).
 
 use commands::host::Unblock;
-use commands::{Args, Row};
+use commands::{Args, Row, UntilDurable};
 use parking_lot::Mutex;
 use resp::{Out, Proto, Span};
 use std::borrow::Cow;
@@ -27,6 +27,7 @@ pub struct Blocked {
     pub keys: usize,
     pub ticket: u64,
     pub until_ms: Option<u64>,
+    pub until_durable: Option<UntilDurable>,
     pub at_timeout: fn(&mut Out<'_>),
     pub state: Mutex<State>,
 }

@@ -177,6 +177,7 @@ fn run(connection: &mut Connection) -> Ran {
     // Messages that arrived before these commands are sent before their replies.
     card.outbox.drain_into(&mut work.output);
     let seen_from = worker.hub.journaling.position();
+    session.written.from = seen_from;
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
@@ -276,7 +277,11 @@ fn run(connection: &mut Connection) -> Ran {
             break Ran::Waits(Wait::Turn);
         }
     };
-    work.has_seen(seen_from, worker.hub.journaling.position());
+    let seen_to = worker.hub.journaling.position();
+    work.has_seen(seen_from, seen_to);
+    if seen_from < seen_to {
+        session.written.to = seen_to;
+    }
     card.active_ms.store(now_ms, Relaxed);
     if let Some(id) = last {
         card.note_command(id);

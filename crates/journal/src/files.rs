@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use flash::DATA_OFFSET;
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::head::{Head, Kind};
 use crate::recover;
@@ -61,6 +61,10 @@ pub(crate) struct Files {
     /// Of each file, behind [`DATA_OFFSET`].
     file_bytes: u64,
     files: Vec<File>,
+    /// Of each file: it may have bytes that are not durable.
+    is_dirty: Vec<bool>,
+    /// The file systems take writes that are durable at once.
+    writes_durably: bool,
     /// Holds the lock while it is open.
     /// `None`: the files are only looked at.
     lock: Option<File>,
@@ -94,7 +98,15 @@ impl Files {
         lock: Option<File>,
     ) -> Result<(Files, RingFile), OpenError> {
         let changes = lock.is_some();
-        let mut files = Files { directory: directory.to_owned(), log_id, file_bytes, files: Vec::new(), lock };
+        let mut files = Files {
+            directory: directory.to_owned(),
+            log_id,
+            file_bytes,
+            files: Vec::new(),
+            is_dirty: Vec::new(),
+            writes_durably: true,
+            lock,
+        };
         let names = names_in(directory)?;
         let last = names.iter().filter_map(|name| number_of(name)).max();
         for number in 0..last.map_or(0, |last| last + 1) {
@@ -121,6 +133,8 @@ impl Files {
         }
         go_direct(&file, &path)?;
         self.files.push(file);
+        // Whoever wrote it may have been killed.
+        self.is_dirty.push(true);
         Ok(())
     }
 
@@ -187,6 +201,7 @@ impl Files {
         let file = self.make(&name_of(number), &head, range, zeroed)?;
         go_direct(&file, &self.directory.join(name_of(number)))?;
         self.files.push(file);
+        self.is_dirty.push(false);
         Ok(())
     }
 
@@ -211,19 +226,33 @@ impl Files {
     /// Deletes the last file.
     pub fn remove_last(&mut self) -> Result<(), OpenError> {
         self.files.pop().expect("there is a file");
+        self.is_dirty.pop();
         let path = self.directory.join(name_of(self.count()));
         fs::remove_file(&path).map_err(failed("delete", &path))?;
         sync_directory(&self.directory)
     }
 
     /// See [`crate::thread::Disk::carry_out`].
-    pub fn carry_out(&self, run: Vec<Op>, done: &mut Vec<Done>) {
-        let file = &self.files[usize::from(run[0].path)];
+    pub fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
+        let at = usize::from(run[0].path);
+        let (file, is_dirty) = (&self.files[at], &mut self.is_dirty[at]);
         let writes = run.iter().filter_map(|op| if let OpKind::Write(buf) = &op.kind { Some(&**buf) } else { None });
         let mut slices: Vec<IoSlice<'_>> = writes.map(IoSlice::new).collect();
         let error = match run[0].kind {
-            OpKind::Write(_) => write_all(file, &mut slices, run[0].offset),
-            OpKind::Sync => rustix::fs::fdatasync(file),
+            // A write that is durable at once spares a sync, which is a second wait for the device and for a processor.
+            OpKind::Write(_) => {
+                let durably = is_last && self.writes_durably && !*is_dirty;
+                let flags = if durably { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let mut written = write_all(file, &mut slices, run[0].offset, flags);
+                if durably && matches!(written, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
+                    self.writes_durably = false;
+                    written = write_all(file, &mut slices, run[0].offset, ReadWriteFlags::empty());
+                }
+                *is_dirty |= !(durably && self.writes_durably);
+                written
+            }
+            OpKind::Sync if !*is_dirty => Ok(()),
+            OpKind::Sync => rustix::fs::fdatasync(file).inspect(|()| *is_dirty = false),
             OpKind::Read(_) | OpKind::Discard { .. } => unreachable!("a writer writes and syncs"),
         };
         done.extend(run.into_iter().map(|op| {
@@ -233,9 +262,13 @@ impl Files {
     }
 }
 
-fn write_all(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
+fn write_all(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64, flags: ReadWriteFlags) -> Result<(), Errno> {
     while !slices.is_empty() {
-        match rustix::io::pwritev(file, slices, offset) {
+        let written = match flags.is_empty() {
+            true => rustix::io::pwritev(file, slices, offset),
+            false => rustix::io::pwritev2(file, slices, offset, flags),
+        };
+        match written {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(written) => {
                 offset += written as u64;

@@ -21,6 +21,7 @@
 //! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`].
 //! `view` looks at a journal and changes nothing.
 
+mod crc;
 mod files;
 pub mod frame;
 mod head;

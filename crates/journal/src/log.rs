@@ -199,7 +199,8 @@ fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directo
             return Ok(());
         }
         while !ops.is_empty() {
-            disk.carry_out(next_run(&mut ops), &mut done);
+            let run = next_run(&mut ops);
+            disk.carry_out(run, false, &mut done);
         }
         let written = done.drain(..).try_for_each(|done| writer.done(done));
         written.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
@@ -277,7 +278,7 @@ impl Log {
         if self.shared.has_failed() { self.shared.state.lock().failed.clone() } else { None }
     }
 
-    /// `f` is called by the thread after [`Log::safe`], [`Log::is_behind`] or [`Log::failed`] may have changed. It must not wait.
+    /// `f` is called by the thread after [`Log::safe`], [`Log::durable`], [`Log::is_behind`] or [`Log::failed`] may have changed. It must not wait.
     pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
         self.shared.listen(f);
     }

@@ -1,5 +1,5 @@
 //! Owns the memory of a file that is mapped: what is written into it survives a killed process, since the kernel has it. Never knows
-//! what the bytes are. This is the crate's only `unsafe` code: a write system call for each record would cost about ten times as much
+//! what the bytes are. It is `unsafe` code: a write system call for each record would cost about ten times as much
 //! as the copy.
 
 use std::fs::File;

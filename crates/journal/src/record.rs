@@ -216,7 +216,7 @@ impl Joiner {
 
 #[inline]
 fn checksum(piece: &[u8]) -> u32 {
-    crc32c::crc32c(&piece[AT_LENGTH..])
+    crate::crc::crc32c(&piece[AT_LENGTH..])
 }
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

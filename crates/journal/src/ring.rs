@@ -52,6 +52,10 @@ pub(crate) struct Ring {
     taken_position: u64,
     /// Where the next entry goes.
     head: u64,
+    /// `head` in its lap: a division for each record would cost as much as its header.
+    head_in_lap: usize,
+    /// The last entry before this offset was the last of its lap, although there was room for a smaller one behind it.
+    skipped: u64,
 }
 
 /// Where the entries begin that may be needed.
@@ -67,6 +71,20 @@ impl Ring {
         ENTRIES_AT as u64 + ring_bytes
     }
 
+    fn new(map: Map, head: &Head, position: u64) -> Ring {
+        Ring {
+            map,
+            room: head.data_bytes,
+            seed: seed(head),
+            released: 0,
+            taken: 0,
+            taken_position: position,
+            head: 0,
+            head_in_lap: 0,
+            skipped: u64::MAX,
+        }
+    }
+
     /// The ring that a process has left in `file`, and where its entries begin. There is no start if the process died while it emptied
     /// the ring.
     pub fn left_in(file: &File, head: &Head) -> io::Result<(Ring, Option<Start>)> {
@@ -76,8 +94,7 @@ impl Ring {
             .iter()
             .filter_map(|&at| read_start(seed, &map[at..]))
             .max_by_key(|start| (start.offset, start.position));
-        let ring = Ring { map, room: head.data_bytes, seed, released: 0, taken: 0, taken_position: 0, head: 0 };
-        Ok((ring, start))
+        Ok((Ring::new(map, head, 0), start))
     }
 
     /// Empties the ring in `file`, durably. Its next entry is to have `position`.
@@ -90,7 +107,7 @@ impl Ring {
         file.write_all_at(&page, 0)?;
         file.sync_data()?;
         let map = Map::of(file, Ring::file_bytes(head.data_bytes) as usize)?;
-        Ok(Ring { map, room: head.data_bytes, seed, released: 0, taken: 0, taken_position: position, head: 0 })
+        Ok(Ring::new(map, head, position))
     }
 
     /// Bytes that cannot be overwritten now.
@@ -110,7 +127,7 @@ impl Ring {
         let mut position = position;
         for piece in record.pieces() {
             let bytes = piece.bytes();
-            self.put(self.skip_to(self.head, bytes), position, bytes, |out| {
+            self.put(position, bytes, |out| {
                 piece.write(out);
                 bytes
             });
@@ -128,20 +145,36 @@ impl Ring {
         bytes_max: usize,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Option<usize> {
-        let offset = self.skip_to(self.head, bytes_max);
+        let (offset, _) = self.next_place(bytes_max);
         let fits = offset + entry_bytes(bytes_max) <= self.released + self.room;
-        fits.then(|| self.put(offset, position, bytes_max, write))
+        fits.then(|| self.put(position, bytes_max, write))
+    }
+
+    /// Where an entry goes of so many bytes: its offset, and its place in the lap.
+    #[inline]
+    fn next_place(&self, piece_bytes: usize) -> (u64, usize) {
+        let behind = self.room - self.head_in_lap as u64;
+        if entry_bytes(piece_bytes) <= behind { (self.head, self.head_in_lap) } else { (self.head + behind, 0) }
     }
 
     #[inline]
-    fn put(&mut self, offset: u64, position: u64, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
-        let at = ENTRIES_AT + (offset % self.room) as usize;
+    fn put(&mut self, position: u64, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        let (offset, in_lap) = self.next_place(bytes_max);
+        if offset != self.head {
+            self.skipped = self.head;
+        }
+        let at = ENTRIES_AT + in_lap;
         let entry = &mut self.map[at..at + ENTRY_HEADER_BYTES + bytes_max];
         let (header, piece) = entry.split_first_chunk_mut::<ENTRY_HEADER_BYTES>().expect("it has a header");
         let piece_bytes = write(piece);
         header[..8].copy_from_slice(&position.to_le_bytes());
         header[8..].copy_from_slice(&check(self.seed, position, piece).to_le_bytes());
-        self.head = offset + entry_bytes(piece_bytes);
+        let bytes = entry_bytes(piece_bytes);
+        self.head = offset + bytes;
+        self.head_in_lap = in_lap + bytes as usize;
+        if self.head_in_lap as u64 == self.room {
+            self.head_in_lap = 0;
+        }
         piece_bytes
     }
 
@@ -158,14 +191,18 @@ impl Ring {
 
     /// Gives `each` the next entries' pieces until these are `bytes_max` bytes. Returns the position behind them.
     pub fn take(&mut self, bytes_max: u64, mut each: impl FnMut(&[u8])) -> u64 {
-        let from = self.taken_position;
-        while self.taken < self.head && self.taken_position < from + bytes_max {
-            let (offset, piece) =
-                self.entry_at(self.taken, self.taken_position).expect("it was written by this process");
-            let piece_bytes = piece.len();
+        let end = self.taken_position + bytes_max;
+        while self.taken < self.head && self.taken_position < end {
+            // It was written by this process, so the check need not be asked.
+            let lap = self.taken % self.room;
+            let skip = if self.taken == self.skipped { self.room - lap } else { 0 };
+            let at = if skip > 0 { 0 } else { lap as usize };
+            let entry = &self.map[ENTRIES_AT + at..];
+            assert_eq!(u64_at(entry, 0), self.taken_position, "the ring has the records in order");
+            let piece = Piece::bytes_of(&entry[ENTRY_HEADER_BYTES..]).expect("whole pieces");
             each(piece);
-            self.taken = offset + entry_bytes(piece_bytes);
-            self.taken_position += piece_bytes as u64;
+            self.taken += skip + entry_bytes(piece.len());
+            self.taken_position += piece.len() as u64;
         }
         self.taken_position
     }

@@ -248,7 +248,7 @@ impl Shared {
     pub fn publish(&self, state: &mut State) -> bool {
         let limit = state.limit();
         let before = self.limit.swap(limit, Ordering::AcqRel);
-        self.durable.store(state.durable, Ordering::Release);
+        let durable = self.durable.swap(state.durable, Ordering::AcqRel);
         let has_failed = self.has_failed.swap(state.failed.is_some(), Ordering::AcqRel);
         let was_behind = state.behind_since.is_some();
         let is_behind = state.is_behind(was_behind);
@@ -256,7 +256,7 @@ impl Shared {
             state.behind_since = is_behind.then(Instant::now);
             self.is_behind.store(is_behind, Ordering::Release);
         }
-        limit != before || is_behind != was_behind || has_failed != state.failed.is_some()
+        limit != before || durable != state.durable || is_behind != was_behind || has_failed != state.failed.is_some()
     }
 
     pub fn figures(&self) -> Figures {

@@ -19,8 +19,9 @@ pub(crate) const SPARE_FILES: usize = 2;
 
 /// What the thread asks of the journal's files.
 pub(crate) trait Disk: Send + 'static {
-    /// Carries out one sync, or writes that lie one behind the other in one file, and waits for it.
-    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>);
+    /// Carries out one sync, or writes that lie one behind the other in one file, and waits for it. `is_last`: these are writes, and
+    /// what follows is a sync.
+    fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>);
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
     fn make_ring(&self, head: &Head) -> Result<File, OpenError>;
@@ -29,8 +30,8 @@ pub(crate) trait Disk: Send + 'static {
 }
 
 impl Disk for Files {
-    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>) {
-        Files::carry_out(self, run, done);
+    fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
+        Files::carry_out(self, run, is_last, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
@@ -140,7 +141,7 @@ impl<D: Disk> Scribe<D> {
                 self.due = None;
                 self.writer.sync();
             }
-            let written = self.write();
+            let written = self.write(step == Step::Sync);
             self.free_files();
             self.keep_spare_files();
             self.show(written.err());
@@ -223,8 +224,9 @@ impl<D: Disk> Scribe<D> {
     }
 
     /// Carries out what the writer has to do. What waits for a file that cannot be made stays with the writer.
-    fn write(&mut self) -> Result<(), Failed> {
+    fn write(&mut self, syncs: bool) -> Result<(), Failed> {
         let (mut ops, mut done) = (Vec::new(), Vec::new());
+        let mut durable_write = Duration::ZERO;
         loop {
             self.writer.ops(&mut ops);
             if ops.is_empty() && !(self.writer.needs_file() && self.add_file()) {
@@ -233,11 +235,13 @@ impl<D: Disk> Scribe<D> {
             while !ops.is_empty() {
                 let (run, begun) = (next_run(&mut ops), Instant::now());
                 let is_sync = matches!(run[0].kind, OpKind::Sync);
-                self.disk.carry_out(run, &mut done);
+                let is_last = syncs && !is_sync && ops.is_empty();
+                self.disk.carry_out(run, is_last, &mut done);
                 if is_sync {
                     self.syncs += 1;
-                    self.last_sync = begun.elapsed();
+                    self.last_sync = durable_write + begun.elapsed();
                 }
+                durable_write = if is_last { begun.elapsed() } else { Duration::ZERO };
             }
             done.drain(..).try_for_each(|done| self.writer.done(done))?;
         }
@@ -322,10 +326,10 @@ impl<D: Disk> Scribe<D> {
         }
         self.take();
         self.writer.sync();
-        self.write().map_err(io::Error::other)?;
+        self.write(true).map_err(io::Error::other)?;
         self.writer.is_idle().then_some(()).ok_or_else(|| self.stuck())?;
         self.writer.close();
-        self.write().map_err(io::Error::other)?;
+        self.write(true).map_err(io::Error::other)?;
         self.writer.is_idle().then_some(()).ok_or_else(|| self.stuck())
     }
 

@@ -32,6 +32,22 @@ impl<'a> Args<'a> {
         Some(&self.bytes[start..start + span.len as usize])
     }
 
+    /// The whole command in the bytes in which it was sent. `None`: they are not the usual ones of a command that is sent as an array:
+    /// at most nine arguments, a name of at most nine bytes, and `\r\n` behind each line.
+    #[inline]
+    pub fn sent(&self) -> Option<&'a [u8]> {
+        let (first, last) = (self.spans.first()?, self.spans.last()?);
+        let sent = self.bytes.get(..(last.start + last.len) as usize + 2)?;
+        let digit = |count: usize| b'0' + count as u8;
+        let usual = [b'*', digit(self.spans.len()), b'\r', b'\n', b'$', digit(first.len as usize), b'\r', b'\n'];
+        let begins = first.len <= 9 && self.spans.len() <= 9 && first.start == 8 && sent.first_chunk() == Some(&usual);
+        let goes_on = self.spans.windows(2).all(|pair| {
+            let line = &sent[(pair[0].start + pair[0].len) as usize..pair[1].start as usize];
+            matches!(line, [b'\r', b'\n', b'$', _, .., b'\r', b'\n'])
+        });
+        (begins && goes_on && sent.ends_with(b"\r\n")).then_some(sent)
+    }
+
     /// The arguments from `from` on, as a command of their own.
     #[inline]
     pub fn tail(&self, from: usize) -> Args<'a> {

@@ -48,6 +48,16 @@ struct Head {
     end: usize,
 }
 
+/// One command to repeat, which has no other effects beside it, in the bytes in which its client sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent<'b> {
+    /// The logical database in which the command must run.
+    pub db: usize,
+    /// The wall-clock time of the change, in milliseconds since 1970.
+    pub now_ms: u64,
+    pub bytes: &'b [u8],
+}
+
 /// One command to repeat.
 #[derive(Clone, Copy)]
 pub struct Effect<'e> {

@@ -33,7 +33,7 @@ pub use base::{Codec, Policy};
 pub use checkpoint::{Checkpoint, Restoring, Unsuitable};
 pub use config::{FlashConfig, StoreConfig};
 
-pub use effects::{Effect, Effects, Why};
+pub use effects::{Effect, Effects, Sent, Why};
 pub use keyspace::guards::Held;
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,

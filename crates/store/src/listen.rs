@@ -1,7 +1,7 @@
 //! Owns the notifications about keys: keyspace events, and that a key has changed.
 //! Never knows who listens. Usually nobody listens; then each event costs one relaxed load.
 
-use crate::effects::Effects;
+use crate::effects::{Effects, Sent};
 use crate::mem::hash::Key;
 use base::events::Class;
 use std::sync::OnceLock;
@@ -21,10 +21,14 @@ pub(crate) struct Ears {
     wanted: AtomicU32,
     listener: OnceLock<Box<dyn Listener>>,
     keeper: OnceLock<Keeper>,
+    sent_keeper: OnceLock<SentKeeper>,
 }
 
 /// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
 pub type Keeper = Box<dyn Fn(&Effects) + Send + Sync>;
+
+/// As a [`Keeper`], for a command whose own bytes repeat it: they are copied once only.
+pub type SentKeeper = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
 
 impl Ears {
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
@@ -46,6 +50,17 @@ impl Ears {
     pub fn keep_effects(&self, keeper: Keeper) {
         assert!(self.keeper.set(keeper).is_ok(), "a store's effects have one keeper");
         self.wanted.fetch_or(Class::EFFECT.bits(), Relaxed);
+    }
+
+    pub fn keep_sent(&self, keeper: SentKeeper) {
+        assert!(self.sent_keeper.set(keeper).is_ok(), "a store's effects have one keeper");
+    }
+
+    /// False: nobody takes a command's own bytes.
+    #[inline]
+    pub fn tell_sent(&self, sent: &Sent<'_>) -> bool {
+        let keeper = self.sent_keeper.get();
+        keeper.inspect(|keeper| keeper(sent)).is_some()
     }
 
     #[cold]

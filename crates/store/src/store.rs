@@ -3,8 +3,8 @@
 
 use crate::config::StoreConfig;
 use crate::counters::{Counter, Counters};
-use crate::effects::Effects;
-use crate::listen::{Ears, Keeper, Listener};
+use crate::effects::{Effects, Sent};
+use crate::listen::{Ears, Keeper, Listener, SentKeeper};
 use crate::log::compression::Compression;
 use crate::log::page::Dictionary;
 use crate::log::parts::Owners;
@@ -586,6 +586,18 @@ impl Store {
     /// Sets the keeper that receives the effects of all changes from now on. May be called once.
     pub fn keep_effects(&self, keeper: Keeper) {
         self.ears.keep_effects(keeper);
+    }
+
+    /// Sets who receives the effects that are a command's own bytes, in the keeper's place. May be called once, after
+    /// [`Store::keep_effects`].
+    pub fn keep_sent(&self, keeper: SentKeeper) {
+        self.ears.keep_sent(keeper);
+    }
+
+    /// False: nobody takes a command's own bytes.
+    #[inline]
+    pub(crate) fn tell_sent(&self, sent: &Sent<'_>) -> bool {
+        self.ears.tell_sent(sent)
     }
 
     /// Whether effects are kept. If not, handlers need not state them.

@@ -231,6 +231,7 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
     // The keeper stays when persistence is switched off.
     if !store.keeps_effects() {
         store.keep_effects(journaling.keeper());
+        store.keep_sent(journaling.sent_keeper());
     }
     let name = database.hub.name.clone();
     log.on_room(Box::new(move |trouble| match trouble {

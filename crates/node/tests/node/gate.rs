@@ -17,7 +17,11 @@ pub fn told(node: &Arc<node::Node>, words: &[&str]) -> String {
     let database = node.database(node::DEFAULT_NAME).expect("the default database");
     match *words {
         ["open", policy] => {
-            let policy = if policy == "always" { Policy::Always } else { Policy::EverySecond };
+            let policy = match policy {
+                "always" => Policy::Always,
+                "no" => Policy::No,
+                _ => Policy::EverySecond,
+            };
             let settings = Settings { log_id: [1; 16], file_bytes: 512 << 10, ring_bytes: 128 << 10, policy };
             let folder = node.state_dir().join("journal");
             let log = Opened::open(&folder, &settings, 0).unwrap().start().unwrap();
@@ -42,7 +46,7 @@ pub fn told(node: &Arc<node::Node>, words: &[&str]) -> String {
 }
 
 /// A node whose default database has a journal.
-fn start(policy: &str, directives: &[(&str, &str)]) -> (Node, Operator, TempDir) {
+pub fn start(policy: &str, directives: &[(&str, &str)]) -> (Node, Operator, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let node =
         Node::start(&[directives, &[("state-dir", folder.path().to_str().unwrap()), ("io-threads", "2")]].concat());
@@ -52,7 +56,7 @@ fn start(policy: &str, directives: &[(&str, &str)]) -> (Node, Operator, TempDir)
 }
 
 /// Nothing arrives for a while. A reply that leaves too early arrives at once.
-fn is_silent(socket: &TcpStream) {
+pub fn is_silent(socket: &TcpStream) {
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let read = (&mut &*socket).read(&mut [0; 100]);
     assert!(read.is_err(), "what came: {read:?}");
@@ -60,7 +64,7 @@ fn is_silent(socket: &TcpStream) {
 }
 
 /// A connection, and its socket once more.
-fn connect(node: &Node) -> (Client, TcpStream) {
+pub fn connect(node: &Node) -> (Client, TcpStream) {
     let socket = TcpStream::connect(("127.0.0.1", node.port)).unwrap();
     (Client::new(socket.try_clone().unwrap()), socket)
 }

@@ -29,3 +29,4 @@ mod resize;
 mod scripts;
 mod tls;
 mod transactions;
+mod waitaof;

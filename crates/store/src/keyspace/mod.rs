@@ -25,7 +25,7 @@ pub use visit::{Visited, Visitor};
 pub use watch::Watches;
 
 use crate::counters::Counter;
-use crate::effects::Why;
+use crate::effects::{Sent, Why};
 use crate::keyspace::commit::{Extent, FieldsGone, Leave};
 use crate::keyspace::guards::{Held, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
@@ -321,6 +321,16 @@ impl<'s> Keyspace<'s> {
         if self.keeps_effects() {
             self.keep_effect(words);
         }
+    }
+
+    /// As [`Keyspace::effect`], with the command's own bytes as they were sent. False: nobody takes them, or they are not the only
+    /// effect, and words must be stated.
+    #[inline]
+    pub fn effect_sent(&mut self, bytes: &[u8]) -> bool {
+        let is_alone = self.resume.effects.is_empty() && !self.held.is_inner();
+        let is_told = is_alone && self.store.tell_sent(&Sent { db: self.home, now_ms: self.now_ms, bytes });
+        self.stated |= is_told;
+        is_told
     }
 
     #[cold]

@@ -75,8 +75,8 @@ impl Host for NoServer {
         false
     }
 
-    fn is_journaled(&self) -> bool {
-        false
+    fn journaled(&self, _: &Session) -> Option<(u64, bool)> {
+        None
     }
 
     fn rewrite_journal(&self) -> Run {

@@ -1,0 +1,99 @@
+//! Owns the CRC-32C of a piece. Never knows what the bytes are.
+//!
+//! The crate `crc32c` runs three streams from 768 bytes on only. With fewer bytes each step waits for the one before: a piece of 540 bytes
+//! takes some 200 cycles, while the journal's lock is held. Here any length is cut into three streams, and their CRCs are put together with
+//! one multiplication each (Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
+
+/// CRC-32C, as in iSCSI.
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if bytes.len() < STREAM_BLOCKS_MAX * 3 * BLOCK_BYTES
+        && std::arch::is_x86_feature_detected!("sse4.2")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
+    {
+        // SAFETY: the processor has the two features, which is all that the function asks for.
+        return unsafe { three_streams(bytes) };
+    }
+    crc32c::crc32c(bytes)
+}
+
+/// Two words, which a stream takes at once.
+#[cfg(target_arch = "x86_64")]
+const BLOCK_BYTES: usize = 16;
+/// The most blocks of a stream.
+#[cfg(target_arch = "x86_64")]
+const STREAM_BLOCKS_MAX: usize = 32;
+
+/// `SHIFTS[n]` is what a CRC is multiplied by before the reduction that follows, to become that of the same bytes with `n` blocks of zeroes
+/// behind them: x^(128n − 33), since the product of two reflected polynomials has a factor x, and the reduction one of x^32.
+#[cfg(target_arch = "x86_64")]
+static SHIFTS: [u32; STREAM_BLOCKS_MAX] = {
+    const fn times_x(polynomial: u32, times: u32) -> u32 {
+        let (mut polynomial, mut count) = (polynomial, 0);
+        while count < times {
+            polynomial = if polynomial & 1 == 1 { polynomial >> 1 ^ 0x82F6_3B78 } else { polynomial >> 1 };
+            count += 1;
+        }
+        polynomial
+    }
+    let (mut shifts, mut blocks) = ([0; STREAM_BLOCKS_MAX], 1);
+    let mut shift = times_x(1 << 31, 128 - 33);
+    while blocks < STREAM_BLOCKS_MAX {
+        shifts[blocks] = shift;
+        shift = times_x(shift, 128);
+        blocks += 1;
+    }
+    shifts
+};
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn three_streams(bytes: &[u8]) -> u32 {
+    use std::arch::x86_64::{
+        _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+    };
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"));
+    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+    let third = blocks.len() / 3;
+    let (first, others) = blocks.split_at(third);
+    let (second, others) = others.split_at(third);
+    let mut crcs = [u64::from(u32::MAX), 0, 0];
+    for ((a, b), c) in first.iter().zip(second).zip(others) {
+        for at in [0, 8] {
+            crcs[0] = _mm_crc32_u64(crcs[0], word(a, at));
+            crcs[1] = _mm_crc32_u64(crcs[1], word(b, at));
+            crcs[2] = _mm_crc32_u64(crcs[2], word(c, at));
+        }
+    }
+    let mut crc = crcs[0];
+    if third > 0 {
+        let by = _mm_cvtsi64_si128(SHIFTS[third].into());
+        let behind = |crc: u64, next: u64| {
+            let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(crc as i64), by);
+            _mm_crc32_u64(0, _mm_cvtsi128_si64(product) as u64) ^ next
+        };
+        crc = behind(behind(crc, crcs[1]), crcs[2]);
+    }
+    let (words, rest) = bytes[3 * third * BLOCK_BYTES..].as_chunks::<8>();
+    crc = words.iter().fold(crc, |crc, word| _mm_crc32_u64(crc, u64::from_le_bytes(*word)));
+    let (halves, rest) = rest.as_chunks::<4>();
+    let crc = halves.iter().fold(crc as u32, |crc, half| _mm_crc32_u32(crc, u32::from_le_bytes(*half)));
+    let crc = rest.iter().fold(crc, |crc, &byte| _mm_crc32_u8(crc, byte));
+    !crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_has_the_known_crc() {
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        let bytes: Vec<u8> = (0..2000_u32).map(|at| (at.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+        for length in 0..bytes.len() {
+            assert_eq!(crc32c(&bytes[..length]), crc32c::crc32c(&bytes[..length]), "{length} bytes");
+            assert_eq!(crc32c(&bytes[length..]), crc32c::crc32c(&bytes[length..]), "from byte {length}");
+        }
+    }
+}
