@@ -28,6 +28,7 @@ const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
     ("the journal's device is behind: writes wait", "journal_behind", 0.0, 5, Severity::Warning),
     ("syncs of the journal are late", "journal_sync_us", 2_000_000.0, 10, Severity::Warning),
     ("no new base can be written: the journal grows", "base_failures", 0.0, 0, Severity::Warning),
+    ("the scrubber has found damage: replace the device", "rot", 0.0, 0, Severity::Critical),
     ("the last backup failed", "backup_failed", 0.0, 0, Severity::Critical),
 ];
 const RULES_MAX: usize = 200;

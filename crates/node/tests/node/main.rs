@@ -27,5 +27,6 @@ mod protocol;
 mod pubsub;
 mod resize;
 mod scripts;
+mod scrub;
 mod tls;
 mod transactions;

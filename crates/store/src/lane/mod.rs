@@ -6,6 +6,7 @@ mod chill;
 mod collect;
 mod hand;
 mod regain;
+mod scrub;
 mod write;
 
 use crate::counters::Counter;
@@ -33,6 +34,7 @@ use hand::{Hand, TtlSample};
 use hdrhistogram::Histogram;
 use regain::SegmentTest;
 use rustc_hash::FxHashMap;
+use scrub::Scrub;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::RawFd;
@@ -98,6 +100,9 @@ pub(crate) enum Flight {
     },
     /// A step of the test of a segment that had an error.
     Test {
+        unit: Unit,
+    },
+    Scrub {
         unit: Unit,
     },
 }
@@ -173,6 +178,8 @@ pub struct Lane {
     pub(crate) rooms_made: u32,
     pub(crate) test: Option<SegmentTest>,
     pub(crate) test_due_ms: u64,
+    pub(crate) scrub: Option<Scrub>,
+    pub(crate) scrub_due_ms: u64,
     /// When the last value left RAM, or none had to.
     barren_since_ms: Option<u64>,
     room: Vec<Waker>,
@@ -248,6 +255,8 @@ impl Lane {
             rooms_made: 0,
             test: None,
             test_due_ms: 0,
+            scrub: None,
+            scrub_due_ms: 0,
             barren_since_ms: None,
             room: Vec::new(),
             latency: latency_histogram(),
@@ -417,6 +426,7 @@ impl Lane {
                 Flight::Collect { unit } => self.collect_read_done(unit, done),
                 Flight::Discard { segment } => self.store.segments.freed(segment),
                 Flight::Test { unit } => self.test_done(unit, done),
+                Flight::Scrub { unit } => self.scrub_read_done(unit, done),
             }
         }
         self.done = done;
@@ -604,6 +614,7 @@ impl Lane {
         if self.store.has_flash() {
             more |= self.collect_slice();
             self.test_slice();
+            self.scrub_slice();
             self.submit();
         }
         self.wake_writers();
