@@ -23,7 +23,7 @@ export const CATALOG: Metric[] = [
   ...row("database", "durability", "bytes", "base_bytes journal_tail_bytes journal_unsynced_bytes journal_missing_bytes"),
   ...row("database", "durability", "bytes/s", "journal_bytes"),
   ...row("database", "durability", "us", "journal_sync_us recovery_us"),
-  ...row("database", "durability", "count", "journal_behind journal_failed recovery_late base_failures backup_failed"),
+  ...row("database", "durability", "count", "journal_behind journal_failed recovery_late base_failures rot backup_failed"),
   ...row("node", "processor", "percent", "cpu_percent cpu_user_percent cpu_system_percent"),
   ...row("node", "memory", "bytes", "resident_bytes used_ram_bytes used_flash_bytes"),
   ...row("node", "throughput", "ops/s", "ops flash_reads flash_writes"),
@@ -41,7 +41,7 @@ const BASE: Record<string, number> = {
   compression_ratio: 0.43, write_amplification: 1.31, demotions: 15_900, promotions: 16_200, clients: 204, blocked_clients: 3,
   net_in_bytes: 21e6, net_out_bytes: 74e6, expired: 120, evicted: 0, errors: 2, flash_fragmentation: 0.19,
   base_bytes: 18 * GB, journal_tail_bytes: 3.2 * GB, journal_unsynced_bytes: 4.1e6, journal_bytes: 9.4e6, journal_sync_us: 1900,
-  recovery_us: 4.2e6, recovery_late: 0, journal_missing_bytes: 0, journal_behind: 0, journal_failed: 0, base_failures: 0, backup_failed: 0,
+  recovery_us: 4.2e6, recovery_late: 0, journal_missing_bytes: 0, journal_behind: 0, journal_failed: 0, base_failures: 0, rot: 0, backup_failed: 0,
   cpu_user_percent: 142, cpu_system_percent: 61, resident_bytes: 9.1 * GB,
 };
 

@@ -157,7 +157,7 @@ export interface Confirmation {
 
 export interface DatabaseChange {
   backup_keep?: number | null;
-  /** 30m, 6h, 1d; empty: never. */
+  /** 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule?: string | null;
   compression?: null | Codec;
   flash_limit_bytes?: number | null;
@@ -193,7 +193,7 @@ export interface Db {
 export interface DefinitionCard {
   /** How many scheduled backups are kept. */
   backup_keep: number;
-  /** How often the node makes a backup: 30m, 6h, 1d; empty: never. */
+  /** How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule: string;
   /** Empty: the node's. */
   bind: string[];

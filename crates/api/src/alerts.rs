@@ -30,6 +30,7 @@ const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
     ("no new base can be written: the journal grows", "base_failures", 0.0, 0, Severity::Warning),
     ("a restart takes longer than recovery-time-target", "recovery_late", 0.0, 120, Severity::Warning),
     ("the journal's file system has too little room", "journal_missing_bytes", 0.0, 10, Severity::Warning),
+    ("the scrubber has found damage: replace the device", "rot", 0.0, 0, Severity::Critical),
     ("the last backup failed", "backup_failed", 0.0, 0, Severity::Critical),
 ];
 const RULES_MAX: usize = 200;

@@ -6,7 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, list, number, text};
-use node::Recovered;
+use node::{Recovered, Rot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -117,6 +117,16 @@ pub fn look(app: &App) {
             );
             let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
             app.event(Event::info("database", database.name(), text).severity(severity));
+        }
+        if let Some(Rot { pages, keys, rescued, bases }) = database.take_rot() {
+            let text = match pages {
+                0 => format!("the scrubber has found {bases} damaged bases; a new one is written"),
+                _ => format!(
+                    "the scrubber has found {pages} damaged pages on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
+                     are written again; the log names the places"
+                ),
+            };
+            app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
         for ended in database.take_ended_backups() {
             let event = match &ended.outcome {

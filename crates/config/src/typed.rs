@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::table::{self, Kind};
 use super::value::{self, Value};
 use base::events::Events;
+use base::time::Schedule;
 pub use base::{Codec, FlashIo, Policy};
-use base::{size, time, words};
+use base::{size, words};
 
 /// A password. It can be compared and is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -170,8 +171,8 @@ pub struct Config {
     pub aclfile: Option<PathBuf>,
     pub redis_files: RedisFiles,
     pub backup_path: PathBuf,
-    /// 0: the node makes no backups by itself.
-    pub backup_interval_ms: u64,
+    /// `None`: the node makes no backups by itself.
+    pub backup_schedule: Option<Schedule>,
     pub backup_keep: usize,
     /// The arguments of each `user` directive, as one text.
     pub users: Vec<String>,
@@ -212,6 +213,8 @@ pub struct Config {
     /// Collections larger than this move to flash in parts.
     pub flash_split_bytes: u64,
     pub expired_key_lag_ms: u64,
+    /// 0: the scrubber is off.
+    pub scrub_interval_ms: u64,
     pub debug_tier_mode: TierMode,
 
     // Workers and keys
@@ -328,11 +331,15 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     if v.word("console-tls-cert-file").is_empty() != v.word("console-tls-key-file").is_empty() {
         return Err("console-tls-cert-file and console-tls-key-file go together: set both or neither".to_owned());
     }
-    let backup_interval_ms = match v.word("backup-schedule") {
-        "" => 0,
-        text => time::parse_ms(text).ok().filter(|&ms| ms >= BACKUP_INTERVAL_MS_MIN).ok_or_else(|| {
-            format!("backup-schedule '{text}' is no time span of at least a minute: write 30m, 6h or 1d")
-        })?,
+    let backup_schedule = match v.word("backup-schedule") {
+        "" => None,
+        text => {
+            let schedule = Schedule::parse(text).map_err(|why| format!("backup-schedule: {why}"))?;
+            if schedule.every_ms < BACKUP_INTERVAL_MS_MIN {
+                return Err(format!("backup-schedule '{text}' is less than a minute"));
+            }
+            Some(schedule)
+        }
     };
     let state_dir = dir.join(v.word("state-dir"));
     Ok(Config {
@@ -425,6 +432,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_segment_bytes: v.bytes("flash-segment-size"),
         flash_split_bytes: v.bytes("flash-split-size"),
         expired_key_lag_ms: v.int::<u64>("expired-key-lag") * 1_000,
+        scrub_interval_ms: v.int::<u64>("scrub-interval") * 1_000,
         debug_tier_mode,
         io_threads,
         databases: v.int("databases"),
@@ -459,7 +467,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         supervised: v.choice("supervised", Supervised::from_word),
         pidfile: v.path("pidfile", &dir),
         backup_path: v.path("backup-path", &dir).unwrap_or_else(|| state_dir.join("backups")),
-        backup_interval_ms,
+        backup_schedule,
         backup_keep: v.int("backup-keep"),
         state_dir,
         dir,

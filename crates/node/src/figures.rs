@@ -90,6 +90,8 @@ pub struct Durability {
     pub is_rewriting: bool,
     /// Bases that could not be written since the last one.
     pub base_failures: u64,
+    /// That the scrubber has found since the start.
+    pub damaged_bases: u64,
     pub last_base_took_s: u64,
 
     // Backups
@@ -192,6 +194,7 @@ impl Database {
             saves: files.saves.load(Relaxed),
             is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,
             base_failures: journal.rewrite_failures.load(Relaxed),
+            damaged_bases: journal.damaged_bases.load(Relaxed),
             last_base_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
             is_backing_up: backups.running.lock().is_some(),
             last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),

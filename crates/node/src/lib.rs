@@ -53,7 +53,7 @@ pub use figures::{Durability, Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
-pub use progress::{Backup, EndedBackup, Recovered, RunningBackup};
+pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;

@@ -42,6 +42,19 @@ pub struct Progress {
     pub backups: Backups,
     /// How the dataset came back at the start, until somebody was told.
     pub recovered: Mutex<Option<Recovered>>,
+    /// What of the scrubber's findings somebody was told.
+    pub rot_told: Mutex<Rot>,
+}
+
+/// Damage that the scrubber has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rot {
+    pub pages: u64,
+    /// Keys that have lost values.
+    pub keys: u64,
+    /// Values that are in RAM too.
+    pub rescued: u64,
+    pub bases: u64,
 }
 
 /// A dataset that came back from its journal.
@@ -153,6 +166,12 @@ pub struct Journalling {
     pub replayed_record_bytes: AtomicU64,
     /// What the journal's file system is short of, for the next base and the journal up to it.
     pub missing_bytes: AtomicU64,
+    /// When the base was checked last, in milliseconds since 1970; 0: not since the start.
+    pub scrub_begun_ms: AtomicU64,
+    /// Bases that were found damaged, since the start.
+    pub damaged_bases: AtomicU64,
+    /// The store's count of rescued values for which a base was begun.
+    pub rescued_seen: AtomicU64,
 }
 
 impl Journalling {

@@ -72,6 +72,7 @@ impl Shard {
         let restoring = restoring.map_err(|store::Unsuitable(what)| io::Error::other(what))?;
         store.set_split_bytes(config.flash_split_bytes as usize);
         store.set_expired_key_lag(config.expired_key_lag_ms);
+        store.set_scrub_interval(config.scrub_interval_ms);
         cap_clients(&store, config);
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
@@ -170,6 +171,9 @@ impl Shard {
         }
         if before.expired_key_lag_ms != now.expired_key_lag_ms {
             store.set_expired_key_lag(now.expired_key_lag_ms);
+        }
+        if before.scrub_interval_ms != now.scrub_interval_ms {
+            store.set_scrub_interval(now.scrub_interval_ms);
         }
         if before.flash_split_bytes != now.flash_split_bytes {
             store.set_split_bytes(now.flash_split_bytes as usize);

@@ -207,6 +207,7 @@ impl Clock {
                 end_idle_and_slow(&database, now_ms);
                 database.shard.settle();
                 database.tend_journal();
+                database.tend_scrub(now_ms);
                 database.back_up_if_due(now_ms);
             }
         }

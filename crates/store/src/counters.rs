@@ -36,6 +36,12 @@ pub enum Counter {
     CollectedSegments,
     RelocatedRecords,
     ChecksumErrors,
+    /// What the scrubber has read, the damaged pages that it has found, the keys that have lost values there, and the values that were in
+    /// RAM too.
+    ScrubbedBytes,
+    RottenPages,
+    RottenKeys,
+    RescuedValues,
     ReadErrors,
     WriteErrors,
     /// Commands that changed something.

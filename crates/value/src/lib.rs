@@ -17,7 +17,7 @@ mod varint;
 pub mod walk;
 pub mod zset;
 
-pub use part::{Absent, AbsentPart, Fate, Shelf, Swept};
+pub use part::{Absent, AbsentPart, Fate, Forgotten, Shelf, Swept};
 
 /// The type of a value, as stored in index entries and on flash. Numbers are only added, never changed.
 #[repr(u8)]

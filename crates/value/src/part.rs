@@ -265,6 +265,13 @@ pub struct Swept {
 }
 
 /// How the store moves the parts.
+/// How many parts had a damaged copy: see [`Boxed::forget_copies`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    pub in_memory: u64,
+    pub absent: u64,
+}
+
 impl Boxed {
     fn parts(&self) -> &dyn Parts {
         match self {
@@ -308,6 +315,26 @@ impl Boxed {
             parts.part(number).expect("its number").want(number, out);
             from = number + 1;
         }
+    }
+
+    /// The copies at these places are damaged. A part that is in memory forgets its copy; an absent one has lost its bytes.
+    pub fn forget_copies(&self, is_damaged: &mut dyn FnMut(u64) -> bool) -> Forgotten {
+        let (mut forgotten, mut from) = (Forgotten::default(), 0);
+        let parts = self.parts();
+        while let Some(number) = parts.next_part(from) {
+            from = number + 1;
+            let part = parts.part(number).expect("its number");
+            if !part.place().is_some_and(&mut *is_damaged) {
+                continue;
+            }
+            if part.is_absent() {
+                forgotten.absent += 1;
+            } else {
+                part.forget_copy(parts.shelf());
+                forgotten.in_memory += 1;
+            }
+        }
+        forgotten
     }
 
     /// The parts with elements that have expired.

@@ -65,7 +65,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Delete,
         path: "/api/v1/databases/{name}",
-        summary: "Deletes a database with all its data.",
+        summary: "Deletes a database with all its data, which cannot be undone: POST …/backups first, and wait for its end.",
         query: &[text("confirm", "the database's name, once more")],
         action: "database.delete",
         run: delete,
@@ -169,7 +169,7 @@ struct DefinitionCard {
     shards: u32,
     replicas: u32,
     persistence: String,
-    /// How often the node makes a backup: 30m, 6h, 1d; empty: never.
+    /// How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: String,
     /// How many scheduled backups are kept.
     backup_keep: u32,
@@ -232,7 +232,7 @@ struct DatabaseChange {
     compression: Option<String>,
     /// none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds.
     persistence: Option<String>,
-    /// 30m, 6h, 1d; empty: never.
+    /// 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: Option<String>,
     backup_keep: Option<u32>,
     /// null takes the password away.

@@ -154,7 +154,7 @@ pub struct Create {
     /// The backup to begin with: its directory below the node's backup-path
     #[arg(long, value_name = "BACKUP", help_heading = "Placement")]
     pub from: Option<String>,
-    /// How often the node makes a backup: 30m, 6h, 1d [default: never]
+    /// How often the node makes a backup: 30m, 6h, 1d, '1d at 03:00' (UTC) [default: never]
     #[arg(long, value_name = "SPAN", help_heading = "Placement")]
     pub backup_schedule: Option<String>,
     /// How many scheduled backups are kept [default: 7]

@@ -5,6 +5,7 @@ use super::make::WantedBackup;
 use crate::database::Database;
 use crate::files::about;
 use crate::progress::{Backup, EndedBackup};
+use base::time::Schedule;
 use engine::Gate;
 use std::fs;
 use std::path::Path;
@@ -13,11 +14,16 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The time between a scheduled backup that failed and the next try, unless the schedule says less.
 const RETRY_MS: u64 = 600_000;
 
-/// Whether a backup is due. `last_ms`: when the last one was begun, 0: never; `failed_ms`: when the last try failed, 0: it did not.
-fn is_due(now_ms: u64, interval_ms: u64, last_ms: u64, failed_ms: u64) -> bool {
+/// Whether a backup is due. A moment of the day that passed while the node was down counts. `last_ms`: when the last one was begun, 0: never; `failed_ms`: when the last try failed, 0: it did not.
+fn is_due(now_ms: u64, schedule: Schedule, last_ms: u64, failed_ms: u64) -> bool {
+    let interval_ms = schedule.every_ms;
     let rests = failed_ms != 0 && now_ms < failed_ms.saturating_add(interval_ms.min(RETRY_MS));
+    let is_over = || match schedule.last_moment_ms(now_ms) {
+        Some(moment_ms) => last_ms < moment_ms,
+        None => now_ms - last_ms >= interval_ms,
+    };
     // A clock that was set back must not stop the backups.
-    interval_ms > 0 && !rests && (last_ms == 0 || last_ms > now_ms || now_ms - last_ms >= interval_ms)
+    !rests && (last_ms == 0 || last_ms > now_ms || is_over())
 }
 
 /// The scheduled backups of a database that are too many. `all` is sorted, newest first. A copy elsewhere is somebody's own.
@@ -32,14 +38,15 @@ impl Database {
     pub fn back_up_if_due(&self, now_ms: u64) {
         let config = self.hub.config.snapshot();
         let backups = &self.files.backups;
-        if config.backup_interval_ms == 0 || self.hub.clients.gate() != Gate::Open || backups.running.lock().is_some() {
+        let Some(schedule) = config.backup_schedule else { return };
+        if self.hub.clients.gate() != Gate::Open || backups.running.lock().is_some() {
             return;
         }
         let last_ms = *backups.scheduled_ms.lock().get_or_insert_with(|| {
             let all = list(&config.backup_path);
             superfluous(&all, self.name(), 0).first().map_or(0, |newest| newest.created_ms)
         });
-        if !is_due(now_ms, config.backup_interval_ms, last_ms, backups.failed_ms.load(Relaxed)) {
+        if !is_due(now_ms, schedule, last_ms, backups.failed_ms.load(Relaxed)) {
             return;
         }
         let wanted = WantedBackup { is_scheduled: true, ..WantedBackup::default() };
@@ -92,7 +99,7 @@ mod tests {
     #[test]
     fn a_backup_is_due_after_the_interval_and_not_at_once_after_a_failure() {
         let now = 1_000 * HOUR;
-        assert!(!is_due(now, 0, 0, 0), "no schedule");
+        let is_due = |now, every_ms, last, failed| is_due(now, Schedule { every_ms, at_ms: None }, last, failed);
         assert!(is_due(now, HOUR, 0, 0), "the first one");
         assert!(!is_due(now, HOUR, now - HOUR + 1, 0));
         assert!(is_due(now, HOUR, now - HOUR, 0));
@@ -100,6 +107,18 @@ mod tests {
         assert!(!is_due(now, HOUR, 0, now - RETRY_MS + 1), "it has just failed");
         assert!(is_due(now, HOUR, 0, now - RETRY_MS));
         assert!(is_due(now, 60_000, 0, now - 60_000), "a short interval");
+    }
+
+    #[test]
+    fn a_time_of_the_day_is_due_once_and_is_made_up_for() {
+        let daily = Schedule::parse("1d at 03:00").unwrap();
+        let three = 20_000 * 24 * HOUR + 3 * HOUR;
+        assert!(is_due(three + HOUR, daily, 0, 0), "the first one");
+        assert!(!is_due(three - 1, daily, three - 24 * HOUR, 0));
+        assert!(is_due(three, daily, three - 24 * HOUR, 0));
+        assert!(!is_due(three + 1_000, daily, three, 0));
+        assert!(is_due(three, daily, three - HOUR, 0), "one that came late does not move the next one");
+        assert!(is_due(three + 9 * HOUR, daily, three - 24 * HOUR, 0), "the node was down at three");
     }
 
     #[test]

@@ -12,10 +12,12 @@
 //!
 //! - `recover` brings a dataset back: the base, and then the journal.
 //! - `base` writes bases: the first one, and new ones when the journal has grown.
+//! - `scrub` reads the base now and then, to find damage.
 
 mod base;
 mod index;
 mod recover;
+mod scrub;
 
 use crate::backup::Restore;
 use crate::database::Database;

@@ -225,8 +225,8 @@ fn the_schedule_makes_backups_and_deletes_old_ones() {
     assert_eq!(operator.run("backup default kept 12"), "kept 1");
     assert_eq!(
         client.run("CONFIG SET backup-schedule soon"),
-        "(error) ERR CONFIG SET failed (possibly related to argument 'backup-schedule') - backup-schedule 'soon' is no time span of \
-         at least a minute: write 30m, 6h or 1d"
+        "(error) ERR CONFIG SET failed (possibly related to argument 'backup-schedule') - backup-schedule: \"soon\" is no schedule; \
+         write 30m, 6h, 1d, or with a time of the day (UTC) 1d at 03:00"
     );
     assert_eq!(client.run("CONFIG SET backup-keep 2 backup-schedule 1h"), "OK");
     eventually("the first one is made at once", || operator.run("backup default").starts_with("default/"));

@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 
 /// Relative flash paths are in the node's directory.
-const TIERED: &[(&str, &str)] = &[("flash-path", "flash"), ("memory-limit", "200mb"), ("ram-limit", "100mb")];
+pub const TIERED: &[(&str, &str)] = &[("flash-path", "flash"), ("memory-limit", "200mb"), ("ram-limit", "100mb")];
 
-const MB: u64 = 1 << 20;
+pub const MB: u64 = 1 << 20;
 
-fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, seed: u64) {
+pub fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, seed: u64) {
     let mut random = Random::new(seed);
     for key in keys {
         let noise: Vec<u8> = (0..bytes).map(|_| random.draw() as u8).collect();
@@ -20,7 +20,7 @@ fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, seed:
     }
 }
 
-fn new_base(client: &mut Client) {
+pub fn new_base(client: &mut Client) {
     let rewrites = client.info_number("persistence", "aof_rewrites");
     client.run("BGREWRITEAOF");
     eventually("there is a new base", || {

@@ -27,6 +27,7 @@ mod protocol;
 mod pubsub;
 mod resize;
 mod scripts;
+mod scrub;
 mod tls;
 mod transactions;
 mod waitaof;

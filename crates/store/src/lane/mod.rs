@@ -7,6 +7,7 @@ mod clean;
 mod collect;
 mod hand;
 mod regain;
+mod scrub;
 mod write;
 
 use crate::counters::Counter;
@@ -35,6 +36,7 @@ use hand::{Hand, TtlSample};
 use hdrhistogram::Histogram;
 use regain::SegmentTest;
 use rustc_hash::FxHashMap;
+use scrub::Scrub;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::RawFd;
@@ -100,6 +102,9 @@ pub(crate) enum Flight {
     },
     /// A step of the test of a segment that had an error.
     Test {
+        unit: Unit,
+    },
+    Scrub {
         unit: Unit,
     },
 }
@@ -176,6 +181,8 @@ pub struct Lane {
     clean: Option<CleanHand>,
     pub(crate) test: Option<SegmentTest>,
     pub(crate) test_due_ms: u64,
+    pub(crate) scrub: Option<Scrub>,
+    pub(crate) scrub_due_ms: u64,
     /// When the last value left RAM, or none had to.
     barren_since_ms: Option<u64>,
     room: Vec<Waker>,
@@ -252,6 +259,8 @@ impl Lane {
             clean: None,
             test: None,
             test_due_ms: 0,
+            scrub: None,
+            scrub_due_ms: 0,
             barren_since_ms: None,
             room: Vec::new(),
             latency: latency_histogram(),
@@ -421,6 +430,7 @@ impl Lane {
                 Flight::Collect { unit } => self.collect_read_done(unit, done),
                 Flight::Discard { segment } => self.store.segments.freed(segment),
                 Flight::Test { unit } => self.test_done(unit, done),
+                Flight::Scrub { unit } => self.scrub_read_done(unit, done),
             }
         }
         self.done = done;
@@ -609,6 +619,7 @@ impl Lane {
             more |= self.collect_slice();
             more |= self.clean_slice();
             self.test_slice();
+            self.scrub_slice();
             self.submit();
         }
         self.wake_writers();

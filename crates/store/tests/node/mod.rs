@@ -51,6 +51,8 @@ impl Node {
     }
 
     pub fn of(sim: Sim, store: Arc<Store>, workers: usize) -> Node {
+        // Whatever happens, the scrubber reads meanwhile.
+        store.set_scrub_interval(5_000);
         let lanes = (0..workers).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
         Node { sim, store, lanes, resume: Resume::default(), now_ms: 1_700_000_000_000, turn: 0 }
     }

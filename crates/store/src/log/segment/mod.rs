@@ -6,6 +6,7 @@ mod growing;
 mod resize;
 mod room;
 mod saved;
+mod scrub;
 
 use crate::log::page::{Stamp, step_pages};
 use crate::mem::word::{PAGE_BITS, Place};
@@ -17,6 +18,7 @@ pub use resize::SEGMENTS_MIN;
 pub(crate) use room::FULLEST;
 pub use room::{Relocation, Room};
 pub use saved::{Input, NamedPages, SavedSegment, decode, encode};
+use scrub::Scrub;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -257,6 +259,7 @@ pub struct Segments {
     /// Segments whose last live record has died, and whether there are any.
     dead: Mutex<VecDeque<u32>>,
     some_died: AtomicBool,
+    scrub: Scrub,
 }
 
 const RESERVE: u32 = 3;
@@ -289,6 +292,7 @@ impl Segments {
             vain: AtomicU32::new(0),
             dead: Mutex::default(),
             some_died: AtomicBool::new(false),
+            scrub: Scrub::default(),
         };
         segments.set_end(count);
         segments
