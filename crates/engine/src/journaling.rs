@@ -19,6 +19,8 @@ pub struct Journaling {
     log: RwLock<Option<Arc<Log>>>,
     /// Writers must ask the log whether it has room.
     is_tight: AtomicBool,
+    /// Why writers get an error instead of waiting for room.
+    refusing: Mutex<Option<String>>,
     /// What wakes each worker's gate, with the worker's number.
     tasks: Mutex<Vec<(usize, Waker)>>,
 }
@@ -122,6 +124,7 @@ impl Journaling {
     fn ask_room(&self) -> Room {
         let room = self.with(|log| match log.is_behind() {
             _ if log.has_failed() => Room::Failed,
+            true if self.refusing.lock().is_some() => Room::Failed,
             true => Room::Behind,
             false => Room::Free,
         });
@@ -131,8 +134,16 @@ impl Journaling {
     /// The error of a write that cannot be journalled.
     #[cold]
     pub fn refusal(&self) -> String {
-        let why = self.with(Log::failed).flatten().unwrap_or_default();
+        let why = self.with(Log::failed).flatten().or_else(|| self.refusing.lock().clone()).unwrap_or_default();
         format!("MISCONF Errors writing to the AOF file: {why}")
+    }
+
+    /// From now on, commands that write and find no room get an error with this reason. `None`: they wait.
+    pub fn refuse(&self, why: Option<String>) {
+        let before = std::mem::replace(&mut *self.refusing.lock(), why.clone());
+        if before != why {
+            self.wake();
+        }
     }
 
     /// Whether what the journal has up to this position is durable. `None`: there is no journal.

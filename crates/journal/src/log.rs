@@ -259,6 +259,18 @@ impl Log {
         self.shared.want(position);
     }
 
+    /// Makes everything before `position` durable at once, whatever the policy. A base waits for it.
+    pub fn demand(&self, position: u64) {
+        self.shared.change(|state| state.demanded = state.demanded.max(position));
+    }
+
+    /// The journal takes this many files at most, and one more while a base waits for it. When they are full, writers wait.
+    pub fn limit_files(&self, count: u32) {
+        if self.shared.state.lock().files_max != count {
+            self.shared.change(|state| state.files_max = count);
+        }
+    }
+
     /// Writers must wait before they lock: the ring is nearly full, or no file can be made.
     #[inline]
     pub fn is_behind(&self) -> bool {

@@ -78,6 +78,10 @@ pub(crate) struct State {
     pub policy: Policy,
     /// Somebody waits until this position is safe.
     pub wanted: u64,
+    /// A base waits until this position is durable: see [`crate::Log::demand`].
+    pub demanded: u64,
+    /// See [`crate::Log::limit_files`].
+    pub files_max: u32,
     /// The thread sleeps until the tail reaches this position.
     pub wake_at: u64,
     /// The thread does not sleep.
@@ -116,6 +120,8 @@ impl Shared {
             marks: Vec::new(),
             policy,
             wanted: 0,
+            demanded: 0,
+            files_max: u32::MAX,
             wake_at: 0,
             is_awake: true,
             needed_from,

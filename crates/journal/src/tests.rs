@@ -203,7 +203,7 @@ fn killed(directory: &Path, device: &Device) -> TempDir {
     copy
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let patience_ends = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < patience_ends, "waited for {what}");
@@ -255,6 +255,36 @@ fn each_start_goes_on_where_the_last_one_was_killed() {
         scratch = copy;
         assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..count), "round {round}");
     }
+}
+
+#[test]
+fn what_a_base_demands_becomes_durable_without_a_policy() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _device) = start(scratch.path(), Policy::No, 0);
+    let end = append_all(&log, 0..10, 100);
+    log.demand(end);
+    wait_until("the sync", || log.durable() == end);
+}
+
+/// While a base waits, one more.
+#[test]
+fn no_more_files_are_made_than_are_allowed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _device) = start(scratch.path(), Policy::No, 0);
+    log.limit_files(2);
+    let mut end = 0;
+    wait_until("the files are full", || {
+        if !log.is_behind() {
+            end = append_all(&log, 0..20, 500);
+        }
+        log.is_behind() && log.figures().trouble.is_some_and(|why| why.contains("no more than 2 files"))
+    });
+    assert_eq!(log.figures().files, 2);
+    log.demand(end);
+    wait_until("the sync", || log.durable() == end);
+    assert_eq!(log.figures().files, 3);
+    log.needed_from(end);
+    wait_until("there is room", || !log.is_behind());
 }
 
 #[test]

@@ -188,7 +188,8 @@ impl<D: Disk> Scribe<D> {
             Policy::EverySecond | Policy::Always => Some(*self.due.get_or_insert(now + self.every)),
         };
         let is_late = second.is_some_and(|due| due <= now);
-        let is_wanted = state.policy == Policy::Always && state.wanted > state.durable;
+        let is_wanted =
+            state.policy == Policy::Always && state.wanted > state.durable || state.demanded > state.durable;
         if is_dirty && (is_wanted || is_late || state.is_pressed()) {
             return Ok(Step::Sync);
         }
@@ -248,15 +249,22 @@ impl<D: Disk> Scribe<D> {
     }
 
     fn add_file(&mut self) -> bool {
-        let policy = self.shared.state.lock().policy;
-        match self.disk.add(policy == Policy::Always) {
+        let state = self.shared.state.lock();
+        let (policy, files_max) =
+            (state.policy, state.files_max.saturating_add((state.demanded > state.durable).into()));
+        drop(state);
+        let added = match u32::from(self.disk.count()) < files_max {
+            true => self.disk.add(policy == Policy::Always).map_err(|error| error.to_string()),
+            false => Err(format!("flash-limit allows it no more than {files_max} files")),
+        };
+        match added {
             Ok(()) => {
                 self.writer.add_file();
                 (self.retry_at, self.trouble) = (None, None);
             }
             Err(error) => {
                 self.retry_at = Some(Instant::now() + self.every);
-                self.trouble = Some(error.to_string());
+                self.trouble = Some(error);
             }
         }
         self.trouble.is_none()
@@ -314,6 +322,7 @@ impl<D: Disk> Scribe<D> {
 
     /// Makes everything durable, and says so with the closing frame.
     fn close(&mut self) -> io::Result<()> {
+        self.shared.state.lock().files_max = u32::MAX;
         let closed = self.write_all();
         self.show(None);
         self.shared.change(|state| state.is_over = true);

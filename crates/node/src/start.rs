@@ -201,6 +201,7 @@ impl Clock {
             relieve(&database);
             database.save_if_due(now_ms);
             database.tend_segments();
+            database.tend_room();
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);

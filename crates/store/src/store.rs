@@ -246,6 +246,11 @@ impl Store {
         self.arena.held_bytes() as u64
     }
 
+    /// Bytes on flash that live values take.
+    pub fn flash_live_bytes(&self) -> u64 {
+        self.segments.sums().live_bytes
+    }
+
     /// Sets the reader for reads while the caller waits. Required if there is flash.
     pub fn set_reader(&self, reader: Arc<dyn Reader>) {
         let _ = self.reader.set(reader);

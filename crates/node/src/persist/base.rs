@@ -1,13 +1,14 @@
 //! Owns the writing of bases, and the decision when a new one is due. Never knows how a dump is made.
 
-use super::{index, policy};
+use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
 use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
 use crate::progress::Kept;
+use config::Config;
 use engine::wall_ms;
+use journal::Log;
 use journal::index::IndexWriter;
 use journal::manifest::{self, Base, Manifest};
-use journal::{Log, Policy};
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;
@@ -37,6 +38,9 @@ const REST_MS: u64 = 60_000;
 /// What the journal's files take beside the records behind the base.
 const JOURNAL_BYTES: u64 = 160 << 20;
 const TAIL_BYTES_MIN: u64 = 64 << 20;
+/// A base that is nearly empty.
+const BASE_BYTES_MIN: u64 = 16 << 20;
+const JOURNAL_FILES_MIN: u32 = 2;
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
@@ -53,7 +57,7 @@ pub struct Written {
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
     clean(database);
     let written = write_files(database, folder, at_cut)?;
-    make_durable(database, log, written.position)?;
+    make_durable(log, written.position)?;
     Ok(written)
 }
 
@@ -134,20 +138,25 @@ fn write_drafts(
         });
         let name = names.into_iter().find(|name| !folder.join(name).exists()).expect("some name is not taken");
         let path = folder.join(&name);
-        let bytes = fs::metadata(draft).map_err(|error| about(draft, error))?.len();
+        let bytes = bytes_of(draft)?;
         fs::rename(draft, &path).map_err(|error| about(&path, error))?;
         Ok::<_, String>(Base { name, bytes })
     };
     let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut);
     let (position, index, cut) = match shard.log() {
         // Nothing has expired for a base: the journal says what has.
-        None => (dump(OnFlash::Written { now_ms: 0 })?.0, None, None),
+        None => {
+            let (position, _) = dump(OnFlash::Written { now_ms: 0 })?;
+            fits(database, bytes_of(&drafts.dump)?)?;
+            (position, None, None)
+        }
         Some(_) => {
             let about_index = |error| about(&drafts.index, error);
             let mut writer = IndexWriter::new(create(&drafts.index).map_err(about_index)?);
             let (position, stayed) = dump(OnFlash::Stay(&mut writer))?;
             let (checkpoint, cut) = stayed.expect("a checkpoint was asked for");
-            index::finish(writer, shard, &checkpoint).map_err(about_index)?;
+            let index_bytes = index::finish(writer, shard, &checkpoint).map_err(about_index)?;
+            fits(database, index_bytes + bytes_of(&drafts.dump)?)?;
             // What the index names is on the device before the index counts.
             shard.sync()?;
             (position, Some(name(&drafts.index, position, "index")?), Some(cut))
@@ -158,32 +167,27 @@ fn write_drafts(
     Ok(Written { position, dump, index, cut })
 }
 
+fn bytes_of(path: &Path) -> Result<u64, String> {
+    fs::metadata(path).map(|file| file.len()).map_err(|error| about(path, error))
+}
+
 /// A new file that only the owner reads: the index has the secret of the keys' hashes.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
-fn make_durable(database: &Database, log: &Log, position: u64) -> Result<(), String> {
-    if log.durable() >= position {
-        return Ok(());
-    }
-    let chosen = || policy(&database.hub.config.snapshot().redis_files);
-    if chosen() == Policy::No {
-        log.set_policy(Policy::EverySecond);
-    }
-    log.want(position);
+fn make_durable(log: &Log, position: u64) -> Result<(), String> {
+    log.demand(position);
     let deadline = Instant::now() + SYNC_PATIENCE;
-    let done = loop {
+    loop {
         match log.failed() {
-            _ if log.durable() >= position => break Ok(()),
-            Some(why) => break Err(why),
-            None if Instant::now() > deadline => break Err("the journal's device takes too long".to_owned()),
-            None => std::thread::sleep(Duration::from_millis(2)),
+            _ if log.durable() >= position => return Ok(()),
+            Some(why) => return Err(why),
+            None if Instant::now() > deadline => return Err("the journal's device takes too long".to_owned()),
+            None => std::thread::sleep(Duration::from_millis(1)),
         }
-    };
-    log.set_policy(chosen());
-    done
+    }
 }
 
 /// Removes the files of bases that the manifest does not name.
@@ -196,6 +200,33 @@ pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// What flash-limit leaves for the journal and the bases. `None`: there is no limit.
+fn kept_room(config: &Config) -> Option<u64> {
+    (config.flash_limit_bytes > 0).then(|| config.flash_limit_bytes.saturating_sub(config.flash_bytes))
+}
+
+/// How many files the journal may have: there must be room for the base, for the next one, for the ring, and for the file that the
+/// journal needs to end before a base.
+fn journal_files(config: &Config, kept: &Kept) -> Option<u32> {
+    let base_bytes = kept.base_bytes();
+    let others = base_bytes + base_bytes.max(BASE_BYTES_MIN) + RING_BYTES_MAX;
+    let files = kept_room(config)?.saturating_sub(others) / FILE_BYTES;
+    Some((files.saturating_sub(1) as u32).max(JOURNAL_FILES_MIN))
+}
+
+/// Refuses a base for which flash-limit has no room.
+fn fits(database: &Database, bytes: u64) -> Result<(), String> {
+    let kept = database.files.journal.kept.lock().clone();
+    let taken = kept.map_or(0, |kept| kept.file_bytes());
+    match kept_room(&database.hub.config.snapshot()) {
+        Some(room) if taken + bytes > room => Err(format!(
+            "it takes {bytes} bytes, and flash-limit leaves {room} for the journal and two bases, which take {taken} without it: \
+             raise flash-limit"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What the file system lacks for the next base and for a journal as long as the base.
@@ -229,17 +260,23 @@ impl Database {
         })
     }
 
-    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, or if a restart would
-    /// take too long.
+    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, if it has used half of
+    /// its room, or if a restart would take too long.
     pub(crate) fn tend_journal(&self) {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return };
-        let settings = &self.hub.config.snapshot().redis_files;
+        let config = self.hub.config.snapshot();
+        let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
-        let (base, all) = (kept.base_bytes(), kept.base_bytes() + kept.tail_bytes());
-        let growth = (u128::from(all) * 100 / u128::from(base.max(1))).saturating_sub(100);
-        let is_due = settings.aof_rewrite_percentage > 0
-            && all > settings.aof_rewrite_min_bytes
+        // Values on flash are of the base, although it does not have them.
+        let (tail, dataset) = (kept.tail_bytes(), kept.base_bytes() + self.shard.store.flash_live_bytes());
+        let growth = u128::from(tail) * 100 / u128::from(dataset.max(1));
+        let has_grown = settings.aof_rewrite_percentage > 0
+            && dataset + tail > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
+        let files = journal_files(&config, &kept);
+        kept.log.limit_files(files.unwrap_or(u32::MAX));
+        let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
+        let is_due = has_grown || is_half_full;
         let state = &self.files.journal;
         let is_late = state.estimate(&kept).asks_for_base(settings.recovery_target_s * 1000)
             && wall_ms() > state.last_rewrite_ms.load(Relaxed) + REST_MS;
@@ -262,6 +299,20 @@ impl Database {
             // As above.
             let _ = self.start_rewrite();
         }
+    }
+
+    /// Called many times a second: writers that find no room in the journal wait for a base. They get an error if it cannot be written.
+    pub(crate) fn tend_room(&self) {
+        let Some(log) = self.files.journal.kept.lock().as_ref().map(|kept| Arc::clone(&kept.log)) else { return };
+        let state = &self.files.journal;
+        let trouble = log.is_behind().then(|| log.figures().trouble).flatten();
+        if trouble.is_some() && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + SHORT_RETRY_MS {
+            // As above.
+            let _ = self.start_rewrite();
+        }
+        let has_failed = state.rewrite_failures.load(Relaxed) > 0;
+        let refusal = |why| format!("{why}, and no new base can be written to make room: the log tells why");
+        self.hub.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
     }
 
     /// Unless writers wait for them, checkpoints do not follow each other at once.

@@ -114,6 +114,49 @@ fn overwriting_goes_on_for_ever() {
     assert_eq!(digest(&mut loaded(&node)), before);
 }
 
+/// The journal takes no more than flash-limit leaves: a base is written when half of it is used. While none can be written, writers get
+/// an error, and reads go on.
+#[test]
+fn files_stay_within_flash_limit() {
+    let limit = 356 * MB;
+    let limited = [("flash-limit", "356mb"), ("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
+    let directives = with(&[TIERED, &limited].concat());
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    let value = vec![b'v'; MB as usize];
+    let set = |client: &mut Client, round: u64| {
+        let (key, value) = (format!("key:{}", round % 9), [&round.to_le_bytes()[..], &value].concat());
+        one_line(&client.call(&[b"SET", key.as_bytes(), &value]))
+    };
+    let used = |client: &mut Client| client.info_number("tiering", "flash_files_bytes");
+    for round in 0..400 {
+        let reply = set(&mut client, round);
+        assert!(reply.contains("OK"), "{round}: {reply}");
+        if round % 20 == 0 {
+            let used = used(&mut client);
+            assert!(used <= limit, "{used} bytes");
+        }
+    }
+    assert!(client.info_number("persistence", "aof_rewrites") > 1, "half of the journal's room was used several times");
+
+    // The draft of a base cannot be made.
+    let obstacle = folder(&node).join("base.new");
+    fs::create_dir(&obstacle).unwrap();
+    let mut refused = (400..1_000).map(|round| (round, set(&mut client, round)));
+    let (last, reply) = refused.find(|(_, reply)| !reply.contains("OK")).expect("the journal is full");
+    let error = "MISCONF Errors writing to the AOF file: flash-limit allows it no more than 2 files, and no new base";
+    assert!(reply.contains(error), "{reply}");
+    assert!(client.run(&format!("STRLEN key:{}", (last - 1) % 9)).contains("1048584"), "reads go on");
+    assert!(used(&mut client) <= limit);
+    let before = digest(&mut client);
+    fs::remove_dir(&obstacle).unwrap();
+    eventually("writers go on", || set(&mut client, last).contains("OK"));
+    assert_ne!(digest(&mut client), before);
+    let before = digest(&mut client);
+    let node = kill(node, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before);
+}
+
 /// What is replayed needs more room than there is, until a later base frees what is dead.
 #[test]
 fn a_restart_with_less_flash_takes_a_base_in_between() {
