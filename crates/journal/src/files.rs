@@ -449,3 +449,31 @@ impl std::error::Error for OpenError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(at: u64) -> Vec<Op> {
+        vec![Op { token: at, path: 0, offset: DATA_OFFSET + at, kind: OpKind::Write(PageBuf::new(1)) }]
+    }
+
+    #[test]
+    fn a_sync_is_done_with_the_write_before_it_unless_other_bytes_wait_for_it_too() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (mut files, _) = Files::open(scratch.path(), [3; 16], 64 << 10).unwrap();
+        files.add(true).unwrap();
+        assert_eq!(files.is_dirty, [false]);
+        let mut done = Vec::new();
+        let page = PAGE_BYTES as u64;
+        files.carry_out(write(0), true, &mut done);
+        assert_eq!(files.is_dirty, [!files.writes_durably]);
+        files.carry_out(write(page), false, &mut done);
+        assert_eq!(files.is_dirty, [true]);
+        files.carry_out(write(2 * page), true, &mut done);
+        assert_eq!(files.is_dirty, [true], "the write before it is not durable");
+        files.carry_out(vec![Op { token: 9, path: 0, offset: 0, kind: OpKind::Sync }], false, &mut done);
+        assert_eq!(files.is_dirty, [false]);
+        assert!(done.iter().all(|done| done.result.is_ok()));
+    }
+}

@@ -72,3 +72,61 @@ impl<'a> std::ops::Index<usize> for Args<'a> {
         &self.bytes[span.start as usize..span.start as usize + span.len as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Limits, Parsed, Progress, Source, parse};
+
+    /// What [`Args::sent`] says of the command that the bytes begin with.
+    fn sent(input: &[u8]) -> Option<Vec<u8>> {
+        let (mut progress, mut spans) = (Progress::default(), Vec::new());
+        let parsed = parse(input, &mut progress, &Limits::DEFAULT, &mut spans);
+        let bytes = match parsed {
+            Ok(Parsed::Complete { source: Source::Input, .. }) => input,
+            Ok(Parsed::Complete { source: Source::Unquoted, .. }) => progress.unquoted(),
+            other => panic!("{other:?}"),
+        };
+        Args::new(bytes, &spans).sent().map(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn a_usual_command_is_its_own_bytes_and_nothing_behind_them() {
+        let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\na\r\n$1\r\nvalue\r\n";
+        assert_eq!(sent(set).as_deref(), Some(&set[..]));
+        assert_eq!(sent(&[set, &b"*1\r\n$4\r\nPING\r\n"[..]].concat()).as_deref(), Some(&set[..]));
+        let empty = b"*2\r\n$4\r\nINCR\r\n$0\r\n\r\n";
+        assert_eq!(sent(empty).as_deref(), Some(&empty[..]));
+        assert_eq!(sent(b"*1\r\n$8\r\nFLUSHALL\r\n").as_deref(), Some(&b"*1\r\n$8\r\nFLUSHALL\r\n"[..]));
+    }
+
+    #[test]
+    fn unusual_bytes_are_not_passed_on() {
+        let unusual: &[&[u8]] = &[
+            b"SET k v\r\n",
+            b"SET k 'v'\r\n",
+            b"*3\r\n$3\r\nSET\r\n$1\r\nkxx$1\r\nv\r\n",
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nvxx",
+            b"*3\r\n$3\r\nSETxx$1\r\nk\r\n$1\r\nv\r\n",
+            b"*1\r\n$10\r\nBGREWRITES\r\n",
+        ];
+        for input in unusual {
+            assert_eq!(sent(input), None, "{}", input.escape_ascii());
+        }
+        let mut many = b"*10\r\n$3\r\nDEL\r\n".to_vec();
+        (0..9).for_each(|_| many.extend_from_slice(b"$1\r\nk\r\n"));
+        assert_eq!(sent(&many), None);
+    }
+
+    #[test]
+    fn arguments_that_were_copied_have_no_bytes_in_which_they_were_sent() {
+        let spans = [Span { start: 0, len: 3 }, Span { start: 3, len: 1 }];
+        assert_eq!(Args::new(b"GETk\r\n", &spans).sent(), None);
+        let input = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        let spans = [Span { start: 8, len: 3 }, Span { start: 17, len: 1 }];
+        assert_eq!(Args::new(input, &spans).sent(), Some(&input[..]));
+        assert_eq!(Args::new(input, &spans).tail(1).sent(), None);
+        assert_eq!(Args::new(input, &spans[..1]).sent(), None);
+        assert_eq!(Args::new(input, &[]).sent(), None);
+    }
+}
