@@ -5,8 +5,8 @@
 //! never written again; what was appended survives a killed process at once; an append never waits for a device. Non-goals: which
 //! records a checkpoint makes superfluous; holding replies back.
 //!
-//! [`frame`], [`record`], [`recover`] and [`writer`] have no thread, no clock and no random numbers. They describe I/O and never do
-//! any, except that recovery reads. [`log`] and what it uses are the journal in use: `ring` is what workers append to, `thread` takes
+//! [`frame`], [`record`], [`recover`] and [`writer`] have no clock and no random numbers. They describe I/O and never do any, except
+//! that recovery reads, with a thread that reads ahead. [`log`] and what it uses are the journal in use: `ring` is what workers append to, `thread` takes
 //! records from there to the `writer` and carries out what it asks for.
 //!
 //! A journal is one sequence of bytes: records, one after the other. A *position* counts these bytes from the journal's first day.

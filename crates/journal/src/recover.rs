@@ -9,7 +9,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::{fmt, io};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::{fmt, io, thread};
 
 use flash::DATA_OFFSET;
 use flash::io::{PAGE_BYTES, PageBuf, Reader};
@@ -21,6 +22,8 @@ use crate::writer::{File, Frame, Start, State, Writer};
 
 /// The bytes of one read of the scan.
 const READ_BYTES: usize = 1 << 20;
+/// Frames that are read before the records in them are wanted.
+const FRAMES_AHEAD: usize = 8;
 
 /// Why a journal cannot be read. `file` is a path of the reader.
 #[derive(Debug)]
@@ -179,15 +182,30 @@ impl Recovered {
         self.join(reader, &mut Joiner::default(), &mut each).map(|_| ())
     }
 
-    /// The records, until `each` breaks. The joiner keeps a last record that is not whole.
+    /// The records, until `each` breaks. A thread reads and checks the frames ahead of them. The joiner keeps a last record that is not whole.
     pub(crate) fn join(
         &self,
         reader: &dyn Reader,
         joiner: &mut Joiner,
         each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
-        for at in &self.chain {
-            let frame = at.read(reader)?;
+        thread::scope(|scope| {
+            let (sender, frames) = sync_channel(FRAMES_AHEAD);
+            // It ends when nobody takes its frames.
+            scope.spawn(move || self.chain.iter().try_for_each(|at| sender.send(at.read(reader))));
+            self.join_frames(frames, joiner, each)
+        })
+    }
+
+    /// `frames`: those of the chain.
+    fn join_frames(
+        &self,
+        frames: Receiver<Result<PageBuf, Error>>,
+        joiner: &mut Joiner,
+        each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Error> {
+        for (at, frame) in self.chain.iter().zip(frames) {
+            let frame = frame?;
             let damaged = || at.damaged();
             let mut position = at.header.position.max(self.from);
             let skipped = (position - at.header.position) as usize;

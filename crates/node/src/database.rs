@@ -186,6 +186,14 @@ impl Database {
         Ok(ours)
     }
 
+    /// A connection that this worker serves.
+    pub(crate) fn connect_to(&self, worker: usize, role: Role) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        self.hub.hand_to(worker, Socket::Console(theirs, role), Peer::Unix("console".into()))?;
+        Ok(ours)
+    }
+
     /// CONFIG SET on a thread that must not wait. `None`: the change needs file work, or another change is in
     /// progress. The error is the whole reply.
     pub fn try_set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(

@@ -9,7 +9,7 @@
 //! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
 //! - `backup` copies a database into a directory, and makes a new one of such a copy.
-//! - `persist` keeps a dataset over restarts with a base and a journal.
+//! - `persist` keeps a dataset over restarts with a base and a journal, `estimate` tells how long a restart would take.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
 //! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.

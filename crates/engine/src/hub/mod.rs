@@ -115,7 +115,13 @@ impl Hub {
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
     pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
         let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
-        let (_, post) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+        let (worker, _) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+        self.hand_to(worker, socket, peer)
+    }
+
+    /// Gives a connection to this worker.
+    pub fn hand_to(&self, worker: usize, socket: Socket, peer: Peer) -> io::Result<()> {
+        let post = &self.posts[worker];
         post.connections.fetch_add(1, Relaxed);
         if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
             post.connections.fetch_sub(1, Relaxed);

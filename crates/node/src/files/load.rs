@@ -30,7 +30,7 @@ pub struct Loaded {
 
 /// Empties the database.
 pub fn empty(database: &Database) -> Result<(), String> {
-    let mut pipe = Pipe::open(database)?;
+    let mut pipe = Pipe::open(database, 0)?;
     let sent = pipe.command(&[b"FLUSHALL"], Expect::Success);
     let sent = sent.and_then(|()| pipe.command(&[b"FUNCTION", b"FLUSH"], Expect::Success));
     let finished = pipe.finish().map(drop);

@@ -54,9 +54,9 @@ pub struct Pipe {
 pub struct Broken;
 
 impl Pipe {
-    pub fn open(database: &Database) -> Result<Pipe, String> {
+    pub fn open(database: &Database, worker: usize) -> Result<Pipe, String> {
         let failed = |error| format!("the database takes no connection: {error}");
-        let stream = database.connect(Role::Loader).map_err(failed)?;
+        let stream = database.connect_to(worker, Role::Loader).map_err(failed)?;
         let other = stream.try_clone().map_err(failed)?;
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
@@ -66,8 +66,8 @@ impl Pipe {
     }
 
     /// Opens a connection whose commands see a time of the past: at first one before all times, at which nothing has expired.
-    pub fn replay(database: &Database) -> Result<Pipe, String> {
-        let mut pipe = Pipe::open(database)?;
+    pub fn replay(database: &Database, worker: usize) -> Result<Pipe, String> {
+        let mut pipe = Pipe::open(database, worker)?;
         pipe.at(0).map_err(|Broken| "the database has closed the connection".to_owned())?;
         Ok(pipe)
     }

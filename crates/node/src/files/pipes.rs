@@ -30,9 +30,9 @@ impl Pipes {
         Pipes::of(database, Pipe::replay)
     }
 
-    fn of(database: &Database, open: impl Fn(&Database) -> Result<Pipe, String>) -> Result<Pipes, String> {
+    fn of(database: &Database, open: impl Fn(&Database, usize) -> Result<Pipe, String>) -> Result<Pipes, String> {
         let count = database.hub.posts.len().min(PIPES_MAX);
-        let pipes: Result<Vec<Pipe>, String> = (0..count).map(|_| open(database)).collect();
+        let pipes: Result<Vec<Pipe>, String> = (0..count).map(|worker| open(database, worker)).collect();
         pipes.map(|pipes| Pipes { pipes, calm: CALM })
     }
 
