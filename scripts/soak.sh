@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run starts at another seed. A
 # failing seed is printed, and FLINTKV_SEED=N replays it.
-# usage: scripts/soak.sh [SECONDS, 300]   for each random test and for each fuzz target
+# usage: scripts/soak.sh [SECONDS, 300 [CRASHES, 1000000]]
+#   SECONDS for each random test and for each fuzz target; CRASHES of the simulated device, at least: all but one in 200 are the
+#   journal's, since each of the store's comes after thousands of commands.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-seconds="${1:-300}"
+seconds="${1:-300}" crashes="${2:-1000000}"
 
 scripts/test-deps.sh || exit 1
 . scripts/steps.sh
@@ -13,13 +15,18 @@ export FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/soak/flintkv"
 
 step "cargo build" cargo build --quiet --profile soak -p flintkv
 cargo_tests "the store over a simulated device" --profile soak -p flintkv-store --test model --test parts --test inner --test chill
-cargo_tests "the journal over a simulated device that crashes" --profile soak -p flintkv-journal --test crashes
+FLINTKV_CRASHES=$(((crashes * 199 / 200 + 1) / 2)) cargo_tests "the journal over a simulated device that crashes" \
+    --profile soak -p flintkv-journal --test crashes -- --nocapture
+FLINTKV_CRASHES=$(((crashes + 199) / 200)) cargo_tests "the store over a simulated device that crashes" \
+    --profile soak -p flintkv-store --test checkpoint -- --nocapture
+cat "$scratch"/tmp.* | awk '/ crashes were simulated/ { for (at = 2; at <= NF; at++) if ($at == "crashes") sum += $(at - 1) }
+    END { printf "==> %d crashes were simulated in all\n", sum }'
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
 cargo_tests "nodes that are killed under load, and start again" --profile soak -p flintkv-node --test node -- \
     persist::what_was_acknowledged persist::random
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
-    --test differential --test concurrency --test faults --test hostile --test resident
+    --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
 step "fuzz" scripts/fuzz.sh "$seconds"
 sum_up

@@ -235,3 +235,118 @@ fn expiries_of_fields_are_exported_on_request_only() {
     eventually("the export is loaded", || client.info("persistence", "loading") == "0");
     assert_eq!(client.run("DEBUG FLINT-DIGEST"), digest);
 }
+
+fn repair(args: &[&str]) -> (bool, String) {
+    let done = Command::new(binary()).arg("repair").args(args).output().expect("the binary runs");
+    (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
+}
+
+/// A node in a new directory that has this dump.
+fn node_with(dump: &Path) -> Node {
+    let dir = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    fs::copy(dump, dir.path().join("dump.rdb")).unwrap();
+    let node = Node::start_in(&dir, None, &[]);
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    node
+}
+
+#[test]
+fn a_damaged_journal_is_cut_where_the_damage_begins() {
+    let directives = [("appendonly", "yes"), ("appendfsync", "always")];
+    let mut node = Node::start(&directives);
+    let mut client = node.connect();
+    client.run("SET base value");
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    (0..200).for_each(|key| _ = client.run(&format!("SET key:{key}: value")));
+    let folder = node.dir.path().join("flintkv.journal");
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(!done && said.contains("a node uses it"), "{said}");
+    node.terminate();
+    node.ended();
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(done && said.contains("nothing is damaged"), "{said}");
+
+    let file = folder.join("journal-0000");
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes.windows(8).position(|bytes| bytes == b"key:100:").expect("its record");
+    bytes[at] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(!done && said.contains("journal file 0 is damaged at offset") && said.contains("--cut --to NEW"), "{said}");
+    assert!(said.contains("100 records before it can be read"), "{said}");
+    assert!(said.contains("with at least 99 records that are whole"), "{said}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let new = elsewhere.path().join("new");
+    let (done, said) = repair(&[show(&folder), "--to", show(&new), "--cut"]);
+    assert!(done, "{said}");
+    assert!(fs::read(&file).unwrap() == bytes, "the damaged directory is as it was");
+    let (again, said) = repair(&[show(&folder), "--to", show(&new), "--cut"]);
+    assert!(!again && said.contains("exists"), "{said}");
+    // The flash files stay where they are.
+    fs::rename(&folder, elsewhere.path().join("damaged")).unwrap();
+    fs::rename(&new, &folder).unwrap();
+    let node = Node::start_in(&node.dir, None, &directives);
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    assert_eq!(client.run("DBSIZE"), "(integer) 101");
+    assert_eq!(
+        client.run("MGET base key:0: key:99: key:100:").lines().filter(|line| line.contains("value")).count(),
+        3
+    );
+}
+
+#[test]
+fn the_keys_before_the_damage_of_a_dump_are_saved() {
+    let mut node = Node::start(&[("appendonly", "yes")]);
+    let mut client = node.connect();
+    (0..500).for_each(|key| _ = client.run(&format!("SET key:{key} value:{key}")));
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    node.terminate();
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
+    let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    let base = files.find(|path| path.extension().is_some_and(|name| name == "rdb")).expect("a base");
+    let mut bytes = fs::read(&base).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 40].fill(0xee);
+    fs::write(&base, &bytes).unwrap();
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(!done && said.contains("keys before the damage can be read"), "{said}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let new = elsewhere.path().join("new");
+    let (done, said) = repair(&[show(&folder), "--to", show(&new)]);
+    assert!(done && said.contains("A node loads it as the dump in its dir"), "{said}");
+    let saved: u64 = said
+        .lines()
+        .find_map(|line| line.strip_suffix(" keys before the damage can be read"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((100..400).contains(&saved), "{said}");
+    let node = node_with(&new.join("dump.rdb"));
+    assert_eq!(node.connect().run("DBSIZE"), format!("(integer) {saved}"));
+}
+
+/// Only the values that are in RAM are in the dump, and an index is not made again.
+#[test]
+fn a_damaged_index_is_told_and_not_repaired() {
+    let mut node = Node::start(&[("appendonly", "yes"), ("debug-tier-mode", "cold")]);
+    let mut client = node.connect();
+    client.run("SET cold value");
+    eventually("it is on flash", || client.info("tiering", "values_in_flash") == "1");
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    node.terminate();
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
+    let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    let index = files.find(|path| path.extension().is_some_and(|name| name == "index")).expect("an index");
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[14] ^= 1;
+    fs::write(&index, &bytes).unwrap();
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(!done && said.contains("the index is damaged") && said.contains("cannot be made again"), "{said}");
+}

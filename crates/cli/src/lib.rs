@@ -71,6 +71,7 @@ fn run(command: &Command) -> Result<String, Failure> {
         Command::Token(args) => people::tokens(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Top(args) => top::run(args),
         Command::Journal(args) => journal::run(args),
+        Command::Repair(args) => journal::repair(args),
         Command::PrepareFlash(args) => prepare::run(args),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { dir } => pages::man(dir.as_deref()),

@@ -25,6 +25,7 @@ usage:
   flintkv prepare-flash DEVICE|DIR...               measure flash, recommend settings; format and mount devices
   flintkv journal show|check DIR                    what keeps a database over restarts: its records, and
                                                     whether they are whole
+  flintkv repair DIR [--to NEW]                     what can be saved of a damaged directory
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
   flintkv --version
@@ -47,9 +48,10 @@ fn main() -> ExitCode {
         Some("server") => serve(args, Called::ByItsName),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
-        Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "completions" | "man") => {
-            cli::main(std::iter::once(subcommand).chain(args))
-        }
+        Some(
+            "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "completions"
+            | "man",
+        ) => cli::main(std::iter::once(subcommand).chain(args)),
         // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {

@@ -42,9 +42,9 @@ pub mod writer;
 pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
 pub use record::{Draft, Record, stored_bytes};
-pub use recover::{Error, Held, Recovered, recover};
+pub use recover::{Error, Held, Recovered, Salvaged, recover, salvage};
 pub use state::{Figures, Policy, RoomListener};
-pub use view::View;
+pub use view::{Salvage, View};
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

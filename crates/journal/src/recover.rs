@@ -146,7 +146,60 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
     has_later && others().any(|other| other.number < first.number)
 }
 
+/// What can be read of a damaged journal, and what cannot.
+pub struct Salvaged {
+    pub before: Recovered,
+    pub damage: Error,
+    /// The records that begin behind the damage and could be read, but not be repeated, and the time of the last one.
+    pub lost_records: u64,
+    pub lost_until_ms: u64,
+}
+
+/// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
+pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
+    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
+    for file in 0..files {
+        scan.file(&config, &mut Pages::of(reader, &config, file))?;
+    }
+    let (chain, damage) = match scan.chain(from) {
+        Ok(chain) => {
+            let end = chain.last().map_or(from, |at| at.header.end());
+            let damage = (end < scan.durable).then(|| scan.why_short(&chain, end));
+            (chain, damage)
+        }
+        Err(damage) => (Vec::new(), Some(damage)),
+    };
+    let Some(damage) = damage else { return Ok(None) };
+    let end = chain.last().map_or(from, |at| at.header.end());
+    let (mut lost_records, mut lost_until_ms) = (0, 0);
+    // A frame that was copied into a later term counts once.
+    let mut behind: Vec<&At> = scan.frames.iter().filter(|at| at.header.position >= end).collect();
+    behind.sort_unstable_by_key(|at| at.header.position);
+    let mut counted = end;
+    for at in behind {
+        if at.header.position < counted {
+            continue;
+        }
+        counted = at.header.end();
+        let frame = at.read(reader)?;
+        let mut rest = frame[HEADER_BYTES..].get(..at.header.bytes as usize).unwrap_or_default();
+        while let Some(piece) = Some(rest).filter(|rest| !rest.is_empty()).and_then(Piece::read) {
+            lost_records += u64::from(!piece.continued);
+            lost_until_ms = lost_until_ms.max(piece.record.time_ms);
+            rest = &rest[piece.bytes()..];
+        }
+    }
+    let Scan { durable, term, number, files, .. } = scan;
+    let before = Recovered { config, from, chain, durable, term, number, files };
+    Ok(Some(Salvaged { before, damage, lost_records, lost_until_ms }))
+}
+
 impl Recovered {
+    /// Up to where the journal was durable.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
     /// The position after the last record.
     pub fn end(&self) -> u64 {
         self.chain.last().map_or(self.from, |at| at.header.end())

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::MemfdFlags;
 
 use crate::files::{Files, OpenError, failed, is_in_use};
-use crate::recover::Held;
+use crate::recover::{Error, Held, Salvaged, salvage};
 use crate::ring::RING_BYTES_MIN;
-use crate::{Opened, Policy, Record, Settings};
+use crate::{Config, Opened, Policy, Record, Settings};
 
 /// A journal at the moment of [`View::open`].
 pub struct View {
@@ -49,6 +49,45 @@ impl View {
     /// As [`Opened::records`].
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
         self.opened.records(each)
+    }
+}
+
+/// A damaged journal, as far as it can be read.
+pub struct Salvage {
+    files: Files,
+    salvaged: Salvaged,
+}
+
+impl Salvage {
+    /// Looks for damage of what the journal in `directory` has from `from` on. `None`: there is none. What only the ring has counts as
+    /// lost, because it is behind the damage.
+    pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<Option<Salvage>, OpenError> {
+        let (files, _) = Files::look(directory, log_id)?;
+        let config = Config { file_bytes: files.file_bytes(), ..Config::new(log_id) };
+        let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
+        let salvaged = salvage(&files, config, files.count(), from).map_err(no_records)?;
+        Ok(salvaged.map(|salvaged| Salvage { files, salvaged }))
+    }
+
+    /// The first bad frame.
+    pub fn damage(&self) -> &Error {
+        &self.salvaged.damage
+    }
+
+    /// The position of the damage, and up to where the journal was durable.
+    pub fn lost(&self) -> (u64, u64) {
+        (self.salvaged.before.end(), self.salvaged.before.durable())
+    }
+
+    /// The records behind the damage that could be read, and the time of the last one: at least these are lost.
+    pub fn lost_records(&self) -> (u64, u64) {
+        (self.salvaged.lost_records, self.salvaged.lost_until_ms)
+    }
+
+    /// The records before the damage, with the position after each.
+    pub fn records(&self, each: &mut dyn FnMut(u64, &Record)) -> Result<(), OpenError> {
+        let no_records = |source| OpenError::Records { directory: self.files.directory().to_owned(), source };
+        self.salvaged.before.records(&self.files, each).map_err(no_records)
     }
 }
 

@@ -225,15 +225,13 @@ fn run(seed: u64, steps: u64, failures: u32) -> u64 {
 
 #[test]
 fn a_crash_after_any_operation_loses_nothing_durable() {
-    let mut crashes = 0;
-    seeds::each(1, 40, |seed| (0..STEPS).for_each(|steps| crashes += run(seed, steps, 0)));
+    let crashes = seeds::each_crash(1, 40, |seed| (0..STEPS).map(|steps| run(seed, steps, 0)).sum());
     assert!(crashes > 5000, "{crashes}");
 }
 
 #[test]
 fn crashes_after_failed_writes_and_syncs_lose_nothing_durable() {
-    let mut crashes = 0;
-    seeds::each(1000, 40, |seed| (0..STEPS).for_each(|steps| crashes += run(seed, steps, 3)));
+    let crashes = seeds::each_crash(1000, 40, |seed| (0..STEPS).map(|steps| run(seed, steps, 3)).sum());
     assert!(crashes > 4000, "{crashes}");
 }
 

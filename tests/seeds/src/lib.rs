@@ -3,8 +3,10 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `FLINTKV_TEST_SECONDS` | what each random test may take, [`SECONDS`] without it; the least that it does it always does |
+//! | `FLINTKV_CRASHES` | how many crashes each simulation of crashes makes at least |
 //! | `FLINTKV_SEED` | a number: only this seed, to replay a failure. `random`: begin at a seed that the clock gives |
 
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The default budget of one test: its minimum number of seeds only, so that `make test` runs the same everywhere.
@@ -31,6 +33,18 @@ pub fn each(usual: u64, least: u64, run: impl FnMut(u64)) -> u64 {
     let started = Instant::now();
     let (least, budget) = if replay { (1, Duration::ZERO) } else { (least, budget()) };
     from(seed(usual), least, || started.elapsed() < budget, run)
+}
+
+/// As [`each`], for runs that simulate crashes and return how many: until there are `FLINTKV_CRASHES` too. Returns and prints their number.
+pub fn each_crash(usual: u64, least: u64, mut run: impl FnMut(u64) -> u64) -> u64 {
+    let (crashes, wanted) = (Cell::new(0), number("FLINTKV_CRASHES").unwrap_or(0));
+    let is_replay = std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random");
+    let started = Instant::now();
+    let goes_on = || !is_replay && (crashes.get() < wanted || started.elapsed() < budget());
+    let first = seed(usual);
+    from(first, if is_replay { 1 } else { least }, goes_on, |seed| crashes.set(crashes.get() + run(seed)));
+    println!("{} crashes were simulated, from seed {first} on", crashes.get());
+    crashes.get()
 }
 
 fn from(first: u64, least: u64, goes_on: impl Fn() -> bool, mut run: impl FnMut(u64)) -> u64 {
@@ -66,7 +80,6 @@ fn by_clock() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     #[test]
     fn the_minimum_runs_without_a_budget() {

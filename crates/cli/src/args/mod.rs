@@ -46,6 +46,12 @@ pub enum Command {
     /// DIR is the directory flintkv.journal in the node's dir, or a copy of it. Nothing in it is changed, and a node may
     /// be using it; then the last records may be missing.
     Journal(Journal),
+    /// Say what of a damaged directory flintkv.journal can be saved, and write it into a new directory
+    ///
+    /// Without --to, nothing is written. A damaged journal is cut off at the first bad frame with --cut; what follows is lost, and
+    /// the command says how much that is. Of a damaged dump, the keys before the damage are written as dump.rdb. A damaged index
+    /// cannot be repaired. The directory itself is never changed, and no node may use it.
+    Repair(Repair),
     /// Print the completions of a shell
     ///
     /// bash:  flintkv completions bash > /usr/share/bash-completion/completions/flintkv
@@ -114,6 +120,18 @@ pub struct PrepareFlash {
 pub struct Journal {
     #[command(subcommand)]
     pub action: JournalAction,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Repair {
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// The directory to write; it must not be there yet
+    #[arg(long, value_name = "NEW", value_hint = ValueHint::DirPath)]
+    pub to: Option<PathBuf>,
+    /// Give up the journal from the first bad frame on
+    #[arg(long, requires = "to")]
+    pub cut: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]
@@ -224,6 +242,7 @@ mod tests {
             "top",
             "prepare-flash",
             "journal",
+            "repair",
             "completions",
             "man",
         ] {
@@ -264,6 +283,8 @@ mod tests {
             "journal check",
             "journal show",
             "journal export /x",
+            "repair",
+            "repair /x --cut",
             "completions tcsh",
             "database",
             "database create ads",

@@ -1,7 +1,8 @@
-//! Owns `flintkv journal`: showing, checking and exporting what keeps a database over restarts. Never changes the directory, and
+//! Owns `flintkv journal`: showing, checking and exporting what keeps a database over restarts, and `flintkv repair`. Never changes the directory, and
 //! never knows what a command does.
 
 mod export;
+mod repair;
 mod show;
 
 use std::fs::File;
@@ -14,13 +15,17 @@ use ::journal::manifest::{self, Found, Manifest};
 use rdb::{Item, Reader};
 use resp::client::{Value, parse_value};
 
-use crate::args::{Journal, JournalAction};
+use crate::args::{Journal, JournalAction, Repair};
 use crate::failure::Failure;
 
 const ADVICE: &str = "restore the directory from a copy, or move it away to start without it";
 const IN_USE: &str = "in use by a running node: the end may be missing";
 /// A running node may replace its base, and use a file again, between two reads.
 const ATTEMPTS: u32 = 5;
+
+pub fn repair(args: &Repair) -> Result<String, Failure> {
+    repair::repair(&args.dir, args.to.as_deref(), args.cut)
+}
 
 pub fn run(args: &Journal) -> Result<String, Failure> {
     match &args.action {

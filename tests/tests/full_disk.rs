@@ -1,0 +1,125 @@
+//! A real file system that is full: the journal is on a small ext4 of its own, mounted from a file. Needs root; without the right to
+//! mount, the test says that it is skipped.
+
+use flintkv_tests::{Client, Node, eventually};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const DISK_BYTES: u64 = 400 << 20;
+const VALUE_BYTES: usize = 256 << 10;
+const DIRECTIVES: &[(&str, &str)] =
+    &[("appendonly", "yes"), ("appendfsync", "always"), ("auto-aof-rewrite-percentage", "0"), ("ram-limit", "1gb")];
+
+/// A file system in a file, as long as it lives.
+struct Disk(Arc<TempDir>);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A node that has just ended may hold it for a moment.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    let done = Command::new(program).args(args).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
+fn mount(image: &Path) -> Option<Disk> {
+    File::create(image).unwrap().set_len(DISK_BYTES).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (image, target) = (image.to_str().unwrap(), folder.path().to_str().unwrap());
+    let is_mounted =
+        succeeds("mkfs.ext4", &["-q", "-F", "-m", "0", image]) && succeeds("mount", &["-o", "loop", image, target]);
+    is_mounted.then(|| Disk(Arc::new(folder)))
+}
+
+/// Takes all the room that is left.
+fn fill(file: &Path) {
+    let mut file = File::create(file).unwrap();
+    let block = vec![7; 1 << 20];
+    loop {
+        match file.write_all(&block).and_then(|()| file.sync_data()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn value(key: u64) -> Vec<u8> {
+    let mut value = vec![key as u8; VALUE_BYTES];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value
+}
+
+/// Sets one key after the other until it is told to stop. `acknowledged` counts the replies `OK`; what got an error is tried again.
+fn write(port: u16, acknowledged: &AtomicU64, refused: &AtomicU64, stop: &AtomicBool) {
+    let mut client = Client::connect(port);
+    let mut key = 0_u64;
+    while !stop.load(Relaxed) {
+        let reply = client.words(&[b"SET", format!("key:{key}").as_bytes(), &value(key)]);
+        if reply == "OK" {
+            key += 1;
+            acknowledged.store(key, Relaxed);
+        } else {
+            refused.fetch_add(1, Relaxed);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_full_file_system_stops_writes_and_loses_none() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let Some(disk) = mount(&elsewhere.path().join("image")) else {
+        eprintln!("skipped: this user may not mount a file system, or there is no mkfs.ext4");
+        return;
+    };
+    let node = Node::start_in(&disk.0, None, DIRECTIVES);
+    let ballast = disk.0.path().join("ballast");
+    fill(&ballast);
+    let (acknowledged, refused, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let got = || acknowledged.load(Relaxed);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write(node.port, &acknowledged, &refused, &stop));
+        // Files that were made ahead are filled; then writes wait or get errors.
+        let (mut last, mut since) = (0, Instant::now());
+        eventually("writes stop", || {
+            if std::mem::replace(&mut last, got()) != got() {
+                since = Instant::now();
+            }
+            since.elapsed() > Duration::from_secs(1)
+        });
+        let stopped_at = got();
+        assert!(stopped_at > 0);
+        let mut reader = node.connect();
+        for key in 0..stopped_at {
+            assert!(reader.words(&[b"GET", format!("key:{key}").as_bytes()]).len() > VALUE_BYTES / 2, "key:{key}");
+        }
+        fs::remove_file(&ballast).unwrap();
+        eventually("writes go on", || got() > stopped_at + 3);
+        stop.store(true, Relaxed);
+        writer.join().unwrap();
+    });
+    let written = got();
+    node.signal(9);
+    let mut node = node;
+    node.ended();
+    drop(node);
+    let node = Node::start_in(&disk.0, None, DIRECTIVES);
+    let mut client = node.connect();
+    eventually("the dataset is back", || client.info("persistence", "loading") == "0");
+    for key in 0..written {
+        let found = client.call(&[b"GET", format!("key:{key}").as_bytes()]);
+        assert!(found == resp::client::Value::Bulk(value(key)), "key:{key} of {written}");
+    }
+    drop(node);
+}
