@@ -19,7 +19,9 @@
 //! be touched.
 
 use crate::fit::{fitted, gap, shrink};
+use crate::input::{Input, put_number};
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
+use crate::tag::Salt;
 use crate::{Corrupt, malloc_bytes};
 use std::collections::HashSet;
 use std::marker::PhantomData;
@@ -94,12 +96,19 @@ pub struct Tagged<S> {
     chunk_bytes: usize,
     /// No chunk has more entries than this.
     entries_max: u32,
+    salt: Salt,
     shelf: ShelfOf,
     shape: PhantomData<S>,
 }
 
 impl<S: Shape> Default for Tagged<S> {
     fn default() -> Tagged<S> {
+        Tagged::with_salt(Salt::default())
+    }
+}
+
+impl<S: Shape> Tagged<S> {
+    pub fn with_salt(salt: Salt) -> Tagged<S> {
         Tagged {
             directory: vec![0],
             depth: 0,
@@ -107,13 +116,22 @@ impl<S: Shape> Default for Tagged<S> {
             len: 0,
             chunk_bytes: 0,
             entries_max: 0,
+            salt,
             shelf: None,
             shape: PhantomData,
         }
     }
-}
 
-impl<S: Shape> Tagged<S> {
+    pub fn salt(&self) -> Salt {
+        self.salt
+    }
+
+    /// The tag of an entry of this name.
+    #[inline]
+    pub fn tag(&self, name: &[u8]) -> u32 {
+        self.salt.tag(name)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -451,6 +469,52 @@ impl<S: Shape> Tagged<S> {
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         let chunk = &self.chunks[drawn.chunk];
         chunk.part.want(chunk.start.into(), out);
+    }
+}
+
+/// The table in a skeleton: see `skeleton`.
+impl<S: Shape> Tagged<S> {
+    pub fn save(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.salt.to_bytes());
+        put_number(out, self.chunks.len() as u64);
+        let mut share = 0;
+        while let Some(&chunk) = self.directory.get(share) {
+            let chunk = &self.chunks[chunk as usize];
+            out.push(chunk.depth);
+            put_number(out, chunk.entries.into());
+            chunk.part.save(out);
+            share = self.shares(chunk).end;
+        }
+    }
+
+    /// Each chunk begins where the one before it ends, and together they cover all tags.
+    pub fn load(input: &mut Input<'_>) -> Result<Tagged<S>, Corrupt> {
+        const TAGS: u64 = 1 << 32;
+        let mut table = Tagged::with_salt(Salt::from_bytes(input.array()?));
+        let count = input.count(4)?;
+        table.chunks = Vec::with_capacity(count);
+        let mut start = 0;
+        for _ in 0..count {
+            let depth = Some(input.byte()?).filter(|&depth| depth <= DEPTH_MAX).ok_or(Corrupt)?;
+            let (entries, part) = (input.short()?, Part::load(input)?);
+            let tags = TAGS >> depth;
+            if !u64::is_multiple_of(start, tags) || start + tags > TAGS {
+                return Err(Corrupt);
+            }
+            table.len += entries as usize;
+            table.entries_max = table.entries_max.max(entries);
+            table.chunk_bytes += part.capacity();
+            table.depth = table.depth.max(depth);
+            table.chunks.push(Chunk { part, entries, start: start as u32, depth });
+            start += tags;
+        }
+        if start != TAGS {
+            return Err(Corrupt);
+        }
+        table.directory = vec![0; 1 << table.depth];
+        (0..count).for_each(|at| table.point_to(at));
+        let is_sound = |chunk: &Chunk| chunk.part.is_absent() || table.accepts(chunk.start.into(), chunk.part.peek());
+        if table.chunks.iter().all(is_sound) { Ok(table) } else { Err(Corrupt) }
     }
 }
 

@@ -22,8 +22,8 @@ use super::index::Index;
 use super::inner::{CHILDREN_MAX, Child, Inner, Start};
 use super::run::{self, ScoreBytes};
 use crate::fit::{fitted, gap};
+use crate::input::{Input, put_number, put_text};
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
-use crate::tag::tag;
 use crate::tagged::Step;
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -130,13 +130,13 @@ impl Tree {
             score = run::find(self.leaf(leaf), member).map(|place| place.score);
             score.is_some()
         };
-        self.index.find(tag(member), holds).ok().and(score)
+        self.index.find(self.index.tag(member), holds).ok().and(score)
     }
 
     /// Adds a member. False: the member exists already, whatever its score. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
         debug_assert!(!score.is_nan());
-        let tag = tag(member);
+        let tag = self.index.tag(member);
         let holds = |leaf: u32| run::find(self.leaf(leaf), member).is_some();
         let Err(index_place) = self.index.find(tag, holds) else {
             return false;
@@ -216,7 +216,7 @@ impl Tree {
         found.dedup();
         for (wanted, leaf) in found {
             for (score, member) in run::iter(self.leaf(leaf)) {
-                if tag(member) == wanted {
+                if self.index.tag(member) == wanted {
                     visit(member, score);
                 }
             }
@@ -350,7 +350,7 @@ impl Tree {
 
     /// Whether the index entries of all these members are in memory.
     fn can_move(&self, entries: &[u8]) -> bool {
-        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(tag(member)))
+        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(self.index.tag(member)))
     }
 
     /// Moves the entries of the path's leaf from `split` on into a new leaf after it.
@@ -372,7 +372,7 @@ impl Tree {
             self.leaves[next as usize].prev = number;
         }
         for (_, member) in run::iter(&bytes) {
-            self.index.move_to(tag(member), left, number);
+            self.index.move_to(self.index.tag(member), left, number);
         }
         self.leaves[number as usize] = Leaf { part: Part::of(bytes), entries, prev: left, next };
         self.add_child(path, 0, Child::new(number, entries), start);
@@ -455,7 +455,7 @@ impl Tree {
         let bytes = leaf.part.edit(self.index.shelf());
         self.leaf_bytes -= bytes.capacity();
         let entry = run::entry(bytes, at).expect("it was found there");
-        let (tag, end) = (tag(entry.member), entry.end);
+        let (tag, end) = (self.index.tag(entry.member), entry.end);
         bytes.drain(at..end);
         if malloc_bytes(bytes.len()) < bytes.capacity() / 2 {
             bytes.shrink_to(malloc_bytes(bytes.len()));
@@ -502,7 +502,7 @@ impl Tree {
         }
         let (bytes, entries) = (self.leaf(right).to_vec(), self.leaves[right as usize].entries);
         for (_, member) in run::iter(&bytes) {
-            self.index.move_to(tag(member), right, left);
+            self.index.move_to(self.index.tag(member), right, left);
         }
         let leaf = &mut self.leaves[left as usize];
         let joined = leaf.part.edit(self.index.shelf());
@@ -573,7 +573,7 @@ impl Tree {
         if self.index.shelf().is_none() {
             return;
         }
-        let tag = tag(member);
+        let tag = self.index.tag(member);
         if !self.index.is_here(tag) {
             return self.index.want(tag, out);
         }
@@ -600,7 +600,7 @@ impl Tree {
             let part = &self.leaves[leaf as usize].part;
             // This leaf will be split.
             if !part.is_absent() && part.bytes().len() + bytes > self.leaf_bytes_max() {
-                run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out));
+                run::iter(part.bytes()).for_each(|(_, member)| self.index.want(self.index.tag(member), out));
             }
         }
     }
@@ -624,7 +624,7 @@ impl Tree {
             let part = &self.leaves[leaf as usize].part;
             match part.is_absent() {
                 true => self.want_leaf(leaf, out),
-                false => run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out)),
+                false => run::iter(part.bytes()).for_each(|(_, member)| self.index.want(self.index.tag(member), out)),
             }
         }
     }
@@ -691,6 +691,102 @@ impl Tree {
     fn leaf_at(&self, rank: u64) -> Option<(u32, usize)> {
         let rank = usize::try_from(rank).ok().filter(|&rank| rank < self.len)?;
         Some(self.leaf_of_rank(rank))
+    }
+}
+
+/// The tree in a skeleton: see `crate::skeleton`.
+impl Tree {
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        self.index.save(out);
+        for number in [self.height, self.leaves.len(), self.leaves_free.len()] {
+            put_number(out, number as u64);
+        }
+        self.leaves_free.iter().for_each(|&leaf| put_number(out, leaf.into()));
+        self.save_node(self.root, self.height, out);
+    }
+
+    fn save_node(&self, node: u32, level: usize, out: &mut Vec<u8>) {
+        if level == 0 {
+            let leaf = &self.leaves[node as usize];
+            put_number(out, node.into());
+            put_number(out, leaf.entries.into());
+            return leaf.part.save(out);
+        }
+        let inner = &self.inners[node as usize];
+        put_number(out, inner.children().len() as u64);
+        for (at, child) in inner.children().iter().enumerate() {
+            if at > 0 {
+                let (score, name) = inner.start(at);
+                out.extend_from_slice(&score.to_le_bytes());
+                put_text(out, name);
+            }
+            self.save_node(child.node, level - 1, out);
+        }
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<Tree, Corrupt> {
+        let mut tree = Tree::new();
+        tree.index = Index::load(input)?;
+        tree.height = input.count(1)?;
+        if tree.height > HEIGHT_MAX {
+            return Err(Corrupt);
+        }
+        let leaves = input.count(1)?;
+        tree.leaves = vec![Leaf::default(); leaves];
+        let mut is_taken = vec![false; leaves];
+        let mut take = |leaf: u32| {
+            let is_taken = is_taken.get_mut(leaf as usize).ok_or(Corrupt)?;
+            if std::mem::replace(is_taken, true) { Err(Corrupt) } else { Ok(()) }
+        };
+        for _ in 0..input.count(1)? {
+            let leaf = input.short()?;
+            take(leaf)?;
+            tree.leaves_free.push(leaf);
+        }
+        let mut last = NONE;
+        let root = tree.load_node(input, tree.height, &mut last, &mut take)?;
+        (tree.root, tree.len) = (root.node, root.entries as usize);
+        let is_whole = is_taken.iter().all(|&is_taken| is_taken) && tree.len == tree.index.len() && tree.len > 0;
+        if is_whole && tree.index.is_sound(leaves) { Ok(tree) } else { Err(Corrupt) }
+    }
+
+    /// `last`: the leaf before this node. `take` refuses a number of a leaf that is not free.
+    fn load_node(
+        &mut self,
+        input: &mut Input<'_>,
+        level: usize,
+        last: &mut u32,
+        take: &mut dyn FnMut(u32) -> Result<(), Corrupt>,
+    ) -> Result<Child, Corrupt> {
+        if level == 0 {
+            let (number, entries, part) = (input.short()?, input.short()?, Part::load(input)?);
+            take(number)?;
+            self.leaf_bytes += part.capacity();
+            self.leaves[number as usize] = Leaf { part, entries, prev: *last, next: NONE };
+            let leaf = &self.leaves[number as usize];
+            if !leaf.part.is_absent() && !self.accepts(number.into(), leaf.part.peek()) {
+                return Err(Corrupt);
+            }
+            if *last != NONE {
+                self.leaves[*last as usize].next = number;
+            }
+            *last = number;
+            return Ok(Child::new(number, entries));
+        }
+        let children = input.count(4)?;
+        if children == 0 || children >= CHILDREN_MAX {
+            return Err(Corrupt);
+        }
+        let first = self.load_node(input, level - 1, last, take)?;
+        let (mut inner, mut entries) = (Inner::with_child(first), first.entries);
+        for at in 1..children {
+            let score = f64::from_le_bytes(input.array()?);
+            let start = Start::new(score, input.text()?);
+            let child = self.load_node(input, level - 1, last, take)?;
+            entries = entries.checked_add(child.entries).filter(|_| !score.is_nan()).ok_or(Corrupt)?;
+            inner.insert(at, child, start);
+        }
+        Ok(Child::new(self.new_inner(inner), entries))
     }
 }
 

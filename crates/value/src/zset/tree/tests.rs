@@ -23,7 +23,7 @@ impl Tree {
                 assert!(Edge::Entry(first, name, Side::Before).is_after(*score, member), "leaves are in order");
             }
             for (score, member) in run::iter(run) {
-                assert!(self.index.find(tag(member), |other| other == leaf).is_ok());
+                assert!(self.index.find(self.index.tag(member), |other| other == leaf).is_ok());
                 last = Some((score, member.to_vec()));
             }
             (entries, bytes, prev) = (entries + count, bytes + part.capacity(), leaf);
