@@ -10,7 +10,7 @@
 //! list     chunks | each: number, as the difference to the one before; elements; where they start; part
 //! stream   chunks | each: number, as above; base, first and last id (16 bytes each); entries; deleted ones; part
 //!          number of the next chunk | what follows the chunks in a dump, see `rdb::stream`
-//! table    salt u64 | chunks | each, by tag: depth u8; entries; part
+//! table    salt u64 | chunks | each: depth u8, the bits that its tags share, entries, part
 //! part     place + 1 | bytes                 on flash
 //!          0 | bytes | the bytes             in memory only
 //! ```

@@ -474,45 +474,48 @@ impl<S: Shape> Tagged<S> {
 
 /// The table in a skeleton: see `skeleton`.
 impl<S: Shape> Tagged<S> {
+    /// The chunks come in the order of memory: in that of the tags, each would be a cache miss under the stripe's lock.
     pub fn save(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.salt.to_bytes());
         put_number(out, self.chunks.len() as u64);
-        let mut share = 0;
-        while let Some(&chunk) = self.directory.get(share) {
-            let chunk = &self.chunks[chunk as usize];
+        for chunk in &self.chunks {
             out.push(chunk.depth);
+            put_number(out, u64::from(chunk.start) >> (32 - chunk.depth));
             put_number(out, chunk.entries.into());
             chunk.part.save(out);
-            share = self.shares(chunk).end;
         }
     }
 
-    /// Each chunk begins where the one before it ends, and together they cover all tags.
+    /// The chunks do not overlap, and together they cover all tags.
     pub fn load(input: &mut Input<'_>) -> Result<Tagged<S>, Corrupt> {
         const TAGS: u64 = 1 << 32;
         let mut table = Tagged::with_salt(Salt::from_bytes(input.array()?));
-        let count = input.count(4)?;
+        let count = input.count(5)?;
         table.chunks = Vec::with_capacity(count);
-        let mut start = 0;
+        let mut covered = 0;
         for _ in 0..count {
             let depth = Some(input.byte()?).filter(|&depth| depth <= DEPTH_MAX).ok_or(Corrupt)?;
+            let prefix = Some(input.number()?).filter(|&prefix| prefix < 1 << depth).ok_or(Corrupt)?;
             let (entries, part) = (input.short()?, Part::load(input)?);
-            let tags = TAGS >> depth;
-            if !u64::is_multiple_of(start, tags) || start + tags > TAGS {
-                return Err(Corrupt);
-            }
             table.len += entries as usize;
             table.entries_max = table.entries_max.max(entries);
             table.chunk_bytes += part.capacity();
             table.depth = table.depth.max(depth);
-            table.chunks.push(Chunk { part, entries, start: start as u32, depth });
-            start += tags;
+            table.chunks.push(Chunk { part, entries, start: (prefix << (32 - depth)) as u32, depth });
+            covered += TAGS >> depth;
         }
-        if start != TAGS {
+        if covered != TAGS {
             return Err(Corrupt);
         }
-        table.directory = vec![0; 1 << table.depth];
-        (0..count).for_each(|at| table.point_to(at));
+        const FREE: u32 = u32::MAX;
+        table.directory = vec![FREE; 1 << table.depth];
+        for at in 0..count {
+            let shares = table.shares(&table.chunks[at]);
+            if table.directory[shares.clone()].iter().any(|&chunk| chunk != FREE) {
+                return Err(Corrupt);
+            }
+            table.directory[shares].fill(at as u32);
+        }
         let is_sound = |chunk: &Chunk| chunk.part.is_absent() || table.accepts(chunk.start.into(), chunk.part.peek());
         if table.chunks.iter().all(is_sound) { Ok(table) } else { Err(Corrupt) }
     }
