@@ -4,7 +4,7 @@
 //! | 1 u8 | number of the collection u64 | by type |
 //! hash     table, then the deadlines as in its form for flash, if there are any
 //! set      table
-//! zset     table of leaf numbers | height | leaves | free leaves | numbers of these | the root
+//! zset     table of leaf numbers | height u8 | leaves | free leaves | numbers of these | the root
 //!   inner  children | each: where it begins, a score (8 bytes) and a name, without those of the first; the child
 //!   leaf   number | entries | part
 //! list     chunks | each: number, as the difference to the one before; elements; where they start; part

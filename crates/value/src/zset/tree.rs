@@ -76,8 +76,8 @@ pub struct Tree {
     inners: Vec<Inner>,
     inners_free: Vec<u32>,
     root: u32,
-    /// Levels of inner nodes. With none, the root is a leaf.
-    height: usize,
+    /// See [`Tree::height`].
+    levels: u8,
     index: Index,
     len: usize,
     /// Memory of the leaves' bytes, and of the inner nodes.
@@ -93,7 +93,7 @@ impl Default for Tree {
             inners: Vec::new(),
             inners_free: Vec::new(),
             root: 0,
-            height: 0,
+            levels: 0,
             index: Index::default(),
             len: 0,
             leaf_bytes: 0,
@@ -122,6 +122,11 @@ impl Tree {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Levels of inner nodes. With none, the root is a leaf.
+    fn height(&self) -> usize {
+        self.levels.into()
     }
 
     pub fn score(&self, member: &[u8]) -> Option<f64> {
@@ -279,13 +284,13 @@ impl Tree {
     }
 
     fn first_leaf(&self) -> u32 {
-        (0..self.height).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
+        (0..self.height()).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
     }
 
     /// The path to the leaf of the edge. For an entry, that is the edge after it.
     fn descend(&self, edge: &Edge<'_>) -> Path {
         let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root };
-        for level in (0..self.height).rev() {
+        for level in (0..self.height()).rev() {
             let inner = &self.inners[path.leaf as usize];
             let at = inner.find(edge);
             path.steps[level] = (path.leaf, at as u32);
@@ -297,13 +302,13 @@ impl Tree {
     /// The number of entries before the path's leaf.
     fn rank_of_leaf(&self, path: &Path) -> usize {
         let before = |&(inner, at): &(u32, u32)| &self.inners[inner as usize].children()[..at as usize];
-        path.steps[..self.height].iter().flat_map(before).map(|child| child.entries as usize).sum()
+        path.steps[..self.height()].iter().flat_map(before).map(|child| child.entries as usize).sum()
     }
 
     /// The path to the leaf of the entry with that rank, and the number of entries before that leaf.
     fn descend_by_count(&self, rank: usize) -> (Path, usize) {
         let (mut path, mut before) = (Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root }, 0);
-        for level in (0..self.height).rev() {
+        for level in (0..self.height()).rev() {
             let children = self.inners[path.leaf as usize].children();
             let mut at = 0;
             while at + 1 < children.len() && before + children[at].entries as usize <= rank {
@@ -325,7 +330,7 @@ impl Tree {
 
     /// Adds to the number of entries of the path's leaf.
     fn count(&mut self, path: &Path, more: i32) {
-        for &(inner, at) in &path.steps[..self.height] {
+        for &(inner, at) in &path.steps[..self.height()] {
             self.inners[inner as usize].count(at as usize, more);
         }
         self.len = self.len.wrapping_add_signed(more as isize);
@@ -380,12 +385,12 @@ impl Tree {
 
     /// Adds a node after the path's node below `level`, which gave the new node some of its entries.
     fn add_child(&mut self, path: &Path, level: usize, child: Child, start: Start) {
-        if level == self.height {
+        if level == self.height() {
             assert!(level < HEIGHT_MAX);
             let mut root = Inner::with_child(Child::new(self.root, (self.len - child.entries as usize) as u32));
             root.insert(1, child, start);
             self.root = self.new_inner(root);
-            self.height += 1;
+            self.levels += 1;
             return;
         }
         let (inner, at) = (path.steps[level].0, path.steps[level].1 as usize);
@@ -465,7 +470,7 @@ impl Tree {
         let len = bytes.len();
         self.index.remove(tag, path.leaf);
         self.count(path, -1);
-        if self.height == 0 {
+        if self.height() == 0 {
             return;
         }
         if len == 0 && !self.heir_is_absent(path) {
@@ -481,7 +486,7 @@ impl Tree {
     /// merged with its neighbour.
     fn heir_is_absent(&self, path: &Path) -> bool {
         let Leaf { prev, next, .. } = self.leaves[path.leaf as usize];
-        let heir = path.steps[..self.height].iter().find_map(|&(inner, at)| {
+        let heir = path.steps[..self.height()].iter().find_map(|&(inner, at)| {
             if at > 0 { Some(prev) } else { (self.inners[inner as usize].children().len() > 1).then_some(next) }
         });
         heir.is_some_and(|heir| self.leaves[heir as usize].part.is_absent())
@@ -525,7 +530,7 @@ impl Tree {
             inner.remove(at as usize);
             inner.children().len()
         });
-        if level + 1 < self.height {
+        if level + 1 < self.height() {
             if left == 0 {
                 self.free_inner(inner);
                 self.drop_child(path, level + 1);
@@ -533,11 +538,11 @@ impl Tree {
                 self.join_inner(path, level + 1);
             }
         }
-        while self.height > 0 && self.inners[self.root as usize].children().len() == 1 {
+        while self.height() > 0 && self.inners[self.root as usize].children().len() == 1 {
             let old = self.root;
             self.root = self.inners[old as usize].children()[0].node;
             self.free_inner(old);
-            self.height -= 1;
+            self.levels -= 1;
         }
     }
 
@@ -698,11 +703,11 @@ impl Tree {
 impl Tree {
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         self.index.save(out);
-        for number in [self.height, self.leaves.len(), self.leaves_free.len()] {
-            put_number(out, number as u64);
-        }
+        out.push(self.levels);
+        put_number(out, self.leaves.len() as u64);
+        put_number(out, self.leaves_free.len() as u64);
         self.leaves_free.iter().for_each(|&leaf| put_number(out, leaf.into()));
-        self.save_node(self.root, self.height, out);
+        self.save_node(self.root, self.height(), out);
     }
 
     fn save_node(&self, node: u32, level: usize, out: &mut Vec<u8>) {
@@ -727,10 +732,7 @@ impl Tree {
     pub(crate) fn load(input: &mut Input<'_>) -> Result<Tree, Corrupt> {
         let mut tree = Tree::new();
         tree.index = Index::load(input)?;
-        tree.height = input.count(1)?;
-        if tree.height > HEIGHT_MAX {
-            return Err(Corrupt);
-        }
+        tree.levels = Some(input.byte()?).filter(|&levels| usize::from(levels) <= HEIGHT_MAX).ok_or(Corrupt)?;
         let leaves = input.count(1)?;
         tree.leaves = vec![Leaf::default(); leaves];
         let mut is_taken = vec![false; leaves];
@@ -744,7 +746,7 @@ impl Tree {
             tree.leaves_free.push(leaf);
         }
         let mut last = NONE;
-        let root = tree.load_node(input, tree.height, &mut last, &mut take)?;
+        let root = tree.load_node(input, tree.height(), &mut last, &mut take)?;
         (tree.root, tree.len) = (root.node, root.entries as usize);
         let is_whole = is_taken.iter().all(|&is_taken| is_taken) && tree.len == tree.index.len() && tree.len > 0;
         if is_whole && tree.index.is_sound(leaves) { Ok(tree) } else { Err(Corrupt) }
@@ -855,7 +857,7 @@ impl Clone for Tree {
             index: self.index.clone(),
             inner_bytes: self.inner_bytes,
             root: self.root,
-            height: self.height,
+            levels: self.levels,
             len: self.len,
         }
     }
@@ -863,7 +865,7 @@ impl Clone for Tree {
 
 impl std::fmt::Debug for Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("len", &self.len).field("height", &self.height).finish_non_exhaustive()
+        f.debug_struct("Tree").field("len", &self.len).field("height", &self.height()).finish_non_exhaustive()
     }
 }
 
