@@ -1,12 +1,14 @@
 //! Owns the index file of a base: which keys have their values on flash, and where. Never knows what an entry's bits mean, nor
-//! what the table holds.
+//! what a row or the table holds.
 //!
 //! ```text
 //! chunk …        | count u32 | stripe u16 | uid u16 | crc32c u32 | count × (high u64, word u64) |
+//! row …          | 0 u32 | stripe u16 | uid u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint` |
 //! table          | what the store must know before the first entry, see `store::checkpoint`      |
 //! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
 //! ```
-//! Integers are little-endian. A chunk's CRC covers its first eight bytes and its entries. The table comes last because it is of
+//! Integers are little-endian. Chunks and rows come in any order. Their CRCs cover their first eight bytes and what follows the CRC.
+//! Entries are those of chunks, and rows. Files of format 1 have no rows. The table comes last because it is of
 //! the moment at which the last entry is known; a reader finds it by the trailer.
 
 use std::fs::File;
@@ -17,15 +19,26 @@ use std::path::Path;
 pub type Pair = (u64, u64);
 
 const MAGIC: [u8; 8] = *b"FLINTIDX";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const CHUNK_HEADER_BYTES: usize = 12;
 const PAIR_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 40;
+/// What a row has in the place of a count. No chunk is empty.
+const ROW: u32 = 0;
+const ROW_HEADER_BYTES: usize = CHUNK_HEADER_BYTES + 4;
 /// A chunk has at most this many entries.
 const PAIRS_MAX: usize = 1 << 14;
 /// A table that claims to be larger is damaged.
 const TABLE_BYTES_MAX: u64 = 4 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// What is read of one stripe and one uid.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rows {
+    Pairs(Vec<Pair>),
+    /// As [`IndexWriter::put_row`] got it.
+    Row(Vec<u8>),
+}
 
 /// Writes an index file.
 pub struct IndexWriter {
@@ -56,6 +69,22 @@ impl IndexWriter {
             self.file.write_all(&self.chunk)?;
             self.entries += some.len() as u64;
         }
+        Ok(())
+    }
+
+    /// Writes a row, which is not empty.
+    pub fn put_row(&mut self, stripe: u16, uid: u16, row: &[u8]) -> io::Result<()> {
+        let bytes = u32::try_from(row.len()).map_err(|_| io::Error::other("a collection has too many parts"))?;
+        self.chunk.clear();
+        self.chunk.extend_from_slice(&ROW.to_le_bytes());
+        self.chunk.extend_from_slice(&stripe.to_le_bytes());
+        self.chunk.extend_from_slice(&uid.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&self.chunk), &bytes.to_le_bytes()), row);
+        self.chunk.extend_from_slice(&crc.to_le_bytes());
+        self.chunk.extend_from_slice(&bytes.to_le_bytes());
+        self.file.write_all(&self.chunk)?;
+        self.file.write_all(row)?;
+        self.entries += 1;
         Ok(())
     }
 
@@ -107,9 +136,11 @@ impl Index {
         if crc32c::crc32c(&trailer[..36]) != short(36) {
             return Err(damaged("the checksum of its end is wrong"));
         }
-        if short(8) != FORMAT {
-            let text =
-                format!("its format is {}; this release knows format {FORMAT} only: use the newer release", short(8));
+        if !(1..=FORMAT).contains(&short(8)) {
+            let text = format!(
+                "its format is {}; this release knows formats 1 to {FORMAT} only: use the newer release",
+                short(8)
+            );
             return Err(io::Error::other(text));
         }
         let (table_bytes, entries) = (long(16), long(24));
@@ -125,11 +156,8 @@ impl Index {
         Ok(Index { file: BufReader::with_capacity(BUFFER_BYTES, file), table, entries, bytes })
     }
 
-    /// Reads all entries. `each` gets the stripe and the uid of some of them. Returns an error of `each` as it is.
-    pub fn read<E: From<io::Error>>(
-        &mut self,
-        each: &mut dyn FnMut(u16, u16, Vec<Pair>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Reads all entries and rows. `each` gets the stripe and the uid of some of them. Returns an error of `each` as it is.
+    pub fn read<E: From<io::Error>>(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> Result<(), E>) -> Result<(), E> {
         let (mut left, mut entries, mut chunk) = (self.bytes, 0, Vec::new());
         while left > 0 {
             let mut count = [0; 4];
@@ -137,24 +165,41 @@ impl Index {
                 return Err(damaged("a part of it is cut off").into());
             }
             self.file.read_exact(&mut count)?;
+            let is_row = u32::from_le_bytes(count) == ROW;
             let pairs = u32::from_le_bytes(count) as usize;
-            let bytes = CHUNK_HEADER_BYTES + pairs.min(PAIRS_MAX + 1) * PAIR_BYTES;
-            if pairs > PAIRS_MAX || bytes as u64 > left {
+            let mut bytes = match is_row {
+                true => ROW_HEADER_BYTES,
+                false => CHUNK_HEADER_BYTES + pairs.min(PAIRS_MAX + 1) * PAIR_BYTES,
+            };
+            let is_cut = |bytes: usize| bytes as u64 > left;
+            if pairs > PAIRS_MAX || is_cut(bytes) {
                 return Err(damaged("the length of a part of it is wrong").into());
             }
             chunk.resize(bytes, 0);
             chunk[..4].copy_from_slice(&count);
             self.file.read_exact(&mut chunk[4..])?;
+            if is_row {
+                let row = u32::from_le_bytes(chunk[CHUNK_HEADER_BYTES..].try_into().expect("four bytes"));
+                bytes += row as usize;
+                if row == 0 || is_cut(bytes) {
+                    return Err(damaged("the length of a part of it is wrong").into());
+                }
+                chunk.resize(bytes, 0);
+                self.file.read_exact(&mut chunk[ROW_HEADER_BYTES..])?;
+            }
             if chunk_crc(&chunk).to_le_bytes() != chunk[8..CHUNK_HEADER_BYTES] {
                 return Err(damaged("the checksum of a part of it is wrong").into());
             }
             let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
-            let all = chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect();
+            let rows = match is_row {
+                true => Rows::Row(chunk[ROW_HEADER_BYTES..].to_vec()),
+                false => Rows::Pairs(chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect()),
+            };
             let short = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
-            each(short(4), short(6), all)?;
+            each(short(4), short(6), rows)?;
             left -= bytes as u64;
-            entries += pairs as u64;
+            entries += pairs.max(1) as u64;
         }
         match entries == self.entries {
             true => Ok(()),
@@ -172,13 +217,13 @@ mod tests {
     use super::*;
     use std::fs;
 
-    type Read = Vec<(u16, u16, Vec<Pair>)>;
+    type Read = Vec<(u16, u16, Rows)>;
 
     fn all(path: &Path) -> io::Result<(Read, Vec<u8>)> {
         let mut index = Index::open(path)?;
         let mut read = Vec::new();
-        index.read::<io::Error>(&mut |stripe, uid, pairs| {
-            read.push((stripe, uid, pairs));
+        index.read::<io::Error>(&mut |stripe, uid, rows| {
+            read.push((stripe, uid, rows));
             Ok(())
         })?;
         Ok((read, index.table))
@@ -188,6 +233,7 @@ mod tests {
         let mut writer = IndexWriter::new(File::create(path).unwrap());
         writer.put(3, 1, &[(1, 2), (3, u64::MAX)]).unwrap();
         writer.put(1023, 0, &[(5, 6)]).unwrap();
+        writer.put_row(7, 2, b"the row").unwrap();
         writer.finish(b"the table").unwrap()
     }
 
@@ -197,7 +243,9 @@ mod tests {
         let path = folder.path().join("index");
         assert_eq!(written(&path), fs::metadata(&path).unwrap().len());
         let (read, table) = all(&path).unwrap();
-        assert_eq!(read, [(3, 1, vec![(1, 2), (3, u64::MAX)]), (1023, 0, vec![(5, 6)])]);
+        let pairs = [(3, 1, Rows::Pairs(vec![(1, 2), (3, u64::MAX)])), (1023, 0, Rows::Pairs(vec![(5, 6)]))];
+        assert_eq!(read[..2], pairs);
+        assert_eq!(read[2..], [(7, 2, Rows::Row(b"the row".to_vec()))]);
         assert_eq!(table, b"the table");
 
         let many: Vec<Pair> = (0..PAIRS_MAX as u64 + 5).map(|number| (number, number * 7)).collect();
@@ -205,14 +253,21 @@ mod tests {
         writer.put(9, 2, &many).unwrap();
         writer.finish(&[]).unwrap();
         let (read, table) = all(&path).unwrap();
-        assert_eq!(read.iter().map(|(_, _, pairs)| pairs.len()).collect::<Vec<_>>(), [PAIRS_MAX, 5]);
-        assert_eq!(read.into_iter().flat_map(|(_, _, pairs)| pairs).collect::<Vec<_>>(), many);
+        let chunks: Vec<Vec<Pair>> = read
+            .into_iter()
+            .map(|(_, _, rows)| match rows {
+                Rows::Pairs(pairs) => pairs,
+                Rows::Row(_) => panic!("there is no row"),
+            })
+            .collect();
+        assert_eq!(chunks.iter().map(Vec::len).collect::<Vec<_>>(), [PAIRS_MAX, 5]);
+        assert_eq!(chunks.concat(), many);
         assert_eq!(table, []);
     }
 
-    /// The bytes of format 1 never change.
+    /// The bytes of format 2 never change.
     #[test]
-    fn the_bytes_are_those_of_the_first_release() {
+    fn the_bytes_are_those_of_the_format() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         written(&path);
@@ -220,10 +275,13 @@ mod tests {
         assert_eq!(&bytes[..8], [2, 0, 0, 0, 3, 0, 1, 0]);
         assert_eq!(&bytes[12..20], [1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&bytes[12 + 32..][..8], [1, 0, 0, 0, 255, 3, 0, 0]);
-        assert_eq!(&bytes[12 + 32 + 12 + 16..][..9], b"the table");
+        let row = &bytes[12 + 32 + 12 + 16..];
+        assert_eq!(&row[..8], [0, 0, 0, 0, 7, 0, 2, 0]);
+        assert_eq!(&row[12..23], b"\x07\0\0\0the row");
+        assert_eq!(&row[23..][..9], b"the table");
         let trailer = &bytes[bytes.len() - TRAILER_BYTES..];
-        assert_eq!(&trailer[..12], b"FLINTIDX\x01\0\0\0");
-        assert_eq!(&trailer[16..36], [9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&trailer[..12], b"FLINTIDX\x02\0\0\0");
+        assert_eq!(&trailer[16..36], [9, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -253,10 +311,11 @@ mod tests {
         written(&path);
         let mut bytes = fs::read(&path).unwrap();
         let trailer = bytes.len() - TRAILER_BYTES;
-        bytes[trailer + 8] = 2;
+        bytes[trailer + 8] = 3;
         let crc = crc32c::crc32c(&bytes[trailer..trailer + 36]);
         bytes[trailer + 36..].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
-        assert!(all(&path).unwrap_err().to_string().starts_with("its format is 2; this release knows format 1 only"));
+        let said = all(&path).unwrap_err().to_string();
+        assert!(said.starts_with("its format is 3; this release knows formats 1 to 2 only"), "{said}");
     }
 }

@@ -1,22 +1,23 @@
 //! Owns what a store must know, besides the entries of its index, to find its values on flash again after a restart: the secret,
 //! the layout, the segments, the dictionaries. Never knows a file.
 //!
-//! A checkpoint is made of this table and of the entries of one moment ([`Snapshot::run_places`](crate::Snapshot::run_places)).
-//! A store comes back in three steps: [`Checkpoint::configure`] before it is made, [`Store::restore`], [`Restoring::add`] for all
-//! entries. Then [`Restoring::finish`] frees the segments that no entry names.
+//! A checkpoint is made of this table, and of the entries and the skeletons of values in parts of one moment
+//! ([`Snapshot::run_places`](crate::Snapshot::run_places)). A store comes back in three steps: [`Checkpoint::configure`] before it is
+//! made, [`Store::restore`], [`Restoring::add`] for all entries and [`Restoring::add_parts`] for all values in parts. Then [`Restoring::finish`] frees the segments that no entry names.
 
 use crate::config::{FlashConfig, StoreConfig};
-use crate::log::parts::PARTS_UID;
+use crate::log::parts::{PARTS_UID, place_of_number};
 use crate::log::segment::{Input, NamedPages, SavedSegment, decode, encode};
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
+use crate::mem::object::{Object, ObjectRef, Parts};
 use crate::mem::word::{PAGE_BITS, Word};
 use crate::store::Store;
 use base::Codec;
 use flash::io::PAGE_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use value::Kind;
+use value::{Boxed, Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -121,6 +122,33 @@ impl Checkpoint {
     }
 }
 
+/// A key whose value is in parts, which stay where they are on flash. Integers are little-endian.
+///
+/// ```text
+/// | kind u8 | has an expiry u8 | expiry u64 | key bytes u32 | key | skeleton, see `value::skeleton` |
+/// ```
+pub(crate) fn save_parts(object: ObjectRef<'_>) -> Vec<u8> {
+    let (key, expiry) = (object.key(), object.expiry());
+    let mut out = vec![object.kind() as u8, expiry.is_some().into()];
+    out.extend_from_slice(&expiry.unwrap_or(0).to_le_bytes());
+    out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    out.extend_from_slice(key);
+    object.boxed().expect("it is in parts").encode_skeleton(&mut out);
+    out
+}
+
+/// What [`save_parts`] wrote: the key, its expiry, the number of its value, and the value.
+fn load_parts(bytes: &[u8]) -> Option<(&[u8], Option<u64>, u64, Boxed)> {
+    let mut input = Input(bytes);
+    let kind = Kind::from_u8(input.u8()?)?;
+    let has_expiry = input.u8()? != 0;
+    let expiry = Some(input.u64()?).filter(|_| has_expiry);
+    let key_bytes = input.u32()?;
+    let key = input.bytes(key_bytes as usize)?;
+    let (id, value) = Boxed::decode_skeleton(kind, input.0).ok()?;
+    Some((key, expiry, id, value))
+}
+
 /// A store whose entries are being added.
 pub struct Restoring {
     store: Arc<Store>,
@@ -173,12 +201,7 @@ impl Restoring {
     /// Adds entries. Threads may do so at the same time.
     pub fn add(&self, stripe: u16, uid: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
         let store = &*self.store;
-        if usize::from(stripe) >= STRIPES || u32::from(uid) == PARTS_UID {
-            return Err(Unsuitable("an entry is in no stripe"));
-        }
-        if usize::from(uid) >= store.databases() {
-            return Err(Unsuitable("it has keys in a logical database that the setting databases leaves out"));
-        }
+        self.check_home(stripe, uid)?;
         let mut guard = store.stripe(stripe.into());
         let database = guard.database_mut(uid.into());
         for &(high, word) in pairs {
@@ -196,6 +219,44 @@ impl Restoring {
         drop(guard);
         store.cold.fetch_add(pairs.len() as u64, Relaxed);
         self.entries.fetch_add(pairs.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Adds a key whose value is in parts. Threads may do so at the same time.
+    pub fn add_parts(&self, stripe: u16, uid: u16, saved: &[u8], now_ms: u64) -> Result<(), Unsuitable> {
+        let store = &*self.store;
+        self.check_home(stripe, uid)?;
+        let (name, expiry, id, mut value) = load_parts(saved).ok_or(Unsuitable("a large collection makes no sense"))?;
+        let hash = store.hasher.hash(name);
+        let mut is_valid = hash.stripe() == usize::from(stripe) && id < store.owners.next();
+        value.copies(&mut |place| is_valid &= store.segments.is_restorable(place_of_number(place)));
+        if !is_valid || store.owners.get(id).is_some() {
+            return Err(Unsuitable("a large collection is not where it was, or names a place that is not in use"));
+        }
+        value.copies(&mut |place| store.segments.reborn(place_of_number(place), &self.named));
+        store.adopt(id, &mut value, hash, uid.into());
+        let clock = (now_ms / 1000) as u32;
+        let parts = Parts { key: name, kind: value.kind(), raw: false, expiry, place: None, clock, stripe };
+        let object = Object::new_boxed(&store.arena, &parts, value);
+        let deadline = object.view().next_deadline();
+        let mut guard = store.stripe(stripe.into());
+        let database = guard.database_mut(uid.into());
+        database.table.insert(hash.high, OwnedWord::hot(hash, object, 0, expiry.is_some(), true));
+        database.hot += 1;
+        database.expires += usize::from(expiry.is_some());
+        // With the key in the table: a note of a key that is not there may be dropped at once.
+        database.note_deadline(store, hash.high, deadline);
+        self.entries.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn check_home(&self, stripe: u16, uid: u16) -> Result<(), Unsuitable> {
+        if usize::from(stripe) >= STRIPES || u32::from(uid) == PARTS_UID {
+            return Err(Unsuitable("an entry is in no stripe"));
+        }
+        if usize::from(uid) >= self.store.databases() {
+            return Err(Unsuitable("it has keys in a logical database that the setting databases leaves out"));
+        }
         Ok(())
     }
 

@@ -44,7 +44,7 @@ pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
 pub use mem::hash::{Hasher, Key, KeyHash};
 pub use mem::tier::{Admission, LimitOf};
-pub use snapshot::{DumpError, Dumper, PartReader, Places, Snapshot, Spill};
+pub use snapshot::{DumpError, Dumper, Kept, PartReader, Places, Snapshot, Spill};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use stripe::census::{Census, KeyCounts};

@@ -11,12 +11,13 @@
 //! [`NOTES_BYTES_MAX`]. Segments that are emptied meanwhile are not used again before the end, so every noted place stays
 //! readable. If writers need these segments, the snapshot is given up.
 //!
-//! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes.
+//! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes. A checkpoint
+//! only needs its skeleton.
 //!
 //! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
-//! all others the entries are handed out ([`Snapshot::run_places`]).
+//! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, save_parts};
 use crate::keyspace::direct::{self, RecordCopy};
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
@@ -67,8 +68,16 @@ pub trait Dumper: Send + 'static {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Gets a stripe, a uid, and the hashes and words of some of its entries.
-pub type Places<'p> = dyn FnMut(u16, u16, &[(u64, u64)]) -> io::Result<()> + 'p;
+/// What a checkpoint hands out of a stripe and a uid.
+pub enum Kept<'k> {
+    /// The hashes and words of some entries, for [`Restoring::add`](crate::Restoring::add).
+    Entries(&'k [(u64, u64)]),
+    /// A key whose value is in parts, for [`Restoring::add_parts`](crate::Restoring::add_parts).
+    Parts(&'k [u8]),
+}
+
+/// Gets a stripe, a uid, and what is kept there.
+pub type Places<'p> = dyn FnMut(u16, u16, Kept<'_>) -> io::Result<()> + 'p;
 
 /// Where notes go that do not fit into RAM.
 pub trait Spill: Read + Write + Seek {}
@@ -108,6 +117,14 @@ struct Note {
     uid: u16,
 }
 
+/// What was noted between two slices of the walk.
+#[derive(Default)]
+struct Noted {
+    cold: Vec<Note>,
+    /// For a checkpoint: stripe, uid, and a value in parts.
+    in_parts: Vec<(u16, u16, Vec<u8>)>,
+}
+
 /// Pages that are read at once.
 struct Run {
     page: u32,
@@ -132,7 +149,7 @@ struct Gathered<D> {
     /// The logical database of each uid at the cut.
     dbs: Box<[usize]>,
     dumper: Mutex<D>,
-    notes: Mutex<Vec<Note>>,
+    noted: Mutex<Noted>,
     orphans: Mutex<Vec<Vec<Orphan>>>,
     failed: Mutex<Option<DumpError>>,
 }
@@ -141,11 +158,17 @@ impl<D: Dumper> Gathered<D> {
     fn take(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) -> Result<usize, DumpError> {
         let note = |word| {
             let note = Note { high: entry.high(), word, stripe: stripe as u16, uid: uid as u16 };
-            self.notes.lock().push(note);
+            self.noted.lock().cold.push(note);
             Ok(ENTRY_COST)
         };
         let Some(object) = entry.object() else { return note(entry.word()) };
-        if self.keeps_places && !entry.word().is_dirty() && !object.is_in_parts() {
+        if self.keeps_places && object.is_in_parts() {
+            let saved = save_parts(object);
+            let cost = ENTRY_COST + saved.len();
+            self.noted.lock().in_parts.push((stripe as u16, uid as u16, saved));
+            return Ok(cost);
+        }
+        if self.keeps_places && !entry.word().is_dirty() {
             // The first read after a restart brings it back to RAM.
             return note(clean_word(object).with_referenced(true));
         }
@@ -221,7 +244,7 @@ impl Store {
             keeps_places,
             dbs,
             dumper: Mutex::new(dumper),
-            notes: Mutex::default(),
+            noted: Mutex::default(),
             orphans: Mutex::default(),
             failed: Mutex::default(),
         });
@@ -243,20 +266,20 @@ impl<D: Dumper> Snapshot<D> {
         Ok(Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner())
     }
 
-    /// For a checkpoint: shows the values that are in RAM only to the dumper, and hands out the entries of all others. Returns the
+    /// For a checkpoint: shows the values that are in RAM only to the dumper, and hands out what names the places of all others. Returns the
     /// dumper, what the store must know to find the others again, and the cut's number for [`Store::checkpoint_durable`].
     pub fn run_places(
         mut self,
         places: &mut Places<'_>,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
     ) -> Result<(D, Checkpoint, u64), DumpError> {
-        self.walk(pause, &mut |mut notes| {
+        self.walk(pause, &mut |Noted { cold: mut notes, in_parts }| {
             notes.sort_by_key(|note| (note.stripe, note.uid));
             for some in notes.chunk_by(|one, other| (one.stripe, one.uid) == (other.stripe, other.uid)) {
                 let pairs: Vec<(u64, u64)> = some.iter().map(|note| (note.high, note.word.0)).collect();
-                places(some[0].stripe, some[0].uid, &pairs)?;
+                places(some[0].stripe, some[0].uid, Kept::Entries(&pairs))?;
             }
-            Ok(())
+            in_parts.iter().try_for_each(|(stripe, uid, saved)| places(*stripe, *uid, Kept::Parts(saved)))
         })?;
         // Every entry that was handed out is in a segment that is known now.
         let checkpoint = self.store.checkpoint(&self.gathered().dbs);
@@ -280,7 +303,7 @@ impl<D: Dumper> Snapshot<D> {
             limit => (limit / NOTES_SHARE).clamp(NOTES_BYTES_MIN, NOTES_BYTES_MAX),
         };
         let mut notes = Notes::new(spill, limit as usize / size_of::<Note>());
-        self.walk(pause, &mut |noted| noted.into_iter().try_for_each(|note| notes.add(note)))?;
+        self.walk(pause, &mut |noted| noted.cold.into_iter().try_for_each(|note| notes.add(note)))?;
         let mut notes = notes.sorted()?;
         loop {
             let some: Vec<Note> = notes.by_ref().take(NOTES_AT_ONCE).collect::<io::Result<_>>()?;
@@ -291,11 +314,11 @@ impl<D: Dumper> Snapshot<D> {
         }
     }
 
-    /// Goes over all entries. `add` gets the notes.
+    /// Goes over all entries. `add` gets what was noted.
     fn walk(
         &self,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
-        add: &mut dyn FnMut(Vec<Note>) -> io::Result<()>,
+        add: &mut dyn FnMut(Noted) -> io::Result<()>,
     ) -> Result<(), DumpError> {
         for stripe in 0..STRIPES {
             let mut at = Some((0, 0));
@@ -334,7 +357,7 @@ impl<D: Dumper> Snapshot<D> {
     fn between(
         &self,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
-        add: &mut dyn FnMut(Vec<Note>) -> io::Result<()>,
+        add: &mut dyn FnMut(Noted) -> io::Result<()>,
     ) -> Result<(), DumpError> {
         let orphans = std::mem::take(&mut *self.gathered().orphans.lock());
         for mut group in orphans {
@@ -348,10 +371,8 @@ impl<D: Dumper> Snapshot<D> {
             }
             self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
         }
-        let noted = std::mem::take(&mut *self.gathered().notes.lock());
-        if !noted.is_empty() {
-            add(noted)?;
-        }
+        let noted = std::mem::take(&mut *self.gathered().noted.lock());
+        add(noted)?;
         self.rest(pause)
     }
 

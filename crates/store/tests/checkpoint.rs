@@ -1,22 +1,45 @@
 //! Checkpoints against a model: seeded random commands over a simulated device that keeps any part of what was not synced. Commands go on
 //! while a checkpoint is taken. After each crash the store holds exactly what it held at the cut of the last durable checkpoint.
 
+mod large;
 mod node;
 
 use flash::Sim;
 use flash::io::{Driver, Op, OpKind};
-use node::{Node, Random};
+use large::Change;
+use node::{Answer, Node, Random};
 use std::collections::BTreeMap;
 use std::io;
 use store::{
-    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kind, PartReader, Policy, Store, Value, Visited,
+    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, PartReader, Policy, Store, Value, Visited,
 };
+use value::Boxed;
 
-type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
+type Model = BTreeMap<(usize, Vec<u8>), (Content, Option<u64>)>;
 
+#[derive(Clone, Debug)]
+enum Content {
+    Text(Vec<u8>),
+    Large(Boxed),
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Content) -> bool {
+        match (self, other) {
+            (Content::Text(one), Content::Text(other)) => one == other,
+            (Content::Large(one), Content::Large(other)) => large::elements(one) == large::elements(other),
+            _ => false,
+        }
+    }
+}
+
+const NOW_MS: u64 = 1_700_000_000_000;
 const RAM: u64 = 2 << 20;
 const FLASH: u64 = 7 << 20;
 const DBS: u64 = 3;
+/// Small enough that most large collections are in parts, and some are not.
+const SPLIT_BYTES: usize = 4 << 10;
+const LARGE_KEYS: u64 = 10;
 
 /// Gathers the values that are in RAM only.
 #[derive(Default)]
@@ -24,8 +47,15 @@ struct InRam(Model);
 
 impl Dumper for InRam {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, _parts: &mut PartReader<'_>) -> Result<(), DumpError> {
-        let Value::Inline(Kind::String, bytes) = value else { panic!("only strings were set") };
-        let before = self.0.insert((key.db, key.name.to_vec()), (bytes.to_vec(), key.expiry));
+        let content = match value {
+            Value::Inline(Kind::String, bytes) => Content::Text(bytes.to_vec()),
+            Value::Inline(..) => panic!("no packed collections were set"),
+            Value::Boxed(value) => {
+                assert_eq!(value.shelf_id(), None, "parts stay where they are");
+                Content::Large(value.clone())
+            }
+        };
+        let before = self.0.insert((key.db, key.name.to_vec()), (content, key.expiry));
         assert_eq!(before, None, "each key is shown once");
         Ok(())
     }
@@ -42,6 +72,7 @@ type Places = (u16, u16, Vec<(u64, u64)>);
 struct Saved {
     table: Vec<u8>,
     places: Vec<Places>,
+    in_parts: Vec<(u16, u16, Vec<u8>)>,
     in_ram: Model,
     model: Model,
 }
@@ -63,6 +94,51 @@ fn value(random: &mut Random) -> Vec<u8> {
     (0..length).map(|n| if noisy { random.draw() as u8 } else { (n / 7) as u8 }).collect()
 }
 
+fn large_name(random: &mut Random) -> Vec<u8> {
+    format!("large:{}", random.below(LARGE_KEYS)).into_bytes()
+}
+
+/// Changes an element of a large collection, and of the one in the model.
+fn change_large(node: &mut Node, random: &mut Random, model: &mut Model, db: usize, name: &[u8]) {
+    let change = Change::new(random);
+    let new = || large::empty(usize::from(name[name.len() - 1]));
+    let is_empty = node
+        .run(db, &[name], |ks, keys| {
+            let want = |value: &Boxed, out: &mut value::Absent| change.want(value, out);
+            let is_empty = match ks.get_mut_for(&keys[0], &want)? {
+                Some(mut found) => change.apply(found.boxed().expect("it is large")),
+                None => {
+                    let mut value = new();
+                    let is_empty = change.apply(&mut value);
+                    if !is_empty {
+                        ks.set_boxed(&keys[0], value, None);
+                    }
+                    return Ok(is_empty);
+                }
+            };
+            if is_empty {
+                ks.remove(&keys[0])?;
+            }
+            Ok(is_empty)
+        })
+        .expect("the device is good");
+    let entry = model.entry((db, name.to_vec())).or_insert_with(|| (Content::Large(new()), None));
+    let Content::Large(value) = &mut entry.0 else { panic!("it is large") };
+    assert_eq!(change.apply(value), is_empty);
+    if is_empty {
+        model.remove(&(db, name.to_vec()));
+    }
+}
+
+fn read(node: &mut Node, db: usize, name: &[u8]) -> Answer<Option<Content>> {
+    node.run(db, &[name], |ks, keys| {
+        Ok(ks.get(&keys[0])?.map(|value| match value {
+            Value::Inline(_, bytes) => Content::Text(bytes.to_vec()),
+            Value::Boxed(value) => Content::Large(value.clone()),
+        }))
+    })
+}
+
 impl Run {
     fn step(&mut self) {
         let Run { node, random, model, keys } = self;
@@ -79,13 +155,24 @@ impl Run {
                     Ok(())
                 })
                 .expect("a blind set reads nothing");
-                model.insert((db, name), (value, expiry));
+                model.insert((db, name), (Content::Text(value), expiry));
             }
-            550..=849 => {
-                let expected = model.get(&(db, name.clone())).map(|(value, _)| value.clone());
-                assert!(node.get(db, &name).expect("the device is good") == expected);
+            550..=799 => {
+                let expected = model.get(&(db, name.clone())).map(|(value, _)| value);
+                assert!(read(node, db, &name).expect("the device is good").as_ref() == expected);
             }
-            850..=979 => {
+            800..=869 if node.try_room(20) == Some(true) => {
+                let name = large_name(random);
+                (0..random.below(25)).for_each(|_| change_large(node, random, model, db, &name));
+            }
+            870..=879 => {
+                let name = large_name(random);
+                let expected = model.get(&(db, name.clone())).map(|(value, _)| value);
+                let found = read(node, db, &name).expect("the device is good");
+                assert!(found.as_ref() == expected, "{}: {found:?}", name.escape_ascii());
+            }
+            880..=979 => {
+                let name = if random.below(40) == 0 { large_name(random) } else { name };
                 node.run(db, &[&name], |ks, keys| ks.remove(&keys[0])).expect("the device is good");
                 model.remove(&(db, name));
             }
@@ -137,10 +224,13 @@ impl Run {
         }
         let snapshot = store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
         let model = self.model.clone();
-        let mut places = Vec::new();
+        let (mut places, mut in_parts) = (Vec::new(), Vec::new());
         let gives_up = self.random.below(8) == 0;
-        let mut put = |stripe, uid, pairs: &[(u64, u64)]| {
-            places.push((stripe, uid, pairs.to_vec()));
+        let mut put = |stripe, uid, kept: Kept<'_>| {
+            match kept {
+                Kept::Entries(pairs) => places.push((stripe, uid, pairs.to_vec())),
+                Kept::Parts(saved) => in_parts.push((stripe, uid, saved.to_vec())),
+            }
             Ok(())
         };
         let mut pause = || {
@@ -157,7 +247,7 @@ impl Run {
         sync(&self.node.sim);
         let table = checkpoint.encode();
         self.node.store.checkpoint_durable(cut);
-        Some(Saved { table, places, in_ram: in_ram.0, model })
+        Some(Saved { table, places, in_parts, in_ram: in_ram.0, model })
     }
 }
 
@@ -183,7 +273,11 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
     checkpoint.configure(&mut config).expect("it suits");
     let store = Store::new(&config);
     let restoring = store.restore(&checkpoint, random.draw() as u32).expect("it suits");
+    store.set_split_bytes(SPLIT_BYTES);
     saved.places.iter().try_for_each(|(stripe, uid, pairs)| restoring.add(*stripe, *uid, pairs)).expect("all suit");
+    for (stripe, uid, saved) in &saved.in_parts {
+        restoring.add_parts(*stripe, *uid, saved, NOW_MS).expect("all suit");
+    }
     restoring.finish();
     let mut node = Node::of(sim, store, config.workers);
     for ((db, name), (value, expiry)) in &saved.in_ram {
@@ -194,7 +288,10 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
             node.maintain();
         }
         node.run(*db, &[name], |ks, keys| {
-            ks.set_string(&keys[0], value, *expiry);
+            match value {
+                Content::Text(value) => ks.set_string(&keys[0], value, *expiry),
+                Content::Large(value) => ks.set_boxed(&keys[0], value.clone(), *expiry),
+            }
             Ok(())
         })
         .expect("a blind set reads nothing");
@@ -208,9 +305,10 @@ fn crashes(seed: u64, rounds: usize) {
     let sim = Sim::new(seed, 2, layout.bytes_per_path()).with_cache();
     let node = Node::on(sim.clone(), &Node::config(RAM, Policy::NoEviction, 2, layout));
     node.store.set_quarantine(true);
+    node.store.set_split_bytes(SPLIT_BYTES);
     let keys = 1_000 + random.below(2_500);
     let mut run = Run { node, random: Random(random.draw()), model: Model::new(), keys };
-    let mut saved = run.checkpoint();
+    let (mut saved, mut in_parts) = (run.checkpoint(), 0);
     for round in 0..rounds {
         for _ in 0..run.random.below(12) {
             (0..run.random.below(600)).for_each(|_| run.step());
@@ -220,6 +318,7 @@ fn crashes(seed: u64, rounds: usize) {
         // What a collection could not read would be held for damaged.
         assert_eq!(run.node.store.stats().flash_retired_segments, 0, "seed {seed}, round {round}");
         let Some(saved) = &saved else { continue };
+        in_parts += saved.in_parts.len();
         let Run { node, mut random, .. } = run;
         let now_ms = node.now_ms;
         drop(node);
@@ -229,16 +328,17 @@ fn crashes(seed: u64, rounds: usize) {
         // Not all keys are read, so that most stay cold.
         let sample = random.below(20) == 0;
         for (nth, ((db, name), (value, _))) in saved.model.iter().enumerate() {
-            if sample || nth % 7 == round % 7 {
+            if sample || nth % 7 == round % 7 || matches!(value, Content::Large(_)) {
                 let what = format!("seed {seed}, round {round}, {}", name.escape_ascii());
-                let found = node.get(*db, name).unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert!(found.as_ref() == Some(value), "{what}: {:?} bytes", found.map(|found| found.len()));
+                let found = read(&mut node, *db, name).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(found.as_ref() == Some(value), "{what}: {found:?}");
             }
         }
         let count = |db: usize| saved.model.keys().filter(|key| key.0 == db).count() as u64;
         (0..DBS as usize).for_each(|db| assert_eq!(node.store.len(db), count(db), "seed {seed}, round {round}"));
         run = Run { node, random, model: saved.model.clone(), keys };
     }
+    assert!(in_parts > 0, "seed {seed}: no value was in parts");
     run.node.lanes.iter_mut().for_each(store::Lane::drain);
 }
 
@@ -274,7 +374,8 @@ fn clean(node: &mut Node) {
 fn checkpoint_of(node: &Node) -> (Vec<u32>, usize) {
     let begun = node.store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
     let mut places = 0;
-    let mut put = |_, _, pairs: &[(u64, u64)]| {
+    let mut put = |_, _, kept: Kept<'_>| {
+        let Kept::Entries(pairs) = kept else { panic!("only strings were set") };
         places += pairs.len();
         Ok(())
     };
@@ -296,6 +397,49 @@ fn a_checkpoint_after_a_cleaning_has_only_the_values_that_changed_meanwhile() {
     clean(&mut node);
     assert!((1..=64 << 10).contains(&(node.store.stats().flash_write_bytes - before)));
     assert_eq!(checkpoint_of(&node), (vec![], 3_000));
+}
+
+/// A base after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
+#[test]
+fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
+    let mut node = Node::new(7, 8 << 20, 64 << 20, Codec::Lz4, Policy::NoEviction);
+    let (mut random, mut model) = (Random(5), Model::new());
+    for name in [&b"large:0"[..], b"large:1", b"large:2", b"large:3", b"large:4"] {
+        (0..3_000).for_each(|_| change_large(&mut node, &mut random, &mut model, 0, name));
+    }
+    // Not yet in parts.
+    node.store.set_split_bytes(SPLIT_BYTES);
+    let taken = |node: &Node| {
+        let begun = node.store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
+        let mut sizes = Vec::new();
+        let mut put = |_, _, kept: Kept<'_>| {
+            let Kept::Parts(saved) = kept else { panic!("there are only large collections") };
+            sizes.push(saved.len());
+            Ok(())
+        };
+        let (in_ram, _, _) = begun.run_places(&mut put, &mut || Ok(())).expect("nobody gives up");
+        (in_ram.0.len(), sizes.len(), sizes.iter().sum::<usize>())
+    };
+    assert_eq!(taken(&node), (5, 0, 0), "nothing is on flash");
+    clean(&mut node);
+    let in_ram = node.store.held_bytes();
+    let (whole, in_parts, bytes) = taken(&node);
+    assert_eq!((whole, in_parts), (0, 5));
+    assert!(bytes < in_ram as usize / 5, "{bytes} of {in_ram}");
+    assert_eq!(node.store.stats().part_demotions, 0, "a copy does not move a part out of RAM");
+    let before = node.store.stats().flash_write_bytes;
+    clean(&mut node);
+    assert_eq!(node.store.stats().flash_write_bytes, before, "nothing is written twice");
+    for name in [&b"large:0"[..], b"large:4"] {
+        change_large(&mut node, &mut random, &mut model, 0, name);
+    }
+    clean(&mut node);
+    let written = node.store.stats().flash_write_bytes - before;
+    assert!((1..=64 << 10).contains(&written), "only what was changed: {written}");
+    assert_eq!((taken(&node).0, taken(&node).1), (0, 5));
+    for ((db, name), (value, _)) in &model {
+        assert!(read(&mut node, *db, name).expect("the device is good").as_ref() == Some(value));
+    }
 }
 
 /// The values would have room, but not if they are changed later and written once more.

@@ -9,6 +9,7 @@
 //! A chunk is a part (see `part`). A chunk must be in memory to be read or changed, but not to be dropped whole. Chunks
 //! move within their sequence, so flash knows each by a number. Numbers ascend along the list.
 
+use crate::input::{Input, put_number};
 use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -269,6 +270,28 @@ impl List {
             list.put_back(Chunk::of(&bytes[part], count));
         }
         if at == bytes.len() { Ok(list) } else { Err(Corrupt) }
+    }
+
+    /// See `skeleton`.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        put_number(out, self.chunks.len() as u64);
+        let mut before = 0;
+        for chunk in &self.chunks {
+            chunk.save(before, out);
+            before = chunk.number;
+        }
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<List, Corrupt> {
+        let (mut list, mut before) = (List::new(), 0);
+        for _ in 0..input.count(5)? {
+            let chunk = Chunk::load(input, before)?;
+            before = chunk.number;
+            list.len += chunk.count as usize;
+            list.chunk_bytes += chunk.part.capacity();
+            list.chunks.push_back(chunk);
+        }
+        if list.is_empty() { Err(Corrupt) } else { Ok(list) }
     }
 
     /// For the chunk with element `index`: its place on flash if it is absent, and the first index of the next chunk.

@@ -5,6 +5,7 @@
 //! The *skeleton*, which holds the chunks together, stays in memory. The store moves the parts by their numbers.
 //! Commands name what they will touch, and run when all of it is in memory.
 
+use crate::input::{Input, put_number};
 use crate::{Boxed, Corrupt};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ pub type Absent = Vec<AbsentPart>;
 ///
 /// ```text
 /// state  |63  bytes of an absent part  37|36  place, or number of the write  3|2 used|1  tier  0|
+///                               |37 stays|                                                          while it is being written
 /// ```
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -58,6 +60,8 @@ const PLACE_SHIFT: u32 = 3;
 const PLACE_BITS: u32 = 34;
 const PLACE: u64 = ((1 << PLACE_BITS) - 1) << PLACE_SHIFT;
 const BYTES_SHIFT: u32 = PLACE_SHIFT + PLACE_BITS;
+/// A part that is being written stays in memory when it is written, also if it is not used meanwhile.
+const STAYS: u64 = 1 << BYTES_SHIFT;
 /// A larger part does not leave memory.
 const PART_BYTES_MAX: usize = (1 << (64 - BYTES_SHIFT)) - 1;
 
@@ -159,6 +163,26 @@ impl Part {
     fn set(&self, tier: u64, place: u64) {
         debug_assert!(place < 1 << PLACE_BITS);
         self.state.set(tier | place << PLACE_SHIFT | self.state.get() & USED);
+    }
+
+    /// Appends where the part is, or its bytes if it is in memory only. See `skeleton`.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        put_number(out, self.place().map_or(0, |place| place + 1));
+        put_number(out, self.len() as u64);
+        if self.place().is_none() {
+            out.extend_from_slice(&self.bytes);
+        }
+    }
+
+    /// What [`Part::save`] wrote. The part is on flash only, or in memory only.
+    pub fn load(input: &mut Input<'_>) -> Result<Part, Corrupt> {
+        let (place, len) = (input.number()?, usize::try_from(input.number()?).map_err(|_| Corrupt)?);
+        let Some(place) = place.checked_sub(1) else { return Ok(Part::of(crate::fit::fitted(input.take(len)?))) };
+        if place >= 1 << PLACE_BITS || len == 0 || len > PART_BYTES_MAX {
+            return Err(Corrupt);
+        }
+        let state = ABSENT | place << PLACE_SHIFT | (len as u64) << BYTES_SHIFT;
+        Ok(Part { bytes: Vec::new(), state: Cell::new(state) })
     }
 
     /// The part is on flash only from now on. Returns the bytes of memory freed.
@@ -383,13 +407,52 @@ impl Boxed {
         swept
     }
 
+    /// Gives the parts that are in memory only a copy on flash, at most `count` parts from number `from` on. They stay in
+    /// memory. `write` is as for [`Boxed::sweep`].
+    pub fn copy(&mut self, from: u64, count: usize, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
+        let mut swept = Swept::default();
+        let parts = self.parts_mut();
+        let mut at = from;
+        for _ in 0..count {
+            let Some(number) = parts.next_part(at) else { return swept };
+            let part = parts.part_mut(number).expect("its number");
+            if part.tier() == DIRTY && !part.bytes.is_empty() && part.bytes.len() <= PART_BYTES_MAX {
+                match write(number, &part.bytes) {
+                    Fate::Written(write) => {
+                        part.set(WRITING, u64::from(write));
+                        part.state.set(part.state.get() | STAYS);
+                    }
+                    Fate::Stays => {}
+                    Fate::Stop => {
+                        swept.stopped = true;
+                        swept.next = Some(number);
+                        return swept;
+                    }
+                }
+            }
+            at = number + 1;
+        }
+        swept.next = Some(at);
+        swept
+    }
+
+    /// Visits the places of all copies on flash.
+    pub fn copies(&self, visit: &mut dyn FnMut(u64)) {
+        let (parts, mut from) = (self.parts(), 0);
+        while let Some(number) = parts.next_part(from) {
+            parts.part(number).and_then(Part::place).into_iter().for_each(&mut *visit);
+            from = number + 1;
+        }
+    }
+
     /// A write has succeeded. The copy belongs to that part, unless the part has changed in the meantime (false). A
-    /// part that was not used in the meantime leaves memory.
+    /// part that was not used in the meantime leaves memory, unless it should only get its copy.
     pub fn part_written(&mut self, number: u64, write: u32, place: u64) -> bool {
         let parts = self.parts_mut();
         let Some(part) = parts.part_mut(number).filter(|part| part.is_written_by(write)) else { return false };
+        let stays = part.state.get() & (USED | STAYS) != 0;
         part.set(CLEAN, place);
-        if part.state.get() & USED == 0 {
+        if !stays {
             let freed = part.leave();
             parts.grown(number, -(freed as isize));
         }
@@ -478,6 +541,20 @@ pub(crate) mod testing {
             self.copies.lock().unwrap()[&place].1.clone()
         }
 
+        /// The same copies, for another collection.
+        pub fn twin(&self) -> Arc<Flash> {
+            let (copies, next) = (self.copies.lock().unwrap().clone(), *self.next.lock().unwrap());
+            Arc::new(Flash { copies: Mutex::new(copies), next: Mutex::new(next) })
+        }
+
+        /// Returns the place.
+        pub fn put(&self, number: u64, bytes: Vec<u8>) -> u64 {
+            let mut next = self.next.lock().unwrap();
+            *next += 1;
+            self.copies.lock().unwrap().insert(*next, (number, bytes));
+            *next
+        }
+
         /// Two rounds: every part that can leave memory does.
         pub fn send(self: &Arc<Flash>, value: &mut Boxed) {
             if value.shelf_id().is_none() {
@@ -494,10 +571,8 @@ pub(crate) mod testing {
                     from = next;
                 }
                 for (at, (number, bytes)) in writes.into_iter().enumerate() {
-                    let mut next = self.next.lock().unwrap();
-                    *next += 1;
-                    self.copies.lock().unwrap().insert(*next, (number, bytes));
-                    assert!(value.part_written(number, at as u32 + 1, *next));
+                    let place = self.put(number, bytes);
+                    assert!(value.part_written(number, at as u32 + 1, place));
                 }
             }
         }

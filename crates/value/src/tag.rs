@@ -4,18 +4,41 @@ use siphasher::sip::SipHasher13;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
+/// The salt of all new tables of this process.
+static SALT: OnceLock<u64> = OnceLock::new();
 
-/// Fixes the secret of the fields' order, so that a seed replays a run. Without a call, or if a table was made before,
-/// the secret is random: an attacker who does not know it cannot make fields collide.
+/// Fixes the salt of new tables, so that a seed replays a run. Without a call, or if a table was made before, the salt is
+/// random: an attacker who does not know it cannot make fields collide.
 pub fn seed(secret: [u64; 2]) {
-    let _ = SECRET.set(secret);
+    let _ = SALT.set(secret[0] ^ secret[1].rotate_left(32));
 }
 
-/// A keyed hash, which orders tables.
-pub(crate) fn tag(field: &[u8]) -> u32 {
-    let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
-    let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
-    hasher.write(field);
-    (hasher.finish() >> 32) as u32
+/// What a table hashes its members with. Parts on flash contain the tags that it made, so a table that comes back with its
+/// parts after a restart keeps the salt that it had. All others have that of the process: cursors stay valid when a table
+/// goes to flash as a whole and comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Salt(u64);
+
+impl Default for Salt {
+    fn default() -> Salt {
+        Salt(*SALT.get_or_init(|| RandomState::new().hash_one(0)))
+    }
+}
+
+impl Salt {
+    pub fn from_bytes(bytes: [u8; 8]) -> Salt {
+        Salt(u64::from_le_bytes(bytes))
+    }
+
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+
+    /// A keyed hash, which orders tables.
+    #[inline]
+    pub fn tag(self, field: &[u8]) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(self.0, !self.0);
+        hasher.write(field);
+        (hasher.finish() >> 32) as u32
+    }
 }

@@ -19,7 +19,9 @@
 //! be touched.
 
 use crate::fit::{fitted, gap, shrink};
+use crate::input::{Input, put_number};
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
+use crate::tag::Salt;
 use crate::{Corrupt, malloc_bytes};
 use std::collections::HashSet;
 use std::marker::PhantomData;
@@ -94,12 +96,19 @@ pub struct Tagged<S> {
     chunk_bytes: usize,
     /// No chunk has more entries than this.
     entries_max: u32,
+    salt: Salt,
     shelf: ShelfOf,
     shape: PhantomData<S>,
 }
 
 impl<S: Shape> Default for Tagged<S> {
     fn default() -> Tagged<S> {
+        Tagged::with_salt(Salt::default())
+    }
+}
+
+impl<S: Shape> Tagged<S> {
+    pub fn with_salt(salt: Salt) -> Tagged<S> {
         Tagged {
             directory: vec![0],
             depth: 0,
@@ -107,13 +116,22 @@ impl<S: Shape> Default for Tagged<S> {
             len: 0,
             chunk_bytes: 0,
             entries_max: 0,
+            salt,
             shelf: None,
             shape: PhantomData,
         }
     }
-}
 
-impl<S: Shape> Tagged<S> {
+    pub fn salt(&self) -> Salt {
+        self.salt
+    }
+
+    /// The tag of an entry of this name.
+    #[inline]
+    pub fn tag(&self, name: &[u8]) -> u32 {
+        self.salt.tag(name)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -451,6 +469,55 @@ impl<S: Shape> Tagged<S> {
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         let chunk = &self.chunks[drawn.chunk];
         chunk.part.want(chunk.start.into(), out);
+    }
+}
+
+/// The table in a skeleton: see `skeleton`.
+impl<S: Shape> Tagged<S> {
+    /// The chunks come in the order of memory: in that of the tags, each would be a cache miss under the stripe's lock.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.salt.to_bytes());
+        put_number(out, self.chunks.len() as u64);
+        for chunk in &self.chunks {
+            out.push(chunk.depth);
+            put_number(out, u64::from(chunk.start) >> (32 - chunk.depth));
+            put_number(out, chunk.entries.into());
+            chunk.part.save(out);
+        }
+    }
+
+    /// The chunks do not overlap, and together they cover all tags.
+    pub fn load(input: &mut Input<'_>) -> Result<Tagged<S>, Corrupt> {
+        const TAGS: u64 = 1 << 32;
+        let mut table = Tagged::with_salt(Salt::from_bytes(input.array()?));
+        let count = input.count(5)?;
+        table.chunks = Vec::with_capacity(count);
+        let mut covered = 0;
+        for _ in 0..count {
+            let depth = Some(input.byte()?).filter(|&depth| depth <= DEPTH_MAX).ok_or(Corrupt)?;
+            let prefix = Some(input.number()?).filter(|&prefix| prefix < 1 << depth).ok_or(Corrupt)?;
+            let (entries, part) = (input.short()?, Part::load(input)?);
+            table.len += entries as usize;
+            table.entries_max = table.entries_max.max(entries);
+            table.chunk_bytes += part.capacity();
+            table.depth = table.depth.max(depth);
+            table.chunks.push(Chunk { part, entries, start: (prefix << (32 - depth)) as u32, depth });
+            covered += TAGS >> depth;
+        }
+        if covered != TAGS {
+            return Err(Corrupt);
+        }
+        const FREE: u32 = u32::MAX;
+        table.directory = vec![FREE; 1 << table.depth];
+        for at in 0..count {
+            let shares = table.shares(&table.chunks[at]);
+            if table.directory[shares.clone()].iter().any(|&chunk| chunk != FREE) {
+                return Err(Corrupt);
+            }
+            table.directory[shares].fill(at as u32);
+        }
+        let is_sound = |chunk: &Chunk| chunk.part.is_absent() || table.accepts(chunk.start.into(), chunk.part.peek());
+        if table.chunks.iter().all(is_sound) { Ok(table) } else { Err(Corrupt) }
     }
 }
 

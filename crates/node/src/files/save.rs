@@ -5,7 +5,7 @@ use super::about;
 use super::find::OURS;
 use crate::database::Database;
 use engine::wall_ms;
-use journal::index::{IndexWriter, Pair};
+use journal::index::IndexWriter;
 use rdb::{Options, Writer};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use store::{Checkpoint, DumpError, Dumper, Kind, PartReader, Value, Visited};
+use store::{Checkpoint, DumpError, Dumper, Kept, Kind, PartReader, Value, Visited};
 use value::Boxed;
 use value::rdb::Type;
 use value::walk::{Cursor, Element, walk_inline};
@@ -54,7 +54,8 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
 pub enum OnFlash<'w> {
     /// They are written too. What had expired by then is left out.
     Written { now_ms: u64 },
-    /// They stay where they are, and so do copies of values in RAM. This gets their entries. Nothing counts as expired.
+    /// They stay where they are, and so do copies of values in RAM and parts of large collections. This gets what names their places.
+    /// Nothing counts as expired.
     Stay(&'w mut IndexWriter),
 }
 
@@ -121,7 +122,10 @@ pub fn write<C>(
     let (dump, stayed) = match &mut on_flash {
         OnFlash::Written { .. } => (snapshot.run(&mut spill, &mut pause).map_err(told)?, None),
         OnFlash::Stay(index) => {
-            let mut put = |stripe, uid, pairs: &[Pair]| index.put(stripe, uid, pairs);
+            let mut put = |stripe, uid, kept: Kept<'_>| match kept {
+                Kept::Entries(pairs) => index.put(stripe, uid, pairs),
+                Kept::Parts(saved) => index.put_row(stripe, uid, saved),
+            };
             let (dump, checkpoint, cut) = snapshot.run_places(&mut put, &mut pause).map_err(told)?;
             (dump, Some((checkpoint, cut)))
         }

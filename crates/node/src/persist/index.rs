@@ -8,7 +8,8 @@ use super::find_file;
 use crate::database::Database;
 use crate::files::about;
 use crate::shard::{Shard, Values};
-use journal::index::{Index, IndexWriter, Pair};
+use engine::wall_ms;
+use journal::index::{Index, IndexWriter, Rows};
 use journal::manifest::Manifest;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,27 +69,34 @@ pub fn load(database: &Database, found: Found) -> Result<u64, String> {
 
 /// Each thread has its own stripes, so that they do not wait for each other.
 fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, threads: usize) -> io::Result<()> {
-    let loaded = &database.files.loaded_bytes;
+    let (loaded, now_ms) = (&database.files.loaded_bytes, wall_ms());
     std::thread::scope(|scope| {
         let (mut senders, mut adding) = (Vec::new(), Vec::new());
         for _ in 0..threads {
-            let (sender, chunks) = sync_channel::<(u16, u16, Vec<Pair>)>(CHUNKS_AHEAD);
+            let (sender, chunks) = sync_channel::<(u16, u16, Rows)>(CHUNKS_AHEAD);
             senders.push(sender);
             adding.push(scope.spawn(move || {
-                chunks.iter().try_for_each(|(stripe, uid, pairs)| {
-                    restoring.add(stripe, uid, &pairs)?;
-                    loaded.fetch_add(pairs.len() as u64 * PAIR_BYTES, Relaxed);
-                    database.files.keys_loaded.fetch_add(pairs.len() as u64, Relaxed);
+                chunks.iter().try_for_each(|(stripe, uid, rows)| {
+                    let (keys, bytes) = match &rows {
+                        Rows::Pairs(pairs) => (pairs.len() as u64, pairs.len() as u64 * PAIR_BYTES),
+                        Rows::Row(row) => (1, row.len() as u64),
+                    };
+                    match rows {
+                        Rows::Pairs(pairs) => restoring.add(stripe, uid, &pairs)?,
+                        Rows::Row(row) => restoring.add_parts(stripe, uid, &row, now_ms)?,
+                    }
+                    loaded.fetch_add(bytes, Relaxed);
+                    database.files.keys_loaded.fetch_add(keys, Relaxed);
                     Ok::<(), store::Unsuitable>(())
                 })
             }));
         }
-        let read = index.read::<io::Error>(&mut |stripe, uid, pairs| {
+        let read = index.read::<io::Error>(&mut |stripe, uid, rows| {
             if database.hub.is_closing.load(Relaxed) {
                 return Err(io::Error::other("the database is being closed"));
             }
             // A thread that has ended tells why below.
-            let _ = senders[usize::from(stripe) % threads].send((stripe, uid, pairs));
+            let _ = senders[usize::from(stripe) % threads].send((stripe, uid, rows));
             Ok(())
         });
         drop(senders);

@@ -93,6 +93,116 @@ fn values_stay_on_flash_over_restarts() {
     Node::try_start(port, &other).expect("nothing is kept there");
 }
 
+const ELEMENTS: usize = 3_000;
+
+/// A large collection of each type, of 500 random bytes an element.
+fn fill_large(client: &mut Client, name: &str, random: &mut Random) {
+    let mut noise = || (0..500).map(|_| random.draw() as u8).collect::<Vec<u8>>();
+    let key = |kind: &str| format!("{name}:{kind}").into_bytes();
+    for from in (0..ELEMENTS).step_by(20) {
+        let numbers = || (from..from + 20).map(|n| format!("{n}").into_bytes());
+        let fields: Vec<Vec<u8>> = numbers().flat_map(|number| [number, noise()]).collect();
+        let members: Vec<Vec<u8>> = numbers().map(|number| [number, noise()].concat()).collect();
+        let scored: Vec<Vec<u8>> =
+            numbers().zip(&members).flat_map(|(score, member)| [score, member.clone()]).collect();
+        for (command, kind, words) in [
+            ("HSET", "hash", &fields),
+            ("SADD", "set", &members),
+            ("ZADD", "zset", &scored),
+            ("RPUSH", "list", &members),
+        ] {
+            let mut call = vec![command.as_bytes().to_vec(), key(kind)];
+            call.extend(words.iter().cloned());
+            let reply = one_line(&client.call(&call.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+            assert_ne!(reply, "", "{command}");
+        }
+        for member in &members {
+            client.call(&[b"XADD", &key("stream"), b"*", b"field", member]);
+        }
+    }
+    assert_eq!(client.run(&format!("XGROUP CREATE {name}:stream group 0")), "OK");
+    for consumer in ["one", "two"] {
+        client.run(&format!("XREADGROUP GROUP group {consumer} COUNT 100 STREAMS {name}:stream >"));
+    }
+    for field in (0..ELEMENTS).step_by(7) {
+        let reply = client.run(&format!("HPEXPIREAT {name}:hash {} FIELDS 1 {field}", 4_000_000_000_000 + field));
+        assert!(reply.contains('1'), "{reply}");
+    }
+    client.run(&format!("PEXPIREAT {name}:set 4000000000000"));
+}
+
+fn counts(client: &mut Client) -> Vec<String> {
+    let of = |name: &str| {
+        ["HLEN hash", "SCARD set", "ZCARD zset", "LLEN list", "XLEN stream"]
+            .map(|command| command.replace(' ', &format!(" {name}:")))
+    };
+    let commands = ["cold", "hot"].iter().flat_map(|name| of(name));
+    commands.map(|command| client.run(&command)).collect()
+}
+
+/// The base has the skeletons of large collections. Their parts stay where they are.
+#[test]
+fn large_collections_stay_on_flash_over_restarts() {
+    let directives = with(TIERED);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    node.limit_objects(6 * MB);
+    let mut random = Random::new(3);
+    fill_large(&mut client, "cold", &mut random);
+    fill_large(&mut client, "hot", &mut random);
+    for number in 0..200 {
+        client.run(&format!("HGET hot:hash {number}"));
+        client.run(&format!("LINDEX hot:list {number}"));
+        client.run(&format!("ZRANGE hot:zset {number} {number}"));
+    }
+    eventually("most parts are on flash", || client.info_number("tiering", "flash_part_demotions") > 3_000);
+    let (before, counted) = (digest(&mut client), counts(&mut client));
+    let mut node = node;
+    let sizes = |node: &Node| (size_of(&folder(node), ".rdb"), size_of(&folder(node), ".index"));
+    for round in 0..3 {
+        let written = client.info_number("tiering", "flash_write_bytes");
+        new_base(&mut client);
+        let written = client.info_number("tiering", "flash_write_bytes") - written;
+        // 15 MB of values.
+        let (dump, index) = sizes(&node);
+        assert!(dump < MB / 20, "round {round}: the dump of {dump} bytes has no large collection");
+        assert!((MB / 20..2 * MB).contains(&index), "round {round}: some bytes for each part: {index}");
+        assert!(round == 0 || written < 2 * MB, "round {round}: what is on flash is not written again: {written}");
+        if round == 1 {
+            // The same process, with nothing changed.
+            continue;
+        }
+        node = kill(node, &directives);
+        client = loaded(&node);
+        assert_eq!(counts(&mut client), counted, "round {round}");
+        assert!(client.info_number("memory", "used_memory") < 60 * MB, "the parts were not read");
+        assert_eq!(digest(&mut client), before, "round {round}");
+    }
+
+    // Replayed over the skeletons.
+    for number in (0..ELEMENTS).step_by(11) {
+        client.run(&format!("HSET cold:hash {number} changed new{number} more"));
+        client.run(&format!("HDEL hot:hash {number}"));
+        client.run("SPOP cold:set");
+        client.run(&format!("ZADD cold:zset {number} more{number}"));
+        client.run("LPOP hot:list");
+        client.run(&format!("LSET cold:list {number} changed"));
+        client.run("XADD cold:stream * field more");
+    }
+    client.run("RENAME cold:zset zset");
+    client.run("XACK hot:stream group 0-1");
+    client.run("XREADGROUP GROUP group three COUNT 10 STREAMS hot:stream >");
+    client.run("DEL hot:zset");
+    let before = digest(&mut client);
+    node = kill(node, &directives);
+    client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    new_base(&mut client);
+    assert!(sizes(&node).0 < MB / 20);
+    node = kill(node, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before, "from a base of what came back");
+}
+
 /// Each overwrite makes garbage that only a checkpoint frees.
 #[test]
 fn overwriting_goes_on_for_ever() {

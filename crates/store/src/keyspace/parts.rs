@@ -64,10 +64,15 @@ impl Store {
     pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
         value.shelf_id().unwrap_or_else(|| {
             let id = self.owners.next_id();
-            self.owners.set(id, hash, uid);
-            value.split(Arc::new(Home { store: self.me.clone(), id }));
+            self.adopt(id, value, hash, uid);
             id
         })
+    }
+
+    /// Gives the value this number, which no other value has.
+    pub(crate) fn adopt(&self, id: u64, value: &mut Boxed, hash: KeyHash, uid: u32) {
+        self.owners.set(id, hash, uid);
+        value.split(Arc::new(Home { store: self.me.clone(), id }));
     }
 
     /// Removes the key of a value in parts if the policy allows it and the key was not used recently.

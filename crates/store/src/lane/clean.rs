@@ -1,8 +1,8 @@
 //! Owns a lane's part of a cleaning: it visits the stripes that it takes, and writes the values that are in RAM only, with their
-//! neighbours in memory. Never removes a value from RAM.
+//! neighbours in memory. Of values that move in parts it writes the parts. Never removes a value from RAM.
 
 use super::Lane;
-use super::hand::{Victim, Writer, entry_of};
+use super::hand::{Victim, Writer, copy_parts, entry_of};
 use crate::counters::Counter;
 use crate::log::fill::Verdict;
 use crate::log::segment::{Room, Stream};
@@ -24,6 +24,8 @@ pub(super) struct CleanHand {
     stripe: usize,
     uid: u32,
     high: u64,
+    /// The position inside the value at `high`, if that value moves in parts.
+    part: u64,
     /// The neighbours of the leaf's values could not be written, so they go without.
     alone: bool,
 }
@@ -96,7 +98,7 @@ impl Lane {
 
     fn begin_stripe(&mut self) -> Option<CleanHand> {
         let stripe = self.store.cleaning.next_stripe();
-        self.clean = stripe.map(|stripe| CleanHand { stripe, uid: 0, high: 0, alone: false });
+        self.clean = stripe.map(|stripe| CleanHand { stripe, uid: 0, high: 0, part: 0, alone: false });
         self.clean
     }
 
@@ -109,7 +111,7 @@ impl Lane {
     }
 
     /// Writes values of one leaf, or those around one of them. Returns whether no write can begin now.
-    fn clean_leaf(&mut self, store: &Store, hand: CleanHand, left: &mut usize) -> bool {
+    fn clean_leaf(&mut self, store: &Store, mut hand: CleanHand, left: &mut usize) -> bool {
         let mut patience = UPKEEP_PATIENCE;
         // What a script holds goes without a copy.
         let stripe = store.stripe_or_skip(hand.stripe, &mut patience).filter(|stripe| hand.uid < stripe.uids());
@@ -121,7 +123,22 @@ impl Lane {
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
         let mut near = std::mem::take(&mut self.near);
         near.clear();
-        for entry in entries.iter_mut().filter(|entry| entry.high() >= hand.high && is_unwritten(store, entry)) {
+        let from = hand.high;
+        for entry in entries.iter_mut().filter(|entry| entry.high() >= from && is_unwritten(store, entry)) {
+            if moves_in_parts(store, entry) {
+                let high = entry.high();
+                let part = if high == from { hand.part } else { 0 };
+                let (next, stopped) = self.copy_parts(store, entry, hand.uid, part, left);
+                if let Some(part) = next {
+                    // The other values get their turn at the lock, and the slice its end.
+                    self.clean = Some(CleanHand { high, part, alone: false, ..hand });
+                    self.near = near;
+                    return stopped;
+                }
+                // The leaf's entries are in order: none before this one is left.
+                (hand.high, hand.part) = (high.saturating_add(1), 0);
+                continue;
+            }
             if !hand.alone {
                 entry.hot().neighbours(&store.arena, &mut near);
             }
@@ -137,8 +154,8 @@ impl Lane {
         drop(stripe);
         let mut stopped = false;
         self.clean = Some(match (near.is_empty(), next) {
-            (true, Some(high)) => CleanHand { high, alone: false, ..hand },
-            (true, None) => CleanHand { uid: hand.uid + 1, high: 0, alone: false, ..hand },
+            (true, Some(high)) => CleanHand { high, part: 0, alone: false, ..hand },
+            (true, None) => CleanHand { uid: hand.uid + 1, high: 0, part: 0, alone: false, ..hand },
             (false, _) => {
                 let (taken, is_stopped) = self.clean_near(store, &near, left);
                 stopped = is_stopped;
@@ -167,7 +184,7 @@ impl Lane {
             }
             let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
             let entry = stripe.database_mut(uid).table.entry_mut(slot);
-            if !is_unwritten(store, entry) {
+            if !is_unwritten(store, entry) || moves_in_parts(store, entry) {
                 continue;
             }
             match self.copy(entry, hash, uid, left) {
@@ -177,6 +194,25 @@ impl Lane {
             }
         }
         (taken, false)
+    }
+
+    /// Writes parts of a value, from number `part` on. Returns where to go on, and whether no write can begin now.
+    fn copy_parts(
+        &mut self,
+        store: &Store,
+        entry: &mut Entry,
+        uid: u32,
+        part: u64,
+        left: &mut usize,
+    ) -> (Option<u64>, bool) {
+        let mut object = entry.hot_mut();
+        let hash = store.hasher.hash(object.view().key());
+        let value = object.boxed_mut().expect("it moves in parts");
+        let id = store.split(value, hash, uid);
+        let (swept, taken) = copy_parts(id, value, part, self);
+        object.account(&store.arena);
+        *left = left.saturating_sub(taken);
+        (swept.next, swept.stopped)
     }
 
     fn copy(&mut self, entry: &mut Entry, hash: KeyHash, uid: u32, left: &mut usize) -> Copied {
@@ -193,11 +229,13 @@ impl Lane {
     }
 }
 
-/// Whether a value is in RAM only and a cleaning writes it. Values in parts have their parts written by demotion.
+/// Whether a value is in RAM only and a cleaning writes it, or may be for some of its parts.
 fn is_unwritten(store: &Store, entry: &Entry) -> bool {
     let Some(object) = entry.object() else { return false };
-    entry.word().is_dirty()
-        && !object.is_writing()
-        && object.ram_bytes() <= LARGE_BYTES
-        && !object.boxed().is_some_and(|value| store.moves_in_parts(value))
+    let is_small = || object.ram_bytes() <= LARGE_BYTES;
+    entry.word().is_dirty() && !object.is_writing() && (moves_in_parts(store, entry) || is_small())
+}
+
+fn moves_in_parts(store: &Store, entry: &Entry) -> bool {
+    entry.object().and_then(|object| object.boxed()).is_some_and(|value| store.moves_in_parts(value))
 }

@@ -18,7 +18,7 @@ use crate::stripe::{Stripe, UPKEEP_PATIENCE};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
-use value::{Boxed, Fate, Kind};
+use value::{Boxed, Fate, Kind, Swept};
 
 /// The position of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +58,16 @@ pub(crate) struct Victim<'t> {
     pub leaves: bool,
 }
 
+/// A dirty part of a value that must be written.
+pub(crate) struct DirtyPart<'t> {
+    pub name: PartName,
+    pub write: u32,
+    pub kind: Kind,
+    pub bytes: &'t [u8],
+    /// As for a [`Victim`].
+    pub leaves: bool,
+}
+
 /// Numbers of demotion writes. Two stores in a process may share the counter: a number only identifies the write that an object
 /// waits for.
 static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
@@ -70,7 +80,7 @@ pub(crate) fn write_number() -> u32 {
 /// Copies victims into the unit that is being filled, while their stripe is locked. The lane implements this.
 pub(crate) trait Writer {
     fn value(&mut self, victim: Victim<'_>) -> Verdict;
-    fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
+    fn part(&mut self, part: DirtyPart<'_>) -> Verdict;
 }
 
 pub(crate) struct Slice {
@@ -396,18 +406,32 @@ pub(crate) fn sweep_parts(
 ) -> SweptParts {
     let (kind, mut written) = (value.kind(), false);
     let swept = value.sweep(from, PARTS_MAX, of_all, &mut |number, bytes| {
-        let write = write_number();
-        match writer.part(PartName { id, number }, write, kind, bytes) {
-            Verdict::Taken => {
-                written = true;
-                Fate::Written(write)
-            }
-            Verdict::Keep => Fate::Stays,
-            Verdict::Stop => Fate::Stop,
-        }
+        let fate = write_part(writer, PartName { id, number }, kind, bytes, true);
+        written |= matches!(fate, Fate::Written(_));
+        fate
     });
     store.counters.add(Counter::PartDemotions, swept.left as u64);
     SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
+}
+
+/// Writes some parts of a value that are in RAM only. They stay there. Returns what was visited, and the bytes that were taken.
+pub(crate) fn copy_parts(id: u64, value: &mut Boxed, from: u64, writer: &mut dyn Writer) -> (Swept, usize) {
+    let (kind, mut taken) = (value.kind(), 0);
+    let swept = value.copy(from, PARTS_MAX, &mut |number, bytes| {
+        let fate = write_part(writer, PartName { id, number }, kind, bytes, false);
+        taken += if matches!(fate, Fate::Written(_)) { bytes.len() } else { 0 };
+        fate
+    });
+    (swept, taken)
+}
+
+fn write_part(writer: &mut dyn Writer, name: PartName, kind: Kind, bytes: &[u8], leaves: bool) -> Fate {
+    let write = write_number();
+    match writer.part(DirtyPart { name, write, kind, bytes, leaves }) {
+        Verdict::Taken => Fate::Written(write),
+        Verdict::Keep => Fate::Stays,
+        Verdict::Stop => Fate::Stop,
+    }
 }
 
 /// The entry that holds the object in this cell. The cell belongs to the stripe.

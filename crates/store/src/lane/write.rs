@@ -2,13 +2,13 @@
 //! Until a write has succeeded the object stays in RAM unchanged, so a failed write loses nothing.
 //! Never chooses a victim.
 
-use super::hand::{Victim, Writer, write_number};
+use super::hand::{DirtyPart, Victim, Writer, write_number};
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::counters::Counter;
 use crate::log::compression::TRAINING_BYTES;
 use crate::log::fill::{Item, Items, Log, Origin, Verdict, Write};
 use crate::log::page::Record;
-use crate::log::parts::{PARTS_UID, PartName, number_of_place};
+use crate::log::parts::{PARTS_UID, number_of_place};
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Stream, Unit};
 use crate::mem::hash::KeyHash;
@@ -20,7 +20,6 @@ use flash::io::{Done, Op, OpKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use value::Kind;
 
 /// A buffer for encoding values that has grown beyond this is not kept.
 const ENCODED_KEPT_BYTES: usize = 1 << 20;
@@ -90,7 +89,8 @@ impl Writer for Lane {
         verdict
     }
 
-    fn part(&mut self, name: PartName, write: u32, kind: Kind, value: &[u8]) -> Verdict {
+    fn part(&mut self, part: DirtyPart<'_>) -> Verdict {
+        let DirtyPart { name, write, kind, bytes: value, leaves } = part;
         if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
             return Verdict::Stop;
         }
@@ -106,10 +106,11 @@ impl Writer for Lane {
             hash: hash.high,
         };
         let bytes = value.len();
-        let item = Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes } };
+        let item =
+            Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes, leaves } };
         let verdict = self.add(Stream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
-            self.taken(bytes, true);
+            self.taken(bytes, leaves);
         }
         verdict
     }
@@ -221,12 +222,12 @@ impl Lane {
     fn settle(&mut self, item: &Item, place: Place) {
         let store = &self.store;
         match item.origin {
-            Origin::Part { name, write, bytes } => {
-                store.tier.writing.fetch_sub(bytes, Relaxed);
+            Origin::Part { name, write, bytes, leaves } => {
+                store.written(bytes, leaves);
                 store.with_split(name.id, |value| {
                     if value.part_written(name.number, write, number_of_place(place)) {
                         store.segments.born(place);
-                        store.counters.add(Counter::PartDemotions, 1);
+                        store.counters.add(Counter::PartDemotions, u64::from(leaves));
                     }
                 });
             }
@@ -294,8 +295,8 @@ impl Lane {
         let store = &self.store;
         let (address, write, bytes, leaves) = match item.origin {
             Origin::Ram { address, write, bytes, leaves } => (address, write, bytes, leaves),
-            Origin::Part { name, write, bytes } => {
-                store.tier.writing.fetch_sub(bytes, Relaxed);
+            Origin::Part { name, write, bytes, leaves } => {
+                store.written(bytes, leaves);
                 store.with_split(name.id, |value| value.part_unwritten(name.number, write));
                 return;
             }

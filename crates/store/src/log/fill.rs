@@ -40,8 +40,8 @@ pub(crate) enum Origin {
     Ram { address: usize, write: u32, bytes: usize, leaves: bool },
     /// A record of the segment being collected.
     Flash(Place),
-    /// A dirty part of a value that takes `bytes` of RAM.
-    Part { name: PartName, write: u32, bytes: usize },
+    /// A dirty part of a value that takes `bytes` of RAM. `leaves`: as above.
+    Part { name: PartName, write: u32, bytes: usize, leaves: bool },
     /// A part's record in the segment being collected.
     FlashPart { name: PartName, from: Place },
 }

@@ -1,6 +1,6 @@
 //! Owns when fields of a hash expire. Never knows their values or the current time.
 
-use crate::tag::tag;
+use crate::tag::Salt;
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -25,26 +25,32 @@ fn parts(payload: &[u8]) -> (&[u8], u64) {
     (&rest[start..], u64::from_le_bytes(*at))
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Deadlines {
+    /// The tags are those of the table's fields.
     by_field: Tagged<Deadline>,
     /// Each deadline with the tag of its field, earliest first.
     by_time: BTreeSet<(u64, u32)>,
 }
 
 impl Deadlines {
+    /// `salt`: that of the table's fields.
+    pub fn new(salt: Salt) -> Deadlines {
+        Deadlines { by_field: Tagged::with_salt(salt), by_time: BTreeSet::new() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_time.is_empty()
     }
 
     pub fn get(&self, field: &[u8]) -> Option<u64> {
-        let place = self.find(tag(field), field).ok()?;
+        let place = self.find(self.by_field.tag(field), field).ok()?;
         Some(parts(self.by_field.payload(place)).1)
     }
 
     /// Returns the deadline that it replaces.
     pub fn set(&mut self, field: &[u8], at_ms: u64) -> Option<u64> {
-        let tag = tag(field);
+        let tag = self.by_field.tag(field);
         let old = match self.find(tag, field) {
             Ok(place) => {
                 let old = parts(self.by_field.payload(place)).1;
@@ -63,7 +69,7 @@ impl Deadlines {
     }
 
     pub fn remove(&mut self, field: &[u8]) -> Option<u64> {
-        let tag = tag(field);
+        let tag = self.by_field.tag(field);
         let place = self.find(tag, field).ok()?;
         let at_ms = parts(self.by_field.payload(place)).1;
         self.by_field.remove(place);

@@ -5,8 +5,8 @@
 
 use super::deadlines::Deadlines;
 use crate::Corrupt;
+use crate::input::Input;
 use crate::part::{Absent, AbsentPart, Parts};
-use crate::tag::tag;
 pub use crate::tagged::{Drawn, Step};
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
@@ -48,7 +48,7 @@ impl Table {
     }
 
     pub fn get(&self, field: &[u8]) -> Option<&[u8]> {
-        let place = self.find(tag(field), field).ok()?;
+        let place = self.find(self.fields.tag(field), field).ok()?;
         Some(split(self.fields.payload(place)).1)
     }
 
@@ -63,7 +63,7 @@ impl Table {
 
     /// Like [`Table::set`], but keeps the deadline.
     pub fn change(&mut self, field: &[u8], value: &[u8]) -> bool {
-        let tag = tag(field);
+        let tag = self.fields.tag(field);
         let (field_len, value_len) = (Varint::new(field.len()), Varint::new(value.len()));
         let payload = [field_len.as_bytes(), field, value_len.as_bytes(), value];
         match self.find(tag, field) {
@@ -87,7 +87,7 @@ impl Table {
 
     /// True: the field was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        let Ok(place) = self.find(tag(field), field) else {
+        let Ok(place) = self.find(self.fields.tag(field), field) else {
             return false;
         };
         self.fields.remove(place);
@@ -105,7 +105,10 @@ impl Table {
     /// Sets when an existing field expires; `None`: never.
     pub fn set_deadline(&mut self, field: &[u8], at_ms: Option<u64>) {
         match at_ms {
-            Some(at_ms) => _ = self.deadlines.get_or_insert_default().set(field, at_ms),
+            Some(at_ms) => {
+                let deadlines = self.deadlines.get_or_insert_with(|| Box::new(Deadlines::new(self.fields.salt())));
+                deadlines.set(field, at_ms);
+            }
             None => {
                 let Some(deadlines) = &mut self.deadlines else { return };
                 deadlines.remove(field);
@@ -174,7 +177,7 @@ impl Table {
         }
     }
 
-    /// The fields may be in any order, because the secret that orders them changes with a restart.
+    /// The fields may be in any order, because the salt that orders them changes with a restart.
     pub fn decode(bytes: &[u8]) -> Result<Table, Corrupt> {
         let (fields, mut at) = varint::read(bytes, 0).ok_or(Corrupt)?;
         let mut table = Table::new();
@@ -196,6 +199,27 @@ impl Table {
         Ok(table)
     }
 
+    /// See `skeleton`.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        self.fields.save(out);
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.encode(out);
+        }
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<Table, Corrupt> {
+        let mut table = Table { fields: Tagged::load(input)?, deadlines: None };
+        if !input.is_empty() {
+            let mut deadlines = Box::new(Deadlines::new(table.fields.salt()));
+            Deadlines::decode(input.rest(), |field, at_ms| match deadlines.set(field, at_ms) {
+                None => Ok(()),
+                Some(_) => Err(Corrupt),
+            })?;
+            table.deadlines = Some(deadlines);
+        }
+        if table.is_empty() { Err(Corrupt) } else { Ok(table) }
+    }
+
     #[inline]
     fn find(&self, tag: u32, field: &[u8]) -> Result<Place, Place> {
         self.fields.find(tag, |payload| split(payload).0 == field)
@@ -206,7 +230,7 @@ impl Table {
 impl Table {
     /// For reading, setting or removing one field.
     pub fn want(&self, field: &[u8], out: &mut Absent) {
-        self.fields.want(tag(field), out);
+        self.fields.want(self.fields.tag(field), out);
     }
 
     /// For [`Table::scan`].

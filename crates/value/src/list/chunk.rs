@@ -3,6 +3,7 @@
 
 use super::{Limit, run};
 use crate::fit::fitted;
+use crate::input::{Input, put_number};
 use crate::part::{Absent, Numbered, Part, ShelfOf};
 use crate::{Buffer, Corrupt, malloc_bytes};
 use std::ops::Range;
@@ -50,6 +51,25 @@ impl Chunk {
         let mut chunk = Chunk::of(&[], 0);
         chunk.open(&None).push_back(element);
         chunk
+    }
+
+    /// See `skeleton`. `before`: the number of the chunk before this one.
+    pub fn save(&self, before: u64, out: &mut Vec<u8>) {
+        for number in [self.number - before, self.count.into(), self.start.into()] {
+            put_number(out, number);
+        }
+        self.part.save(out);
+    }
+
+    pub fn load(input: &mut Input<'_>, before: u64) -> Result<Chunk, Corrupt> {
+        let number = input.number_after(before)?;
+        let (count, start, part) = (input.short()?, input.short()?, Part::load(input)?);
+        let chunk = Chunk { part, number, count, start };
+        let is_sound = match chunk.part.is_absent() {
+            true => (start as usize) < chunk.part.len(),
+            false => chunk.accepts(chunk.part.peek()),
+        };
+        if is_sound && count > 0 { Ok(chunk) } else { Err(Corrupt) }
     }
 
     /// The elements. The chunk must be in memory.

@@ -102,6 +102,12 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt
         let base = Id::from_bytes(base[..].try_into().map_err(|_| Corrupt)?);
         stream.push_chunk(base, reader.string()?.into_owned())?;
     }
+    read_after_chunks(&mut stream, reader, version)?;
+    Ok(stream)
+}
+
+/// Reads what follows the chunks, which `stream` has.
+pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: Version) -> Result<(), Corrupt> {
     let entries = reader.len()?;
     stream.last_id = id(reader)?;
     stream.settle()?;
@@ -125,7 +131,7 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt
             return Err(Corrupt);
         }
     }
-    Ok(stream)
+    Ok(())
 }
 
 fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {

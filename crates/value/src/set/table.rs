@@ -1,8 +1,8 @@
 //! Owns the large form of a set. Never knows replies or settings.
 
 use crate::Corrupt;
+use crate::input::Input;
 use crate::part::{Absent, AbsentPart, Parts};
-use crate::tag::tag;
 use crate::tagged::{Drawn, Iter, Shape, Step, Tagged};
 use crate::varint::{self, Varint};
 
@@ -43,12 +43,12 @@ impl Table {
     }
 
     pub fn contains(&self, name: &[u8]) -> bool {
-        self.members.find(tag(name), |payload| member(payload) == name).is_ok()
+        self.members.find(self.members.tag(name), |payload| member(payload) == name).is_ok()
     }
 
     /// True: the member is new.
     pub fn insert(&mut self, name: &[u8]) -> bool {
-        let tag = tag(name);
+        let tag = self.members.tag(name);
         match self.members.find(tag, |payload| member(payload) == name) {
             Ok(_) => false,
             Err(place) => {
@@ -60,7 +60,7 @@ impl Table {
 
     /// True: the member was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let found = self.members.find(tag(name), |payload| member(payload) == name);
+        let found = self.members.find(self.members.tag(name), |payload| member(payload) == name);
         if let Ok(place) = found {
             self.members.remove(place);
         }
@@ -98,7 +98,7 @@ impl Table {
 
     /// Records the parts that [`Table::contains`], [`Table::insert`] and [`Table::remove`] touch.
     pub fn want(&self, name: &[u8], out: &mut Absent) {
-        self.members.want(tag(name), out);
+        self.members.want(self.members.tag(name), out);
     }
 
     /// Records the parts that [`Table::scan`] touches.
@@ -129,13 +129,23 @@ impl Table {
         &mut self.members
     }
 
+    /// See `skeleton`.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        self.members.save(out);
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<Table, Corrupt> {
+        let table = Table { members: Tagged::load(input)? };
+        if table.is_empty() { Err(Corrupt) } else { Ok(table) }
+    }
+
     /// Appends the number of members and then all members, each after its length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.len()).as_bytes());
         self.members.iter().for_each(|payload| out.extend_from_slice(payload));
     }
 
-    /// The members may be in any order, because the secret that orders them changes with a restart.
+    /// The members may be in any order, because the salt that orders them changes with a restart.
     pub fn decode(bytes: &[u8]) -> Result<Table, Corrupt> {
         let (members, mut at) = varint::read(bytes, 0).ok_or(Corrupt)?;
         let mut table = Table::new();

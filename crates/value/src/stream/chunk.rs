@@ -15,6 +15,7 @@
 //! ```
 
 use super::Id;
+use crate::input::{Input, put_number};
 use crate::listpack::{self, Element};
 use crate::part::{Absent, Numbered, Part, ShelfOf};
 use crate::{Corrupt, malloc_bytes};
@@ -163,6 +164,28 @@ impl Chunk {
         let summary = summary(&list, base)?;
         list.reserve_exact(malloc_bytes(list.len()) - list.len());
         Ok(Chunk { part: Part::of(list), number: 0, base, summary })
+    }
+
+    /// See `skeleton`. `before`: the number of the chunk before this one.
+    pub fn save(&self, before: u64, out: &mut Vec<u8>) {
+        put_number(out, self.number - before);
+        for id in [self.base, self.summary.first, self.summary.last] {
+            out.extend_from_slice(&id.to_bytes());
+        }
+        put_number(out, self.live());
+        put_number(out, self.summary.deleted.into());
+        self.part.save(out);
+    }
+
+    pub fn load(input: &mut Input<'_>, before: u64) -> Result<Chunk, Corrupt> {
+        let number = input.number_after(before)?;
+        let base = Id::from_bytes(input.array()?);
+        let (first, last) = (Id::from_bytes(input.array()?), Id::from_bytes(input.array()?));
+        let (live, deleted) = (input.short()?, input.short()?);
+        let chunk = Chunk { part: Part::load(input)?, number, base, summary: Summary { first, last, live, deleted } };
+        let is_sound = base <= first && first <= last && live > 0;
+        let is_accepted = chunk.part.is_absent() || chunk.accepts(chunk.part.peek());
+        if is_sound && is_accepted { Ok(chunk) } else { Err(Corrupt) }
     }
 
     /// The listpack. The chunk must be in memory.

@@ -16,6 +16,7 @@ pub use chunk::Entry;
 pub use group::{Consumer, Group, Name, Pending};
 pub use id::Id;
 
+use crate::input::{Input, put_number};
 use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
 use crate::{Corrupt, malloc_bytes, rdb};
 use chunk::Chunk;
@@ -410,6 +411,40 @@ impl Stream {
     pub(crate) fn settle(&mut self) -> Result<(), Corrupt> {
         let is_below = self.chunks.back().is_some_and(|chunk| chunk.summary.last > self.last_id);
         if is_below { Err(Corrupt) } else { Ok(()) }
+    }
+
+    /// See `skeleton`.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        put_number(out, self.chunks.len() as u64);
+        let mut before = 0;
+        for chunk in &self.chunks {
+            chunk.save(before, out);
+            before = chunk.number;
+        }
+        put_number(out, self.next_number);
+        rdb::stream::write_after_chunks(self, rdb::stream::Version::V3, out);
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<Stream, Corrupt> {
+        let (mut stream, mut before) = (Stream::new(), 0);
+        for _ in 0..input.count(53)? {
+            let chunk = Chunk::load(input, before)?;
+            let follows = |last: &Chunk| last.summary.last < chunk.base && last.number < chunk.number;
+            if !stream.chunks.back().is_none_or(follows) {
+                return Err(Corrupt);
+            }
+            before = chunk.number;
+            stream.len += chunk.live();
+            stream.chunk_bytes += chunk.part.capacity();
+            stream.chunks.push_back(chunk);
+        }
+        stream.next_number = input.number()?;
+        if stream.chunks.back().is_some_and(|last| last.number >= stream.next_number) {
+            return Err(Corrupt);
+        }
+        let mut reader = rdb::Reader::new(input.rest());
+        rdb::stream::read_after_chunks(&mut stream, &mut reader, rdb::stream::Version::V3)?;
+        if reader.is_empty() { Ok(stream) } else { Err(Corrupt) }
     }
 
     /// Appends the stream's form for flash, which is that of a dump.

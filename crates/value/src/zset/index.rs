@@ -1,6 +1,8 @@
 //! Owns the map from a member to its leaf: a table of leaf numbers by the members' tags. Never knows members: each
 //! costs 8 bytes here, and its name is only in its leaf.
 
+use crate::Corrupt;
+use crate::input::Input;
 use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use crate::tagged::{Place, Shape, Step, TAG_BYTES, Tagged};
 use std::sync::Arc;
@@ -30,6 +32,11 @@ fn number(payload: &[u8]) -> u32 {
 }
 
 impl Index {
+    #[inline]
+    pub fn tag(&self, member: &[u8]) -> u32 {
+        self.leaves.tag(member)
+    }
+
     /// The leaf with this tag for which `holds` is true, or the place to insert it.
     #[inline]
     pub fn find(&self, tag: u32, mut holds: impl FnMut(u32) -> bool) -> Result<u32, Place> {
@@ -69,6 +76,28 @@ impl Index {
     pub fn check(&self, len: usize) {
         self.leaves.check();
         assert_eq!(self.leaves.len(), len);
+    }
+}
+
+/// The index in a skeleton: see `crate::skeleton`.
+impl Index {
+    pub fn len(&self) -> usize {
+        self.leaves.len()
+    }
+
+    pub fn save(&self, out: &mut Vec<u8>) {
+        self.leaves.save(out);
+    }
+
+    pub fn load(input: &mut Input<'_>) -> Result<Index, Corrupt> {
+        Ok(Index { leaves: Tagged::load(input)? })
+    }
+
+    /// Whether the leaf numbers that are in memory are below `leaves`.
+    pub fn is_sound(&self, leaves: usize) -> bool {
+        let numbers = std::iter::successors(self.next_part(FAMILY), |&number| self.next_part(number + 1));
+        let mut parts = numbers.filter_map(|number| Some((number, self.part(number)?)));
+        parts.all(|(number, part)| part.is_absent() || self.accepts(number, part.peek(), leaves))
     }
 }
 

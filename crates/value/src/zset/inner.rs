@@ -29,6 +29,10 @@ pub struct Start {
 }
 
 impl Start {
+    pub fn new(score: f64, name: &[u8]) -> Start {
+        Start { score, name: name.into() }
+    }
+
     /// An edge between two neighbouring entries.
     pub fn between(before: (f64, &[u8]), first: (f64, &[u8])) -> Start {
         let (score, member) = first;
@@ -67,6 +71,11 @@ impl Inner {
 
     pub fn children(&self) -> &[Child] {
         &self.children
+    }
+
+    /// Where a child starts that is not the first.
+    pub fn start(&self, at: usize) -> (f64, &[u8]) {
+        (self.children[at].least, self.names.get(at).map_or(b"", |name| name))
     }
 
     /// Adds to the number of entries below a child.

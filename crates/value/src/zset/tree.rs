@@ -22,8 +22,8 @@ use super::index::Index;
 use super::inner::{CHILDREN_MAX, Child, Inner, Start};
 use super::run::{self, ScoreBytes};
 use crate::fit::{fitted, gap};
+use crate::input::{Input, put_number, put_text};
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
-use crate::tag::tag;
 use crate::tagged::Step;
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -76,8 +76,8 @@ pub struct Tree {
     inners: Vec<Inner>,
     inners_free: Vec<u32>,
     root: u32,
-    /// Levels of inner nodes. With none, the root is a leaf.
-    height: usize,
+    /// See [`Tree::height`].
+    levels: u8,
     index: Index,
     len: usize,
     /// Memory of the leaves' bytes, and of the inner nodes.
@@ -93,7 +93,7 @@ impl Default for Tree {
             inners: Vec::new(),
             inners_free: Vec::new(),
             root: 0,
-            height: 0,
+            levels: 0,
             index: Index::default(),
             len: 0,
             leaf_bytes: 0,
@@ -124,19 +124,24 @@ impl Tree {
         self.len == 0
     }
 
+    /// Levels of inner nodes. With none, the root is a leaf.
+    fn height(&self) -> usize {
+        self.levels.into()
+    }
+
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         let mut score = None;
         let holds = |leaf: u32| {
             score = run::find(self.leaf(leaf), member).map(|place| place.score);
             score.is_some()
         };
-        self.index.find(tag(member), holds).ok().and(score)
+        self.index.find(self.index.tag(member), holds).ok().and(score)
     }
 
     /// Adds a member. False: the member exists already, whatever its score. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
         debug_assert!(!score.is_nan());
-        let tag = tag(member);
+        let tag = self.index.tag(member);
         let holds = |leaf: u32| run::find(self.leaf(leaf), member).is_some();
         let Err(index_place) = self.index.find(tag, holds) else {
             return false;
@@ -216,7 +221,7 @@ impl Tree {
         found.dedup();
         for (wanted, leaf) in found {
             for (score, member) in run::iter(self.leaf(leaf)) {
-                if tag(member) == wanted {
+                if self.index.tag(member) == wanted {
                     visit(member, score);
                 }
             }
@@ -279,13 +284,13 @@ impl Tree {
     }
 
     fn first_leaf(&self) -> u32 {
-        (0..self.height).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
+        (0..self.height()).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
     }
 
     /// The path to the leaf of the edge. For an entry, that is the edge after it.
     fn descend(&self, edge: &Edge<'_>) -> Path {
         let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root };
-        for level in (0..self.height).rev() {
+        for level in (0..self.height()).rev() {
             let inner = &self.inners[path.leaf as usize];
             let at = inner.find(edge);
             path.steps[level] = (path.leaf, at as u32);
@@ -297,13 +302,13 @@ impl Tree {
     /// The number of entries before the path's leaf.
     fn rank_of_leaf(&self, path: &Path) -> usize {
         let before = |&(inner, at): &(u32, u32)| &self.inners[inner as usize].children()[..at as usize];
-        path.steps[..self.height].iter().flat_map(before).map(|child| child.entries as usize).sum()
+        path.steps[..self.height()].iter().flat_map(before).map(|child| child.entries as usize).sum()
     }
 
     /// The path to the leaf of the entry with that rank, and the number of entries before that leaf.
     fn descend_by_count(&self, rank: usize) -> (Path, usize) {
         let (mut path, mut before) = (Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root }, 0);
-        for level in (0..self.height).rev() {
+        for level in (0..self.height()).rev() {
             let children = self.inners[path.leaf as usize].children();
             let mut at = 0;
             while at + 1 < children.len() && before + children[at].entries as usize <= rank {
@@ -325,7 +330,7 @@ impl Tree {
 
     /// Adds to the number of entries of the path's leaf.
     fn count(&mut self, path: &Path, more: i32) {
-        for &(inner, at) in &path.steps[..self.height] {
+        for &(inner, at) in &path.steps[..self.height()] {
             self.inners[inner as usize].count(at as usize, more);
         }
         self.len = self.len.wrapping_add_signed(more as isize);
@@ -350,7 +355,7 @@ impl Tree {
 
     /// Whether the index entries of all these members are in memory.
     fn can_move(&self, entries: &[u8]) -> bool {
-        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(tag(member)))
+        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(self.index.tag(member)))
     }
 
     /// Moves the entries of the path's leaf from `split` on into a new leaf after it.
@@ -372,7 +377,7 @@ impl Tree {
             self.leaves[next as usize].prev = number;
         }
         for (_, member) in run::iter(&bytes) {
-            self.index.move_to(tag(member), left, number);
+            self.index.move_to(self.index.tag(member), left, number);
         }
         self.leaves[number as usize] = Leaf { part: Part::of(bytes), entries, prev: left, next };
         self.add_child(path, 0, Child::new(number, entries), start);
@@ -380,12 +385,12 @@ impl Tree {
 
     /// Adds a node after the path's node below `level`, which gave the new node some of its entries.
     fn add_child(&mut self, path: &Path, level: usize, child: Child, start: Start) {
-        if level == self.height {
+        if level == self.height() {
             assert!(level < HEIGHT_MAX);
             let mut root = Inner::with_child(Child::new(self.root, (self.len - child.entries as usize) as u32));
             root.insert(1, child, start);
             self.root = self.new_inner(root);
-            self.height += 1;
+            self.levels += 1;
             return;
         }
         let (inner, at) = (path.steps[level].0, path.steps[level].1 as usize);
@@ -455,7 +460,7 @@ impl Tree {
         let bytes = leaf.part.edit(self.index.shelf());
         self.leaf_bytes -= bytes.capacity();
         let entry = run::entry(bytes, at).expect("it was found there");
-        let (tag, end) = (tag(entry.member), entry.end);
+        let (tag, end) = (self.index.tag(entry.member), entry.end);
         bytes.drain(at..end);
         if malloc_bytes(bytes.len()) < bytes.capacity() / 2 {
             bytes.shrink_to(malloc_bytes(bytes.len()));
@@ -465,7 +470,7 @@ impl Tree {
         let len = bytes.len();
         self.index.remove(tag, path.leaf);
         self.count(path, -1);
-        if self.height == 0 {
+        if self.height() == 0 {
             return;
         }
         if len == 0 && !self.heir_is_absent(path) {
@@ -481,7 +486,7 @@ impl Tree {
     /// merged with its neighbour.
     fn heir_is_absent(&self, path: &Path) -> bool {
         let Leaf { prev, next, .. } = self.leaves[path.leaf as usize];
-        let heir = path.steps[..self.height].iter().find_map(|&(inner, at)| {
+        let heir = path.steps[..self.height()].iter().find_map(|&(inner, at)| {
             if at > 0 { Some(prev) } else { (self.inners[inner as usize].children().len() > 1).then_some(next) }
         });
         heir.is_some_and(|heir| self.leaves[heir as usize].part.is_absent())
@@ -502,7 +507,7 @@ impl Tree {
         }
         let (bytes, entries) = (self.leaf(right).to_vec(), self.leaves[right as usize].entries);
         for (_, member) in run::iter(&bytes) {
-            self.index.move_to(tag(member), right, left);
+            self.index.move_to(self.index.tag(member), right, left);
         }
         let leaf = &mut self.leaves[left as usize];
         let joined = leaf.part.edit(self.index.shelf());
@@ -525,7 +530,7 @@ impl Tree {
             inner.remove(at as usize);
             inner.children().len()
         });
-        if level + 1 < self.height {
+        if level + 1 < self.height() {
             if left == 0 {
                 self.free_inner(inner);
                 self.drop_child(path, level + 1);
@@ -533,11 +538,11 @@ impl Tree {
                 self.join_inner(path, level + 1);
             }
         }
-        while self.height > 0 && self.inners[self.root as usize].children().len() == 1 {
+        while self.height() > 0 && self.inners[self.root as usize].children().len() == 1 {
             let old = self.root;
             self.root = self.inners[old as usize].children()[0].node;
             self.free_inner(old);
-            self.height -= 1;
+            self.levels -= 1;
         }
     }
 
@@ -573,7 +578,7 @@ impl Tree {
         if self.index.shelf().is_none() {
             return;
         }
-        let tag = tag(member);
+        let tag = self.index.tag(member);
         if !self.index.is_here(tag) {
             return self.index.want(tag, out);
         }
@@ -600,7 +605,7 @@ impl Tree {
             let part = &self.leaves[leaf as usize].part;
             // This leaf will be split.
             if !part.is_absent() && part.bytes().len() + bytes > self.leaf_bytes_max() {
-                run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out));
+                run::iter(part.bytes()).for_each(|(_, member)| self.index.want(self.index.tag(member), out));
             }
         }
     }
@@ -624,7 +629,7 @@ impl Tree {
             let part = &self.leaves[leaf as usize].part;
             match part.is_absent() {
                 true => self.want_leaf(leaf, out),
-                false => run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out)),
+                false => run::iter(part.bytes()).for_each(|(_, member)| self.index.want(self.index.tag(member), out)),
             }
         }
     }
@@ -694,6 +699,99 @@ impl Tree {
     }
 }
 
+/// The tree in a skeleton: see `crate::skeleton`.
+impl Tree {
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        self.index.save(out);
+        out.push(self.levels);
+        put_number(out, self.leaves.len() as u64);
+        put_number(out, self.leaves_free.len() as u64);
+        self.leaves_free.iter().for_each(|&leaf| put_number(out, leaf.into()));
+        self.save_node(self.root, self.height(), out);
+    }
+
+    fn save_node(&self, node: u32, level: usize, out: &mut Vec<u8>) {
+        if level == 0 {
+            let leaf = &self.leaves[node as usize];
+            put_number(out, node.into());
+            put_number(out, leaf.entries.into());
+            return leaf.part.save(out);
+        }
+        let inner = &self.inners[node as usize];
+        put_number(out, inner.children().len() as u64);
+        for (at, child) in inner.children().iter().enumerate() {
+            if at > 0 {
+                let (score, name) = inner.start(at);
+                out.extend_from_slice(&score.to_le_bytes());
+                put_text(out, name);
+            }
+            self.save_node(child.node, level - 1, out);
+        }
+    }
+
+    pub(crate) fn load(input: &mut Input<'_>) -> Result<Tree, Corrupt> {
+        let mut tree = Tree::new();
+        tree.index = Index::load(input)?;
+        tree.levels = Some(input.byte()?).filter(|&levels| usize::from(levels) <= HEIGHT_MAX).ok_or(Corrupt)?;
+        let leaves = input.count(1)?;
+        tree.leaves = vec![Leaf::default(); leaves];
+        let mut is_taken = vec![false; leaves];
+        let mut take = |leaf: u32| {
+            let is_taken = is_taken.get_mut(leaf as usize).ok_or(Corrupt)?;
+            if std::mem::replace(is_taken, true) { Err(Corrupt) } else { Ok(()) }
+        };
+        for _ in 0..input.count(1)? {
+            let leaf = input.short()?;
+            take(leaf)?;
+            tree.leaves_free.push(leaf);
+        }
+        let mut last = NONE;
+        let root = tree.load_node(input, tree.height(), &mut last, &mut take)?;
+        (tree.root, tree.len) = (root.node, root.entries as usize);
+        let is_whole = is_taken.iter().all(|&is_taken| is_taken) && tree.len == tree.index.len() && tree.len > 0;
+        if is_whole && tree.index.is_sound(leaves) { Ok(tree) } else { Err(Corrupt) }
+    }
+
+    /// `last`: the leaf before this node. `take` refuses a number of a leaf that is not free.
+    fn load_node(
+        &mut self,
+        input: &mut Input<'_>,
+        level: usize,
+        last: &mut u32,
+        take: &mut dyn FnMut(u32) -> Result<(), Corrupt>,
+    ) -> Result<Child, Corrupt> {
+        if level == 0 {
+            let (number, entries, part) = (input.short()?, input.short()?, Part::load(input)?);
+            take(number)?;
+            self.leaf_bytes += part.capacity();
+            self.leaves[number as usize] = Leaf { part, entries, prev: *last, next: NONE };
+            let leaf = &self.leaves[number as usize];
+            if !leaf.part.is_absent() && !self.accepts(number.into(), leaf.part.peek()) {
+                return Err(Corrupt);
+            }
+            if *last != NONE {
+                self.leaves[*last as usize].next = number;
+            }
+            *last = number;
+            return Ok(Child::new(number, entries));
+        }
+        let children = input.count(4)?;
+        if children == 0 || children >= CHILDREN_MAX {
+            return Err(Corrupt);
+        }
+        let first = self.load_node(input, level - 1, last, take)?;
+        let (mut inner, mut entries) = (Inner::with_child(first), first.entries);
+        for at in 1..children {
+            let score = f64::from_le_bytes(input.array()?);
+            let start = Start::new(score, input.text()?);
+            let child = self.load_node(input, level - 1, last, take)?;
+            entries = entries.checked_add(child.entries).filter(|_| !score.is_nan()).ok_or(Corrupt)?;
+            inner.insert(at, child, start);
+        }
+        Ok(Child::new(self.new_inner(inner), entries))
+    }
+}
+
 impl Parts for Tree {
     fn shelf(&self) -> &ShelfOf {
         self.index.shelf()
@@ -759,7 +857,7 @@ impl Clone for Tree {
             index: self.index.clone(),
             inner_bytes: self.inner_bytes,
             root: self.root,
-            height: self.height,
+            levels: self.levels,
             len: self.len,
         }
     }
@@ -767,7 +865,7 @@ impl Clone for Tree {
 
 impl std::fmt::Debug for Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("len", &self.len).field("height", &self.height).finish_non_exhaustive()
+        f.debug_struct("Tree").field("len", &self.len).field("height", &self.height()).finish_non_exhaustive()
     }
 }
 

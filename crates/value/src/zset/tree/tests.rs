@@ -7,10 +7,10 @@ impl Tree {
     /// The invariants of the tree.
     fn check(&self) {
         let (mut entries, mut bytes, mut leaves, mut last) = (0, 0, Vec::new(), None::<(f64, Vec<u8>)>);
-        if self.height == 0 {
+        if self.height() == 0 {
             leaves.push(self.root);
         } else {
-            self.check_inner(self.root, self.height - 1, &mut leaves);
+            self.check_inner(self.root, self.height() - 1, &mut leaves);
         }
         let mut prev = NONE;
         for (at, &leaf) in leaves.iter().enumerate() {
@@ -23,7 +23,7 @@ impl Tree {
                 assert!(Edge::Entry(first, name, Side::Before).is_after(*score, member), "leaves are in order");
             }
             for (score, member) in run::iter(run) {
-                assert!(self.index.find(tag(member), |other| other == leaf).is_ok());
+                assert!(self.index.find(self.index.tag(member), |other| other == leaf).is_ok());
                 last = Some((score, member.to_vec()));
             }
             (entries, bytes, prev) = (entries + count, bytes + part.capacity(), leaf);
@@ -100,7 +100,7 @@ fn ranks_scores_and_ranges_agree_in_a_large_set() {
         model.insert(((score * 4.0) as i64, name(n)), score);
     }
     tree.check();
-    assert!(tree.height >= 2);
+    assert!(tree.height() >= 2);
     let view = View::Tree(&tree);
     let sorted: Vec<(f64, Vec<u8>)> = model.iter().map(|((_, member), &score)| (score, member.clone())).collect();
     assert!(view.iter().eq(sorted.iter().map(|(score, member)| (*score, &member[..]))));
@@ -135,12 +135,12 @@ fn nodes_go_when_members_do() {
         }
     }
     tree.check();
-    assert!(tree.height <= 1);
+    assert!(tree.height() <= 1);
     // The slots of freed leaves remain.
     assert!(tree.mem_bytes() < full / 4, "{} of {full}", tree.mem_bytes());
     tree.remove_range(0..50);
     tree.check();
-    assert_eq!((tree.len(), tree.height), (0, 0));
+    assert_eq!((tree.len(), tree.height()), (0, 0));
     assert!(tree.insert(b"again", 1.0));
     assert_eq!(tree.score(b"again"), Some(1.0));
 }
