@@ -299,7 +299,8 @@ fn a_damaged_journal_is_cut_where_the_damage_begins() {
 
 #[test]
 fn the_keys_before_the_damage_of_a_dump_are_saved() {
-    let mut node = Node::start(&[("appendonly", "yes")]);
+    // Without flash the dump has all values.
+    let mut node = Node::start(&[("appendonly", "yes"), ("flash-path", "")]);
     let mut client = node.connect();
     (0..500).for_each(|key| _ = client.run(&format!("SET key:{key} value:{key}")));
     client.run("BGREWRITEAOF");
