@@ -452,7 +452,7 @@ fn a_cleaning_leaves_room_on_flash() {
 
 #[test]
 fn after_a_crash_the_store_is_as_at_the_last_checkpoint() {
-    seeds::each_crash(0xc4ec, 6, |seed| {
+    seeds::each_crash(0xc4ec, 4, |seed| {
         crashes(seed, 4);
         4
     });
