@@ -40,6 +40,16 @@ pub enum Rows {
     Row(Vec<u8>),
 }
 
+impl Rows {
+    /// What they take in the file, without what stands around them.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Rows::Pairs(pairs) => size_of_val(&pairs[..]) as u64,
+            Rows::Row(row) => row.len() as u64,
+        }
+    }
+}
+
 /// Writes an index file.
 pub struct IndexWriter {
     file: BufWriter<File>,

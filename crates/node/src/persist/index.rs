@@ -20,7 +20,6 @@ use store::{Checkpoint, Restoring};
 /// Chunks of entries that wait for a thread.
 const CHUNKS_AHEAD: usize = 4;
 const THREADS_MAX: usize = 8;
-const PAIR_BYTES: u64 = 16;
 
 /// An index whose table was read.
 pub struct Found {
@@ -77,15 +76,11 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
             senders.push(sender);
             adding.push(scope.spawn(move || {
                 chunks.iter().try_for_each(|(stripe, uid, rows)| {
-                    let (keys, bytes) = match &rows {
-                        Rows::Pairs(pairs) => (pairs.len() as u64, pairs.len() as u64 * PAIR_BYTES),
-                        Rows::Row(row) => (1, row.len() as u64),
+                    let keys = match &rows {
+                        Rows::Pairs(pairs) => restoring.add(stripe, uid, pairs).map(|()| pairs.len() as u64)?,
+                        Rows::Row(row) => restoring.add_parts(stripe, uid, row, now_ms).map(|()| 1)?,
                     };
-                    match rows {
-                        Rows::Pairs(pairs) => restoring.add(stripe, uid, &pairs)?,
-                        Rows::Row(row) => restoring.add_parts(stripe, uid, &row, now_ms)?,
-                    }
-                    loaded.fetch_add(bytes, Relaxed);
+                    loaded.fetch_add(rows.bytes(), Relaxed);
                     database.files.keys_loaded.fetch_add(keys, Relaxed);
                     Ok::<(), store::Unsuitable>(())
                 })

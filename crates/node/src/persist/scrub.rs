@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 /// Clients' reads of the same device go first.
 const BYTES_PER_SECOND: u64 = 32 << 20;
 const READ_BYTES: usize = 256 << 10;
-const PAIR_BYTES: u64 = 16;
 
 impl Database {
     /// Called once a second: checks the base if that is due, and writes a new one if values in RAM have lost their copies on flash.
@@ -112,8 +111,8 @@ fn check(database: &Database, kept: &Kept) -> Result<u64, String> {
     if let Some(index) = &kept.manifest.index {
         let path = find_file(&kept.folder, index)?;
         let read = Index::open(&path).and_then(|mut index| {
-            index.read::<io::Error>(&mut |_, _, pairs| {
-                bytes += pairs.len() as u64 * PAIR_BYTES;
+            index.read::<io::Error>(&mut |_, _, rows| {
+                bytes += rows.bytes();
                 wait(bytes)
             })
         });
