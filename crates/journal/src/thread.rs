@@ -297,7 +297,9 @@ impl<D: Disk> Scribe<D> {
         }
         let mut state = self.shared.state.lock();
         state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
-        let is_stuck = self.writer.needs_file();
+        // The file that was made for a base is not for writers: the next base may need it again.
+        let is_over = self.writer.free_files() == 0 && u32::from(self.disk.count()) > state.files_max;
+        let is_stuck = self.writer.needs_file() || is_over;
         state.is_stuck = is_stuck;
         state.set_durable(self.writer.durable());
         state.figures.files = self.disk.count().into();
