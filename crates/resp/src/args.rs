@@ -37,10 +37,13 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn sent(&self) -> Option<&'a [u8]> {
         let (first, last) = (self.spans.first()?, self.spans.last()?);
-        let sent = self.bytes.get(..(last.start + last.len) as usize + 2)?;
+        if self.spans.len() > 9 || first.len > 9 || first.start != 8 {
+            return None;
+        }
+        let sent = self.bytes.get(..last.start as usize + last.len as usize + 2)?;
         let digit = |count: usize| b'0' + count as u8;
         let usual = [b'*', digit(self.spans.len()), b'\r', b'\n', b'$', digit(first.len as usize), b'\r', b'\n'];
-        let begins = first.len <= 9 && self.spans.len() <= 9 && first.start == 8 && sent.first_chunk() == Some(&usual);
+        let begins = sent.first_chunk() == Some(&usual);
         let goes_on = self.spans.windows(2).all(|pair| {
             let line = &sent[(pair[0].start + pair[0].len) as usize..pair[1].start as usize];
             matches!(line, [b'\r', b'\n', b'$', _, .., b'\r', b'\n'])
@@ -98,6 +101,16 @@ mod tests {
         let empty = b"*2\r\n$4\r\nINCR\r\n$0\r\n\r\n";
         assert_eq!(sent(empty).as_deref(), Some(&empty[..]));
         assert_eq!(sent(b"*1\r\n$8\r\nFLUSHALL\r\n").as_deref(), Some(&b"*1\r\n$8\r\nFLUSHALL\r\n"[..]));
+    }
+
+    #[test]
+    fn long_commands_are_not_passed_on() {
+        for count in [10, 207, 208, 255, 256, 265, 70_000] {
+            let many = [format!("*{count}\r\n$3\r\nDEL\r\n").into_bytes(), b"$1\r\nk\r\n".repeat(count - 1)].concat();
+            assert_eq!(sent(&many), None, "{count} words");
+            let name = format!("*1\r\n${count}\r\n{}\r\n", "n".repeat(count));
+            assert_eq!(sent(name.as_bytes()), None, "a name of {count} bytes");
+        }
     }
 
     #[test]

@@ -288,7 +288,6 @@ pub struct Swept {
     pub stopped: bool,
 }
 
-/// How the store moves the parts.
 /// How many parts had a damaged copy: see [`Boxed::forget_copies`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
@@ -296,6 +295,7 @@ pub struct Forgotten {
     pub absent: u64,
 }
 
+/// How the store moves the parts.
 impl Boxed {
     fn parts(&self) -> &dyn Parts {
         match self {

@@ -5,11 +5,12 @@ use super::card::{self, DUMP};
 use super::{place, verify};
 use crate::database::Database;
 use crate::definition::NodeError;
-use crate::files::{OnFlash, about, write_dump};
+use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
 use crate::progress::{Backup, EndedBackup, RunningBackup};
 use engine::Gate;
+use journal::manifest;
 use rdb::Options;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for a script that keeps stripes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Keeps everything. Older versions are for older servers.
-const VERSION: u32 = 12;
+/// The last keeps everything. Older versions are for older servers.
 const VERSIONS: [u32; 3] = [10, 11, 12];
 
 /// A backup as somebody asks for it.
@@ -41,7 +41,7 @@ impl Database {
         if self.hub.clients.gate() != Gate::Open {
             return Err(busy("the dataset is being loaded"));
         }
-        let version = wanted.rdb_version.unwrap_or(VERSION);
+        let version = wanted.rdb_version.unwrap_or(FIELDS_VERSION);
         if !VERSIONS.contains(&version) {
             let message = format!("{version} is none of 10, 11 and 12");
             return Err(NodeError::Invalid { field: "rdb_version", message });
@@ -226,7 +226,7 @@ fn parent(path: &Path) -> &Path {
 }
 
 fn sync(folder: &Path) -> Result<(), String> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
+    manifest::sync(folder).map_err(|error| about(folder, error))
 }
 
 #[cfg(test)]
