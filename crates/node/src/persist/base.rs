@@ -204,7 +204,12 @@ pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<(
 
 /// What flash-limit leaves for the journal and the bases. `None`: there is no limit.
 fn kept_room(config: &Config) -> Option<u64> {
-    (config.flash_limit_bytes > 0).then(|| config.flash_limit_bytes.saturating_sub(config.flash_bytes))
+    // While persistence is being switched on, the configuration does not say so yet.
+    let limit = match config.flash_limit_given_bytes {
+        0 => config::files_bytes(config.memory_limit_bytes, config.ram_limit_bytes, config.flash_bytes, true),
+        given => given,
+    };
+    (limit > 0).then(|| limit.saturating_sub(config.flash_bytes))
 }
 
 /// How many files the journal may have: there must be room for the base, for the next one, for the ring, and for the file that the

@@ -203,6 +203,19 @@ fn large_collections_stay_on_flash_over_restarts() {
     assert_eq!(digest(&mut loaded(&node)), before, "from a base of what came back");
 }
 
+#[test]
+fn persistence_is_switched_on_where_there_is_flash() {
+    let directives = with(TIERED);
+    let off: Vec<_> = directives.iter().copied().filter(|(name, _)| *name != "appendonly").collect();
+    let node = Node::start(&off);
+    let mut client = node.connect();
+    set_many(&mut client, 0..1_000, 500, 1);
+    let before = digest(&mut client);
+    assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+    let node = kill(node, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before);
+}
+
 /// Each overwrite makes garbage that only a checkpoint frees.
 #[test]
 fn overwriting_goes_on_for_ever() {
