@@ -3,7 +3,7 @@
 use flintkv_tests::generator::Writes;
 use flintkv_tests::{Client, Node, Redis, binary, eventually, is_installed, tool};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the command prints, and whether it succeeded.
@@ -182,9 +182,8 @@ fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
     assert_eq!(exported.run("FUNCTION LIST"), saved.run("FUNCTION LIST"));
 }
 
-/// The directory has only the places of these values.
-#[test]
-fn values_on_flash_are_not_left_out_in_silence() {
+/// A node that has ended, and its directory, which has only the place of its one value.
+fn with_a_value_on_flash() -> (Node, PathBuf) {
     let mut node = Node::start(&[("appendonly", "yes"), ("debug-tier-mode", "cold")]);
     let mut client = node.connect();
     client.run("SET cold value");
@@ -194,6 +193,12 @@ fn values_on_flash_are_not_left_out_in_silence() {
     node.terminate();
     node.ended();
     let folder = node.dir.path().join("flintkv.journal");
+    (node, folder)
+}
+
+#[test]
+fn values_on_flash_are_not_left_out_in_silence() {
+    let (node, folder) = with_a_value_on_flash();
     let to = node.dir.path().join("export.aof");
     let (done, said) = journal(&["export", show(&folder), "--to", show(&to)]);
     assert!(
@@ -334,15 +339,7 @@ fn the_keys_before_the_damage_of_a_dump_are_saved() {
 /// Only the values that are in RAM are in the dump, and an index is not made again.
 #[test]
 fn a_damaged_index_is_told_and_not_repaired() {
-    let mut node = Node::start(&[("appendonly", "yes"), ("debug-tier-mode", "cold")]);
-    let mut client = node.connect();
-    client.run("SET cold value");
-    eventually("it is on flash", || client.info("tiering", "values_in_flash") == "1");
-    client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
-    node.terminate();
-    node.ended();
-    let folder = node.dir.path().join("flintkv.journal");
+    let (_node, folder) = with_a_value_on_flash();
     let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
     let index = files.find(|path| path.extension().is_some_and(|name| name == "index")).expect("an index");
     let mut bytes = fs::read(&index).unwrap();

@@ -2,7 +2,7 @@
 //! neighbours in memory. Of values that move in parts it writes the parts. Never removes a value from RAM.
 
 use super::Lane;
-use super::hand::{Victim, Writer, copy_parts, entry_of};
+use super::hand::{Victim, Writer, copy_parts, visit_near};
 use crate::counters::Counter;
 use crate::log::fill::Verdict;
 use crate::log::segment::{Room, Stream};
@@ -12,7 +12,6 @@ use crate::mem::index::Entry;
 use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A slice writes as many bytes of values, and visits as many leaves, at most.
 const SLICE_BYTES: usize = 64 << 10;
@@ -168,32 +167,20 @@ impl Lane {
 
     /// Writes objects that lie together in memory, and often belong together. Returns how many, and whether no more writes can begin now.
     fn clean_near(&mut self, store: &Store, near: &Cells, left: &mut usize) -> (usize, bool) {
-        let mut taken = 0;
-        let mut patience = UPKEEP_PATIENCE;
-        for &(cell, of) in near {
-            if *left == 0 && taken > 0 {
-                break;
-            }
-            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
-            // A flush frees objects that left their stripe without the stripe's lock.
-            if store.emptying.load(Relaxed) > 0 {
-                break;
-            }
-            if !store.arena.belongs(cell, of) {
-                continue;
-            }
-            let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
-            let entry = stripe.database_mut(uid).table.entry_mut(slot);
+        let (mut taken, mut stopped) = (0, false);
+        visit_near(store, near, |database, slot, hash, uid| {
+            let entry = database.table.entry_mut(slot);
             if !is_unwritten(store, entry) || moves_in_parts(store, entry) {
-                continue;
+                return true;
             }
             match self.copy(entry, hash, uid, left) {
                 Copied::Taken => taken += 1,
                 Copied::Not => {}
-                Copied::Stopped => return (taken, true),
+                Copied::Stopped => stopped = true,
             }
-        }
-        (taken, false)
+            !stopped && *left > 0
+        });
+        (taken, stopped)
     }
 
     /// Writes parts of a value, from number `part` on. Returns where to go on, and whether no write can begin now.

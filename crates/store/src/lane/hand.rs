@@ -14,7 +14,7 @@ use crate::mem::index::{OwnedWord, Slot};
 use crate::mem::object::{ObjectMut, ObjectRef};
 use crate::mem::word::Word;
 use crate::store::Store;
-use crate::stripe::{Stripe, UPKEEP_PATIENCE};
+use crate::stripe::{Database, Stripe, UPKEEP_PATIENCE};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -240,36 +240,25 @@ impl Hand {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
-        let mut patience = UPKEEP_PATIENCE;
-        for &(cell, of) in near {
-            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
-            // A flush frees objects that left their stripe without the stripe's lock.
-            if store.emptying.load(Relaxed) > 0 {
-                break;
-            }
-            if !store.arena.belongs(cell, of) {
-                continue;
-            }
-            let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
-            let database = stripe.database_mut(uid);
+        visit_near(store, near, |database, slot, hash, uid| {
             let entry = database.table.entry_mut(slot);
             let (word, object) = (entry.word(), entry.hot());
             if object.is_writing() {
-                continue;
+                return true;
             }
             if word.frequency() > 0 {
                 used += 1;
-                continue;
+                return true;
             }
             if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
-                continue;
+                return true;
             }
             if !word.is_dirty() {
                 slice.freed += object.ram_bytes();
                 let cold = Word(object.place().expect("a clean object knows its place"));
                 database.chill(store, slot, cold);
                 chilled += 1;
-                continue;
+                return true;
             }
             match writer.value(Victim {
                 hash,
@@ -280,12 +269,10 @@ impl Hand {
             }) {
                 Verdict::Taken => written += 1,
                 Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
-                Verdict::Stop => {
-                    slice.stopped = true;
-                    break;
-                }
+                Verdict::Stop => slice.stopped = true,
             }
-        }
+            !slice.stopped
+        });
         let gone = chilled + written;
         if gone > 0 {
             store.tier.progress();
@@ -434,8 +421,32 @@ fn write_part(writer: &mut dyn Writer, name: PartName, kind: Kind, bytes: &[u8],
     }
 }
 
+/// Visits the objects in these cells that are still there, each while its stripe is locked, as long as `visit` returns true. What a
+/// script holds is left out.
+pub(super) fn visit_near(
+    store: &Store,
+    near: &Cells,
+    mut visit: impl FnMut(&mut Database, Slot, KeyHash, u32) -> bool,
+) {
+    let mut patience = UPKEEP_PATIENCE;
+    for &(cell, of) in near {
+        let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
+        // A flush frees objects that left their stripe without the stripe's lock.
+        if store.emptying.load(Relaxed) > 0 {
+            return;
+        }
+        if !store.arena.belongs(cell, of) {
+            continue;
+        }
+        let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
+        if !visit(stripe.database_mut(uid), slot, hash, uid) {
+            return;
+        }
+    }
+}
+
 /// The entry that holds the object in this cell. The cell belongs to the stripe.
-pub(super) fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
+fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
     debug_assert_eq!(store.emptying.load(Relaxed), 0);
     // SAFETY: the callers hold the stripe's lock. Since then they have checked that no flush is freeing objects and that the cell
     // belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.
