@@ -98,6 +98,10 @@ pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
     ops.drain(..count).collect()
 }
 
+fn no_more(files_max: u32) -> String {
+    format!("flash-limit allows it no more than {files_max} files")
+}
+
 impl<D: Disk> Scribe<D> {
     pub fn new(shared: Arc<Shared>, disk: D, writer: Writer, every: Duration) -> Scribe<D> {
         Scribe {
@@ -255,7 +259,7 @@ impl<D: Disk> Scribe<D> {
         drop(state);
         let added = match u32::from(self.disk.count()) < files_max {
             true => self.disk.add(policy == Policy::Always).map_err(|error| error.to_string()),
-            false => Err(format!("flash-limit allows it no more than {files_max} files")),
+            false => Err(no_more(files_max)),
         };
         match added {
             Ok(()) => {
@@ -272,10 +276,16 @@ impl<D: Disk> Scribe<D> {
 
     /// One file is free, so that a failed write can go on there; and not too many are.
     fn keep_spare_files(&mut self) {
-        if self.writer.free_files() == 0 && self.retry_at.is_none_or(|at| at <= Instant::now()) {
+        let files_max = self.shared.state.lock().files_max;
+        let may_add = u32::from(self.disk.count()) < files_max && self.retry_at.is_none_or(|at| at <= Instant::now());
+        if self.writer.free_files() == 0 && may_add {
             self.add_file();
         }
-        while self.writer.free_files() > SPARE_FILES && self.writer.forget_last_file() {
+        let is_too_much = |thread: &Self| {
+            let free = thread.writer.free_files();
+            free > SPARE_FILES || free > 0 && u32::from(thread.disk.count()) > files_max
+        };
+        while is_too_much(self) && self.writer.forget_last_file() {
             if let Err(error) = self.disk.remove_last() {
                 self.trouble = Some(error.to_string());
             }
@@ -299,6 +309,9 @@ impl<D: Disk> Scribe<D> {
         state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
         // The file that was made for a base is not for writers: the next base may need it again.
         let is_over = self.writer.free_files() == 0 && u32::from(self.disk.count()) > state.files_max;
+        if is_over {
+            self.trouble.get_or_insert_with(|| no_more(state.files_max));
+        }
         let is_stuck = self.writer.needs_file() || is_over;
         state.is_stuck = is_stuck;
         state.set_durable(self.writer.durable());

@@ -214,20 +214,25 @@ fn kept_room(config: &Config) -> Option<u64> {
 
 /// How many files the journal may have: there must be room for the base, for the next one, for the ring, and for the file that the
 /// journal needs to end before a base.
-fn journal_files(config: &Config, kept: &Kept) -> Option<u32> {
-    let base_bytes = kept.base_bytes();
+fn journal_files(config: &Config, base_bytes: u64) -> Option<u32> {
     let others = base_bytes + base_bytes.max(BASE_BYTES_MIN) + RING_BYTES_MAX;
     let files = kept_room(config)?.saturating_sub(others) / FILE_BYTES;
     Some((files.saturating_sub(1) as u32).max(JOURNAL_FILES_MIN))
 }
 
-/// Refuses a base for which flash-limit has no room.
+/// Called before the first record, and whenever what the limit follows from may have changed.
+pub fn limit_journal(config: &Config, log: &Log, base_bytes: u64) {
+    log.limit_files(journal_files(config, base_bytes).unwrap_or(u32::MAX));
+}
+
+/// Refuses a base that leaves no room for a journal and the base before it. The files that the journal has now do not count: the base
+/// makes them free.
 fn fits(database: &Database, bytes: u64) -> Result<(), String> {
-    let kept = database.files.journal.kept.lock().clone();
-    let taken = kept.map_or(0, |kept| kept.file_bytes());
+    let before = database.files.journal.kept.lock().as_ref().map_or(0, Kept::base_bytes);
+    let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
-        Some(room) if taken + bytes > room => Err(format!(
-            "it takes {bytes} bytes, and flash-limit leaves {room} for the journal and two bases, which take {taken} without it: \
+        Some(room) if others + bytes > room => Err(format!(
+            "it takes {bytes} bytes, and flash-limit leaves {room} for the journal and two bases, which take {others} without it: \
              raise flash-limit"
         )),
         _ => Ok(()),
@@ -278,8 +283,8 @@ impl Database {
         let has_grown = settings.aof_rewrite_percentage > 0
             && dataset + tail > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
-        let files = journal_files(&config, &kept);
-        kept.log.limit_files(files.unwrap_or(u32::MAX));
+        limit_journal(&config, &kept.log, kept.base_bytes());
+        let files = journal_files(&config, kept.base_bytes());
         let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
         let is_due = has_grown || is_half_full;
         let state = &self.files.journal;

@@ -183,6 +183,7 @@ fn begin(database: &Database) -> Result<(), String> {
     let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
     let opened = Opened::open(&folder, &settings_of(log_id, &config), 0).map_err(|error| error.to_string())?;
     let log = opened.start().map_err(|error| error.to_string())?;
+    base::limit_journal(&config, &log, 0);
     let attach = || {
         attach(database, &log);
         log.position()

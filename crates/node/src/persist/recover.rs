@@ -65,6 +65,7 @@ pub fn recover(
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
     log.needed_from(manifest.position);
+    base::limit_journal(&config, &log, manifest.files().map(|file| file.bytes).sum());
     attach(database, &log);
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
