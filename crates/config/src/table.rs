@@ -400,7 +400,7 @@ pub const ROWS: &[Row] = &[
     row("repl-ping-replica-period", Int(1, INT_MAX), "10", Live, NO_REPLICATION, Replication, "").alias("repl-ping-slave-period"),
     row("repl-timeout", Int(1, INT_MAX), "60", Live, NO_REPLICATION, Replication, ""),
     row("repl-disable-tcp-nodelay", Bool, "no", Live, NO_REPLICATION, Replication, ""),
-    row("repl-backlog-size", Size(1, LONG_MAX_BYTES), "1mb", Live, NO_REPLICATION, Replication, ""),
+    row("repl-backlog-size", Size(1, LONG_MAX_BYTES), "1gb", Live, Used, Replication, "The newest bytes that replicas get, kept in a file in the database's directory for those that are slow, that were cut off or that are being synchronised. A change counts from the next start of the stream on: the first replica's, or a full synchronisation of this database."),
     row("repl-backlog-ttl", Int(0, LONG_MAX), "3600", Live, NO_REPLICATION, Replication, ""),
     row("min-replicas-to-write", Int(0, INT_MAX), "0", Live, NO_REPLICATION, Replication, "").alias("min-slaves-to-write"),
     row("min-replicas-max-lag", Int(0, INT_MAX), "10", Live, NO_REPLICATION, Replication, "").alias("min-slaves-max-lag"),

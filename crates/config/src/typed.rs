@@ -59,6 +59,8 @@ pub struct RedisFiles {
     /// 0: a new base is written only on demand.
     pub aof_rewrite_percentage: u64,
     pub aof_rewrite_min_bytes: u64,
+    /// Of the stream for replicas.
+    pub backlog_bytes: u64,
     /// 0: none.
     pub recovery_target_s: u64,
 }
@@ -398,6 +400,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             appendfsync: v.choice("appendfsync", AppendFsync::from_word),
             aof_rewrite_percentage: v.int("auto-aof-rewrite-percentage"),
             aof_rewrite_min_bytes: v.bytes("auto-aof-rewrite-min-size"),
+            backlog_bytes: v.bytes("repl-backlog-size"),
             recovery_target_s: v.int("recovery-time-target"),
             dir: dir.clone(),
         },

@@ -3,7 +3,8 @@
 //!
 //! Without a journal, each question here costs one relaxed load.
 
-use journal::{Draft, Log};
+use crate::replication::Stream;
+use journal::{Draft, Log, Record};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use store::{Effects, Sent};
 
-/// The journal of a database, if it has one.
+/// The journal of a database, if it has one, and the stream for its replicas, if it may have some.
 #[derive(Default)]
 pub struct Journaling {
+    pub stream: Stream,
     is_on: AtomicBool,
     log: RwLock<Option<Arc<Log>>>,
     /// Writers must ask the log whether it has room.
@@ -180,6 +182,9 @@ impl Journaling {
     pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
         let journaling = Arc::clone(self);
         Box::new(move |effects| {
+            if journaling.stream.is_on() {
+                return journaling.keep_in_both(effects);
+            }
             journaling.with(|log| {
                 keep(log, effects);
                 journaling.notice(log);
@@ -191,11 +196,52 @@ impl Journaling {
     pub fn sent_keeper(self: &Arc<Self>) -> Box<dyn Fn(&Sent<'_>) + Send + Sync> {
         let journaling = Arc::clone(self);
         Box::new(move |sent| {
+            if journaling.stream.is_on() {
+                let write = |out: &mut Vec<u8>| out.extend_from_slice(sent.bytes);
+                return journaling.stream.add(sent.db as u32, write, |db, resp| journaling.log(db, sent.now_ms, resp));
+            }
             journaling.with(|log| {
                 keep_sent(log, sent);
                 journaling.notice(log);
             });
         })
+    }
+
+    // --- while there is a stream ---
+
+    /// A record of the journal, if there is one. The stream is locked, so that both have one order.
+    fn log(&self, db: u32, time_ms: u64, resp: &[u8]) {
+        self.with(|log| {
+            log.append(&Record { stripe: None, db, time_ms, resp });
+            self.notice(log);
+        });
+    }
+
+    #[cold]
+    fn keep_in_both(&self, effects: &Effects) {
+        let Some(first) = effects.iter().next() else { return };
+        let write = |out: &mut Vec<u8>| {
+            let from = out.len();
+            out.resize(from + encoded_bytes_max(effects), 0);
+            let bytes = encode(effects, &mut out[from..]);
+            out.truncate(from + bytes);
+        };
+        self.stream.add(first.db as u32, write, |db, resp| self.log(db, first.now_ms, resp));
+    }
+
+    /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing.
+    pub fn keep_for_replicas(&self, words: &[&[u8]], now_ms: u64) {
+        if self.stream.is_on() {
+            let mut message = Vec::new();
+            resp::client::encode_command(words, &mut message);
+            self.stream.add_message(&message, |db, resp| self.log(db, now_ms, resp));
+        }
+    }
+
+    /// What a primary has sent: whole commands, which begin in logical database `db` and end in `db_after`. Nothing has expired for them:
+    /// the primary says what has.
+    pub fn keep_verbatim(&self, db: u32, db_after: u32, resp: &[u8]) {
+        self.stream.add_verbatim(db_after, resp, |resp| self.log(db, 0, resp));
     }
 }
 
@@ -304,8 +350,8 @@ fn encoded_bytes_max(effects: &Effects) -> usize {
     commands * LENGTH_BYTES_MAX + words * (LENGTH_BYTES_MAX + 2) + effects.bytes() + effects.len() * (6 + 20) + 5 + 4
 }
 
-/// Writes the effects as RESP: one command, or MULTI … EXEC. They begin in the first one's logical database. Returns the number of
-/// bytes.
+/// Writes the effects as RESP: one command, or MULTI … EXEC. They begin and end in the first one's logical database. Returns the
+/// number of bytes.
 #[inline]
 fn encode(effects: &Effects, out: &mut [u8]) -> usize {
     let all = out.len();
@@ -322,6 +368,10 @@ fn encode(effects: &Effects, out: &mut [u8]) -> usize {
         out.command(effect.words());
     }
     if is_group {
+        let first = effects.iter().next().map(|effect| effect.db);
+        if let Some(first) = first.filter(|_| db != first) {
+            out.command([&b"SELECT"[..], first.to_string().as_bytes()]);
+        }
         out.command([&b"EXEC"[..]]);
     }
     all - out.0.len()
@@ -402,7 +452,7 @@ mod tests {
         effects.push(Why::Expired, 12, 17, [&b"DEL"[..], b"b"]);
         let set = "*3 $3 SET $1 k $21 a value of 21 bytes.. ";
         let dels = "*2 $3 DEL $1 a *2 $6 SELECT $2 12 *2 $3 DEL $1 b ";
-        assert_eq!(text(&effects), format!("*1 $5 MULTI {set}{dels}*1 $4 EXEC "));
+        assert_eq!(text(&effects), format!("*1 $5 MULTI {set}{dels}*2 $6 SELECT $1 3 *1 $4 EXEC "));
     }
 
     #[test]

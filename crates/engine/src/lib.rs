@@ -23,6 +23,7 @@
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
 //! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
+//! - `replication` is the stream of effects that replicas get.
 //! - `control` is what commands ask of the hub's owner.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
@@ -53,6 +54,7 @@ mod post;
 mod prefetch;
 mod pubsub;
 pub mod random;
+pub mod replication;
 mod route;
 mod script;
 mod scripts;

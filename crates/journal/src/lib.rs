@@ -18,7 +18,7 @@
 //! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
 //! replaces what earlier terms have from its first position on.
 //!
-//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`].
+//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`], `mark`.
 //! `view` looks at a journal and changes nothing.
 
 mod crc;
@@ -29,6 +29,7 @@ pub mod index;
 pub mod log;
 pub mod manifest;
 mod map;
+mod mark;
 pub mod record;
 pub mod recover;
 mod ring;
@@ -41,6 +42,7 @@ pub mod writer;
 
 pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
+pub use mark::{Id, Mark, NoId};
 pub use record::{Draft, Record, stored_bytes};
 pub use recover::{Error, Held, Recovered, Salvaged, recover, salvage};
 pub use state::{Figures, Policy, RoomListener};

@@ -6,12 +6,14 @@
 //! position 4711                       where the journal goes on from the base
 //! base base-4711.rdb 123456           its name and its size in bytes; no such line: an empty dataset
 //! index base-4711.index 7890          the keys whose values are on flash; no such line: there is no flash
+//! stream 0123…ef 815 0 - -            where the stream for replicas is at the base; no such line: there is no stream
 //! crc32c 89abcdef                     of all the lines before
 //! ```
 //!
 //! A manifest whose second line is `void` says that there is no dataset, whatever files are there. It is written before the
 //! first file of a journal and before the last use of one. So files without any manifest mean that somebody has removed it.
 
+use crate::mark::Mark;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -32,6 +34,8 @@ pub struct Manifest {
     pub base: Option<Base>,
     /// The keys of the base whose values are on flash, see [`crate::index`].
     pub index: Option<Base>,
+    /// Where the stream for replicas is at `position`. `None`: there is none.
+    pub stream: Option<Mark>,
 }
 
 impl Manifest {
@@ -93,12 +97,15 @@ fn encode(manifest: Option<&Manifest>) -> Vec<u8> {
     let mut text = format!("flintkv-manifest {FORMAT}\n");
     match manifest {
         None => text.push_str("void\n"),
-        Some(Manifest { log_id, position, base, index }) => {
+        Some(Manifest { log_id, position, base, index, stream }) => {
             text.push_str(&format!("log {:032x}\nposition {position}\n", u128::from_be_bytes(*log_id)));
             for (what, file) in [("base", base), ("index", index)] {
                 if let Some(Base { name, bytes }) = file {
                     text.push_str(&format!("{what} {name} {bytes}\n"));
                 }
+            }
+            if let Some(mark) = stream {
+                text.push_str(&format!("stream {mark}\n"));
             }
         }
     }
@@ -135,7 +142,9 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
                 file.map(Some).ok_or_else(damaged)
             };
             let (base, index) = (file("base ")?, file("index ")?);
-            Found::Dataset(Manifest { log_id: log_id.to_be_bytes(), position, base, index })
+            let mark = lines.next_if(|line| line.starts_with("stream "));
+            let stream = mark.map(|line| line["stream ".len()..].parse()).transpose().map_err(|_| damaged())?;
+            Found::Dataset(Manifest { log_id: log_id.to_be_bytes(), position, base, index, stream })
         }
     };
     if lines.next().is_some() { Err(damaged()) } else { Ok(found) }
@@ -144,21 +153,28 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mark::Id;
 
     fn full() -> Manifest {
         let base = Some(Base { name: "base-4711.rdb".to_owned(), bytes: 123_456 });
-        Manifest { log_id: *b"0123456789abcdef", position: 4711, base, index: None }
+        Manifest { log_id: *b"0123456789abcdef", position: 4711, base, index: None, stream: None }
     }
 
     fn with_index() -> Manifest {
         Manifest { index: Some(Base { name: "base-4711.index".to_owned(), bytes: 7890 }), ..full() }
     }
 
+    fn with_stream() -> Manifest {
+        let (id, second) = (Id::new([7; 20]), Id::new([9; 20]));
+        Manifest { stream: Some(Mark { id, second: Some((second, 600)), offset: 815, db: Some(0) }), ..full() }
+    }
+
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), Ok(Found::Nothing));
-        for manifest in [Some(full()), None, Some(with_index()), Some(Manifest { position: 0, base: None, ..full() })] {
+        let empty = Manifest { position: 0, base: None, ..full() };
+        for manifest in [Some(full()), None, Some(with_index()), Some(with_stream()), Some(empty)] {
             write(folder.path(), manifest.as_ref()).unwrap();
             assert_eq!(read(folder.path()), Ok(manifest.map_or(Found::Void, Found::Dataset)));
         }
@@ -174,7 +190,7 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_goes_unnoticed() {
-        for manifest in [Some(with_index()), Some(full()), None] {
+        for manifest in [Some(with_index()), Some(with_stream()), Some(full()), None] {
             let mut bytes = encode(manifest.as_ref());
             for bit in 0..bytes.len() * 8 {
                 bytes[bit / 8] ^= 1 << (bit % 8);

@@ -1,6 +1,7 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
 use crate::progress::{Failure, Kept, Progress};
+use crate::replication::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
@@ -68,6 +69,8 @@ pub struct Database {
     pub(crate) failure: Failure,
     /// What was loaded from files of Redis, and saved.
     pub(crate) files: Progress,
+    /// What it has for its replicas and its primary.
+    pub(crate) replication: Replication,
     pub(crate) tls: Tls,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.

@@ -7,6 +7,7 @@ use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
+use crate::replication::Replication;
 use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
@@ -77,6 +78,7 @@ pub fn open(
             shutdown: Arc::clone(&common.shutdown),
             failure: Arc::clone(&common.failure),
             files: Progress::default(),
+            replication: Replication::default(),
             tls,
             started: Instant::now(),
             run_id: run_id(),

@@ -64,6 +64,8 @@ pub struct Store {
     keeps_expired_until_ms: AtomicU64,
     /// See [`Store::set_replaying`].
     is_replaying: AtomicBool,
+    /// See [`Store::set_follows`].
+    follows: AtomicBool,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -160,6 +162,7 @@ impl Store {
             expired_key_lag_ms: AtomicU64::new(EXPIRED_KEY_LAG_MS),
             keeps_expired_until_ms: AtomicU64::new(0),
             is_replaying: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -430,7 +433,18 @@ impl Store {
     }
 
     pub(crate) fn keeps_expired(&self, now_ms: u64) -> bool {
-        now_ms < self.keeps_expired_until_ms.load(Relaxed)
+        now_ms < self.keeps_expired_until_ms.load(Relaxed) || self.follows.load(Relaxed)
+    }
+
+    /// Whether the dataset is a copy of another one, which says what has expired: until then an expired key stays, and commands do not see
+    /// it.
+    pub fn set_follows(&self, on: bool) {
+        self.follows.store(on, Relaxed);
+    }
+
+    /// See [`Store::set_follows`].
+    pub fn follows(&self) -> bool {
+        self.follows.load(Relaxed)
     }
 
     /// Whether keys expire that nobody asks for.

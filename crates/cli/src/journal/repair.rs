@@ -77,7 +77,8 @@ pub fn repair(dir: &Path, to: Option<&Path>, cuts: bool) -> Result<String, Failu
         copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)))?;
     }
     let log_id = write_journal(to, &salvage).map_err(|error| broken(&error))?;
-    manifest::write(to, Some(&Manifest { log_id, position: 0, ..manifest })).map_err(|error| broken(&error))?;
+    manifest::write(to, Some(&Manifest { log_id, position: 0, stream: None, ..manifest }))
+        .map_err(|error| broken(&error))?;
     Ok(format!(
         "{said}{}: the dataset as it was before the damage. Move it to the place of the damaged directory.\n",
         to.display()

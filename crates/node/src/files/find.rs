@@ -126,6 +126,7 @@ mod tests {
             appendfsync: config::AppendFsync::EverySec,
             aof_rewrite_percentage: 100,
             aof_rewrite_min_bytes: 64 << 20,
+            backlog_bytes: 1 << 30,
             recovery_target_s: 10,
         }
     }

@@ -8,6 +8,9 @@ use store::Hasher;
 const LIMITS: Limits =
     Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
 
+/// What a primary tells its replicas beside changes.
+const MESSAGES: [&[u8]; 4] = [b"ping", b"replconf", b"publish", b"spublish"];
+
 /// What a list of commands touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Touched {
@@ -16,6 +19,10 @@ pub struct Touched {
     pub commands: u32,
     /// One of them is SELECT.
     pub selects: bool,
+    /// The logical database that the last SELECT has chosen.
+    pub selected: Option<u32>,
+    /// It is one command that changes nothing: PING, REPLCONF or a message.
+    pub is_message: bool,
 }
 
 /// Reads commands as clients send them, and finds their keys.
@@ -43,6 +50,7 @@ impl<'d> Finder<'d> {
     /// `commands`: whole commands, one after the other.
     pub fn find(&mut self, mut commands: &[u8]) -> Result<Touched, String> {
         let (mut count, mut selects, mut stripe, mut is_several) = (0, false, None, false);
+        let (mut selected, mut is_message) = (None, false);
         while !commands.is_empty() {
             self.spans.clear();
             if commands[0] != b'*' {
@@ -56,7 +64,11 @@ impl<'d> Finder<'d> {
             };
             let args = Args::new(commands, &self.spans);
             count += 1;
-            selects |= args[0].eq_ignore_ascii_case(b"select");
+            if args[0].eq_ignore_ascii_case(b"select") {
+                selects = true;
+                selected = args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
+            }
+            is_message = count == 1 && MESSAGES.iter().any(|name| args[0].eq_ignore_ascii_case(name));
             match keys_of(self.directory, self.hasher, args, &mut self.positions) {
                 Keys::Nothing => {}
                 Keys::One(found) => is_several |= stripe.replace(found).is_some_and(|before| before != found),
@@ -64,7 +76,7 @@ impl<'d> Finder<'d> {
             }
             commands = &commands[consumed..];
         }
-        Ok(Touched { stripe: stripe.filter(|_| !is_several), commands: count, selects })
+        Ok(Touched { stripe: stripe.filter(|_| !is_several), commands: count, selects, selected, is_message })
     }
 }
 
@@ -109,7 +121,7 @@ mod tests {
             encode_command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut bytes);
         }
         let mut finder = Finder::new(&directory, &hasher);
-        let Touched { stripe, commands, selects } = finder.find(&bytes).unwrap();
+        let Touched { stripe, commands, selects, .. } = finder.find(&bytes).unwrap();
         (stripe, commands, selects)
     }
 
@@ -142,6 +154,25 @@ mod tests {
         assert_eq!(touched(&["MULTI", "SET a 1", "SELECT 3", "DEL a", "EXEC"]), (a, 5, true));
         assert_eq!(touched(&["MULTI", "SET a 1", "SET b 1", "EXEC"]), (None, 4, false));
         assert_eq!(touched(&["MULTI", "SET a 1", "FLUSHALL", "SET a 1", "EXEC"]), (None, 5, false));
+    }
+
+    #[test]
+    fn the_last_select_counts_and_messages_are_told() {
+        let directory = Directory::new(commands::table::all(), &[]).unwrap();
+        let hasher = Hasher::new([1, 2]);
+        let find = |lines: &[&str]| {
+            let mut bytes = Vec::new();
+            for line in lines {
+                encode_command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut bytes);
+            }
+            let Touched { selected, is_message, .. } = Finder::new(&directory, &hasher).find(&bytes).unwrap();
+            (selected, is_message)
+        };
+        assert_eq!(find(&["MULTI", "SELECT 3", "SET a 1", "SELECT 7", "EXEC"]), (Some(7), false));
+        for message in ["PING", "REPLCONF GETACK *", "publish c m"] {
+            assert_eq!(find(&[message]), (None, true), "{message}");
+        }
+        assert_eq!(find(&["MULTI", "PUBLISH c m", "EXEC"]), (None, false));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
 use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
 use crate::progress::Kept;
+use crate::replication::AtCut;
 use config::Config;
+
+use engine::replication::Mark;
 use engine::wall_ms;
 use journal::Log;
 use journal::index::IndexWriter;
@@ -42,9 +45,16 @@ const TAIL_BYTES_MIN: u64 = 64 << 20;
 const BASE_BYTES_MIN: u64 = 16 << 20;
 const JOURNAL_FILES_MIN: u32 = 2;
 
+/// The moment of a base: where the journal is, and where the stream is, if there is one.
+#[derive(Clone, Copy)]
+struct At {
+    position: u64,
+    stream: Option<Mark>,
+}
+
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
-    pub position: u64,
+    at: At,
     dump: Base,
     /// With flash.
     index: Option<Base>,
@@ -52,19 +62,21 @@ pub struct Written {
     cut: Option<u64>,
 }
 
-/// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's position. The
-/// caller holds the lock of files.
+/// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's
+/// position. The caller holds the lock of files.
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
     clean(database);
-    let written = write_files(database, folder, at_cut)?;
-    make_durable(log, written.position)?;
+    let applied = AtCut::new(database);
+    let at = || At { position: at_cut(), stream: applied.mark() };
+    let written = write_files(database, folder, &at)?;
+    make_durable(log, written.at.position)?;
     Ok(written)
 }
 
 /// Makes a base the one that counts, and removes the others. Returns its manifest.
 pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
-    let Written { position, dump, index, cut } = written;
-    let manifest = Manifest { log_id, position, base: Some(dump), index };
+    let Written { at: At { position, stream }, dump, index, cut } = written;
+    let manifest = Manifest { log_id, position, base: Some(dump), index, stream };
     manifest::write(folder, Some(&manifest))?;
     if let Some(cut) = cut {
         database.shard.store.checkpoint_durable(cut);
@@ -85,7 +97,8 @@ pub fn replace_in_recovery(
     manifest: &Manifest,
     position: u64,
 ) -> Result<Manifest, String> {
-    let written = write_files(database, folder, &|| position)?;
+    let at_cut = || At { position, stream: database.hub.journaling.stream.mark() };
+    let written = write_files(database, folder, &at_cut)?;
     publish(database, folder, manifest.log_id, written)
 }
 
@@ -111,7 +124,7 @@ struct Drafts {
     index: PathBuf,
 }
 
-fn write_files(database: &Database, folder: &Path, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
+fn write_files(database: &Database, folder: &Path, at_cut: &dyn Fn() -> At) -> Result<Written, String> {
     let drafts = Drafts { dump: folder.join(DRAFT), index: folder.join(INDEX_DRAFT) };
     write_drafts(database, folder, &drafts, at_cut).inspect_err(|_| {
         // Best effort: they may not be there.
@@ -124,7 +137,7 @@ fn write_drafts(
     database: &Database,
     folder: &Path,
     drafts: &Drafts,
-    at_cut: &dyn Fn() -> u64,
+    at_cut: &dyn Fn() -> At,
 ) -> Result<Written, String> {
     let shard = &database.shard;
     // A base is written often, and read once. Compressing would take most of its time.
@@ -143,28 +156,28 @@ fn write_drafts(
         Ok::<_, String>(Base { name, bytes })
     };
     let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut);
-    let (position, index, cut) = match shard.log() {
+    let (at, index, cut) = match shard.log() {
         // Nothing has expired for a base: the journal says what has.
         None => {
-            let (position, _) = dump(OnFlash::Written { now_ms: 0 })?;
+            let (at, _) = dump(OnFlash::Written { now_ms: 0 })?;
             fits(database, bytes_of(&drafts.dump)?)?;
-            (position, None, None)
+            (at, None, None)
         }
         Some(_) => {
             let about_index = |error| about(&drafts.index, error);
             let mut writer = IndexWriter::new(create(&drafts.index).map_err(about_index)?);
-            let (position, stayed) = dump(OnFlash::Stay(&mut writer))?;
+            let (at, stayed) = dump(OnFlash::Stay(&mut writer))?;
             let (checkpoint, cut) = stayed.expect("a checkpoint was asked for");
             let index_bytes = index::finish(writer, shard, &checkpoint).map_err(about_index)?;
             fits(database, index_bytes + bytes_of(&drafts.dump)?)?;
             // What the index names is on the device before the index counts.
             shard.sync()?;
-            (position, Some(name(&drafts.index, position, "index")?), Some(cut))
+            (at, Some(name(&drafts.index, at.position, "index")?), Some(cut))
         }
     };
-    let dump = name(&drafts.dump, position, "rdb")?;
+    let dump = name(&drafts.dump, at.position, "rdb")?;
     manifest::sync(folder).map_err(|error| about(folder, error))?;
-    Ok(Written { position, dump, index, cut })
+    Ok(Written { at, dump, index, cut })
 }
 
 fn bytes_of(path: &Path) -> Result<u64, String> {

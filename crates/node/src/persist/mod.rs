@@ -136,6 +136,7 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
 
 /// Makes what is there durable, and ends the journal.
 pub fn close(database: &Database) {
+    database.hub.journaling.stream.close();
     let Some(kept) = database.files.journal.kept.lock().take() else { return };
     if let Err(error) = kept.log.close() {
         tracing::error!("database '{}': its last changes may not be durable: {error}", database.hub.name);
@@ -230,18 +231,14 @@ fn end(database: &Database) -> Result<(), String> {
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.
 fn attach(database: &Database, log: &Arc<journal::Log>) {
-    let (store, journaling) = (&database.shard.store, &database.hub.journaling);
-    // The keeper stays when persistence is switched off.
-    if !store.keeps_effects() {
-        store.keep_effects(journaling.keeper());
-        store.keep_sent(journaling.sent_keeper());
-    }
+    // What keeps them stays when persistence is switched off.
+    database.keep_effects_in_stream();
     let name = database.hub.name.clone();
     log.on_room(Box::new(move |trouble| match trouble {
         Some(why) => tracing::error!("database '{name}': writes wait for room for the journal: {why}"),
         None => tracing::info!("database '{name}': the journal has room again, and writes go on"),
     }));
-    journaling.attach(Arc::clone(log));
+    database.hub.journaling.attach(Arc::clone(log));
 }
 
 /// Removes a directory whose manifest says that it holds nothing.

@@ -7,6 +7,7 @@ use crate::estimate::{Rates, Took, Work};
 use crate::files::{Broken, Expect, Finder, Pipes, Plan, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
+use engine::replication::Stream;
 use journal::manifest::{Base, Manifest};
 use journal::{OpenError, Opened, Record};
 use std::fmt::Display;
@@ -54,6 +55,9 @@ pub fn recover(
     }
     took.dump = ended();
     progress.keys_loaded.store(keys, Relaxed);
+    if let Some(mark) = manifest.stream {
+        database.prepare_stream(Some(mark));
+    }
     let from = manifest.position;
     let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
     let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.base));
@@ -67,6 +71,9 @@ pub fn recover(
     log.needed_from(manifest.position);
     base::limit_journal(&config, &log, manifest.files().map(|file| file.bytes).sum());
     attach(database, &log);
+    if manifest.stream.is_some() {
+        database.hub.journaling.stream.turn_on();
+    }
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
     let keys = store.stats().keys;
@@ -108,7 +115,13 @@ fn replay(
     mut manifest: Manifest,
 ) -> Result<(u64, Manifest), String> {
     let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
-    let mut replay = Replay { pipes: Pipes::replay(database)?, finder, records: 0, damaged: None };
+    let mut replay = Replay {
+        pipes: Pipes::replay(database)?,
+        finder,
+        stream: &database.hub.journaling.stream,
+        records: 0,
+        damaged: None,
+    };
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
     let (before, from) = (done.load(Relaxed), manifest.position);
     // Up to the last record that has run, and what of the journal is durable.
@@ -169,6 +182,7 @@ fn make_room(
 struct Replay<'d> {
     pipes: Pipes,
     finder: Finder<'d>,
+    stream: &'d Stream,
     records: u64,
     /// Why a record is no list of commands.
     damaged: Option<String>,
@@ -181,6 +195,12 @@ impl Replay<'_> {
             self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
             Broken
         })?;
+        if self.stream.is_prepared() {
+            self.stream.replay(touched.selected.unwrap_or(record.db), record.resp);
+        }
+        if touched.is_message {
+            return Ok(());
+        }
         let pipe = self.pipes.next(touched.stripe)?;
         pipe.at(record.time_ms)?;
         pipe.select(record.db.into())?;

@@ -1,0 +1,361 @@
+//! Owns the stream of a database: the effects in their order, as the commands that replicas get. Never knows who they are.
+//!
+//! The stream's bytes are those that Redis sends to its replicas: commands, with SELECT where the logical database changes, and
+//! MULTI … EXEC around those that belong together. Its *offset* counts the bytes. Each command is a record of the database's journal too, if
+//! there is one, and both are written under one lock. So a restart that replays the journal finds the stream as it was.
+
+use super::backlog::{Backlog, Gone, PORTION_BYTES};
+use crate::random;
+use journal::{Id, Mark};
+use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+/// A command that is longer does not leave its buffer allocated.
+const SCRATCH_KEPT_BYTES: usize = 1 << 20;
+
+/// While it is off, nothing is kept, and each effect costs one relaxed load.
+#[derive(Default)]
+pub struct Stream {
+    is_on: AtomicBool,
+    offset: AtomicU64,
+    state: Mutex<Option<State>>,
+    /// Wakes the thread that writes the backlog's file.
+    due: Condvar,
+}
+
+struct State {
+    mark: Mark,
+    backlog: Backlog,
+    readers: Vec<(u64, Waker)>,
+    scratch: Vec<u8>,
+    /// The thread that writes the backlog's file waits.
+    is_spiller_idle: bool,
+    is_closed: bool,
+}
+
+pub fn new_id() -> Id {
+    let mut bytes = [0; Id::DIGITS / 2];
+    random::fill(&mut bytes);
+    Id::new(bytes)
+}
+
+impl Stream {
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    /// The bytes of the stream so far. 0 while it is off.
+    pub fn offset(&self) -> u64 {
+        self.offset.load(Relaxed)
+    }
+
+    /// Makes a stream that goes on at the mark. It takes nothing until [`Stream::turn_on`], but what is replayed.
+    /// `file`: for older bytes, at most so many; it is empty.
+    pub fn prepare(&self, mark: Mark, window_bytes: usize, file: Option<(File, u64)>) {
+        let backlog = Backlog::new(window_bytes.max(2 * PORTION_BYTES as usize), file, mark.offset);
+        self.offset.store(mark.offset, Relaxed);
+        let (readers, scratch) = (Vec::new(), Vec::new());
+        let state = State { mark, backlog, readers, scratch, is_spiller_idle: false, is_closed: false };
+        *self.state.lock() = Some(state);
+    }
+
+    /// From now on it takes all effects. Every stripe is locked, or there is no client.
+    pub fn turn_on(&self) {
+        assert!(self.state.lock().is_some(), "it is prepared");
+        self.is_on.store(true, Relaxed);
+    }
+
+    /// There is a stream, although it may not take effects yet.
+    pub fn is_prepared(&self) -> bool {
+        self.state.lock().is_some()
+    }
+
+    /// Ends the thread that writes the file.
+    pub fn close(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.is_closed = true;
+        }
+        self.due.notify_all();
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.state.lock().as_mut().map(ask)
+    }
+
+    /// `None`: there is no stream.
+    pub fn mark(&self) -> Option<Mark> {
+        self.with(|state| state.mark)
+    }
+
+    /// The offsets whose bytes can be read.
+    pub fn backlog(&self) -> Range<u64> {
+        self.with(|state| state.backlog.range()).unwrap_or(0..0)
+    }
+
+    /// What the backlog takes in RAM.
+    pub fn window_bytes(&self) -> usize {
+        self.with(|state| state.backlog.window_bytes()).unwrap_or(0)
+    }
+
+    /// Whether a peer that has `offset` bytes of the stream `id` can go on from there.
+    pub fn can_continue(&self, id: &Id, offset: u64) -> bool {
+        self.with(|state| {
+            let Mark { id: own, second, .. } = state.mark;
+            let is_same = own == *id || second.is_some_and(|(second, to)| second == *id && offset <= to);
+            let range = state.backlog.range();
+            is_same && range.start <= offset && offset <= range.end
+        })
+        .unwrap_or(false)
+    }
+
+    /// Adds at most `max` bytes from offset `from` to `out`; none if the stream ends there.
+    pub fn read(&self, from: u64, max: usize, out: &mut Vec<u8>) -> Result<(), Gone> {
+        let kept = out.len();
+        let found = self.with(|state| state.backlog.read(from, max, out)).ok_or(Gone)??;
+        let Some(in_file) = found else { return Ok(()) };
+        let read = in_file.read(out);
+        // Meanwhile the file may have gone on over it.
+        let is_there = self.with(|state| state.backlog.range().start <= from).unwrap_or(false);
+        match read {
+            Ok(()) if is_there => Ok(()),
+            _ => {
+                out.truncate(kept);
+                Err(Gone)
+            }
+        }
+    }
+
+    /// Ready when there are bytes behind `from`. `reader`: each has a number.
+    pub fn poll_news(&self, from: u64, reader: u64, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        let Some(state) = &mut *state else { return Poll::Pending };
+        if state.mark.offset > from {
+            return Poll::Ready(());
+        }
+        state.readers.retain(|(other, _)| *other != reader);
+        state.readers.push((reader, cx.waker().clone()));
+        Poll::Pending
+    }
+
+    /// The reader has ended.
+    pub fn forget(&self, reader: u64) {
+        self.with(|state| state.readers.retain(|(other, _)| *other != reader));
+    }
+
+    /// A promotion: from here on the bytes are not those of the primary's stream.
+    pub fn change_id(&self) {
+        self.with(|state| {
+            state.mark.second = Some((state.mark.id, state.mark.offset));
+            state.mark.id = new_id();
+        });
+    }
+
+    /// The primary has changed its id: the bytes so far are those of both.
+    pub fn take_id(&self, id: Id) {
+        self.with(|state| {
+            if state.mark.id != id {
+                state.mark.second = Some((state.mark.id, state.mark.offset));
+                state.mark.id = id;
+            }
+        });
+    }
+
+    /// Adds a command, or commands that belong together, which begin and end in logical database `db`. `write` writes them. `log` gets what
+    /// is added, a record at a time, with its logical database.
+    pub(crate) fn add(&self, db: u32, write: impl FnOnce(&mut Vec<u8>), mut log: impl FnMut(u32, &[u8])) {
+        self.change(|state| {
+            let mut scratch = std::mem::take(&mut state.scratch);
+            if state.mark.db != Some(db) {
+                select(db, &mut scratch);
+                log(db, &scratch);
+                state.push(&scratch, db);
+                scratch.clear();
+            }
+            write(&mut scratch);
+            log(db, &scratch);
+            state.push(&scratch, db);
+            scratch.clear();
+            scratch.shrink_to(SCRATCH_KEPT_BYTES);
+            state.scratch = scratch;
+        });
+    }
+
+    /// Adds what changes no logical database.
+    pub(crate) fn add_message(&self, message: &[u8], mut log: impl FnMut(u32, &[u8])) {
+        self.change(|state| {
+            log(state.mark.db.unwrap_or(0), message);
+            state.push_bytes(message);
+        });
+    }
+
+    /// Adds what a primary has sent, which ends in logical database `db`.
+    pub(crate) fn add_verbatim(&self, db: u32, bytes: &[u8], mut log: impl FnMut(&[u8])) {
+        self.change(|state| {
+            log(bytes);
+            state.push(bytes, db);
+        });
+    }
+
+    /// Adds what the journal has, which ends in logical database `db`.
+    pub fn replay(&self, db: u32, bytes: &[u8]) {
+        self.change(|state| state.push(bytes, db));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut guard = self.state.lock();
+        let Some(state) = &mut *guard else { return };
+        change(state);
+        self.offset.store(state.mark.offset, Relaxed);
+        if state.is_spiller_idle && state.backlog.is_due() {
+            state.is_spiller_idle = false;
+            self.due.notify_one();
+        }
+        if !state.readers.is_empty() {
+            let readers = std::mem::take(&mut state.readers);
+            drop(guard);
+            readers.into_iter().for_each(|(_, waker)| waker.wake());
+        }
+    }
+
+    /// Writes the backlog's file until the stream is closed. `failed` is told when that fails: then the window in RAM is all.
+    pub fn spill(&self, failed: &dyn Fn(io::Error)) {
+        let mut guard = self.state.lock();
+        loop {
+            let Some(state) = guard.as_mut().filter(|state| !state.is_closed) else { return };
+            let Some(portion) = state.backlog.portion() else {
+                state.is_spiller_idle = true;
+                self.due.wait(&mut guard);
+                continue;
+            };
+            drop(guard);
+            let written = portion.write();
+            guard = self.state.lock();
+            if let Some(state) = &mut *guard {
+                state.backlog.spilled(&portion, &written);
+            }
+            if let Err(error) = written {
+                failed(error);
+            }
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, bytes: &[u8], db: u32) {
+        self.mark.db = Some(db);
+        self.push_bytes(bytes);
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.backlog.push(bytes);
+        self.mark.offset = self.backlog.end();
+    }
+}
+
+fn select(db: u32, out: &mut Vec<u8>) {
+    resp::client::encode_command(&[b"SELECT", db.to_string().as_bytes()], out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn begin(offset: u64) -> Mark {
+        Mark { id: new_id(), second: None, offset, db: None }
+    }
+
+    fn text(stream: &Stream, from: u64) -> String {
+        let mut out = Vec::new();
+        stream.read(from, usize::MAX >> 1, &mut out).unwrap();
+        String::from_utf8(out).unwrap().replace("\r\n", " ")
+    }
+
+    fn set(stream: &Stream, db: u32, log: &mut Vec<(u32, usize)>) {
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(b"*1\r\n$3\r\nSET\r\n");
+        stream.add(db, write, |db, bytes| log.push((db, bytes.len())));
+    }
+
+    #[test]
+    fn a_command_of_another_logical_database_is_preceded_by_select() {
+        let stream = Stream::default();
+        stream.prepare(begin(100), 0, None);
+        stream.turn_on();
+        let mut log = Vec::new();
+        for db in [0, 0, 12] {
+            set(&stream, db, &mut log);
+        }
+        stream.add_message(b"*1\r\n$4\r\nPING\r\n", |db, bytes| log.push((db, bytes.len())));
+        set(&stream, 12, &mut log);
+        let (set, ping) = ("*1 $3 SET ", "*1 $4 PING ");
+        let selected = |db: u32| format!("*2 $6 SELECT ${} {db} ", db.to_string().len());
+        assert_eq!(text(&stream, 100), format!("{}{set}{set}{}{set}{ping}{set}", selected(0), selected(12)));
+        assert_eq!(log, [(0, 23), (0, 13), (0, 13), (12, 24), (12, 13), (12, 14), (12, 13)]);
+        let mark = stream.mark().unwrap();
+        assert_eq!((mark.offset, mark.db), (100 + 113, Some(12)));
+        assert_eq!(stream.backlog(), 100..213);
+    }
+
+    #[test]
+    fn a_peer_continues_with_both_ids_up_to_the_change() {
+        let stream = Stream::default();
+        stream.prepare(begin(0), 0, None);
+        stream.turn_on();
+        set(&stream, 0, &mut Vec::new());
+        let first = stream.mark().unwrap();
+        stream.change_id();
+        set(&stream, 0, &mut Vec::new());
+        let now = stream.mark().unwrap();
+        assert_eq!(now.second, Some((first.id, first.offset)));
+        for (id, offset, goes_on) in [
+            (first.id, 0, true),
+            (first.id, first.offset, true),
+            (first.id, first.offset + 1, false),
+            (now.id, now.offset, true),
+            (now.id, now.offset + 1, false),
+            (new_id(), 0, false),
+        ] {
+            assert_eq!(stream.can_continue(&id, offset), goes_on, "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_reader_reads_everything_while_commands_come_and_the_file_is_written() {
+        let stream = Arc::<Stream>::default();
+        let file = tempfile::tempfile().unwrap();
+        stream.prepare(begin(0), 1 << 20, Some((file, 64 << 20)));
+        stream.turn_on();
+        let spiller = Arc::clone(&stream);
+        let spiller = std::thread::spawn(move || spiller.spill(&|error| panic!("{error}")));
+        let adder = Arc::clone(&stream);
+        let adder = std::thread::spawn(move || {
+            for number in 0..20_000_u32 {
+                adder.add(0, |out| out.extend_from_slice(format!("{number:0>1000}").as_bytes()), |_, _| {});
+                // Not faster than the file is written, however busy the machine is.
+                while adder.with(|state| state.backlog.end() - state.backlog.range().start > 30 << 20).unwrap() {
+                    std::thread::yield_now();
+                }
+                while number % 256 == 0 && adder.with(|state| state.backlog.is_due()).unwrap() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        while stream.offset() < 23 {
+            std::thread::yield_now();
+        }
+        let (mut found, mut from) = (Vec::new(), 23);
+        while from < 23 + 20_000_000 {
+            stream.read(from, 100_000, &mut found).unwrap();
+            from = 23 + found.len() as u64;
+        }
+        adder.join().unwrap();
+        let numbers = found.chunks(1000).map(|line| std::str::from_utf8(line).unwrap().parse::<u32>().unwrap());
+        assert!(numbers.eq(0..20_000));
+        stream.close();
+        spiller.join().unwrap();
+    }
+}

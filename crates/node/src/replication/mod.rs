@@ -1,0 +1,139 @@
+//! Owns what makes a database a primary or a replica: the stream of its changes, from where it begins, and the store's part. Never knows
+//! how a command becomes a part of the stream.
+
+use crate::database::Database;
+use crate::files::{OnFlash, about, write_dump};
+use config::Policy;
+use engine::replication::{Mark, new_id};
+use engine::wall_ms;
+use parking_lot::{Mutex, MutexGuard};
+use rdb::Options;
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long to wait for a script that keeps stripes.
+#[allow(dead_code)]
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The stream's window in RAM takes this share of the RAM limit.
+const WINDOW_SHARE: u64 = 32;
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 16 << 20;
+
+/// What a database has for its replicas and its primary.
+#[derive(Default)]
+pub struct Replication {
+    /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
+    /// stream has, if nobody else writes.
+    pub apply: Mutex<()>,
+}
+
+/// Sees that the stream and the dataset agree at the moment of a cut.
+pub struct AtCut<'d> {
+    database: &'d Database,
+    /// Until the cut.
+    applied: RefCell<Option<MutexGuard<'d, ()>>>,
+}
+
+impl<'d> AtCut<'d> {
+    /// Waits until all is applied that the stream has. From then on nothing is added by a primary until the cut.
+    pub fn new(database: &'d Database) -> AtCut<'d> {
+        AtCut { database, applied: RefCell::new(Some(database.replication.apply.lock())) }
+    }
+
+    /// Called at the moment of the cut, with every stripe locked. Returns where the stream is, if there is one.
+    pub fn mark(&self) -> Option<Mark> {
+        let stream = &self.database.hub.journaling.stream;
+        let mark = stream.mark().filter(|_| stream.is_on());
+        self.applied.take();
+        mark
+    }
+}
+
+#[allow(dead_code)]
+impl Database {
+    /// Writes a dump of this moment, with all that is in it, for a replica. Returns where the stream is at that moment; from then on it
+    /// takes all effects.
+    pub(crate) fn dump_for_replica(&self, path: &Path, options: Options) -> Result<Mark, String> {
+        self.prepare_stream(None);
+        let journaling = &self.hub.journaling;
+        let was_on = journaling.stream.is_on();
+        let at_cut = AtCut::new(self);
+        let cut = || {
+            self.keep_effects_in_stream();
+            journaling.stream.turn_on();
+            at_cut.mark().expect("there is a stream")
+        };
+        // Nothing has expired for a replica: the stream says what has.
+        let (mark, _) = write_dump(self, path, options, OnFlash::Written { now_ms: 0 }, PATIENCE, &cut)?;
+        if !was_on && crate::persist::is_on(self) {
+            // So that a restart finds the stream too. If it cannot begin, the next base has it.
+            let _ = self.start_rewrite();
+        }
+        Ok(mark)
+    }
+
+    /// Makes a stream, if there is none. It goes on at the mark, or begins with an id of its own. `Some` replaces a stream that is there.
+    pub(crate) fn prepare_stream(&self, mark: Option<Mark>) {
+        let stream = &self.hub.journaling.stream;
+        if mark.is_none() && stream.is_prepared() {
+            return;
+        }
+        let config = self.hub.config.snapshot();
+        let window_bytes = match config.ram_limit_bytes {
+            0 => WINDOW_BYTES_MAX,
+            limit => (limit / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+        };
+        let folder = crate::files::directory(self.name(), &config.redis_files);
+        let file = backlog_file(&folder).map_err(|why| {
+            tracing::warn!("the backlog for replicas has no file, so it is in RAM only: {why}");
+        });
+        let first = stream.window_bytes() == 0;
+        let mark = mark.unwrap_or_else(|| Mark { id: new_id(), second: None, offset: 0, db: None });
+        stream.prepare(mark, window_bytes as usize, file.ok().map(|file| (file, config.redis_files.backlog_bytes)));
+        if first {
+            // In use from now on, as long as the database is open.
+            self.shard.store.lend(stream.window_bytes());
+            self.start_spiller();
+        }
+    }
+
+    fn start_spiller(&self) {
+        let journaling = std::sync::Arc::clone(&self.hub.journaling);
+        let spill = move || {
+            journaling.stream.spill(&|error| {
+                tracing::warn!("the backlog for replicas is in RAM only from now on: {error}");
+            });
+        };
+        if let Err(error) = std::thread::Builder::new().name("backlog".into()).spawn(spill) {
+            tracing::warn!("the backlog for replicas is in RAM only: {error}");
+        }
+    }
+
+    /// The store gives its effects to the journal and the stream. Every stripe is locked, or there is no client.
+    pub(crate) fn keep_effects_in_stream(&self) {
+        let (store, journaling) = (&self.shard.store, &self.hub.journaling);
+        if !store.keeps_effects() {
+            store.keep_effects(journaling.keeper());
+            store.keep_sent(journaling.sent_keeper());
+        }
+    }
+
+    /// Whether the dataset is a primary's: expired keys are hidden and stay, nothing is evicted, and lanes remove nothing.
+    pub(crate) fn follow_in_store(&self, follows: bool) {
+        let store = &self.shard.store;
+        store.set_follows(follows);
+        store.set_policy(if follows { Policy::NoEviction } else { self.hub.config.snapshot().maxmemory_policy });
+    }
+}
+
+/// A file without a name: it is gone with the process.
+fn backlog_file(folder: &Path) -> Result<File, String> {
+    fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
+    let path = folder.join(format!("backlog-{}-{}.tmp", std::process::id(), wall_ms()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = file.map_err(|error| about(&path, error))?;
+    fs::remove_file(&path).map_err(|error| about(&path, error))?;
+    Ok(file)
+}
