@@ -251,7 +251,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         0 => None,
         ttl if options.absolute => Some(ttl),
         // As a moment, it must be one that RESTORE accepts.
-        ttl => Some(now_ms.saturating_add(ttl).min(i64::MAX as u64)),
+        ttl => Some(cx.ks.clock_ms().saturating_add(ttl).min(i64::MAX as u64)),
     };
     let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
     if expiry.is_some_and(|expiry| expiry <= now_ms) {

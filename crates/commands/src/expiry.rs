@@ -222,7 +222,7 @@ fn expire(cx: &mut Cx<'_>, unit: Unit, relative: bool, command: &str) -> Run {
     let time = int_or_error(&cx.args[2])?;
     // Times before now, and before 1970, are allowed. A time that does not fit into the type is not.
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
-    let base = if relative { now_ms } else { 0 };
+    let base = if relative { cx.ks.clock_ms() as i64 } else { 0 };
     let at = time.checked_mul(factor).and_then(|time| time.checked_add(base));
     let at = at.ok_or_else(|| invalid_expire(command))?;
     let Some(current) = cx.ks.expiry(key)? else {

@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Watches;
 
+/// In place of a time: the commands of the connection see the wall clock, and nothing has expired for them.
+pub const APPLY: u64 = u64::MAX;
+
 /// A connection's own state. Handlers change it; the server reads it between commands.
 #[derive(Debug)]
 pub struct Session {
@@ -44,7 +47,8 @@ pub struct Session {
     pub job: Option<Box<Job>>,
     /// The memory that the running command asks for.
     pub claim: Claim,
-    /// The connection replays a journal: its commands see this time, in milliseconds since 1970.
+    /// The connection replays a journal: its commands see this time, in milliseconds since 1970. [`APPLY`]: it repeats the present of a
+    /// primary.
     pub replay_ms: Option<u64>,
     /// Where the journal was before and after the connection's last commands that may have written.
     pub written: Written,

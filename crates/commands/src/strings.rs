@@ -474,7 +474,7 @@ fn expiry(text: &[u8], form: Form, now_ms: u64, command: &str) -> Result<u64, St
 fn set_with_options(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let options = Options::parse(args, 3, Takes::Set)?;
-    let mut expiry = options.expiry(cx.ks.now_ms(), "set")?;
+    let mut expiry = options.expiry(cx.ks.clock_ms(), "set")?;
     let mut exists = false;
     if options.get {
         let old = string(cx.ks.get(key)?)?;
@@ -527,7 +527,7 @@ fn setnx(cx: &mut Cx<'_>) -> Run {
 fn setex(cx: &mut Cx<'_>, unit: Unit, command: &str) -> Run {
     let form = Form { unit, relative: true };
     let (key, value) = (&cx.keys[0], cx.args.get(3).unwrap_or_default());
-    let expiry = expiry(&cx.args[2], form, cx.ks.now_ms(), command)?;
+    let expiry = expiry(&cx.args[2], form, cx.ks.clock_ms(), command)?;
     cx.ks.set_string(key, value, Some(expiry));
     cx.ks.event(Class::STRING, "set", key);
     cx.ks.event(Class::GENERIC, "expire", key);
@@ -563,12 +563,12 @@ fn getdel(cx: &mut Cx<'_>) -> Run {
 fn getex(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let options = Options::parse(cx.args, 2, Takes::Getex)?;
-    let now_ms = cx.ks.now_ms();
+    let (now_ms, clock_ms) = (cx.ks.now_ms(), cx.ks.clock_ms());
     let Some(value) = string(cx.ks.get(key)?)? else {
         cx.out.null();
         return Ok(());
     };
-    let expiry = options.expiry(now_ms, "getex")?;
+    let expiry = options.expiry(clock_ms, "getex")?;
     claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(Some(value)))?;
     cx.out.bulk(value);
     match expiry {

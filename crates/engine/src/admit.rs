@@ -11,7 +11,7 @@ use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
 use crate::stand_in;
 use crate::thread::Worker;
-use commands::session::Session;
+use commands::session::{APPLY, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,8 @@ const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writ
                        Writes go on after a successful SAVE or BGSAVE";
 
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
-/// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word.
+/// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
+/// what a primary does, so nothing has expired for them until the primary says so.
 pub const REPLAY_AT: &str = "REPLAY-AT";
 
 /// Why this connection may not run this command: it has not authenticated, its user lacks the right, or it is in
@@ -186,7 +187,10 @@ fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<
     let name = &args[0];
     if acl::is_loader(&session.user) {
         if name == REPLAY_AT.as_bytes() {
-            let time_ms = args.get(1).and_then(|time| std::str::from_utf8(time).ok()?.parse().ok());
+            let time_ms = match args.get(1) {
+                Some(b"PRESENT") => Some(APPLY),
+                time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()),
+            };
             return Err(time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt));
         }
         if let Some(command) = worker.hub.directory.original(name) {

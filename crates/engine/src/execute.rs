@@ -13,7 +13,7 @@ use crate::directory::{Command, bit};
 use crate::script;
 use crate::thread::{Live, Worker};
 use commands::host::Host;
-use commands::session::Session;
+use commands::session::{APPLY, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
@@ -79,7 +79,10 @@ pub fn execute<'a, R>(
         Stripes::Of(outer) => outer.lend(),
     };
     let Call { row, name, args, keys, .. } = call;
-    let ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
+    let mut ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
+    if session.replay_ms == Some(APPLY) {
+        ks.expire_nothing();
+    }
     let out = Out::new(output, session.proto);
     let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, row, name };
     let result = with(&mut locked);

@@ -182,6 +182,9 @@ impl Journaling {
     pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
         let journaling = Arc::clone(self);
         Box::new(move |effects| {
+            if journaling.stream.follows() {
+                return;
+            }
             if journaling.stream.is_on() {
                 return journaling.keep_in_both(effects);
             }
@@ -196,6 +199,9 @@ impl Journaling {
     pub fn sent_keeper(self: &Arc<Self>) -> Box<dyn Fn(&Sent<'_>) + Send + Sync> {
         let journaling = Arc::clone(self);
         Box::new(move |sent| {
+            if journaling.stream.follows() {
+                return;
+            }
             if journaling.stream.is_on() {
                 let write = |out: &mut Vec<u8>| out.extend_from_slice(sent.bytes);
                 return journaling.stream.add(sent.db as u32, write, |db, resp| journaling.log(db, sent.now_ms, resp));
@@ -231,7 +237,7 @@ impl Journaling {
 
     /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing.
     pub fn keep_for_replicas(&self, words: &[&[u8]], now_ms: u64) {
-        if self.stream.is_on() {
+        if self.stream.is_on() && !self.stream.follows() {
             let mut message = Vec::new();
             resp::client::encode_command(words, &mut message);
             self.stream.add_message(&message, |db, resp| self.log(db, now_ms, resp));

@@ -16,7 +16,7 @@ use crate::route::{self, Halt, route};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
 use crate::stand_in;
 use crate::stats::WorkerStats;
-use commands::session::{Claim, Reply, Session};
+use commands::session::{APPLY, Claim, Reply, Session};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,7 +159,7 @@ fn run(connection: &mut Connection) -> Ran {
     let mut live = worker.live();
     let stats = worker.stats();
     let wall_ms = worker.refresh_now_ms();
-    let mut now_ms = session.replay_ms.unwrap_or(wall_ms);
+    let mut now_ms = session.replay_ms.filter(|&time_ms| time_ms != APPLY).unwrap_or(wall_ms);
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
@@ -216,7 +216,7 @@ fn run(connection: &mut Connection) -> Ran {
                 }
                 Halt::ReplayAt(time_ms) => {
                     session.replay_ms = Some(time_ms);
-                    now_ms = time_ms;
+                    now_ms = if time_ms == APPLY { wall_ms } else { time_ms };
                     Out::new(&mut work.output, session.proto).ok();
                 }
                 Halt::End(end) => break Ran::Ends(end),

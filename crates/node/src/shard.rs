@@ -166,7 +166,7 @@ impl Shard {
             store.set_ram_limit(now.ram_limit_bytes);
         }
         cap_clients(store, now);
-        if before.maxmemory_policy != now.maxmemory_policy {
+        if before.maxmemory_policy != now.maxmemory_policy && !store.follows() {
             store.set_policy(now.maxmemory_policy);
         }
         if before.expired_key_lag_ms != now.expired_key_lag_ms {

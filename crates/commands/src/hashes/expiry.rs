@@ -234,14 +234,14 @@ fn answer(cx: &mut Cx<'_>, replies: impl ExactSizeIterator<Item = i64>) -> Run {
 }
 
 fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) -> Run {
-    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
+    let (args, key, now_ms, clock_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms(), cx.ks.clock_ms());
     // Redis looks at the key before it checks the options.
     let found = hash(cx.ks.view_for(key, &of_fields(args.from(5)))?)?;
     let time = int_or_error(&args[2])?;
     if time < 0 {
         return Err(Stop::error("ERR invalid expire time, must be >= 0"));
     }
-    let base = if relative { now_ms as i64 } else { 0 };
+    let base = if relative { clock_ms as i64 } else { 0 };
     let at_ms = time.checked_mul(unit_ms).and_then(|time| time.checked_add(base)).filter(|&at| at <= UNTIL_MAX_MS);
     let at_ms = at_ms.ok_or_else(|| invalid_expire(command))? as u64;
     let condition = Condition::parse(&args[3]);

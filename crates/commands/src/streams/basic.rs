@@ -273,7 +273,7 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
     if options.id == NewId::Exact(Id::MIN) {
         return Err(Stop::error("ERR The ID specified in XADD must be greater than 0-0"));
     }
-    let now_ms = cx.ks.now_ms();
+    let now_ms = cx.ks.clock_ms();
     let bytes = args.from(fields_at).map(<[u8]>::len).sum::<usize>();
     let limits = ChunkLimits { bytes: cx.settings.stream_node_max_bytes, entries: cx.settings.stream_node_max_entries };
     let touched = of_stream(|stream, out| stream.want_append(bytes, limits, options.trim.as_ref(), out));

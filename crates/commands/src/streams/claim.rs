@@ -140,7 +140,7 @@ struct Listed<'a> {
 }
 
 fn xpending(cx: &mut Cx<'_>) -> Run {
-    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms() as i64);
+    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.clock_ms() as i64);
     let listed = match args.len() {
         3 => None,
         6..=9 => {
@@ -317,7 +317,7 @@ fn idle_ms_min(text: &[u8], command: &str) -> Result<i64, Stop> {
 }
 
 fn xclaim(cx: &mut Cx<'_>) -> Run {
-    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms() as i64);
+    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.clock_ms() as i64);
     // The first argument that is not an id starts the options.
     let ids = args.from(5).map_while(|id| ids::strict(id, 0).ok());
     let group = stream(cx.ks.get_for(key, &of_ids(ids.clone()))?)?.and_then(|stream| stream.group(&args[2]));
@@ -399,7 +399,7 @@ const ATTEMPTS: usize = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 
 fn xautoclaim(cx: &mut Cx<'_>) -> Run {
-    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms() as i64);
+    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.clock_ms() as i64);
     let mut claim = Claim {
         consumer: args.get(3).unwrap_or_default(),
         idle_ms_min: idle_ms_min(&args[4], "XAUTOCLAIM")?,

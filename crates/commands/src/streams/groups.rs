@@ -268,7 +268,7 @@ fn destroy(cx: &mut Cx<'_>) -> Run {
 }
 
 fn create_consumer(cx: &mut Cx<'_>) -> Run {
-    let (name, now_ms) = (cx.args.get(4).unwrap_or_default(), cx.ks.now_ms());
+    let (name, now_ms) = (cx.args.get(4).unwrap_or_default(), cx.ks.clock_ms());
     let is_new = existing(cx)?.1.consumer(name).is_none();
     if is_new {
         change(cx, |group| group.create_consumer(name, now_ms as i64))?;

@@ -276,7 +276,7 @@ fn asks(id: &[u8]) -> Result<Asks, Stop> {
 
 fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let (args, keys) = (cx.args, cx.keys);
-    let now_ms = cx.ks.now_ms();
+    let now_ms = cx.ks.clock_ms();
     let request = Request::parse(args, true, &cx.ks)?;
     let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
     let touched = |at: usize, value: &Boxed, out: &mut Absent| {

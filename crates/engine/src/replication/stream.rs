@@ -21,6 +21,7 @@ const SCRATCH_KEPT_BYTES: usize = 1 << 20;
 #[derive(Default)]
 pub struct Stream {
     is_on: AtomicBool,
+    follows: AtomicBool,
     offset: AtomicU64,
     state: Mutex<Option<State>>,
     /// Wakes the thread that writes the backlog's file.
@@ -46,6 +47,15 @@ pub fn new_id() -> Id {
 impl Stream {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+
+    /// While the dataset is a copy of a primary's, its stream is the primary's: the effects of commands here are in it already.
+    pub fn set_follows(&self, on: bool) {
+        self.follows.store(on, Relaxed);
+    }
+
+    pub fn follows(&self) -> bool {
+        self.follows.load(Relaxed)
     }
 
     /// The bytes of the stream so far. 0 while it is off.

@@ -72,6 +72,14 @@ impl Pipe {
         Ok(pipe)
     }
 
+    #[allow(dead_code)]
+    /// Opens a connection whose commands repeat what a primary does: nothing has expired for them.
+    pub fn apply(database: &Database, worker: usize) -> Result<Pipe, String> {
+        let mut pipe = Pipe::open(database, worker)?;
+        let sent = pipe.command(&[REPLAY_AT.as_bytes(), b"PRESENT"], Expect::Success);
+        sent.map(|()| pipe).map_err(|Broken| "the database has closed the connection".to_owned())
+    }
+
     /// Sets the time that the following commands see, in milliseconds since 1970.
     pub fn at(&mut self, time_ms: u64) -> Result<(), Broken> {
         if self.replay_ms.replace(time_ms) == Some(time_ms) {

@@ -30,6 +30,12 @@ impl Pipes {
         Pipes::of(database, Pipe::replay)
     }
 
+    #[allow(dead_code)]
+    /// As [`Pipe::apply`].
+    pub fn apply(database: &Database) -> Result<Pipes, String> {
+        Pipes::of(database, Pipe::apply)
+    }
+
     fn of(database: &Database, open: impl Fn(&Database, usize) -> Result<Pipe, String>) -> Result<Pipes, String> {
         let count = database.hub.posts.len().min(PIPES_MAX);
         let pipes: Result<Vec<Pipe>, String> = (0..count).map(|worker| open(database, worker)).collect();

@@ -120,9 +120,10 @@ impl Database {
         }
     }
 
-    /// Whether the dataset is a primary's: expired keys are hidden and stay, nothing is evicted, and lanes remove nothing.
+    /// Whether the dataset is a copy of a primary's: effects are not kept, expired keys are hidden and stay, and nothing is evicted.
     pub(crate) fn follow_in_store(&self, follows: bool) {
         let store = &self.shard.store;
+        self.hub.journaling.stream.set_follows(follows);
         store.set_follows(follows);
         store.set_policy(if follows { Policy::NoEviction } else { self.hub.config.snapshot().maxmemory_policy });
     }

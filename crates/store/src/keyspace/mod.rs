@@ -82,7 +82,10 @@ pub struct Keyspace<'s> {
     home: usize,
     db: usize,
     uid: u32,
+    /// What expires by then has expired.
     now_ms: u64,
+    /// The wall clock.
+    clock_ms: u64,
     touch: bool,
     /// Cold values are read at once, with the stripe locked.
     at_once: bool,
@@ -125,6 +128,7 @@ impl<'s> Keyspace<'s> {
             db,
             uid: store.uid(db),
             now_ms,
+            clock_ms: now_ms,
             touch,
             at_once: held.is_inner(),
             rehearses: false,
@@ -148,9 +152,11 @@ impl<'s> Keyspace<'s> {
     /// The keyspace for a command inside the transaction or script that holds these stripes. The command sees the same time, and
     /// cold values are read at once.
     pub fn inner(&mut self, db: usize, touch: bool) -> Keyspace<'_> {
-        let now_ms = self.now_ms;
+        let (now_ms, clock_ms) = (self.now_ms, self.clock_ms);
         let (held, resume) = self.lend();
-        Keyspace::new(held, db, now_ms, touch, resume)
+        let mut inner = Keyspace::new(held, db, now_ms, touch, resume);
+        inner.clock_ms = clock_ms;
+        inner
     }
 
     /// Lends the parts that [`Keyspace::inner`] is built from.
@@ -220,9 +226,22 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe())
     }
 
+    /// The time by which keys have expired.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         self.now_ms
+    }
+
+    /// The wall clock, from which relative times count.
+    #[inline]
+    pub fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// Nothing has expired for this command: a primary has run it, and says what has.
+    #[inline]
+    pub fn expire_nothing(&mut self) {
+        self.now_ms = 0;
     }
 
     pub fn db(&self) -> usize {
@@ -266,7 +285,7 @@ impl<'s> Keyspace<'s> {
 
     #[inline]
     fn clock(&self) -> u32 {
-        (self.now_ms / 1000) as u32
+        (self.clock_ms / 1000) as u32
     }
 
     #[inline(always)]
@@ -542,7 +561,8 @@ impl<'s> Keyspace<'s> {
         let Some(value) = object.boxed() else {
             return Ok(Found::Hot(slot, false));
         };
-        if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) {
+        // Where expired keys are kept, fields are kept too, and they are seen until somebody else removes them.
+        if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) && !store.keeps_expired(now_ms) {
             self.bring(key, slot, &|value, out| value.want_due(now_ms, out))?;
             self.may_change()?;
             return Ok(self.expire_parts(key, slot));
