@@ -89,6 +89,11 @@ impl Host for Worker {
         let mut delivery = self.delivery();
         let count = self.hub.pubsub.publish(space, channel, message, &mut delivery);
         delivery.finish();
+        let name = match space {
+            Space::Shard => "SPUBLISH",
+            _ => "PUBLISH",
+        };
+        self.hub.journaling.keep_for_replicas(&[name.as_bytes(), channel, message], self.now_ms());
         count
     }
 
