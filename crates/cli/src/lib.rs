@@ -1,9 +1,9 @@
 //! Owns the operator's commands of the binary: everything except `server`, `bench` and `scenario`, whose command lines
-//! it knows only for completions and manual pages. Never knows a node's insides: it speaks HTTP to the node, and reads
-//! the files of a journal.
+//! it knows only for completions and manual pages. Never knows a node's insides: it speaks HTTP or RESP to the node, and
+//! reads the files of a journal.
 //!
 //! In reading order: [`args`] is every command line in one tree; `client` uses a node's HTTP API, `database` and
-//! `people` are the requests, `top` watches a node; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
+//! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
 //! pages and completions. `size`, `moment` and `table` read and print, `prompt` asks the user.
 //!
 //! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
@@ -14,6 +14,7 @@ mod client;
 mod database;
 mod failure;
 mod journal;
+mod migrate;
 #[cfg(test)]
 mod mock;
 mod moment;
@@ -71,6 +72,7 @@ fn run(command: &Command) -> Result<String, Failure> {
         Command::Token(args) => people::tokens(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Top(args) => top::run(args),
         Command::Journal(args) => journal::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Repair(args) => journal::repair(args),
         Command::PrepareFlash(args) => prepare::run(args),
         Command::Completions { shell } => Ok(pages::completions(*shell)),

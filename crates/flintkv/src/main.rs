@@ -26,6 +26,8 @@ usage:
   flintkv journal show|check DIR                    what keeps a database over restarts: its records, and
                                                     whether they are whole
   flintkv repair DIR [--to NEW]                     what can be saved of a damaged directory
+  flintkv migrate --from redis://HOST --to DATABASE
+                                                    move a running Redis into a database
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
   flintkv --version
@@ -49,8 +51,8 @@ fn main() -> ExitCode {
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
         Some(
-            "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "completions"
-            | "man",
+            "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
+            | "completions" | "man",
         ) => cli::main(std::iter::once(subcommand).chain(args)),
         // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),

@@ -52,6 +52,13 @@ pub enum Command {
     /// the command says how much that is. Of a damaged dump, the keys before the damage are written as dump.rdb. A damaged index
     /// cannot be repaired. The directory itself is never changed, and no node may use it.
     Repair(Repair),
+    /// Move a running Redis or Valkey into a database, while its clients go on
+    ///
+    /// Measures the dataset first, and says what it will take here. Then the target follows the source as a replica, or, where the
+    /// source forbids that, its keys are copied and what changes meanwhile is copied again. When both are in sync, values of random
+    /// keys are compared. The switch comes when you press Enter, or at once with --switch: the source's writes pause for some
+    /// milliseconds, the target gets the last of them and is on its own. Ctrl-C before that leaves the source as it was.
+    Migrate(Migrate),
     /// Print the completions of a shell
     ///
     /// bash:  flintkv completions bash > /usr/share/bash-completion/completions/flintkv
@@ -114,6 +121,48 @@ pub struct PrepareFlash {
         help_heading = "Devices"
     )]
     pub fstab: Option<PathBuf>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Migrate {
+    /// Where the dataset is: redis://[[user:]password@]host[:port][/db], or rediss:// with TLS
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// A database of the node at --url, or an address like --from
+    #[arg(long, value_name = "DATABASE|URL", required_unless_present = "rehearse")]
+    pub to: Option<String>,
+    /// The source's password; better in the environment than in the address
+    #[arg(long, value_name = "PASSWORD", env = "FLINTKV_FROM_PASSWORD", hide_env_values = true)]
+    pub from_password: Option<String>,
+    /// The target's password
+    #[arg(long, value_name = "PASSWORD", env = "FLINTKV_TO_PASSWORD", hide_env_values = true)]
+    pub to_password: Option<String>,
+    /// Only measure: what the dataset will take here, and how long the move will take
+    #[arg(long)]
+    pub rehearse: bool,
+    /// How: follow (replication) or copy (SCAN and DUMP) [default: follow if the source allows it]
+    #[arg(long, value_enum)]
+    pub method: Option<Method>,
+    /// Switch as soon as both are in sync, without asking
+    #[arg(long)]
+    pub switch: bool,
+    /// After the switch, let the old server follow the new one, so that there is a way back
+    #[arg(long)]
+    pub way_back: bool,
+    /// The target's keys may be lost
+    #[arg(long)]
+    pub replace: bool,
+    /// Begin although the target seems too small
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Follow,
+    Copy,
 }
 
 #[derive(Args, Debug, Clone)]
@@ -243,6 +292,7 @@ mod tests {
             "prepare-flash",
             "journal",
             "repair",
+            "migrate",
             "completions",
             "man",
         ] {
@@ -285,6 +335,8 @@ mod tests {
             "journal export /x",
             "repair",
             "repair /x --cut",
+            "migrate",
+            "migrate --from redis://h --method random --to x",
             "completions tcsh",
             "database",
             "database create ads",

@@ -1,0 +1,118 @@
+//! Owns moving a dataset as replication: the target follows the source until the switch. Never copies a key itself.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::address::Address;
+use super::{Ends, Mover};
+use crate::failure::Failure;
+
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the target may take to have what the paused source has written.
+const SWITCH_PATIENCE: Duration = Duration::from_secs(9);
+/// In sync: so many bytes behind.
+const NEAR_BYTES: u64 = 1 << 20;
+
+pub struct Follow;
+
+impl Follow {
+    pub fn begin(ends: &mut Ends) -> Result<Follow, Failure> {
+        if ends.from.db.is_some() {
+            return Err(Failure::refused("replication moves all logical databases")
+                .hint("--method copy moves the one of the address"));
+        }
+        let Address { host, port, user, password, has_tls, .. } = ends.from.clone();
+        for (name, value) in [("masteruser", user), ("masterauth", password)] {
+            ends.target.ask(&["CONFIG", "SET", name, &value.unwrap_or_default()])?;
+        }
+        ends.target.ask(&["CONFIG", "SET", "tls-replication", if has_tls { "yes" } else { "no" }])?;
+        ends.target.ask(&["REPLICAOF", &host, &port.to_string()])?;
+        Ok(Follow)
+    }
+}
+
+/// Both offsets, and whether the link is up.
+struct State {
+    theirs: u64,
+    ours: u64,
+    is_up: bool,
+}
+
+impl State {
+    fn read(ends: &mut Ends) -> Result<State, Failure> {
+        let theirs = ends.source.info("replication")?;
+        let ours = ends.target.info("replication")?;
+        let number = |text: Option<&String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
+        Ok(State {
+            theirs: number(theirs.get("master_repl_offset")),
+            ours: number(ours.get("slave_repl_offset")),
+            is_up: ours.get("master_link_status").is_some_and(|status| status == "up"),
+        })
+    }
+
+    fn behind(&self) -> u64 {
+        self.theirs.saturating_sub(self.ours)
+    }
+}
+
+impl Mover for Follow {
+    fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        let bar = ProgressBar::new(0);
+        let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is fixed").progress_chars("=> "));
+        loop {
+            ends.check()?;
+            let target = ends.target.info("replication")?;
+            let number = |name: &str| target.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            if target.get("role").is_none_or(|role| role != "slave") {
+                return Err(Failure::failed("the target has stopped following: somebody has promoted it"));
+            }
+            if let Some(why) = target.get("master_link_error").filter(|why| !why.is_empty()) {
+                bar.set_message(why.clone());
+            }
+            let state = State::read(ends)?;
+            if state.is_up && state.behind() <= NEAR_BYTES {
+                break;
+            }
+            match state.is_up {
+                true => bar.set_message(format!("{} bytes behind", state.behind())),
+                false => {
+                    bar.set_length(number("master_sync_total_bytes"));
+                    bar.set_position(number("master_sync_read_bytes"));
+                    bar.set_message("copying");
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
+        let state = State::read(ends)?;
+        Ok(match state.is_up {
+            true => format!("{} bytes behind", state.behind()),
+            false => "the link is down".to_owned(),
+        })
+    }
+
+    fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let end = State::read(ends)?.theirs;
+        while State::read(ends)?.ours < end {
+            if begun.elapsed() > SWITCH_PATIENCE {
+                return Err(Failure::failed("the target does not get the last writes in time; nothing was switched"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ends.target.ask(&["REPLICAOF", "NO", "ONE"]).map(drop)
+    }
+
+    fn abort(&mut self, ends: &mut Ends) {
+        match ends.target.ask(&["REPLICAOF", "NO", "ONE"]) {
+            Ok(_) => eprintln!("aborted: {} does not follow any more, and keeps what it has", ends.to),
+            Err(failure) => eprint!("aborted, but the target may still follow: {failure}"),
+        }
+    }
+}

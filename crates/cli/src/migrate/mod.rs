@@ -1,0 +1,211 @@
+//! Owns `flintkv migrate`: a running Redis or Valkey moves into a database, which can be a node's of ours or any other server that takes its
+//! commands. Never knows a file of either.
+//!
+//! - `address` is where a server is, `server` a connection to it.
+//! - `measure` says beforehand what the dataset will take.
+//! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key, where the source forbids replication.
+//! - `compare` compares the copy with the source.
+
+mod address;
+mod compare;
+mod copy;
+mod follow;
+mod measure;
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{Method, Migrate};
+use crate::client::{Client, segment};
+use crate::failure::Failure;
+use address::Address;
+use server::Server;
+
+/// Writes of the source's clients wait at most this long at the switch.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How many keys are measured.
+const SAMPLES: usize = 1000;
+/// How many keys are compared.
+const COMPARED: usize = 1000;
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What moves the dataset.
+trait Mover {
+    /// Brings the target as near to the source as it can be while the source takes writes. Shows how far it is.
+    fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure>;
+    /// How far the target is behind, for people.
+    fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure>;
+    /// The source takes no writes now, if it can be paused: the target gets the rest, and belongs to itself.
+    fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure>;
+    /// The target stays as it is, and belongs to itself.
+    fn abort(&mut self, ends: &mut Ends);
+}
+
+/// Both servers.
+struct Ends {
+    source: Server,
+    target: Server,
+    from: Address,
+    to: Address,
+    /// Somebody has pressed Ctrl-C.
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Ends {
+    fn check(&self) -> Result<(), Failure> {
+        match self.interrupted.load(Relaxed) {
+            true => Err(Failure::interrupted("interrupted")),
+            false => Ok(()),
+        }
+    }
+}
+
+pub fn run(args: &Migrate) -> Result<String, Failure> {
+    let from: Address = args.from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
+    let from = from.with_password(args.from_password.as_deref());
+    let mut source = Server::connect(&from, args.connection.cacert.as_deref())?;
+    let sample = measure::sample(&mut source, SAMPLES)?;
+    let report = sample.report(&from.to_string());
+    if args.rehearse {
+        let method = method(&mut source, args.method)?;
+        let rate = measure::rate(&mut source, &sample)?;
+        return Ok(format!("{report}{}{}", sample.duration(rate), said_of(method)));
+    }
+    eprint!("{report}");
+    let to = target(args)?;
+    let mut target = Server::connect(&to, args.connection.cacert.as_deref())?;
+    let taken = target.keys()?.values().sum::<u64>();
+    if taken > 0 && !args.replace {
+        return Err(Failure::refused(format!("{to} has {taken} keys already, which would be lost"))
+            .hint("--replace says that they may be lost"));
+    }
+    sample.fits(&mut target, args.force)?;
+    let method = method(&mut source, args.method)?;
+    eprint!("{}", said_of(method));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .map_err(|error| Failure::failed(error.to_string()))?;
+    }
+    let mut ends = Ends { source, target, from, to, interrupted };
+    let mut mover: Box<dyn Mover> = match method {
+        Method::Follow => Box::new(follow::Follow::begin(&mut ends)?),
+        Method::Copy => Box::new(copy::Copy::begin(&mut ends, args.connection.cacert.as_deref())?),
+    };
+    let moved = carry_out(&mut ends, &mut *mover, args);
+    if moved.is_err() {
+        mover.abort(&mut ends);
+    }
+    moved
+}
+
+fn carry_out(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -> Result<String, Failure> {
+    mover.catch_up(ends)?;
+    eprintln!("in sync: {}", mover.lag(ends)?);
+    let compared = compare::compare(ends, COMPARED)?;
+    eprint!("{compared}");
+    if !args.switch {
+        wait_for_the_word(ends, mover)?;
+    }
+    let paused = pause(&mut ends.source, true);
+    let switched = mover.switch(ends).and_then(|()| compare::counts(ends));
+    let way_back = match (&switched, args.way_back) {
+        (Ok(_), true) => turn_around(ends).map(|()| true),
+        _ => Ok(false),
+    };
+    pause(&mut ends.source, false);
+    let counts = switched?;
+    let mut said = format!("{counts}{} is on its own now: point the clients at it\n", ends.to);
+    if !paused {
+        said.push_str("the source could not be paused: what its clients wrote during the last second may be missing\n");
+    }
+    if way_back? {
+        said.push_str(&format!(
+            "{} follows {}, so the way back is open: REPLICAOF NO ONE there ends it\n",
+            ends.from, ends.to
+        ));
+    }
+    Ok(said)
+}
+
+/// Until somebody presses Enter. The target stays in sync meanwhile.
+fn wait_for_the_word(ends: &mut Ends, mover: &mut dyn Mover) -> Result<(), Failure> {
+    let entered = Arc::new(AtomicBool::new(false));
+    let enter = Arc::clone(&entered);
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // Without a terminal there is nobody, and the end of the input is no word.
+        if std::io::stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            enter.store(true, Relaxed);
+        }
+    });
+    let spinner = ProgressBar::new_spinner();
+    spinner.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is fixed"));
+    while !entered.load(Relaxed) {
+        ends.check()?;
+        spinner.set_message(format!("{}; Enter switches, Ctrl-C aborts", mover.lag(ends)?));
+        spinner.tick();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    spinner.finish_and_clear();
+    Ok(())
+}
+
+/// Lets the writes of the source's clients wait, or go on. Returns whether the source can do that.
+fn pause(source: &mut Server, on: bool) -> bool {
+    let millis = PAUSE.as_millis().to_string();
+    let command: &[&str] = if on { &["CLIENT", "PAUSE", &millis, "WRITE"] } else { &["CLIENT", "UNPAUSE"] };
+    source.ask(command).is_ok()
+}
+
+/// The old server follows the new one.
+fn turn_around(ends: &mut Ends) -> Result<(), Failure> {
+    let Address { host, port, user, password, .. } = &ends.to;
+    for (name, value) in [("masteruser", user), ("masterauth", password)] {
+        if let Some(value) = value {
+            ends.source.ask(&["CONFIG", "SET", name, value])?;
+        }
+    }
+    ends.source.ask(&["REPLICAOF", host, &port.to_string()]).map(drop)
+}
+
+/// What was asked for, or what the source allows.
+fn method(source: &mut Server, wanted: Option<Method>) -> Result<Method, Failure> {
+    if let Some(method) = wanted {
+        return Ok(method);
+    }
+    let is_cluster = source.info("cluster")?.get("cluster_enabled").is_some_and(|on| on == "1");
+    let may_follow = source.ask(&["REPLCONF", "capa", "psync2"]).is_ok();
+    Ok(if may_follow && !is_cluster { Method::Follow } else { Method::Copy })
+}
+
+fn said_of(method: Method) -> String {
+    match method {
+        Method::Follow => "method: follow (the target is a replica of the source until the switch)\n",
+        Method::Copy => "method: copy (SCAN and DUMP, and what changes meanwhile by keyspace notifications)\n",
+    }
+    .to_owned()
+}
+
+/// Where the target is: its address, or a database's name, which its node knows.
+fn target(args: &Migrate) -> Result<Address, Failure> {
+    let to = args.to.as_deref().unwrap_or_default();
+    let address: Address = match to.contains("://") {
+        true => to.parse().map_err(|why: String| Failure::refused(format!("--to: {why}")))?,
+        false => {
+            let client = Client::new(&args.connection, PATIENCE)?;
+            let database = client.get(&format!("/databases/{}", segment(to)))?;
+            let endpoints = database["endpoints"].as_array().cloned().unwrap_or_default();
+            let tcp = endpoints.iter().find(|endpoint| endpoint["kind"] == "tcp");
+            let address = tcp.and_then(|endpoint| endpoint["address"].as_str());
+            let address = address.ok_or_else(|| Failure::failed(format!("{to} has no TCP port")))?;
+            let address = address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
+            format!("redis://{address}").parse().map_err(|why: String| Failure::failed(why))?
+        }
+    };
+    Ok(address.with_password(args.to_password.as_deref()))
+}

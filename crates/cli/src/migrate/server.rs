@@ -1,0 +1,195 @@
+//! Owns a connection to a server that speaks RESP. Never knows what is asked for.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use resp::client::{Value, encode_command, parse_value};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::address::Address;
+use crate::failure::Failure;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const RECEIVE_BYTES: usize = 256 << 10;
+
+trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+pub struct Server {
+    name: String,
+    wire: Box<dyn Wire>,
+    socket: TcpStream,
+    input: Vec<u8>,
+    at: usize,
+    db: u32,
+}
+
+impl Server {
+    /// Connects and logs in. `cacert`: certificates to trust, in PEM, instead of the system's.
+    pub fn connect(address: &Address, cacert: Option<&Path>) -> Result<Server, Failure> {
+        let name = address.to_string();
+        let about = |error: &dyn std::fmt::Display| Failure::failed(format!("{name}: {error}"));
+        let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| about(&error))?;
+        let mut tried = Err(io::Error::other("it has no address"));
+        for place in places {
+            tried = TcpStream::connect_timeout(&place, CONNECT_PATIENCE);
+            if tried.is_ok() {
+                break;
+            }
+        }
+        let stream = tried.map_err(|error| about(&error))?;
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| about(&error))?;
+        let socket = stream.try_clone().map_err(|error| about(&error))?;
+        let wire: Box<dyn Wire> = match address.has_tls {
+            false => Box::new(stream),
+            true => Box::new(encrypted(stream, &address.host, cacert).map_err(|why| about(&why))?),
+        };
+        let mut server = Server { name, wire, socket, input: Vec::new(), at: 0, db: 0 };
+        match (&address.user, &address.password) {
+            (Some(user), Some(password)) => server.ask(&["AUTH", user, password]).map(drop)?,
+            (None, Some(password)) => server.ask(&["AUTH", password]).map(drop)?,
+            _ => {}
+        }
+        server.ask(&["PING"])?;
+        Ok(server)
+    }
+
+    /// One command. A reply that is an error is a failure.
+    pub fn ask(&mut self, words: &[&str]) -> Result<Value, Failure> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        match self.call(&words)? {
+            Value::Error(text) => {
+                let command = String::from_utf8_lossy(words[0]).into_owned();
+                Err(Failure::failed(format!("{}: {command}: {}", self.name, String::from_utf8_lossy(&text))))
+            }
+            value => Ok(value),
+        }
+    }
+
+    pub fn call(&mut self, words: &[&[u8]]) -> Result<Value, Failure> {
+        let replies = self.pipeline([words.to_vec()])?;
+        Ok(replies.into_iter().next().expect("a reply for each command"))
+    }
+
+    /// Commands without waiting in between. The replies are in their order.
+    pub fn pipeline<'w>(&mut self, commands: impl IntoIterator<Item = Vec<&'w [u8]>>) -> Result<Vec<Value>, Failure> {
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        for words in commands {
+            encode_command(&words, &mut bytes);
+            count += 1;
+        }
+        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.about(&error))?;
+        (0..count).map(|_| self.next()).collect()
+    }
+
+    /// Waits for the next message for as long as it takes.
+    pub fn wait_for_ever(&mut self) -> Result<(), Failure> {
+        self.socket.set_read_timeout(None).map_err(|error| self.about(&error))
+    }
+
+    /// Chooses the logical database.
+    pub fn select(&mut self, db: u32) -> Result<(), Failure> {
+        if self.db != db {
+            self.ask(&["SELECT", &db.to_string()])?;
+            self.db = db;
+        }
+        Ok(())
+    }
+
+    /// The next reply or message.
+    pub fn next(&mut self) -> Result<Value, Failure> {
+        loop {
+            let parsed = parse_value(&self.input[self.at..]).map_err(|error| self.about(&format!("{error:?}")))?;
+            if let Some((value, bytes)) = parsed {
+                self.at += bytes;
+                return Ok(value);
+            }
+            self.input.drain(..self.at);
+            self.at = 0;
+            let from = self.input.len();
+            self.input.resize(from + RECEIVE_BYTES, 0);
+            let received = self.wire.read(&mut self.input[from..]);
+            self.input.truncate(from + *received.as_ref().unwrap_or(&0));
+            match received {
+                Ok(0) => return Err(self.about(&"it has closed the connection")),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.about(&error)),
+            }
+        }
+    }
+
+    fn about(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::failed(format!("{}: {error}", self.name))
+    }
+
+    /// The fields of a section of INFO.
+    pub fn info(&mut self, section: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let text = match self.ask(&["INFO", section])? {
+            Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
+            _ => String::new(),
+        };
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// How many keys each logical database has.
+    pub fn keys(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+        let fields = self.info("keyspace")?;
+        let count = |text: &str| text.split(',').find_map(|field| field.strip_prefix("keys=")?.parse().ok());
+        let of = |(name, text): (&String, &String)| Some((name.strip_prefix("db")?.parse().ok()?, count(text)?));
+        Ok(fields.iter().filter_map(of).collect())
+    }
+}
+
+fn encrypted(
+    stream: TcpStream,
+    host: &str,
+    cacert: Option<&Path>,
+) -> Result<StreamOwned<ClientConnection, TcpStream>, String> {
+    let mut roots = RootCertStore::empty();
+    match cacert {
+        Some(file) => {
+            let about = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| about(&error))? {
+                let added = certificate.map(|certificate| roots.add(certificate)).map_err(|error| about(&error))?;
+                added.map_err(|error| about(&error))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+    let client = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
+    Ok(StreamOwned::new(client, stream))
+}
+
+/// The bytes of a reply that is a text.
+pub fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::Bulk(bytes) | Value::Simple(bytes) | Value::Verbatim { text: bytes, .. } => Some(bytes),
+        _ => None,
+    }
+}
+
+pub fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) | Value::Set(values) | Value::Push(values) => values,
+        _ => Vec::new(),
+    }
+}
