@@ -20,23 +20,38 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// Arguments to replace for the next run, by position: XREAD's `$` becomes an identifier.
     pub rewritten: Vec<(usize, Vec<u8>)>,
-    /// What the command waits for in the journal.
-    pub until_durable: Option<UntilDurable>,
+    /// What the command waits for beside keys.
+    pub until_reached: Option<UntilReached>,
     /// The reply at the timeout.
     pub at_timeout: fn(&mut Out<'_>),
     /// The reply where no command may wait: inside MULTI and scripts.
     pub at_once: fn(&mut Out<'_>),
 }
 
-/// A command waits until the journal is durable up to a position.
+/// A command waits until writes are durable here, or until replicas have them.
 #[derive(Debug, Clone, Copy)]
-pub struct UntilDurable {
+pub struct UntilReached {
+    /// The journal's position, and whether the command waits until the journal is durable up to it.
     pub position: u64,
-    /// The reply then, or, if the command waits for more, at the timeout.
-    pub reply: fn(&mut Out<'_>),
-    pub waits_for_more: bool,
-    /// The error if there is no journal any more.
+    pub waits_here: bool,
+    /// The stream's offset, and how many replicas must have the stream up to it.
+    pub offset: u64,
+    pub replicas: usize,
+    /// The replicas must have it on their devices.
+    pub durably: bool,
+    /// The reply then, or at the timeout.
+    pub reply: fn(&mut Out<'_>, Reached),
+    /// The error if the command waits for the journal, and there is none any more.
     pub without: &'static str,
+}
+
+/// Where writes have come to.
+#[derive(Debug, Clone, Copy)]
+pub struct Reached {
+    /// They are durable here.
+    pub here: bool,
+    /// The number of replicas that have them.
+    pub replicas: usize,
 }
 
 impl Block {
@@ -44,7 +59,7 @@ impl Block {
     pub fn new(keys: usize, kind: Kind, until_ms: Option<u64>) -> Block {
         let null = |out: &mut Out<'_>| out.null_array();
         let wants = Wants { kind, any_change: false };
-        Block { keys, wants, until_ms, rewritten: Vec::new(), until_durable: None, at_timeout: null, at_once: null }
+        Block { keys, wants, until_ms, rewritten: Vec::new(), until_reached: None, at_timeout: null, at_once: null }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Owns the interface that commands about the server use to ask it: few, coarse functions with plain data. Never knows
 //! how the server answers.
 
+use crate::block::{Reached, UntilReached};
 use crate::cx::{Args, Run};
 use crate::row::Row;
 use crate::session::Session;
@@ -31,8 +32,58 @@ pub trait Scripting {
     fn function_stats(&self) -> Result<FunctionStats, &'static str>;
 }
 
+/// What the commands of replication ask of the server.
+pub trait Replication {
+    /// The stream's offset after what the connection has written.
+    fn written_offset(&self, me: &Session) -> u64;
+    fn reached(&self, until: &UntilReached) -> Reached;
+    /// Asks the replicas what they have, unless they are asked already behind this offset. Returns the offset behind the question.
+    fn ask_replicas(&self, offset: u64) -> u64;
+    fn is_replica(&self) -> bool;
+    fn role(&self) -> Role;
+    /// FAILOVER begins: it goes on after the reply.
+    fn fail_over(&self, wanted: Failover) -> Run;
+    fn abort_failover(&self) -> Run;
+    /// The primary with this stream, which waits, makes this replica the primary.
+    fn take_over(&self, id: &str) -> Run;
+}
+
+/// What FAILOVER wants.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Failover {
+    /// The replica that becomes the primary. `None`: the first that has everything.
+    pub to: Option<(String, u16)>,
+    pub timeout_ms: Option<u64>,
+    /// The replica becomes the primary at the timeout even if it has not everything.
+    pub force: bool,
+}
+
+/// What ROLE shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    Primary {
+        offset: u64,
+        replicas: Vec<ReplicaState>,
+    },
+    Replica {
+        host: String,
+        port: u16,
+        state: &'static str,
+        /// -1: it has nothing yet.
+        offset: i64,
+    },
+}
+
+/// A replica that has a dataset, and what it has of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaState {
+    pub ip: String,
+    pub port: u16,
+    pub offset: u64,
+}
+
 /// What CLIENT, CONFIG, INFO and the like ask of the server. An error is a whole error reply, code first.
-pub trait Host: Scripting {
+pub trait Host: Scripting + Replication {
     /// Wall clock, microseconds since 1970.
     fn time_us(&self) -> u64;
     /// When the server started, in seconds since 1970.

@@ -32,6 +32,7 @@ mod lists;
 mod migrate;
 mod object;
 mod pubsub;
+mod replication;
 mod scripting;
 mod server;
 mod sets;
@@ -43,7 +44,7 @@ mod tracking;
 mod transactions;
 mod zsets;
 
-pub use block::{Block, UntilDurable};
+pub use block::{Block, Reached, UntilReached};
 pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
 pub use row::{

@@ -145,23 +145,6 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
-        name: "role",
-        arity: 1,
-        flags: &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast],
-        acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
-        since: "2.8.12",
-        summary: "Returns the replication role.",
-        examples: &[is("ROLE", "1) \"master\"\n2) (integer) 0\n3) (empty array)")],
-        run: |cx| {
-            cx.out.array(3);
-            cx.out.bulk(b"master");
-            cx.out.int(0);
-            cx.out.array(0);
-            Ok(())
-        },
-        ..BASE
-    },
-    Row {
         name: "monitor",
         handling: &[Handling::Streams],
         arity: 1,

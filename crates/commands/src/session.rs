@@ -52,6 +52,10 @@ pub struct Session {
     pub replay_ms: Option<u64>,
     /// Where the journal was before and after the connection's last commands that may have written.
     pub written: Written,
+    /// The same of the stream of effects.
+    pub replicated: Written,
+    /// What the client has said of itself as a replica.
+    pub replica: Option<Box<Replica>>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -63,13 +67,40 @@ pub struct Session {
     subscriptions: Option<Box<Subscriptions>>,
 }
 
-/// Positions of the journal.
+/// Positions of the journal, or offsets of the stream.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Written {
     /// When the commands began that run now.
     pub from: u64,
     /// When the last ones ended while which the journal went on.
     pub to: u64,
+}
+
+/// A replica, as REPLCONF describes it.
+#[derive(Debug, Default, Clone)]
+pub struct Replica {
+    /// The address that it announces; empty: the one that the connection comes from.
+    pub ip: Box<str>,
+    pub port: u16,
+    /// It understands that the stream goes on under another id.
+    pub psync2: bool,
+    /// It is a FlintKV: it can load what Redis cannot.
+    pub flint: bool,
+    pub version: Box<str>,
+    /// It wants a dump and nothing after it.
+    pub only_dump: bool,
+    /// The connection is to become the replica's: see PSYNC.
+    pub asks: Option<Ask>,
+}
+
+/// What a replica has.
+#[derive(Debug, Default, Clone)]
+pub struct Ask {
+    pub id: Box<str>,
+    /// The offset of the first byte that it has not, from 1 on.
+    pub offset: i64,
+    /// SYNC: it knows neither ids nor offsets.
+    pub is_old: bool,
 }
 
 /// What a handler makes at once beyond the usual, in bytes: see [`crate::cx::claim`].
@@ -199,6 +230,8 @@ impl Session {
             claim: Claim::default(),
             replay_ms: None,
             written: Written::default(),
+            replicated: Written::default(),
+            replica: None,
             labels: Labels::default(),
             tracking: None,
             monitors: false,

@@ -1,13 +1,10 @@
 //! Owns the commands of replication, cluster, persistence and modules as a node without them answers: it states what is
 //! true of a single node and refuses everything else. Never pretends that something was done.
 
-use crate::block::{Block, UntilDurable, until_milliseconds};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::number::{int, int_or_error};
+use crate::number::int;
 use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
-use resp::reply::Out;
-use store::Kind;
 
 const BASE: Row =
     Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };
@@ -87,21 +84,6 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
-        name: "failover",
-        arity: -1,
-        flags: &[Flag::Admin, Flag::Noscript, Flag::Stale],
-        since: "6.2.0",
-        summary: "Makes a replica the primary; refused without a replica.",
-        syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
-        examples: &[
-            is("FAILOVER", "(error) ERR FAILOVER requires connected replicas."),
-            is("FAILOVER ABORT", "(error) ERR No failover in progress."),
-            is("FAILOVER NOW", "(error) ERR syntax error"),
-        ],
-        run: failover,
-        ..BASE
-    },
-    Row {
         name: "lastsave",
         arity: 1,
         flags: FIRM,
@@ -129,18 +111,6 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
-        name: "psync",
-        handling: &[Handling::Streams],
-        arity: -3,
-        flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
-        since: "2.8.0",
-        summary: "A replica's request to replicate this server; refused.",
-        syntax: "replicationid offset [more ...]",
-        examples: &[only_here("PSYNC ? -1", ALONE)],
-        run: |_| Err(NO_REPLICATION),
-        ..BASE
-    },
-    Row {
         name: "readonly",
         handling: &[Handling::OfConnection],
         arity: 1,
@@ -164,17 +134,6 @@ pub const ROWS: &[Row] = &[
         summary: "Ends the effect of READONLY.",
         examples: &[is("READWRITE", CLUSTER_DISABLED)],
         run: |_| Err(NO_CLUSTER),
-        ..BASE
-    },
-    Row {
-        name: "replconf",
-        arity: -1,
-        flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::AllowBusy],
-        since: "3.0.0",
-        summary: "A replica's report to its primary; refused.",
-        syntax: "[option ...]",
-        examples: &[only_here("REPLCONF listening-port 7000", ALONE)],
-        run: |_| Err(NO_REPLICATION),
         ..BASE
     },
     Row {
@@ -212,57 +171,6 @@ pub const ROWS: &[Row] = &[
         syntax: "host port",
         examples: &[is("SLAVEOF NO ONE", "OK"), is("SLAVEOF localhost x", "(error) ERR Invalid master port")],
         run: replicaof,
-        ..BASE
-    },
-    Row {
-        name: "sync",
-        handling: &[Handling::Streams],
-        arity: 1,
-        flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
-        since: "1.0.0",
-        summary: "The older form of PSYNC; refused.",
-        examples: &[only_here("SYNC", ALONE)],
-        run: |_| Err(NO_REPLICATION),
-        ..BASE
-    },
-    Row {
-        name: "wait",
-        arity: 3,
-        flags: &[Flag::Blocking],
-        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
-        group: Group::Generic,
-        tips: &["request_policy:all_shards", "response_policy:agg_min"],
-        since: "3.0.0",
-        summary: "Waits until a number of replicas have the earlier writes. There are no replicas, so for more than 0 it waits until the timeout.",
-        syntax: "numreplicas timeout",
-        examples: &[
-            is("WAIT 0 100", "(integer) 0"),
-            is("WAIT 1 1", "(integer) 0"),
-            is("WAIT x 1", "(error) ERR value is not an integer or out of range"),
-            is("WAIT 1 -1", "(error) ERR timeout is negative"),
-        ],
-        run: wait,
-        ..BASE
-    },
-    Row {
-        name: "waitaof",
-        arity: 4,
-        flags: &[Flag::Blocking],
-        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
-        group: Group::Generic,
-        tips: &["request_policy:all_shards", "response_policy:agg_min"],
-        since: "7.2.0",
-        summary: "Waits until the client's earlier writes are durable here (numlocal 1), and on a number of replicas. There are no replicas, so for more than 0 it waits until the timeout.",
-        syntax: "numlocal numreplicas timeout",
-        examples: &[
-            only_here("WAITAOF 0 0 100", "1) (integer) 0\n2) (integer) 0"),
-            only_here("WAITAOF 0 1 1", "1) (integer) 0\n2) (integer) 0"),
-            only_here(
-                "WAITAOF 1 0 1",
-                "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-            ),
-        ],
-        run: waitaof,
         ..BASE
     },
 ];
@@ -401,87 +309,4 @@ fn replicaof(cx: &mut Cx<'_>) -> Run {
         None => Err(Stop::error("ERR Invalid master port")),
         Some(_) => Err(NO_REPLICATION),
     }
-}
-
-fn failover(cx: &mut Cx<'_>) -> Run {
-    let args = cx.args;
-    let is = |at: usize, word: &[u8]| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
-    if args.len() == 2 && is(1, b"abort") {
-        return Err(Stop::error("ERR No failover in progress."));
-    }
-    let mut at = 1;
-    while at < args.len() {
-        let left = args.len() - at - 1;
-        at += match () {
-            () if is(at, b"timeout") && left >= 1 => {
-                if int_or_error(&args[at + 1])? <= 0 {
-                    return Err(Stop::error("ERR FAILOVER timeout must be greater than 0"));
-                }
-                2
-            }
-            () if is(at, b"to") && left >= 2 => {
-                int_or_error(&args[at + 2])?;
-                3
-            }
-            () if is(at, b"force") => 1,
-            () => return Err(SYNTAX),
-        };
-    }
-    Err(Stop::error("ERR FAILOVER requires connected replicas."))
-}
-
-fn wait(cx: &mut Cx<'_>) -> Run {
-    let replicas = int_or_error(&cx.args[1])?;
-    let until_ms = until_milliseconds(&cx.args[2], cx.ks.now_ms())?;
-    if replicas > 0 {
-        let none = |out: &mut resp::Out<'_>| out.int(0);
-        return Err(Block { at_timeout: none, at_once: none, ..Block::new(0, Kind::String, until_ms) }.into());
-    }
-    cx.out.int(0);
-    Ok(())
-}
-
-fn waitaof(cx: &mut Cx<'_>) -> Run {
-    let local = int_or_error(&cx.args[1])?;
-    if !(0..=1).contains(&local) {
-        return Err(Stop::error("ERR value is out of range, value must between 0 and 1"));
-    }
-    let replicas = int_or_error(&cx.args[2])?;
-    if replicas < 0 {
-        return Err(Stop::error("ERR value is out of range, must be positive"));
-    }
-    let until_ms = until_milliseconds(&cx.args[3], cx.ks.now_ms())?;
-    let journaled = cx.server.journaled(cx.session);
-    if local > 0 && journaled.is_none() {
-        return Err(Stop::error(NO_JOURNAL));
-    }
-    let (position, is_durable) = journaled.unwrap_or((0, false));
-    let reply = if is_durable { durable_here } else { durable_nowhere };
-    let waits_here = local > 0 && !is_durable;
-    if waits_here || replicas > 0 {
-        let until_durable = waits_here.then_some(UntilDurable {
-            position,
-            reply: durable_here,
-            waits_for_more: replicas > 0,
-            without: NO_JOURNAL,
-        });
-        let block = Block::new(0, Kind::String, until_ms);
-        return Err(Block { until_durable, at_timeout: reply, at_once: reply, ..block }.into());
-    }
-    reply(&mut cx.out);
-    Ok(())
-}
-
-const NO_JOURNAL: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-
-fn durable_here(out: &mut Out<'_>) {
-    out.array(2);
-    out.int(1);
-    out.int(0);
-}
-
-fn durable_nowhere(out: &mut Out<'_>) {
-    out.array(2);
-    out.int(0);
-    out.int(0);
 }

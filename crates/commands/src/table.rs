@@ -4,7 +4,8 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, dump, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    migrate, object, pubsub, scripting, server, sets, sort, standalone, streams, strings, transactions, zsets,
+    migrate, object, pubsub, replication, scripting, server, sets, sort, standalone, streams, strings, transactions,
+    zsets,
 };
 
 /// The families, one line each, in the order of COMMAND.
@@ -45,6 +46,7 @@ static FAMILIES: &[&[Row]] = &[
     connection::ROWS,
     acl::ROWS,
     server::ROWS,
+    replication::ROWS,
     standalone::ROWS,
 ];
 

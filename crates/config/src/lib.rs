@@ -33,7 +33,7 @@ pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
-    RedisFiles, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    PrimarySettings, RedisFiles, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
 pub use typed::{KEPT_BYTES_MIN, files_bytes, leaves_ram_for_values};
 

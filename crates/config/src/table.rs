@@ -397,13 +397,13 @@ pub const ROWS: &[Row] = &[
     row("repl-diskless-sync-delay", Int(0, INT_MAX), "5", Live, NO_REPLICATION, Replication, ""),
     row("repl-diskless-sync-max-replicas", Int(0, INT_MAX), "0", Live, NO_REPLICATION, Replication, ""),
     row("repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Live, NO_REPLICATION, Replication, ""),
-    row("repl-ping-replica-period", Int(1, INT_MAX), "10", Live, NO_REPLICATION, Replication, "").alias("repl-ping-slave-period"),
+    row("repl-ping-replica-period", Int(1, INT_MAX), "10", Live, Used, Replication, "How often a primary tells its replicas that it lives, in seconds.").alias("repl-ping-slave-period"),
     row("repl-timeout", Int(1, INT_MAX), "60", Live, NO_REPLICATION, Replication, ""),
     row("repl-disable-tcp-nodelay", Bool, "no", Live, NO_REPLICATION, Replication, ""),
     row("repl-backlog-size", Size(1, LONG_MAX_BYTES), "1gb", Live, Used, Replication, "The newest bytes that replicas get, kept in a file in the database's directory for those that are slow, that were cut off or that are being synchronised. A change counts from the next start of the stream on: the first replica's, or a full synchronisation of this database."),
     row("repl-backlog-ttl", Int(0, LONG_MAX), "3600", Live, NO_REPLICATION, Replication, ""),
-    row("min-replicas-to-write", Int(0, INT_MAX), "0", Live, NO_REPLICATION, Replication, "").alias("min-slaves-to-write"),
-    row("min-replicas-max-lag", Int(0, INT_MAX), "10", Live, NO_REPLICATION, Replication, "").alias("min-slaves-max-lag"),
+    row("min-replicas-to-write", Int(0, INT_MAX), "0", Live, Used, Replication, "A primary refuses writes with -NOREPLICAS while fewer replicas than this are connected and have said what they have within min-replicas-max-lag. 0: never.").alias("min-slaves-to-write"),
+    row("min-replicas-max-lag", Int(0, INT_MAX), "10", Live, Used, Replication, "The seconds of min-replicas-to-write. 0: writes are never refused for that.").alias("min-slaves-max-lag"),
     row("propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live, NO_REPLICATION, Replication, ""),
 
     // ---- Cluster

@@ -83,6 +83,17 @@ pub struct TlsSettings {
     pub session_cache: usize,
 }
 
+/// What a primary wants of its replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrimarySettings {
+    pub ping_period_s: u64,
+    /// A replica that says nothing for so long is ended.
+    pub timeout_s: u64,
+    /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
+    pub replicas_min: usize,
+    pub lag_s_max: u64,
+}
+
 /// Where the console listens, and its other start settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsoleSettings {
@@ -172,6 +183,7 @@ pub struct Config {
     pub requirepass: Option<Secret>,
     pub aclfile: Option<PathBuf>,
     pub redis_files: RedisFiles,
+    pub primary: PrimarySettings,
     pub backup_path: PathBuf,
     /// `None`: the node makes no backups by itself.
     pub backup_schedule: Option<Schedule>,
@@ -312,11 +324,6 @@ const TLS_SESSIONS_MAX: usize = 1 << 20;
 
 /// Builds the typed configuration. The error says which directives contradict each other and what to do.
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
-    if Values(values).word("min-replicas-to-write") != "0" {
-        return Err(
-            "min-replicas-to-write must be 0: there are no replicas, so every write would be refused".to_owned()
-        );
-    }
     let v = Values(values);
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
@@ -403,6 +410,12 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             backlog_bytes: v.bytes("repl-backlog-size"),
             recovery_target_s: v.int("recovery-time-target"),
             dir: dir.clone(),
+        },
+        primary: PrimarySettings {
+            ping_period_s: v.int("repl-ping-replica-period"),
+            timeout_s: v.int("repl-timeout"),
+            replicas_min: v.int("min-replicas-to-write"),
+            lag_s_max: v.int("min-replicas-max-lag"),
         },
         users: v.words("user").to_vec(),
         acllog_max_len: v.int("acllog-max-len"),

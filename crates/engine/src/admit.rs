@@ -21,6 +21,9 @@ use store::Admission;
 const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: the log tells why. \
                        Writes go on after a successful SAVE or BGSAVE";
 
+/// The reply to a write while `min-replicas-to-write` is not met.
+pub const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
 /// what a primary does, so nothing has expired for them until the primary says so.
@@ -140,6 +143,7 @@ pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
         _ if acl::is_loader(&session.user) => Ok(()),
         Room::Behind => Err(Halt::Wait(Wait::Journal)),
         Room::Failed => Err(Halt::Error(journaling.refusal().into())),
+        Room::TooFewReplicas => Err(Halt::Error(TOO_FEW_REPLICAS.into())),
     }
 }
 

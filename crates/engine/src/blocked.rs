@@ -21,9 +21,9 @@ use crate::thread::{Live, Worker};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, State};
 use crate::worker::withhold;
-use commands::host::Unblock;
+use commands::host::{Replication, Unblock};
 use commands::session::{Reply, Session};
-use commands::{Block, Cx, Flag, Row, Stop, UntilDurable};
+use commands::{Block, Cx, Flag, Row, Stop, UntilReached};
 use parking_lot::Mutex;
 use resp::{Out, Span};
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ impl Blocked {
             keys: block.keys,
             ticket,
             until_ms: block.until_ms,
-            until_durable: block.until_durable,
+            until_reached: block.until_reached,
             at_timeout: block.at_timeout,
             state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
         });
@@ -262,8 +262,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Place { worker, card, blocked } = self;
         *card.blocked.lock() = None;
-        if blocked.until_durable.is_some() {
+        if blocked.until_reached.is_some() {
             worker.gate.forget(blocked.client);
+            worker.hub.links.forget(blocked.client);
         }
         let phase = {
             let mut state = blocked.state.lock();
@@ -327,8 +328,8 @@ fn poll_wait(
             Phase::Served | Phase::Failed | Phase::Ended(_) => return Poll::Ready(Ok(true)),
         }
     }
-    if let Some(until) = &blocked.until_durable
-        && poll_durable(&connection.worker, blocked, until, cx)
+    if let Some(until) = &blocked.until_reached
+        && poll_reached(&connection.worker, blocked, until, cx)
     {
         return Poll::Ready(Ok(true));
     }
@@ -343,20 +344,26 @@ fn poll_wait(
     Poll::Pending
 }
 
-/// Whether the wait is over because the journal is durable up to a position, or has gone.
-fn poll_durable(worker: &Worker, blocked: &Blocked, until: &UntilDurable, cx: &Context<'_>) -> bool {
-    let Poll::Ready(is_durable) = worker.gate.poll_durable(until.position, blocked.client, cx) else { return false };
-    let (mut reply, error) = (Vec::new(), (!is_durable).then(|| until.without.to_owned()));
-    if is_durable {
-        (until.reply)(&mut Out::new(&mut reply, blocked.proto));
+/// Whether the wait is over because the writes are where the command wants them, or because there is no journal any more.
+fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &Context<'_>) -> bool {
+    let here = match until.waits_here {
+        true => worker.gate.poll_durable(until.position, blocked.client, cx),
+        false => Poll::Ready(true),
+    };
+    let has_journal = here != Poll::Ready(false);
+    let sent = (until.offset, until.durably);
+    let there = worker.hub.links.poll_count(blocked.client, sent, until.replicas, cx);
+    if has_journal && (here.is_pending() || there.is_pending()) {
+        return false;
     }
-    let is_over = !is_durable || !until.waits_for_more;
+    let (mut reply, error) = (Vec::new(), (!has_journal).then(|| until.without.to_owned()));
+    (until.reply)(&mut Out::new(&mut reply, blocked.proto), worker.reached(until));
     let mut state = blocked.state.lock();
     // The wait may have been ended in between.
-    if is_over && state.waits() {
+    if state.waits() {
         state.answer(Phase::Served, blocked, reply, error, 0);
     }
-    is_over
+    true
 }
 
 fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
@@ -375,10 +382,10 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
             let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
             out.error(text);
             error = Some(text.to_owned());
+        } else if let Some(until) = &blocked.until_reached {
+            (until.reply)(&mut out, worker.reached(until));
         } else {
-            let journaling = &worker.hub.journaling;
-            let durable = blocked.until_durable.filter(|until| journaling.is_durable(until.position) == Some(true));
-            durable.map_or(blocked.at_timeout, |until| until.reply)(&mut out);
+            (blocked.at_timeout)(&mut out);
         }
         Served { reply, error, nanos: 0 }
     });
@@ -405,6 +412,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         let position = worker.hub.journaling.position();
         work.has_seen(0, position);
         session.written.to = position;
+        if blocked.until_reached.is_none() {
+            session.replicated.to = worker.hub.journaling.stream.offset();
+        }
     }
     let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
     if output_bytes > live.output_bytes_max {

@@ -35,6 +35,14 @@ impl Peer {
         }
     }
 
+    /// The address without its port.
+    pub fn ip(&self) -> String {
+        match self {
+            Peer::Tcp { from, .. } => from.ip().to_canonical().to_string(),
+            Peer::Unix(path) => path.to_string(),
+        }
+    }
+
     pub fn addr(&self) -> String {
         match self {
             Peer::Tcp { from, .. } => from.to_string(),
@@ -86,6 +94,8 @@ pub struct Card {
     /// The id of the client that gets the invalidations of this client (REDIRECT); 0: none.
     pub redirect: AtomicU64,
     pub monitors: AtomicBool,
+    /// It is a replica's.
+    pub is_replica: AtomicBool,
     /// CLIENT PAUSE holds its command.
     pub is_held: AtomicBool,
     /// The number of subscriptions, by [`Space`].
@@ -168,7 +178,11 @@ impl Card {
     }
 
     fn kind(&self) -> ClientKind {
-        if self.listens() { ClientKind::Pubsub } else { ClientKind::Normal }
+        match () {
+            () if self.is_replica.load(Relaxed) => ClientKind::Replica,
+            () if self.listens() => ClientKind::Pubsub,
+            () => ClientKind::Normal,
+        }
     }
 
     /// A connection that was ended does not fit any filter, although its worker may not have closed it yet.
@@ -193,6 +207,7 @@ impl Card {
         let is = |bit| followed & bit != 0;
         let mut flags = String::new();
         for (flag, on) in [
+            ('S', self.is_replica.load(Relaxed)),
             ('O', self.monitors.load(Relaxed)),
             ('P', self.listens()),
             ('b', self.is_blocked()),
@@ -336,6 +351,7 @@ impl Clients {
             following: AtomicU32::new(0),
             redirect: AtomicU64::new(0),
             monitors: AtomicBool::new(false),
+            is_replica: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             listens_to: Default::default(),
             blocked: Mutex::default(),

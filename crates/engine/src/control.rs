@@ -1,7 +1,9 @@
 //! Owns the requests of commands to the database and its node for what the workers do not own: settings, INFO,
 //! memory, shutdown. Never knows who answers.
 
-use commands::host::MemoryFigures;
+use crate::replication::Order;
+use commands::host::{Failover, MemoryFigures, Role};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one change of the databases or of a configuration waits for another.
@@ -38,6 +40,15 @@ pub trait Control: Send + Sync {
     fn rewrite_journal(&self) -> Result<(), String>;
     /// When the dataset was last saved, in seconds since 1970.
     fn last_save_s(&self) -> u64;
+    /// Makes a dump for a replica on another thread.
+    fn make_dump(&self, order: Arc<Order>);
+    /// ROLE.
+    fn role(&self) -> Role;
+    /// FAILOVER. The work is done on another thread.
+    fn fail_over(&self, wanted: Failover) -> Result<(), String>;
+    fn abort_failover(&self) -> Result<(), String>;
+    /// The primary with this stream makes this replica the primary.
+    fn take_over(&self, id: &str) -> Result<(), String>;
     /// SHUTDOWN.
     fn shut_down(&self) -> Result<(), String>;
 }

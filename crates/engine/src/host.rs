@@ -4,15 +4,17 @@
 use crate::clients::following;
 use crate::clock::wall_ms;
 use crate::control::Control;
+use crate::hub::Hub;
 use crate::job;
 use crate::post::Message;
 use crate::thread::Worker;
 use commands::host::{
-    Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
+    Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,
+    Role, SlowCommand, Space, Unblock,
 };
 use commands::job::Task;
 use commands::session::Session;
-use commands::{Run, Stop};
+use commands::{Reached, Run, Stop, UntilReached};
 use lua::sha1;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +28,52 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 impl Worker {
     fn control(&self) -> Result<Arc<dyn Control>, Stop> {
         self.hub.control().ok_or(Stop::error("ERR the database is being closed"))
+    }
+}
+
+impl Replication for Worker {
+    fn written_offset(&self, me: &Session) -> u64 {
+        let now = self.hub.journaling.stream.offset();
+        // The stream may be another one than when the connection wrote.
+        if now > me.replicated.from { now } else { me.replicated.to.min(now) }
+    }
+
+    fn reached(&self, until: &UntilReached) -> Reached {
+        let here = self.hub.journaling.is_durable(until.position) == Some(true);
+        Reached { here, replicas: self.hub.links.count_at(until.offset, until.durably) }
+    }
+
+    fn ask_replicas(&self, offset: u64) -> u64 {
+        let Hub { journaling, links, .. } = &*self.hub;
+        if links.must_ask(offset) {
+            let asked = journaling.stream.offset();
+            journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], self.now_ms());
+            links.hurry(asked);
+        }
+        journaling.stream.offset()
+    }
+
+    fn is_replica(&self) -> bool {
+        matches!(self.role(), Role::Replica { .. })
+    }
+
+    fn role(&self) -> Role {
+        match self.hub.control() {
+            Some(control) => control.role(),
+            None => Role::Primary { offset: self.hub.journaling.stream.offset(), replicas: Vec::new() },
+        }
+    }
+
+    fn fail_over(&self, wanted: Failover) -> Run {
+        self.control()?.fail_over(wanted).map_err(|text| Stop::Error(text.into()))
+    }
+
+    fn abort_failover(&self) -> Run {
+        self.control()?.abort_failover().map_err(|text| Stop::Error(text.into()))
+    }
+
+    fn take_over(&self, id: &str) -> Run {
+        self.control()?.take_over(id).map_err(|text| Stop::Error(text.into()))
     }
 }
 

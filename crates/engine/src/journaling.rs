@@ -21,6 +21,8 @@ pub struct Journaling {
     log: RwLock<Option<Arc<Log>>>,
     /// Writers must ask the log whether it has room.
     is_tight: AtomicBool,
+    /// Fewer replicas keep up than writes need: see `min-replicas-to-write`.
+    has_too_few_replicas: AtomicBool,
     /// Why writers get an error instead of waiting for room.
     refusing: Mutex<Option<String>>,
     /// What wakes each worker's gate, with the worker's number.
@@ -57,6 +59,8 @@ pub enum Room {
     /// The device is behind.
     Behind,
     Failed,
+    /// Fewer replicas keep up than writes need.
+    TooFewReplicas,
 }
 
 impl Journaling {
@@ -123,6 +127,13 @@ impl Journaling {
         if self.is_tight.load(Relaxed) { self.ask_room() } else { Room::Free }
     }
 
+    /// From now on, writes get an error because few replicas keep up, or do not.
+    pub fn set_too_few_replicas(&self, on: bool) {
+        if self.has_too_few_replicas.swap(on, Relaxed) != on {
+            self.wake();
+        }
+    }
+
     fn ask_room(&self) -> Room {
         let room = self.with(|log| match log.is_behind() {
             _ if log.has_failed() => Room::Failed,
@@ -130,7 +141,10 @@ impl Journaling {
             true => Room::Behind,
             false => Room::Free,
         });
-        room.unwrap_or(Room::Free)
+        match room.unwrap_or(Room::Free) {
+            Room::Free if self.has_too_few_replicas.load(Relaxed) => Room::TooFewReplicas,
+            room => room,
+        }
     }
 
     /// The error of a write that cannot be journalled.

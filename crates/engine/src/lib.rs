@@ -11,6 +11,7 @@
 //! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`.
 //! - `access` decides whether a user may run a command.
 //! - `stand_in` serves connections while a script blocks their thread.
+//! - `feed` serves the connection of a replica after PSYNC.
 //! - `host` answers the commands about the server itself.
 //! - `thread` is a worker: what one database has on one thread.
 //!
@@ -42,6 +43,7 @@ mod control;
 mod directory;
 mod exchange;
 mod execute;
+mod feed;
 mod host;
 mod hub;
 mod job;

@@ -125,7 +125,7 @@ impl Stream {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => {
                 let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
@@ -161,7 +161,7 @@ impl Stream {
 
     /// Sends what TLS has encrypted and the socket has not taken.
     #[inline]
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
@@ -620,6 +620,8 @@ pub enum End {
     Journal,
     /// A handler panicked.
     Panic,
+    /// The connection has become a replica's: see `feed`.
+    Follows,
 }
 
 impl Connection {

@@ -2,7 +2,7 @@
 //! the wait. Never knows a worker, or who runs the command again (`blocked`).
 
 use commands::host::Unblock;
-use commands::{Args, Row, UntilDurable};
+use commands::{Args, Row, UntilReached};
 use parking_lot::Mutex;
 use resp::{Out, Proto, Span};
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ pub struct Blocked {
     pub keys: usize,
     pub ticket: u64,
     pub until_ms: Option<u64>,
-    pub until_durable: Option<UntilDurable>,
+    pub until_reached: Option<UntilReached>,
     pub at_timeout: fn(&mut Out<'_>),
     pub state: Mutex<State>,
 }

@@ -8,6 +8,7 @@ use crate::admit::admit;
 use crate::blocked::{self, Blocked};
 use crate::directory::bit;
 use crate::execute::follow_up;
+use crate::feed::feed;
 use crate::later;
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
@@ -52,6 +53,10 @@ pub async fn serve(mut connection: Connection) {
                 break end;
             }
         }
+    };
+    let end = match end {
+        End::Follows => feed(&mut connection).await,
+        end => end,
     };
     close(connection, end).await;
 }
@@ -178,6 +183,7 @@ fn run(connection: &mut Connection) -> Ran {
     card.outbox.drain_into(&mut work.output);
     let seen_from = worker.hub.journaling.position();
     session.written.from = seen_from;
+    session.replicated.from = worker.hub.journaling.stream.offset();
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
@@ -259,6 +265,9 @@ fn run(connection: &mut Connection) -> Ran {
             session.changed = false;
             access::refresh(&worker.hub, session);
             card.publish(session);
+            if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
+                break Ran::Ends(End::Follows);
+            }
         }
         if session.close {
             break Ran::Ends(End::Asked);
@@ -281,6 +290,10 @@ fn run(connection: &mut Connection) -> Ran {
     work.has_seen(seen_from, seen_to);
     if seen_from < seen_to {
         session.written.to = seen_to;
+    }
+    let streamed_to = worker.hub.journaling.stream.offset();
+    if session.replicated.from < streamed_to {
+        session.replicated.to = streamed_to;
     }
     card.active_ms.store(now_ms, Relaxed);
     if let Some(id) = last {
@@ -328,7 +341,7 @@ async fn close(mut connection: Connection, end: End) {
     let client = connection.card.id;
     let addr = || connection.card.peer.addr();
     match &end {
-        End::Eof | End::Asked | End::Killed => {}
+        End::Eof | End::Asked | End::Killed | End::Follows => {}
         End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
         End::QueryLimit => {
             tracing::warn!(client, "closed: {} sent more than client-query-buffer-limit at once", addr());

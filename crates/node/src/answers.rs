@@ -3,8 +3,10 @@
 use crate::database::Database;
 use crate::info;
 use crate::memory::{self, Allocator};
-use commands::host::MemoryFigures;
+use commands::host::{Failover, MemoryFigures, ReplicaState, Role};
 use engine::Control;
+use engine::replication::{Link, Order, Phase};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -95,6 +97,29 @@ impl Control for Database {
             0 => self.hub.started_s,
             at_s => at_s,
         }
+    }
+
+    fn make_dump(&self, order: Arc<Order>) {
+        self.order_dump(order);
+    }
+
+    fn role(&self) -> Role {
+        let links = self.hub.links.all();
+        let online = links.iter().filter(|link| link.phase() == Phase::Online);
+        let state = |link: &Arc<Link>| ReplicaState { ip: link.ip.clone(), port: link.port, offset: link.acked() };
+        Role::Primary { offset: self.hub.journaling.stream.offset(), replicas: online.map(state).collect() }
+    }
+
+    fn fail_over(&self, _: Failover) -> Result<(), String> {
+        Err("ERR FAILOVER requires connected replicas.".to_owned())
+    }
+
+    fn abort_failover(&self) -> Result<(), String> {
+        Err("ERR No failover in progress.".to_owned())
+    }
+
+    fn take_over(&self, _: &str) -> Result<(), String> {
+        Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned())
     }
 
     fn shut_down(&self) -> Result<(), String> {

@@ -6,7 +6,7 @@ use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{Hub, Peer, Rates, Role, Socket};
+use engine::{Hub, Peer, Rates, Role, Socket, wall_ms};
 use parking_lot::Mutex;
 use std::io;
 use std::net::TcpListener;
@@ -298,6 +298,9 @@ impl Database {
             draft.refused_for(name, why)
         })?;
         self.hub.config.keep(turn, draft);
+        if before.primary != now.primary {
+            self.tend_replicas(wall_ms());
+        }
         if let Some(tls) = tls {
             self.tls.put(tls);
         }

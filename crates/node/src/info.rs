@@ -4,6 +4,7 @@ use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
 use base::size;
 use commands::host::{REDIS_VERSION, Space};
+use engine::replication::Link;
 use engine::{Summary, wall_ms};
 use std::cell::OnceCell;
 use std::fmt::{Display, Write as _};
@@ -224,7 +225,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     text.line("mem_fragmentation_bytes", resident as i64 - used as i64);
     text.lines(&[
         ("mem_not_counted_for_evict", &0),
-        ("mem_replication_backlog", &0),
+        ("mem_replication_backlog", &database.hub.journaling.stream.window_bytes()),
         ("mem_total_replication_buffers", &0),
         ("mem_clients_slaves", &0),
         ("mem_clients_normal", &clients),
@@ -352,15 +353,15 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("total_net_input_bytes", &all.sum(|worker| &worker.net_in_bytes)),
         ("total_net_output_bytes", &all.sum(|worker| &worker.net_out_bytes)),
         ("total_net_repl_input_bytes", &0),
-        ("total_net_repl_output_bytes", &0),
+        ("total_net_repl_output_bytes", &database.hub.links.sent_bytes.load(Relaxed)),
         ("instantaneous_input_kbps", &kilobytes(Rate::NetInBytes)),
         ("instantaneous_output_kbps", &kilobytes(Rate::NetOutBytes)),
         ("instantaneous_input_repl_kbps", &"0.00"),
         ("instantaneous_output_repl_kbps", &"0.00"),
         ("rejected_connections", &database.rejected_connections.load(Relaxed)),
-        ("sync_full", &0),
-        ("sync_partial_ok", &0),
-        ("sync_partial_err", &0),
+        ("sync_full", &database.hub.links.full_syncs.load(Relaxed)),
+        ("sync_partial_ok", &database.hub.links.partial_syncs.load(Relaxed)),
+        ("sync_partial_err", &database.hub.links.refused_partial_syncs.load(Relaxed)),
         ("expired_keys", &store.expired_keys),
         ("expired_stale_perc", &"0.00"),
         ("expired_time_cap_reached_count", &0),
@@ -519,18 +520,34 @@ fn micros(nanos: u64) -> String {
 }
 
 fn replication(facts: &Facts<'_>, text: &mut Text) {
+    let hub = &facts.database.hub;
+    let (stream, links, now_ms) = (&hub.journaling.stream, hub.links.all(), facts.now_ms);
+    let mark = stream.mark();
+    let id = mark.map_or_else(|| facts.database.run_id.clone(), |mark| mark.id.to_string());
+    let second = mark.and_then(|mark| mark.second);
+    let backlog = stream.backlog();
+    let config = hub.config.snapshot();
+    let settings = &config.primary;
+    text.lines(&[("role", &"master"), ("connected_slaves", &links.len())]);
+    if settings.replicas_min > 0 {
+        text.line("min_slaves_good_slaves", hub.links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms));
+    }
+    for (number, link) in links.iter().enumerate() {
+        let Link { ip, port, .. } = &**link;
+        let (state, offset, lag) = (link.phase().name(), link.acked(), link.silent_ms(now_ms) / 1000);
+        text.line(&format!("slave{number}"), format!("ip={ip},port={port},state={state},offset={offset},lag={lag}"));
+    }
     text.lines(&[
-        ("role", &"master"),
-        ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
-        ("master_replid", &facts.database.run_id),
-        ("master_replid2", &"0".repeat(40)),
-        ("master_repl_offset", &0),
-        ("second_repl_offset", &-1),
-        ("repl_backlog_active", &0),
-        ("repl_backlog_size", &0),
-        ("repl_backlog_first_byte_offset", &0),
-        ("repl_backlog_histlen", &0),
+        ("master_replid", &id),
+        ("master_replid2", &second.map_or_else(|| "0".repeat(40), |(id, _)| id.to_string())),
+        ("master_repl_offset", &mark.map_or(0, |mark| mark.offset)),
+        // As Redis counts: the first byte that the second id does not have.
+        ("second_repl_offset", &second.map_or(-1, |(_, to)| to as i64 + 1)),
+        ("repl_backlog_active", &u8::from(mark.is_some())),
+        ("repl_backlog_size", &config.redis_files.backlog_bytes),
+        ("repl_backlog_first_byte_offset", &if mark.is_some() { backlog.start + 1 } else { 0 }),
+        ("repl_backlog_histlen", &(backlog.end - backlog.start)),
     ]);
 }
 

@@ -202,6 +202,7 @@ impl Clock {
             database.save_if_due(now_ms);
             database.tend_segments();
             database.tend_room();
+            database.tend_replicas(now_ms);
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
@@ -238,7 +239,8 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
     }
     let is_idle = |card: &Card| {
         let idle_ms = now_ms.saturating_sub(card.active_ms.load(Relaxed));
-        timeout_ms > 0 && idle_ms > timeout_ms && !card.listens() && !card.is_blocked()
+        let is_busy = card.listens() || card.is_blocked() || card.is_replica.load(Relaxed);
+        timeout_ms > 0 && idle_ms > timeout_ms && !is_busy
     };
     let is_slow = |card: &Card| {
         let since_ms = [card.soft_since_ms.load(Relaxed), card.outbox.soft_since_ms()];

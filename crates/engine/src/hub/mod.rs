@@ -21,6 +21,7 @@ use crate::journaling::Journaling;
 use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
 use crate::pubsub::PubSub;
+use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use config::{ConfigStore, Secret};
@@ -48,6 +49,8 @@ pub struct Hub {
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,
     pub journaling: Arc<Journaling>,
+    /// The replicas.
+    pub links: Links,
     /// One per worker.
     pub posts: Vec<Post>,
     /// When the database started, in seconds since 1970.
@@ -87,6 +90,7 @@ impl Hub {
             slow_log: SlowLog::default(),
             latency_events: LatencyEvents::default(),
             journaling: Arc::default(),
+            links: Links::default(),
             posts,
             started_s: wall_ms() / 1000,
             targets_kept: AtomicUsize::new(0),

@@ -1,9 +1,13 @@
-//! Owns what replicas are told: the stream of all effects, and its newest bytes. Never knows a socket's address, a dump, or who decides
+//! Owns what replicas are told (the stream of all effects, and its newest bytes), and who they are. Never knows a socket's address, a dump, or who decides
 //! which database follows which.
 
 mod backlog;
+mod links;
+mod order;
 mod stream;
 
 pub use backlog::Gone;
 pub use journal::{Id, Mark};
+pub use links::{Link, Links, Phase};
+pub use order::{Dump, Order};
 pub use stream::{Stream, new_id};

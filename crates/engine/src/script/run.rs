@@ -8,6 +8,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
+use crate::admit::TOO_FEW_REPLICAS;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
@@ -463,8 +464,12 @@ impl<'a> Running<'a, '_> {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         let journaling = &self.around.worker.hub.journaling;
-        if command.is(bit::WRITE) && journaling.room() == Room::Failed {
-            return Err(journaling.refusal().into());
+        if command.is(bit::WRITE) && !acl::is_loader(&self.session.user) {
+            match journaling.room() {
+                Room::Failed => return Err(journaling.refusal().into()),
+                Room::TooFewReplicas => return Err(TOO_FEW_REPLICAS.into()),
+                Room::Free | Room::Behind => {}
+            }
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
             return Err(self.around.worker.hub.store.refusal().into());

@@ -18,7 +18,7 @@ pub use find::{Plan, directory, plan};
 pub use load::load_base;
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
-pub use save::{FIELDS_VERSION, OnFlash, write as write_dump};
+pub use save::{FIELDS_VERSION, Moment, OnFlash, write as write_dump};
 pub use touched::Finder;
 
 use crate::database::Database;

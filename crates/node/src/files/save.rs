@@ -4,6 +4,7 @@
 use super::about;
 use super::find::OURS;
 use crate::database::Database;
+use engine::replication::Mark;
 use engine::wall_ms;
 use journal::index::IndexWriter;
 use rdb::{Options, Writer};
@@ -62,9 +63,25 @@ pub enum OnFlash<'w> {
 /// What is to be known of values that stay on flash, and the number of the cut.
 pub type Stayed = Option<(Checkpoint, u64)>;
 
+/// What is known of the moment of a dump.
+pub trait Moment {
+    /// Where the stream for replicas is, if the dump must say so: a Redis that follows it begins in the stream's logical database.
+    fn told(&self) -> Option<Mark> {
+        None
+    }
+}
+
+impl Moment for () {}
+
+impl Moment for Mark {
+    fn told(&self) -> Option<Mark> {
+        Some(*self)
+    }
+}
+
 /// Writes a snapshot of the dataset to a new file, and syncs it. `at_cut` is called at the snapshot's moment, while every stripe is
 /// locked.
-pub fn write<C>(
+pub fn write<C: Moment>(
     database: &Database,
     draft: &Path,
     options: Options,
@@ -92,9 +109,9 @@ pub fn write<C>(
     let (mut file, mut at) = (Some(file), None);
     let snapshot = loop {
         let begin = || {
-            at = Some(at_cut());
+            let moment = at.insert(at_cut());
             let file = Counted { file: file.take().expect("one cut succeeds"), written: Arc::clone(&written) };
-            Dump::begin(database, Writer::new(file, options)).map_err(DumpError::Write)
+            Dump::begin(database, Writer::new(file, options), moment.told()).map_err(DumpError::Write)
         };
         let store = &database.shard.store;
         let cut = match &on_flash {
@@ -169,11 +186,16 @@ struct Dump {
 }
 
 impl Dump {
-    fn begin(database: &Database, mut file: Writer<Counted>) -> io::Result<Dump> {
+    fn begin(database: &Database, mut file: Writer<Counted>, mark: Option<Mark>) -> io::Result<Dump> {
         file.aux("redis-ver", commands::host::REDIS_VERSION.as_bytes())?;
         file.aux(OURS, env!("CARGO_PKG_VERSION").as_bytes())?;
         file.aux("redis-bits", usize::BITS.to_string().as_bytes())?;
         file.aux("ctime", (wall_ms() / 1000).to_string().as_bytes())?;
+        if let Some(Mark { id, offset, db, .. }) = mark {
+            file.aux("repl-stream-db", db.unwrap_or(0).to_string().as_bytes())?;
+            file.aux("repl-id", id.to_string().as_bytes())?;
+            file.aux("repl-offset", offset.to_string().as_bytes())?;
+        }
         file.aux("aof-base", b"0")?;
         for library in database.hub.scripts.libraries.read().all() {
             file.function(&library.code)?;

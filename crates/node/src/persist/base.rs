@@ -2,7 +2,7 @@
 
 use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
-use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
+use crate::files::{FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::Kept;
 use crate::replication::AtCut;
 use config::Config;
@@ -51,6 +51,8 @@ struct At {
     position: u64,
     stream: Option<Mark>,
 }
+
+impl Moment for At {}
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {

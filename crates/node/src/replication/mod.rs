@@ -1,6 +1,9 @@
 //! Owns what makes a database a primary or a replica: the stream of its changes, from where it begins, and the store's part. Never knows
 //! how a command becomes a part of the stream.
 
+mod sync;
+mod tend;
+
 use crate::database::Database;
 use crate::files::{OnFlash, about, write_dump};
 use config::Policy;
@@ -11,10 +14,10 @@ use rdb::Options;
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// How long to wait for a script that keeps stripes.
-#[allow(dead_code)]
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The stream's window in RAM takes this share of the RAM limit.
 const WINDOW_SHARE: u64 = 32;
@@ -27,6 +30,10 @@ pub struct Replication {
     /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
     /// stream has, if nobody else writes.
     pub apply: Mutex<()>,
+    /// Replicas that wait for a dump.
+    pub orders: sync::Orders,
+    /// When replicas were last told that their primary lives.
+    pub told_ms: AtomicU64,
 }
 
 /// Sees that the stream and the dataset agree at the moment of a cut.
@@ -51,7 +58,6 @@ impl<'d> AtCut<'d> {
     }
 }
 
-#[allow(dead_code)]
 impl Database {
     /// Writes a dump of this moment, with all that is in it, for a replica. Returns where the stream is at that moment; from then on it
     /// takes all effects.
@@ -121,6 +127,7 @@ impl Database {
     }
 
     /// Whether the dataset is a copy of a primary's: effects are not kept, expired keys are hidden and stay, and nothing is evicted.
+    #[allow(dead_code)]
     pub(crate) fn follow_in_store(&self, follows: bool) {
         let store = &self.shard.store;
         self.hub.journaling.stream.set_follows(follows);

@@ -269,11 +269,20 @@ fn maxmemory_answers_as_in_redis() {
 }
 
 #[test]
-fn replicas_that_do_not_exist_cannot_be_required() {
+fn writes_are_refused_while_replicas_are_missing() {
     let node = Node::start(&[]);
     let mut client = node.connect();
-    let reply = client.run("CONFIG SET min-replicas-to-write 1");
-    assert!(reply.contains("min-replicas-to-write") && reply.contains("there are no replicas"), "{reply}");
+    // Of a database without replicas.
+    assert_eq!(client.run("CONFIG SET min-replicas-to-write 1"), "OK");
+    let refusal = "(error) NOREPLICAS Not enough good replicas to write.";
+    assert_eq!(client.run("SET k v"), refusal);
+    assert_eq!(
+        client.run("EVAL \"return redis.call('SET', KEYS[1], 'v')\" 1 k").split(" script").next(),
+        Some(refusal)
+    );
+    assert_eq!(client.run("GET k"), "(nil)");
+    assert_eq!(client.run("CONFIG SET min-replicas-max-lag 0"), "OK");
+    assert_eq!(client.run("SET k v"), "OK");
     assert_eq!(client.run("CONFIG SET min-replicas-to-write 0"), "OK");
 }
 

@@ -3,7 +3,7 @@
 
 use commands::host::*;
 use commands::session::Session;
-use commands::{Run, Stop};
+use commands::{Reached, Run, Stop, UntilReached};
 use std::time::Duration;
 
 pub struct NoServer;
@@ -45,6 +45,34 @@ impl Scripting for NoServer {
         no_server()
     }
     fn function_stats(&self) -> Result<FunctionStats, &'static str> {
+        no_server()
+    }
+}
+
+/// A primary without replicas.
+impl Replication for NoServer {
+    fn written_offset(&self, _: &Session) -> u64 {
+        0
+    }
+    fn reached(&self, _: &UntilReached) -> Reached {
+        Reached { here: false, replicas: 0 }
+    }
+    fn ask_replicas(&self, _: u64) -> u64 {
+        0
+    }
+    fn is_replica(&self) -> bool {
+        false
+    }
+    fn role(&self) -> Role {
+        Role::Primary { offset: 0, replicas: Vec::new() }
+    }
+    fn fail_over(&self, _: Failover) -> Run {
+        Err(Stop::error("ERR FAILOVER requires connected replicas."))
+    }
+    fn abort_failover(&self) -> Run {
+        Err(Stop::error("ERR No failover in progress."))
+    }
+    fn take_over(&self, _: &str) -> Run {
         no_server()
     }
 }

@@ -1,0 +1,353 @@
+//! Owns the connection of a replica after PSYNC: a task that sends a dump if the replica needs one, and then the stream, and that hears what
+//! the replica has. Never knows how a dump is made, or what the stream means. It never holds a writer up: it reads the stream by offset, and
+//! ends when the backlog does not have the offset any more.
+
+use crate::hub::Hub;
+use crate::replication::{Dump, Gone, Id, Link, Mark, Order, Phase};
+use crate::session::{BATCH_COMMANDS_MAX, Connection, End};
+use crate::thread::Worker;
+use commands::Args;
+use commands::session::{Ask, Replica};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep};
+
+/// A piece of the dump, and the most bytes of the stream that are sent at once.
+const PIECE_BYTES: usize = 256 << 10;
+const SEND_BYTES_MAX: usize = 128 << 10;
+/// Sends of one turn.
+const SENDS_MAX: usize = 8;
+/// After a send, the link waits this long for more, unless there is much or somebody waits for the replica.
+const PACE: Duration = Duration::from_millis(1);
+const MUCH_BYTES: u64 = 64 << 10;
+/// While the dump is made, an empty line tells the replica this often that the link is alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// What a link sends next.
+enum Step {
+    /// Empty lines, until the dump is there.
+    Waits(Arc<Order>),
+    /// The dump, from this byte on.
+    Dump { dump: Arc<Dump>, at: u64, reading: Option<JoinHandle<io::Result<Vec<u8>>>> },
+    /// The stream from this offset on.
+    Stream,
+    /// Nothing: the replica has the dump that it wanted.
+    Nothing,
+}
+
+/// The sending side of a link.
+struct Feed {
+    replica: Box<Replica>,
+    /// It knows neither ids nor offsets.
+    is_old: bool,
+    link: Arc<Link>,
+    step: Step,
+    out: Vec<u8>,
+    /// Bytes of `out` that are sent.
+    sent: usize,
+    /// The first offset of the stream that is not in `out` yet.
+    next: u64,
+    last_sent: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// The link is in the register.
+struct Registered {
+    hub: Arc<Hub>,
+    link: Arc<Link>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.hub.links.remove(&self.link);
+        self.hub.journaling.stream.forget(self.link.client);
+    }
+}
+
+/// Serves a connection that has become a replica's, until it ends.
+pub async fn feed(connection: &mut Connection) -> End {
+    let worker = std::rc::Rc::clone(&connection.worker);
+    let Some(mut replica) = connection.session.replica.take() else { return End::Asked };
+    let Some(ask) = replica.asks.take() else { return End::Asked };
+    // A script that keeps the thread does not serve links.
+    connection.seat.set_open(false);
+    // The replies to what came before PSYNC.
+    if let Err(end) = poll_fn(|cx| connection.poll_send(cx)).await {
+        return end;
+    }
+    connection.card.is_replica.store(true, Relaxed);
+    let from = connection.card.peer.ip();
+    let link = Arc::new(Link::new(connection.card.id, from, &replica, worker.refresh_now_ms()));
+    let (ip, port) = (link.ip.clone(), link.port);
+    let hub = Arc::clone(&worker.hub);
+    hub.links.add(Arc::clone(&link));
+    let registered = Registered { hub, link: Arc::clone(&link) };
+    let mut feed = Feed::begin(&worker, replica, &ask, link);
+    let end = poll_fn(|cx| feed.poll(connection, cx)).await;
+    match &end {
+        Ended::Gone => tracing::warn!("replica {ip}:{port} is too slow: repl-backlog-size does not hold what it lacks"),
+        Ended::Refused(why) => {
+            tracing::error!("replica {ip}:{port} gets no dump: {why}");
+            let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
+            output.extend_from_slice(format!("-ERR {why}\r\n").as_bytes());
+        }
+        Ended::File(error) => tracing::error!("replica {ip}:{port}: its dump cannot be read: {error}"),
+        Ended::Connection(end) => tracing::info!("the link to replica {ip}:{port} has ended ({end:?})"),
+    }
+    drop(registered);
+    match end {
+        Ended::Refused(_) => End::Asked,
+        Ended::Connection(end) => end,
+        Ended::Gone | Ended::File(_) => End::Killed,
+    }
+}
+
+/// Why a link has ended.
+enum Ended {
+    Connection(End),
+    /// The backlog does not have any more what the replica lacks.
+    Gone,
+    /// There is no dump for it.
+    Refused(String),
+    File(io::Error),
+}
+
+impl From<End> for Ended {
+    fn from(end: End) -> Ended {
+        Ended::Connection(end)
+    }
+}
+
+impl Feed {
+    /// Decides what the replica gets, and orders it.
+    fn begin(worker: &Worker, replica: Box<Replica>, ask: &Ask, link: Arc<Link>) -> Feed {
+        let (stream, links) = (&worker.hub.journaling.stream, &worker.hub.links);
+        let who = format!("{}:{}", link.ip, link.port);
+        let mut feed = Feed {
+            replica,
+            is_old: ask.is_old,
+            link,
+            step: Step::Nothing,
+            out: Vec::new(),
+            sent: 0,
+            next: 0,
+            last_sent: None,
+            timer: Box::pin(tokio::time::sleep(SIGN_OF_LIFE)),
+        };
+        let has = u64::try_from(ask.offset).ok().and_then(|offset| offset.checked_sub(1));
+        let known = ask.id.parse::<Id>().ok().zip(has);
+        if let Some((id, offset)) = known.filter(|(id, offset)| stream.can_continue(id, *offset))
+            && let Some(Mark { id: now, .. }) = stream.mark()
+        {
+            let lacks = stream.offset().saturating_sub(offset);
+            tracing::info!("replica {who} goes on at offset {offset} of {id}, and lacks {lacks} bytes");
+            links.partial_syncs.fetch_add(1, Relaxed);
+            let line = if feed.replica.psync2 { format!("+CONTINUE {now}\r\n") } else { "+CONTINUE\r\n".to_owned() };
+            feed.out = line.into_bytes();
+            feed.next = offset;
+            feed.step = Step::Stream;
+            feed.link.set_phase(Phase::Online);
+            return feed;
+        }
+        if known.is_some() {
+            links.refused_partial_syncs.fetch_add(1, Relaxed);
+        }
+        links.full_syncs.fetch_add(1, Relaxed);
+        tracing::info!("replica {who} needs the whole dataset");
+        let order = Arc::new(Order::new(feed.replica.flint));
+        match worker.hub.control() {
+            Some(control) => control.make_dump(Arc::clone(&order)),
+            None => order.finish(Err("the database is being closed".to_owned())),
+        }
+        feed.step = Step::Waits(order);
+        feed
+    }
+
+    fn poll(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> Poll<Ended> {
+        match self.try_poll(connection, cx) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(never)) => match never {},
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Hears what the replica says, and sends as much as the socket takes.
+    fn try_poll(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> Result<Poll<Infallible>, Ended> {
+        self.link.listen(cx.waker());
+        self.hear(connection, cx)?;
+        let mut sends = 0;
+        loop {
+            while self.sent < self.out.len() {
+                if sends == SENDS_MAX {
+                    // Other connections have their turn.
+                    cx.waker().wake_by_ref();
+                    return Ok(Poll::Pending);
+                }
+                sends += 1;
+                let Poll::Ready(sent) = connection.stream.poll_write(cx, &self.out[self.sent..]) else {
+                    return Ok(Poll::Pending);
+                };
+                let sent = sent.map_err(io_end)?;
+                self.sent += sent;
+                connection.worker.stats().net_out_bytes.add(sent as u64);
+                connection.worker.hub.links.sent_bytes.fetch_add(sent as u64, Relaxed);
+            }
+            match connection.stream.poll_flush(cx) {
+                Poll::Ready(flushed) => flushed.map_err(io_end)?,
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+            self.out.clear();
+            self.sent = 0;
+            if self.fill(connection, cx)?.is_pending() {
+                return Ok(Poll::Pending);
+            }
+        }
+    }
+
+    /// Puts what is to be sent next into `out`.
+    fn fill(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+        match &mut self.step {
+            Step::Waits(order) => match order.poll(cx) {
+                Poll::Ready(Ok(dump)) => self.begin_dump(dump),
+                Poll::Ready(Err(why)) => return Err(Ended::Refused(why.replace(['\r', '\n'], " "))),
+                Poll::Pending if self.timer.as_mut().poll(cx).is_ready() => {
+                    self.timer.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
+                    self.link.is_alive(connection.worker.refresh_now_ms());
+                    self.out.push(b'\n');
+                }
+                Poll::Pending => return Ok(Poll::Pending),
+            },
+            Step::Dump { .. } => return self.fill_from_dump(connection, cx),
+            Step::Stream => return self.fill_from_stream(connection, cx),
+            Step::Nothing => return Ok(Poll::Pending),
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    fn begin_dump(&mut self, dump: Arc<Dump>) {
+        let Mark { id, offset, .. } = dump.mark;
+        if !self.is_old {
+            self.out.extend_from_slice(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
+        }
+        self.out.extend_from_slice(format!("${}\r\n", dump.bytes).as_bytes());
+        self.next = offset;
+        self.link.dump_bytes.store(dump.bytes, Relaxed);
+        self.link.set_phase(Phase::SendsDump);
+        self.step = Step::Dump { dump, at: 0, reading: None };
+    }
+
+    fn fill_from_dump(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+        let Step::Dump { dump, at, reading } = &mut self.step else { return Ok(Poll::Ready(())) };
+        if *at == dump.bytes {
+            let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
+            tracing::info!("replica {}:{} has its dump: {at} bytes", self.link.ip, self.link.port);
+            self.link.set_phase(phase);
+            self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
+            return Ok(Poll::Ready(()));
+        }
+        let task = reading.get_or_insert_with(|| {
+            let (dump, from) = (Arc::clone(dump), *at);
+            tokio::task::spawn_blocking(move || {
+                let mut piece = vec![0; PIECE_BYTES.min((dump.bytes - from) as usize)];
+                dump.file.read_exact_at(&mut piece, from)?;
+                Ok(piece)
+            })
+        });
+        let Poll::Ready(read) = Pin::new(task).poll(cx) else { return Ok(Poll::Pending) };
+        *reading = None;
+        let piece = read.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(Ended::File)?;
+        *at += piece.len() as u64;
+        self.link.dump_sent_bytes.store(*at, Relaxed);
+        self.link.is_alive(connection.worker.refresh_now_ms());
+        self.out = piece;
+        Ok(Poll::Ready(()))
+    }
+
+    fn fill_from_stream(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
+        let (worker, client) = (&connection.worker, connection.card.id);
+        let (journaling, links) = (&worker.hub.journaling, &worker.hub.links);
+        let end = journaling.stream.offset();
+        let is_urgent = links.hurries(self.next) || end.saturating_sub(self.next) >= MUCH_BYTES;
+        if let Some(until) = self.last_sent.map(|at| at + PACE).filter(|_| !is_urgent)
+            && Instant::now() < until
+        {
+            if self.timer.deadline() != until {
+                self.timer.as_mut().reset(until);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Ok(Poll::Pending);
+            }
+        }
+        if end <= self.next && journaling.stream.poll_news(self.next, client, cx).is_pending() {
+            return Ok(Poll::Pending);
+        }
+        // What is sent must not be lost here: see `appendfsync always`. The journal has it before the stream does.
+        let end = journaling.stream.offset();
+        if worker.gate.poll_safe(journaling.position(), cx).is_pending() {
+            return Ok(Poll::Pending);
+        }
+        let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
+        journaling.stream.read(self.next, max, &mut self.out).map_err(|Gone| Ended::Gone)?;
+        self.next += self.out.len() as u64;
+        self.last_sent = Some(Instant::now());
+        Ok(Poll::Ready(()))
+    }
+
+    /// Takes in what the replica says.
+    fn hear(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), End> {
+        loop {
+            self.note_all(connection)?;
+            match connection.poll_receive(cx) {
+                Poll::Ready(received) => received?,
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    fn note_all(&mut self, connection: &mut Connection) -> Result<(), End> {
+        let Connection { worker, work: Some(work), card, .. } = connection else { return Ok(()) };
+        let now_ms = worker.refresh_now_ms();
+        let (batch, limits) = (&mut work.batch, &worker.live().limits);
+        loop {
+            while let Some(&place) = batch.commands.get(batch.next) {
+                batch.next += 1;
+                self.note(batch.args(place), now_ms);
+            }
+            if !batch.has_input() {
+                break;
+            }
+            batch.parse(limits, BATCH_COMMANDS_MAX);
+            if batch.commands.is_empty() {
+                break;
+            }
+        }
+        card.active_ms.store(now_ms, Relaxed);
+        worker.hub.links.has_progress();
+        if batch.broken.is_some() { Err(End::Asked) } else { Ok(()) }
+    }
+
+    /// `REPLCONF ACK offset [FACK offset]`. Nothing else is expected, and nothing is answered.
+    fn note(&self, args: Args<'_>, now_ms: u64) {
+        let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        let offset = |at: usize| args.get(at).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        if !is(0, "replconf") || !is(1, "ack") {
+            return;
+        }
+        if let Some(acked) = offset(2) {
+            let durable = if is(3, "fack") { offset(4) } else { None };
+            self.link.has_said(acked, durable, now_ms);
+        }
+    }
+}
+
+fn io_end(error: io::Error) -> Ended {
+    Ended::Connection(End::Io(error.to_string()))
+}

@@ -1,0 +1,92 @@
+//! Owns the dumps for replicas that need the whole dataset: one for all that wait when it begins. Never knows a connection.
+
+use crate::database::Database;
+use crate::files::{FIELDS_VERSION, about, directory};
+use engine::replication::{Dump, Order};
+use engine::wall_ms;
+use parking_lot::Mutex;
+use rdb::Options;
+use std::fs::{self, File};
+use std::sync::Arc;
+
+/// The newest version that every Redis loads since 7.0.
+const REDIS_VERSION: u32 = 10;
+
+/// The links that wait for a dump.
+#[derive(Default)]
+pub struct Orders(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    orders: Vec<Arc<Order>>,
+    /// A thread makes dumps.
+    is_served: bool,
+}
+
+impl Orders {
+    /// Those that one dump serves. None: the thread ends.
+    fn take(&self) -> Vec<Arc<Order>> {
+        let mut waiting = self.0.lock();
+        // Who has hung up needs no dump.
+        waiting.orders.retain(|order| Arc::strong_count(order) > 1);
+        let Some(is_flint) = waiting.orders.first().map(|order| order.is_flint) else {
+            waiting.is_served = false;
+            return Vec::new();
+        };
+        waiting.orders.extract_if(.., |order| order.is_flint == is_flint).collect()
+    }
+}
+
+impl Database {
+    /// Makes a dump for a replica on another thread.
+    pub(crate) fn order_dump(&self, order: Arc<Order>) {
+        let Some(database) = self.me.upgrade() else {
+            return order.finish(Err("the database is being closed".to_owned()));
+        };
+        {
+            let mut waiting = self.replication.orders.0.lock();
+            waiting.orders.push(order);
+            if std::mem::replace(&mut waiting.is_served, true) {
+                return;
+            }
+        }
+        let serve = move || serve(&database);
+        if let Err(error) = std::thread::Builder::new().name("sync".into()).spawn(serve) {
+            let orders = std::mem::take(&mut *self.replication.orders.0.lock()).orders;
+            orders.iter().for_each(|order| order.finish(Err(format!("no thread can be started: {error}"))));
+        }
+    }
+}
+
+fn serve(database: &Database) {
+    loop {
+        // One dataset is saved or loaded at a time. Replicas that come meanwhile share the dump.
+        let _busy = database.files.busy.lock();
+        let orders = database.replication.orders.take();
+        let Some(first) = orders.first() else { return };
+        let dump = make(database, first.is_flint).map(Arc::new);
+        orders.iter().for_each(|order| order.finish(dump.clone()));
+    }
+}
+
+fn make(database: &Database, is_flint: bool) -> Result<Dump, String> {
+    let settings = &database.hub.config.snapshot().redis_files;
+    let folder = directory(database.name(), settings);
+    fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+    let path = folder.join(format!("replica-{}-{}.tmp", std::process::id(), wall_ms()));
+    let options = Options {
+        version: if is_flint { FIELDS_VERSION } else { REDIS_VERSION },
+        compresses: settings.rdbcompression,
+        has_checksum: settings.rdbchecksum,
+    };
+    let dump = database.dump_for_replica(&path, options).and_then(|mark| {
+        let file = File::open(&path).map_err(|error| about(&path, error))?;
+        let bytes = file.metadata().map_err(|error| about(&path, error))?.len();
+        Ok(Dump { file, bytes, mark })
+    });
+    // It stays as long as it is open.
+    match fs::remove_file(&path) {
+        Err(error) if dump.is_ok() => Err(about(&path, error)),
+        _ => dump,
+    }
+}

@@ -1,0 +1,33 @@
+//! Owns what a primary does for its replicas from time to time: it tells them that it lives, ends those that are silent, and counts those
+//! that keep up. Never knows a connection.
+
+use crate::database::Database;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Database {
+    /// Called several times a second.
+    pub(crate) fn tend_replicas(&self, now_ms: u64) {
+        let (config, links) = (self.hub.config.snapshot(), &self.hub.links);
+        let settings = &config.primary;
+        let wanted = settings.replicas_min;
+        let keep_up = || links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms);
+        let has_too_few = wanted > 0 && settings.lag_s_max > 0 && keep_up() < wanted;
+        // A replica refuses writes anyway.
+        self.hub.journaling.set_too_few_replicas(has_too_few && !self.shard.store.follows());
+        let all = links.all();
+        if all.is_empty() {
+            return;
+        }
+        for link in all.iter().filter(|link| link.silent_ms(now_ms) > settings.timeout_s.saturating_mul(1000)) {
+            tracing::warn!("replica {}:{} has said nothing for repl-timeout: its link is ended", link.ip, link.port);
+            self.hub.clients.end_where(|card| card.id == link.client);
+        }
+        // A replica passes on what its own primary says.
+        let told_ms = &self.replication.told_ms;
+        let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);
+        if is_due && !self.shard.store.follows() {
+            told_ms.store(now_ms, Relaxed);
+            self.hub.journaling.keep_for_replicas(&[b"PING"], now_ms);
+        }
+    }
+}

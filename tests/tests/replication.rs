@@ -1,0 +1,266 @@
+//! Debian's redis-server as a replica of a node: dumps, the stream, links that are cut, and what clients are told of replicas.
+
+use flintkv_tests::generator::Writes;
+use flintkv_tests::{Client, Node, Redis, eventually};
+use resp::client::Value;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+fn primary(more: &[(&str, &str)]) -> Node {
+    Node::start(&[&[("enable-debug-command", "yes")], more].concat())
+}
+
+/// A Redis that follows the node, or `None` where there is no redis-server.
+fn replica(node: &Node) -> Option<Redis> {
+    let port = node.port.to_string();
+    let redis = Redis::if_installed(&["--replicaof", "127.0.0.1", &port, "--enable-debug-command", "yes"])?;
+    let mut client = redis.connect();
+    eventually("the replica is synchronised", || client.info("replication", "master_link_status") == "up");
+    Some(redis)
+}
+
+/// Waits until the replica has applied what the node has, and says that their datasets are equal.
+fn agree(node: &Node, redis: &Redis) {
+    let (mut ours, mut theirs) = (node.connect(), redis.connect());
+    keep_keys(&mut ours);
+    eventually("the replica has everything", || {
+        ours.info("replication", "master_repl_offset") == theirs.info("replication", "master_repl_offset")
+            && theirs.info("replication", "master_link_status") == "up"
+    });
+    for db in 0..16 {
+        let [ours, theirs] = [&mut ours, &mut theirs].map(|client| {
+            client.run(&format!("SELECT {db}"));
+            let mut keys = client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap();
+            keys.sort();
+            let state = |key: &Vec<u8>| {
+                let digest = client.words(&[b"DEBUG", b"DIGEST-VALUE", key]);
+                let groups = client.words(&[b"XINFO", b"GROUPS", key]);
+                (key.clone(), digest, client.words(&[b"TYPE", key]), client.words(&[b"PEXPIRETIME", key]), groups)
+            };
+            keys.iter().map(state).collect::<Vec<_>>()
+        });
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs, "in database {db}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "in database {db}");
+    }
+    // A key that has expired stays at the replica until the node has removed it.
+    eventually("the digests are equal", || ours.run("DEBUG DIGEST") == theirs.run("DEBUG DIGEST"));
+    assert_eq!(ours.run("FUNCTION LIST"), theirs.run("FUNCTION LIST"));
+    assert_eq!(theirs.info("stats", "unexpected_error_replies"), "0");
+}
+
+/// Random writes of every kind, but for those that Redis 7.0 does not know.
+struct Writer(Writes);
+
+impl Writer {
+    /// `client`: of a Redis, because Redis 7.0 restores only what its own version or an older one has dumped.
+    fn new(client: &mut Client, seed: u64) -> Writer {
+        for line in [
+            "SADD d:set a b c",
+            "RPUSH d:list a b c",
+            "HSET d:hash f v",
+            "ZADD d:zset 1.5 a",
+            "XADD d:stream 5-1 f v",
+            "XGROUP CREATE d:stream g 0",
+            "XREADGROUP GROUP g c STREAMS d:stream >",
+        ] {
+            client.run(line);
+        }
+        let dumps = ["d:set", "d:list", "d:hash", "d:zset", "d:stream"].map(|key| {
+            let Value::Bulk(bytes) = client.call(&[b"DUMP", key.as_bytes()]) else { panic!("no dump") };
+            bytes
+        });
+        Writer(Writes::new(seed, dumps.to_vec()))
+    }
+
+    fn write(&mut self, client: &mut Client, count: usize) {
+        for _ in 0..count {
+            let now_ms = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+            let words = self.0.command(now_ms);
+            let name = String::from_utf8_lossy(&words[0]).to_lowercase();
+            if !(name.starts_with('h') && name.contains("expire")) {
+                client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+/// No key may expire from now on.
+fn keep_keys(client: &mut Client) {
+    for db in 0..16 {
+        client.run(&format!("SELECT {db}"));
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            if !client.words(&[b"PTTL", &key]).starts_with("(integer) -") {
+                client.call(&[b"PEXPIREAT", &key, b"4000000000000"]);
+            }
+        }
+    }
+    client.run("SELECT 0");
+}
+
+/// One of everything. No key is left that expires soon.
+fn write_all(client: &mut Client, tag: &str) {
+    for line in [
+        "SELECT 3",
+        "SET {t}:text value EX 1000",
+        "SETRANGE {t}:text 20 more",
+        "RPUSH {t}:list 1 2 three",
+        "SADD {t}:set a b 1",
+        "HSET {t}:hash f v g w",
+        "ZADD {t}:zset 1.5 a inf b",
+        "XADD {t}:stream * f v",
+        "XGROUP CREATE {t}:stream g 0",
+        "XREADGROUP GROUP g c COUNT 1 STREAMS {t}:stream >",
+        "PFADD {t}:hll a b c",
+        "SETBIT {t}:bits 100 1",
+        "GEOADD {t}:geo 13.361389 38.115556 Palermo",
+        "SELECT 7",
+        "SET {t}:other 1",
+        "MULTI",
+        "INCRBYFLOAT {t}:other 1.5",
+        "SELECT 8",
+        "LPUSH {t}:both 1",
+        "SPOP {t}:none",
+        "EXEC",
+        "EVAL \"redis.call('SET', KEYS[1], 'v'); redis.call('INCR', KEYS[2]); return 1\" 2 {t}:s1 {t}:s2",
+        "FUNCTION LOAD REPLACE \"#!lua name=lib\\nredis.register_function('f{t}', function(k) return redis.call('SET', k[1], 'f') end)\"",
+        "FCALL f{t} 1 {t}:fn",
+        "SET {t}:gone v PX 1",
+        "SET {t}:moved v",
+        "MOVE {t}:moved 9",
+        "SWAPDB 10 11",
+        "COPY {t}:s1 {t}:s3",
+        "SELECT 11",
+        "SET a b",
+        "FLUSHDB",
+        "PUBLISH channel message",
+        "SELECT 0",
+    ] {
+        let line = line.replace("{t}", tag);
+        let reply = client.run(&line);
+        assert!(!reply.contains("ERR"), "{line}: {reply}");
+    }
+}
+
+#[test]
+fn redis_gets_a_dump_and_then_every_change() {
+    let node = primary(&[]);
+    let mut client = node.connect();
+    write_all(&mut client, "a");
+    let Some(other) = Redis::if_installed(&[]) else { return };
+    let mut writer = Writer::new(&mut other.connect(), 5);
+    writer.write(&mut client, 1500);
+    let Some(redis) = replica(&node) else { return };
+    agree(&node, &redis);
+    write_all(&mut client, "b");
+    writer.write(&mut client, 1500);
+    write_all(&mut client, "c");
+    agree(&node, &redis);
+
+    // A second one begins in the stream's logical database.
+    client.run("SELECT 5");
+    client.run("SET five 5");
+    let Some(second) = replica(&node) else { return };
+    client.run("SET five 55");
+    agree(&node, &second);
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    client.run("SET after flushall");
+    agree(&node, &redis);
+    agree(&node, &second);
+    assert_eq!(client.info("stats", "sync_full"), "2");
+    assert_eq!(client.info("replication", "connected_slaves"), "2");
+}
+
+#[test]
+fn a_link_that_is_cut_goes_on_where_it_was() {
+    let node = primary(&[("appendonly", "yes")]);
+    let mut client = node.connect();
+    let Some(redis) = replica(&node) else { return };
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut client = node.connect();
+            let mut writer = Writer::new(&mut Redis::start(&[]).connect(), 6);
+            while !ends.load(Relaxed) {
+                writer.write(&mut client, 100);
+            }
+        });
+        let mut theirs = redis.connect();
+        for cut in 1..=5 {
+            let id = client.run("CLIENT LIST TYPE replica");
+            assert_eq!(client.run("CLIENT KILL TYPE replica"), "(integer) 1", "{id}");
+            // Redis connects again within a second.
+            eventually("it is back", || {
+                client.info("stats", "sync_partial_ok") == cut.to_string()
+                    && theirs.info("replication", "master_link_status") == "up"
+            });
+        }
+        ends.store(true, Relaxed);
+        load.join().unwrap();
+    });
+    agree(&node, &redis);
+    assert_eq!(client.info("stats", "sync_full"), "1");
+    assert_eq!(client.info("stats", "sync_partial_err"), "0");
+}
+
+#[test]
+fn clients_are_told_what_replicas_have() {
+    let node = primary(&[]);
+    let mut client = node.connect();
+    assert_eq!(client.run("SET k 0"), "OK");
+    assert_eq!(client.run("WAIT 1 10"), "(integer) 0");
+    let too_long = "(error) ERR REPLCONF ip-address provided by replica instance is too long: 46 bytes";
+    assert_eq!(client.run(&format!("REPLCONF ip-address {}", "1".repeat(46))), too_long);
+    let Some(redis) = replica(&node) else { return };
+    let mut theirs = redis.connect();
+
+    assert_eq!(client.run("SET k 1"), "OK");
+    assert_eq!(client.run("WAIT 1 0"), "(integer) 1");
+    assert_eq!(theirs.run("GET k"), "\"1\"");
+    // Not once in a second, when the replica says it by itself.
+    let begun = Instant::now();
+    for value in 0..20 {
+        client.run(&format!("SET k {value}"));
+        assert_eq!(client.run("WAIT 1 0"), "(integer) 1");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(client.run("WAIT 2 20"), "(integer) 1");
+    assert_eq!(client.run("WAIT 0 0"), "(integer) 1");
+    assert_eq!(client.run("MULTI"), "OK");
+    client.run("SET k 2");
+    client.run("WAIT 2 0");
+    assert!(client.run("EXEC").starts_with("1) OK\n2) (integer) "));
+    // Redis 7.0 does not say what is on its device.
+    assert_eq!(client.run("WAITAOF 0 1 20"), "1) (integer) 0\n2) (integer) 0");
+
+    // A replica that does not answer.
+    theirs.send(b"*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n$3\r\n0.5\r\n");
+    eventually("it sleeps", || {
+        client.run("SET k 3");
+        client.run("WAIT 1 20") == "(integer) 0"
+    });
+    assert_eq!(client.run("WAIT 1 0"), "(integer) 1");
+    assert_eq!(theirs.read(), "OK");
+
+    let offset = client.info("replication", "master_repl_offset");
+    let port = redis.port.to_string();
+    let role = client.run("ROLE");
+    assert!(role.starts_with(&format!("1) \"master\"\n2) (integer) {offset}\n3) 1) 1) \"127.0.0.1\"\n")), "{role}");
+    assert!(role.contains(&format!("2) \"{port}\"\n")), "{role}");
+    let line = client.info("replication", "slave0");
+    assert!(line.starts_with(&format!("ip=127.0.0.1,port={port},state=online,offset=")), "{line}");
+    let list = client.run("CLIENT LIST TYPE replica");
+    assert!(list.contains(" flags=S ") && list.contains("cmd=psync"), "{list}");
+    assert_eq!(client.run("CLIENT LIST TYPE normal").matches("id=").count(), 1);
+    assert_eq!(client.run("CONFIG SET min-replicas-to-write 1 min-replicas-max-lag 2"), "OK");
+    eventually("the replica counts", || client.info("replication", "min_slaves_good_slaves") == "1");
+    assert_eq!(client.run("SET k 4"), "OK");
+    drop(redis);
+    eventually("it is gone", || client.info("replication", "connected_slaves") == "0");
+    let refusal = "(error) NOREPLICAS Not enough good replicas to write.";
+    eventually("writes are refused", || client.run("SET k 5") == refusal);
+    assert_eq!(client.run("CONFIG SET min-replicas-to-write 0"), "OK");
+    eventually("writes are taken", || client.run("SET k 5") == "OK");
+    assert_eq!(client.run("WAIT 1 10"), "(integer) 0");
+}
