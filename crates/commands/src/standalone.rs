@@ -141,9 +141,9 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: ADMIN_STALE,
         since: "5.0.0",
-        summary: "Makes this server a replica of another, which is refused, or of none (NO ONE), which it is already.",
+        summary: "Makes this server a replica of another: its dataset is replaced by a copy of the other's, and follows it. NO ONE makes it a primary again, with the dataset that it has.",
         syntax: "host port",
-        examples: &[is("REPLICAOF NO ONE", "OK"), only_here("REPLICAOF 127.0.0.1 7000", ALONE)],
+        examples: &[is("REPLICAOF NO ONE", "OK"), is("REPLICAOF localhost 99999", "(error) ERR Invalid master port")],
         run: replicaof,
         ..BASE
     },
@@ -301,12 +301,24 @@ const MODULE: &[Row] = &[
 
 fn replicaof(cx: &mut Cx<'_>) -> Run {
     let (host, port) = (&cx.args[1], &cx.args[2]);
-    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
-        cx.out.ok();
+    let primary = if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        None
+    } else {
+        let port = int(port).and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or(Stop::error("ERR Invalid master port"))?;
+        let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty());
+        Some((host.ok_or(Stop::error("ERR Invalid master host"))?, port))
+    };
+    // Not when the handler runs again after its job.
+    if cx.session.job.is_none()
+        && let Some((host, port)) = primary
+        && cx.server.followed().is_some_and(|followed| followed == (host.to_owned(), port))
+    {
+        cx.out.simple("OK Already connected to specified master");
         return Ok(());
     }
-    match int(port).and_then(|port| u16::try_from(port).ok()) {
-        None => Err(Stop::error("ERR Invalid master port")),
-        Some(_) => Err(NO_REPLICATION),
-    }
+    let may_wait = !cx.ks.runs_once();
+    cx.server.follow(cx.session, primary, may_wait)?;
+    cx.out.ok();
+    Ok(())
 }

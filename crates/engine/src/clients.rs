@@ -3,7 +3,7 @@
 
 use crate::outbox::Outbox;
 use crate::waiter::Blocked;
-use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
+use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space, Unblock};
 use commands::session::{Labels, Session};
 use parking_lot::Mutex;
 use rustix::net::{SendFlags, Shutdown};
@@ -294,6 +294,8 @@ pub struct Clients {
     paused_all: AtomicBool,
     /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
+    /// The database is a replica that has lost its primary, and must not answer then.
+    pub stale: AtomicBool,
     /// The last dump has failed, and writes are refused for that.
     pub unsaved: AtomicBool,
     /// A [`Gate`].
@@ -395,6 +397,15 @@ impl Clients {
         lines
     }
 
+    /// Ends the wait of all clients that are blocked.
+    pub fn unblock_all(&self, how: Unblock) {
+        let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
+        for card in cards {
+            let blocked = card.blocked.lock().clone();
+            blocked.inspect(|blocked| drop(blocked.unblock(how)));
+        }
+    }
+
     /// The caller is counted but not ended: its connection ends after the reply.
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
         let cards = self.cards.lock();
@@ -479,6 +490,7 @@ impl Clients {
             || self.suspended.load(Relaxed)
             || self.gate.load(Relaxed) != Gate::Open as u8
             || self.unsaved.load(Relaxed)
+            || self.stale.load(Relaxed)
     }
 
     pub fn set_gate(&self, gate: Gate) {

@@ -8,7 +8,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::TOO_FEW_REPLICAS;
+use crate::admit::{READ_ONLY, TOO_FEW_REPLICAS};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
@@ -468,6 +468,7 @@ impl<'a> Running<'a, '_> {
             match journaling.room() {
                 Room::Failed => return Err(journaling.refusal().into()),
                 Room::TooFewReplicas => return Err(TOO_FEW_REPLICAS.into()),
+                Room::ReadOnly => return Err(READ_ONLY.into()),
                 Room::Free | Room::Behind => {}
             }
         }
