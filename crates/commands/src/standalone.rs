@@ -14,7 +14,6 @@ const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
 const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
 
-const NO_REPLICATION: Stop = Stop::error("ERR Replication is not supported: this server stands alone");
 const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
 const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
 
@@ -169,14 +168,17 @@ pub const ROWS: &[Row] = &[
         since: "1.0.0",
         summary: "The older name of REPLICAOF.",
         syntax: "host port",
-        examples: &[is("SLAVEOF NO ONE", "OK"), is("SLAVEOF localhost x", "(error) ERR Invalid master port")],
+        examples: &[
+            is("SLAVEOF NO ONE", "OK"),
+            is("SLAVEOF localhost x", "(error) ERR Invalid master port"),
+            is("SLAVEOF '' 6379", "(error) ERR Invalid master host"),
+        ],
         run: replicaof,
         ..BASE
     },
 ];
 
 const CLUSTER_DISABLED: &str = "(error) ERR This instance has cluster support disabled";
-const ALONE: &str = "(error) ERR Replication is not supported: this server stands alone";
 
 const STALE: &[Flag] = &[Flag::Stale];
 const LOOKS: &[Flag] = &[Flag::Admin, Flag::Stale];

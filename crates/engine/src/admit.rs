@@ -95,19 +95,23 @@ pub fn admit<'w>(
         if stand_in::is_on() && uses_watches(session, command) {
             return Err(Halt::Wait(Wait::Stripes));
         }
+        // What a primary sends waits for the script.
+        if acl::is_loader(&session.user) {
+            return Err(Halt::Wait(Wait::Stripes));
+        }
         if !command.is(bit::ALLOW_BUSY) {
             return Err(refused(worker, command, text.into()));
         }
     }
-    if hub.clients.may_be_paused() {
-        if let Some(halt) = gate(worker, session, command) {
+    if hub.clients.may_be_paused() && !acl::is_loader(&session.user) {
+        if let Some(halt) = gate(worker, command) {
             return Err(halt);
         }
         if hub.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
             let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
         }
-        if hub.clients.stale.load(Relaxed) && !command.is(bit::STALE) && !acl::is_loader(&session.user) {
+        if hub.clients.stale.load(Relaxed) && !command.is(bit::STALE) {
             return Err(refused(worker, command, STALE.into()));
         }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
@@ -156,11 +160,11 @@ pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
 
 /// Keeps a command from a dataset that is being loaded.
 #[cold]
-fn gate(worker: &Worker, session: &Session, command: &Command) -> Option<Halt> {
+fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
     let clients = &worker.hub.clients;
     match clients.gate() {
         Gate::Open => None,
-        Gate::Loading if command.is(bit::LOADING) || acl::is_loader(&session.user) => None,
+        Gate::Loading if command.is(bit::LOADING) => None,
         Gate::Loading => {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))

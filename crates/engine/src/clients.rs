@@ -1,6 +1,7 @@
 //! Owns the register of connections: what CLIENT LIST shows of each connection, and how other connections end one.
 //! Never knows a connection's buffers or what it is doing.
 
+use crate::acl;
 use crate::outbox::Outbox;
 use crate::waiter::Blocked;
 use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space, Unblock};
@@ -175,6 +176,11 @@ impl Card {
     /// Whether the connection is in Redis's class `pubsub`.
     pub fn listens(&self) -> bool {
         self.listens_to.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    /// The node's own, through which a dataset or a primary's stream comes. No client may end it.
+    pub fn is_loader(&self) -> bool {
+        acl::is_loader(&self.user.lock())
     }
 
     fn kind(&self) -> ClientKind {
@@ -402,7 +408,9 @@ impl Clients {
         let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
         for card in cards {
             let blocked = card.blocked.lock().clone();
-            blocked.inspect(|blocked| drop(blocked.unblock(how)));
+            if let Some(blocked) = blocked {
+                blocked.unblock(how);
+            }
         }
     }
 
@@ -410,7 +418,7 @@ impl Clients {
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
         let cards = self.cards.lock();
         let mut killed = Killed { count: 0, me: false };
-        for card in cards.values().filter(|card| card.fits(filter, now_ms)) {
+        for card in cards.values().filter(|card| card.fits(filter, now_ms) && !card.is_loader()) {
             match card.id == me {
                 true if filter.skip_me => continue,
                 true => killed.me = true,

@@ -151,13 +151,14 @@ fn outside(
         }
     };
     if script.may_write() {
-        if hub.clients.may_be_paused() && hub.clients.is_paused(true, now_ms) {
+        let is_loader = acl::is_loader(&session.user);
+        if hub.clients.may_be_paused() && !is_loader && hub.clients.is_paused(true, now_ms) {
             return Err(Halt::Wait(Wait::Pause { writes: true }));
         }
         if hub.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
         }
-        if hub.journaling.room() == Room::Behind && !acl::is_loader(&session.user) {
+        if hub.journaling.room() == Room::Behind && !is_loader {
             return Err(Halt::Wait(Wait::Journal));
         }
     }
