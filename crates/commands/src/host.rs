@@ -171,6 +171,13 @@ pub trait Host: Scripting + Replication {
     /// Whether SHUTDOWN saves if it is not told.
     fn saves_at_end(&self) -> bool;
 
+    // --- replication
+    /// REPLICAOF: host and port of the primary that the database follows from now on; `None`: it becomes a primary. A promotion
+    /// becomes the session's job, unless the command may not wait.
+    fn follow(&self, me: &mut Session, primary: Option<(&str, u16)>, may_wait: bool) -> Run;
+    /// Host and port of the primary.
+    fn followed(&self) -> Option<(String, u16)>;
+
     // --- control
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
     /// Blocks all workers, and so all connections. The time is bounded.
@@ -309,6 +316,8 @@ pub enum Unblock {
     /// The reply of a timeout.
     Timeout,
     Error,
+    /// An error, and the end of the connection: the database has become a replica.
+    Replica,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,6 +30,10 @@ pub enum Task {
     Reload {
         saves: bool,
     },
+    /// REPLICAOF: host and port of the primary. `None`: NO ONE.
+    Follow {
+        primary: Option<(String, u16)>,
+    },
 }
 
 impl fmt::Debug for Task {
@@ -40,6 +44,7 @@ impl fmt::Debug for Task {
             Task::RewriteConfig => "RewriteConfig",
             Task::Save => "Save",
             Task::Reload { .. } => "Reload",
+            Task::Follow { .. } => "Follow",
         })
     }
 }

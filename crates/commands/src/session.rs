@@ -50,6 +50,8 @@ pub struct Session {
     /// The connection replays a journal: its commands see this time, in milliseconds since 1970. [`APPLY`]: it repeats the present of a
     /// primary.
     pub replay_ms: Option<u64>,
+    /// What comes was accepted by another server, or in another run: a file's, a journal's or a primary's commands.
+    pub repeats: bool,
     /// Where the journal was before and after the connection's last commands that may have written.
     pub written: Written,
     /// The same of the stream of effects.
@@ -229,6 +231,7 @@ impl Session {
             job: None,
             claim: Claim::default(),
             replay_ms: None,
+            repeats: false,
             written: Written::default(),
             replicated: Written::default(),
             replica: None,

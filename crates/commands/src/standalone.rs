@@ -14,7 +14,6 @@ const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
 const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
 
-const NO_REPLICATION: Stop = Stop::error("ERR Replication is not supported: this server stands alone");
 const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
 const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
 
@@ -141,9 +140,9 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: ADMIN_STALE,
         since: "5.0.0",
-        summary: "Makes this server a replica of another, which is refused, or of none (NO ONE), which it is already.",
+        summary: "Makes this server a replica of another: its dataset is replaced by a copy of the other's, and follows it. NO ONE makes it a primary again, with the dataset that it has.",
         syntax: "host port",
-        examples: &[is("REPLICAOF NO ONE", "OK"), only_here("REPLICAOF 127.0.0.1 7000", ALONE)],
+        examples: &[is("REPLICAOF NO ONE", "OK"), is("REPLICAOF localhost 99999", "(error) ERR Invalid master port")],
         run: replicaof,
         ..BASE
     },
@@ -169,14 +168,17 @@ pub const ROWS: &[Row] = &[
         since: "1.0.0",
         summary: "The older name of REPLICAOF.",
         syntax: "host port",
-        examples: &[is("SLAVEOF NO ONE", "OK"), is("SLAVEOF localhost x", "(error) ERR Invalid master port")],
+        examples: &[
+            is("SLAVEOF NO ONE", "OK"),
+            is("SLAVEOF localhost x", "(error) ERR Invalid master port"),
+            is("SLAVEOF '' 6379", "(error) ERR Invalid master host"),
+        ],
         run: replicaof,
         ..BASE
     },
 ];
 
 const CLUSTER_DISABLED: &str = "(error) ERR This instance has cluster support disabled";
-const ALONE: &str = "(error) ERR Replication is not supported: this server stands alone";
 
 const STALE: &[Flag] = &[Flag::Stale];
 const LOOKS: &[Flag] = &[Flag::Admin, Flag::Stale];
@@ -301,12 +303,24 @@ const MODULE: &[Row] = &[
 
 fn replicaof(cx: &mut Cx<'_>) -> Run {
     let (host, port) = (&cx.args[1], &cx.args[2]);
-    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
-        cx.out.ok();
+    let primary = if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        None
+    } else {
+        let port = int(port).and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or(Stop::error("ERR Invalid master port"))?;
+        let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty());
+        Some((host.ok_or(Stop::error("ERR Invalid master host"))?, port))
+    };
+    // Not when the handler runs again after its job.
+    if cx.session.job.is_none()
+        && let Some((host, port)) = primary
+        && cx.server.followed().is_some_and(|followed| followed == (host.to_owned(), port))
+    {
+        cx.out.simple("OK Already connected to specified master");
         return Ok(());
     }
-    match int(port).and_then(|port| u16::try_from(port).ok()) {
-        None => Err(Stop::error("ERR Invalid master port")),
-        Some(_) => Err(NO_REPLICATION),
-    }
+    let may_wait = !cx.ks.runs_once();
+    cx.server.follow(cx.session, primary, may_wait)?;
+    cx.out.ok();
+    Ok(())
 }

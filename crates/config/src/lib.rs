@@ -33,7 +33,7 @@ pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
-    PrimarySettings, RedisFiles, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    PrimarySettings, RedisFiles, ReplicaSettings, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
 pub use typed::{KEPT_BYTES_MIN, files_bytes, leaves_ram_for_values};
 
@@ -312,6 +312,17 @@ impl ConfigStore {
         let now = Arc::new(typed::build(&values).map_err(|why| set_failed(&blamed, &why))?);
         let rows = changes.iter().map(|&(index, ..)| index).collect();
         Ok(Draft { before, now, values, rows, blamed })
+    }
+
+    /// REPLICAOF: the primary that the database follows from now on, if any. CONFIG SET cannot change it.
+    pub fn keep_primary(&self, turn: &Turn<'_>, primary: Option<(&str, u16)>) -> Result<(), String> {
+        let before = self.snapshot();
+        let mut values = self.state.lock().values.clone();
+        let row = find("replicaof").expect("it is in the table");
+        values[row] = primary.map_or_else(Vec::new, |(host, port)| vec![host.to_owned(), port.to_string()]);
+        let now = Arc::new(typed::build(&values)?);
+        self.keep(turn, &Draft { before, now, values, rows: vec![row], blamed: String::new() });
+        Ok(())
     }
 
     /// From now on, calls `subscriber` with every change that takes effect, while the lock of the change is held. `subscriber`

@@ -192,6 +192,22 @@ fn config_get_all_shows_every_name_once_and_nothing_hidden() {
 }
 
 #[test]
+fn the_primary_is_changed_by_replicaof_alone() {
+    let store = store(&[("replicaof", "10.0.0.1 6379")]);
+    let primary = |store: &ConfigStore| store.snapshot().replica.primary.clone();
+    assert_eq!(primary(&store), Some(("10.0.0.1".to_owned(), 6379)));
+    assert!(store.set(&[("replicaof", "10.0.0.2 6379")]).unwrap_err().contains("can't set immutable config"));
+    let turn = store.turn(Duration::ZERO).unwrap();
+    store.keep_primary(&turn, Some(("10.0.0.2", 6380))).unwrap();
+    assert_eq!(get(&store, "slaveof"), "10.0.0.2 6380");
+    store.keep_primary(&turn, None).unwrap();
+    assert_eq!((get(&store, "replicaof"), primary(&store)), (String::new(), None));
+    drop(turn);
+    let refused = store.set(&[("replica-read-only", "no")]).unwrap_err();
+    assert!(refused.ends_with("replica-read-only must be yes: a replica that is written to is a copy no longer"));
+}
+
+#[test]
 fn config_set_changes_all_or_nothing() {
     let store = store(&[]);
     store.set(&[("timeout", "5"), ("MaxMemory", "10mb"), ("save", "10 1")]).unwrap();

@@ -94,6 +94,26 @@ pub struct PrimarySettings {
     pub lag_s_max: u64,
 }
 
+/// How the database follows a primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaSettings {
+    /// Host and port. `None`: the database is a primary.
+    pub primary: Option<(String, u16)>,
+    /// `None`: the default user.
+    pub user: Option<Secret>,
+    /// `None`: no login.
+    pub password: Option<Secret>,
+    pub with_tls: bool,
+    pub serves_stale: bool,
+    pub priority: u32,
+    pub is_announced: bool,
+    /// `None`: the address of the connection.
+    pub announced_ip: Option<String>,
+    /// 0: the port where the database listens.
+    pub announced_port: u16,
+    pub timeout_s: u32,
+}
+
 /// Where the console listens, and its other start settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsoleSettings {
@@ -184,6 +204,7 @@ pub struct Config {
     pub aclfile: Option<PathBuf>,
     pub redis_files: RedisFiles,
     pub primary: PrimarySettings,
+    pub replica: ReplicaSettings,
     pub backup_path: PathBuf,
     /// `None`: the node makes no backups by itself.
     pub backup_schedule: Option<Schedule>,
@@ -325,6 +346,10 @@ const TLS_SESSIONS_MAX: usize = 1 << 20;
 /// Builds the typed configuration. The error says which directives contradict each other and what to do.
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let v = Values(values);
+    if !v.yes("replica-read-only") {
+        return Err("replica-read-only must be yes: a replica that is written to is a copy no longer".to_owned());
+    }
+    let text = |name: &str| Some(v.word(name)).filter(|text| !text.is_empty());
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
     let limits = limits(&v, !flash_paths.is_empty())?;
@@ -416,6 +441,21 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             timeout_s: v.int("repl-timeout"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
+        },
+        replica: ReplicaSettings {
+            primary: match v.words("replicaof") {
+                [host, port] => Some((host.clone(), port.parse().expect("the table checked the port"))),
+                _ => None,
+            },
+            user: text("masteruser").map(Secret::new),
+            password: text("masterauth").map(Secret::new),
+            with_tls: v.yes("tls-replication"),
+            serves_stale: v.yes("replica-serve-stale-data"),
+            priority: v.int("replica-priority"),
+            is_announced: v.yes("replica-announced"),
+            announced_ip: text("replica-announce-ip").map(str::to_owned),
+            announced_port: v.int("replica-announce-port"),
+            timeout_s: v.int("repl-timeout"),
         },
         users: v.words("user").to_vec(),
         acllog_max_len: v.int("acllog-max-len"),

@@ -70,6 +70,7 @@ pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
     session.user_version = hub.users.version();
     session.user = Cow::Borrowed(role.user_name());
     session.authenticated = true;
+    session.repeats = role == Role::Loader;
     session.rights = rights(&role.user());
     session.set_proto(resp::Proto::Resp3);
     session.changed = true;

@@ -23,6 +23,9 @@ const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writ
 
 /// The reply to a write while `min-replicas-to-write` is not met.
 pub const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+/// The reply to a write of a replica's client.
+pub const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
@@ -92,17 +95,24 @@ pub fn admit<'w>(
         if stand_in::is_on() && uses_watches(session, command) {
             return Err(Halt::Wait(Wait::Stripes));
         }
+        // What a primary sends waits for the script.
+        if acl::is_loader(&session.user) {
+            return Err(Halt::Wait(Wait::Stripes));
+        }
         if !command.is(bit::ALLOW_BUSY) {
             return Err(refused(worker, command, text.into()));
         }
     }
-    if hub.clients.may_be_paused() {
-        if let Some(halt) = gate(worker, session, command) {
+    if hub.clients.may_be_paused() && !acl::is_loader(&session.user) {
+        if let Some(halt) = gate(worker, command) {
             return Err(halt);
         }
         if hub.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
             let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
+        }
+        if hub.clients.stale.load(Relaxed) && !command.is(bit::STALE) {
+            return Err(refused(worker, command, STALE.into()));
         }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
         if writes && hub.clients.unsaved.load(Relaxed) {
@@ -141,6 +151,7 @@ pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
     match journaling.room() {
         Room::Free => Ok(()),
         _ if acl::is_loader(&session.user) => Ok(()),
+        Room::ReadOnly => Err(Halt::Error(READ_ONLY.into())),
         Room::Behind => Err(Halt::Wait(Wait::Journal)),
         Room::Failed => Err(Halt::Error(journaling.refusal().into())),
         Room::TooFewReplicas => Err(Halt::Error(TOO_FEW_REPLICAS.into())),
@@ -149,11 +160,11 @@ pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
 
 /// Keeps a command from a dataset that is being loaded.
 #[cold]
-fn gate(worker: &Worker, session: &Session, command: &Command) -> Option<Halt> {
+fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
     let clients = &worker.hub.clients;
     match clients.gate() {
         Gate::Open => None,
-        Gate::Loading if command.is(bit::LOADING) || acl::is_loader(&session.user) => None,
+        Gate::Loading if command.is(bit::LOADING) => None,
         Gate::Loading => {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))

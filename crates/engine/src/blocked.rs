@@ -13,8 +13,10 @@
 
 use crate::access;
 use crate::account::{Spent, account};
+use crate::admit::READ_ONLY;
 use crate::clients::Card;
 use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
+use crate::journaling::Room;
 use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, End};
 use crate::thread::{Live, Worker};
@@ -36,6 +38,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use store::{ReadError, Ready, Resume, Ticket};
 use tokio::time::Sleep;
+
+const NOW_REPLICA: &str =
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 
 impl Blocked {
     /// The handler found nothing: the client enters the queues of its keys while the stripes of `cx` are still
@@ -107,7 +112,12 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
     session.claim.granted = usize::MAX;
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
-    let denied = blocked.denied(worker, &session);
+    let is_write = blocked.row.flags.contains(&Flag::Write);
+    let may_not_write = is_write && worker.hub.journaling.room() == Room::ReadOnly;
+    let denied = match may_not_write {
+        true => Some(READ_ONLY.to_owned()),
+        false => blocked.denied(worker, &session),
+    };
     let (mut reply, mut ended, mut runs) = (Vec::new(), None, false);
     // Hold the lock until the reply is stored: a timeout must not come between the run and its reply.
     let mut held = None;
@@ -378,8 +388,12 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     let Served { reply, error, nanos } = served.unwrap_or_else(|| {
         let (mut reply, mut error) = (Vec::new(), None);
         let mut out = Out::new(&mut reply, session.proto);
-        if phase == Phase::Ended(Unblock::Error) {
-            let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+        let text = match phase {
+            Phase::Ended(Unblock::Error) => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            Phase::Ended(Unblock::Replica) => Some(NOW_REPLICA),
+            _ => None,
+        };
+        if let Some(text) = text {
             out.error(text);
             error = Some(text.to_owned());
         } else if let Some(until) = &blocked.until_reached {
@@ -417,6 +431,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         }
     }
     let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
+    if phase == Phase::Ended(Unblock::Replica) {
+        return Err(End::Asked);
+    }
     if output_bytes > live.output_bytes_max {
         stats.output_limit_closed.add(1);
         return Err(End::OutputLimit);

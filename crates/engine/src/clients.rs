@@ -1,9 +1,10 @@
 //! Owns the register of connections: what CLIENT LIST shows of each connection, and how other connections end one.
 //! Never knows a connection's buffers or what it is doing.
 
+use crate::acl;
 use crate::outbox::Outbox;
 use crate::waiter::Blocked;
-use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
+use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space, Unblock};
 use commands::session::{Labels, Session};
 use parking_lot::Mutex;
 use rustix::net::{SendFlags, Shutdown};
@@ -177,6 +178,11 @@ impl Card {
         self.listens_to.iter().any(|count| count.load(Relaxed) > 0)
     }
 
+    /// The node's own, through which a dataset or a primary's stream comes. No client may end it.
+    pub fn is_loader(&self) -> bool {
+        acl::is_loader(&self.user.lock())
+    }
+
     fn kind(&self) -> ClientKind {
         match () {
             () if self.is_replica.load(Relaxed) => ClientKind::Replica,
@@ -294,6 +300,8 @@ pub struct Clients {
     paused_all: AtomicBool,
     /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
+    /// The database is a replica that has lost its primary, and must not answer then.
+    pub stale: AtomicBool,
     /// The last dump has failed, and writes are refused for that.
     pub unsaved: AtomicBool,
     /// A [`Gate`].
@@ -395,11 +403,22 @@ impl Clients {
         lines
     }
 
+    /// Ends the wait of all clients that are blocked.
+    pub fn unblock_all(&self, how: Unblock) {
+        let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
+        for card in cards {
+            let blocked = card.blocked.lock().clone();
+            if let Some(blocked) = blocked {
+                blocked.unblock(how);
+            }
+        }
+    }
+
     /// The caller is counted but not ended: its connection ends after the reply.
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
         let cards = self.cards.lock();
         let mut killed = Killed { count: 0, me: false };
-        for card in cards.values().filter(|card| card.fits(filter, now_ms)) {
+        for card in cards.values().filter(|card| card.fits(filter, now_ms) && !card.is_loader()) {
             match card.id == me {
                 true if filter.skip_me => continue,
                 true => killed.me = true,
@@ -479,6 +498,7 @@ impl Clients {
             || self.suspended.load(Relaxed)
             || self.gate.load(Relaxed) != Gate::Open as u8
             || self.unsaved.load(Relaxed)
+            || self.stale.load(Relaxed)
     }
 
     pub fn set_gate(&self, gate: Gate) {

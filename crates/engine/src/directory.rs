@@ -58,6 +58,8 @@ pub mod bit {
     pub const MAY_REPLICATE: u32 = 1 << 26;
     /// Answered while the dataset is being loaded.
     pub const LOADING: u32 = 1 << 27;
+    /// Answered by a replica without its primary.
+    pub const STALE: u32 = 1 << 28;
 }
 
 /// A command as the engine sees it.
@@ -117,6 +119,7 @@ impl Command {
             (does(Handling::KeepsCaching), bit::KEEPS_CACHING),
             (does(Handling::MayReplicate), bit::MAY_REPLICATE),
             (has(Flag::Loading), bit::LOADING),
+            (has(Flag::Stale), bit::STALE),
         ] {
             bits |= if on { bit } else { 0 };
         }

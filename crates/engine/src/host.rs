@@ -221,6 +221,18 @@ impl Host for Worker {
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
     }
 
+    fn follow(&self, me: &mut Session, primary: Option<(&str, u16)>, may_wait: bool) -> Run {
+        if !may_wait {
+            return self.control()?.follow(primary, false).map_err(|text| Stop::Error(text.into()));
+        }
+        let primary = primary.map(|(host, port)| (host.to_owned(), port));
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Follow { primary }))
+    }
+
+    fn followed(&self) -> Option<(String, u16)> {
+        self.hub.config.snapshot().replica.primary.clone()
+    }
+
     fn save(&self, me: &mut Session) -> Run {
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Save))
     }

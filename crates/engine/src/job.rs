@@ -42,5 +42,6 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
         Task::RewriteConfig => control.rewrite_config(CHANGE_PATIENCE),
         Task::Save => control.save(),
         Task::Reload { saves } => control.reload(*saves),
+        Task::Follow { primary } => control.follow(primary.as_ref().map(|(host, port)| (host.as_str(), *port)), true),
     }
 }

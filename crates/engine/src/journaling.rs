@@ -23,6 +23,8 @@ pub struct Journaling {
     is_tight: AtomicBool,
     /// Fewer replicas keep up than writes need: see `min-replicas-to-write`.
     has_too_few_replicas: AtomicBool,
+    /// The database is a replica.
+    is_read_only: AtomicBool,
     /// Why writers get an error instead of waiting for room.
     refusing: Mutex<Option<String>>,
     /// What wakes each worker's gate, with the worker's number.
@@ -56,6 +58,8 @@ enum For {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     Free,
+    /// The database is a replica: only what its primary sends may write.
+    ReadOnly,
     /// The device is behind.
     Behind,
     Failed,
@@ -134,7 +138,16 @@ impl Journaling {
         }
     }
 
+    /// From now on, only what a primary sends may write, or clients may again.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.is_read_only.store(is_read_only, Relaxed);
+        self.wake();
+    }
+
     fn ask_room(&self) -> Room {
+        if self.is_read_only.load(Relaxed) {
+            return Room::ReadOnly;
+        }
         let room = self.with(|log| match log.is_behind() {
             _ if log.has_failed() => Room::Failed,
             true if self.refusing.lock().is_some() => Room::Failed,

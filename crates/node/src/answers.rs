@@ -3,6 +3,7 @@
 use crate::database::Database;
 use crate::info;
 use crate::memory::{self, Allocator};
+use crate::role::LinkState;
 use commands::host::{Failover, MemoryFigures, ReplicaState, Role};
 use engine::Control;
 use engine::replication::{Link, Order, Phase};
@@ -92,6 +93,10 @@ impl Control for Database {
         self.start_rewrite()
     }
 
+    fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String> {
+        Database::follow(self, primary, may_wait)
+    }
+
     fn last_save_s(&self) -> u64 {
         match self.files.last_save_s.load(Relaxed) {
             0 => self.hub.started_s,
@@ -104,6 +109,14 @@ impl Control for Database {
     }
 
     fn role(&self) -> Role {
+        if let Some(following) = self.replication.role.following() {
+            let state = following.state();
+            let offset = match state {
+                LinkState::Connected => self.hub.journaling.stream.offset() as i64,
+                _ => -1,
+            };
+            return Role::Replica { host: following.host.clone(), port: following.port, state: state.name(), offset };
+        }
         let links = self.hub.links.all();
         let online = links.iter().filter(|link| link.phase() == Phase::Online);
         let state = |link: &Arc<Link>| ReplicaState { ip: link.ip.clone(), port: link.port, offset: link.acked() };

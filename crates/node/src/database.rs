@@ -1,7 +1,7 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
 use crate::progress::{Failure, Kept, Progress};
-use crate::replication::Replication;
+use crate::role::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};

@@ -2,6 +2,7 @@
 
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
+use crate::role::{Following, LinkState};
 use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use engine::replication::Link;
@@ -352,7 +353,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("instantaneous_ops_per_sec", &facts.rate(Rate::Commands)),
         ("total_net_input_bytes", &all.sum(|worker| &worker.net_in_bytes)),
         ("total_net_output_bytes", &all.sum(|worker| &worker.net_out_bytes)),
-        ("total_net_repl_input_bytes", &0),
+        ("total_net_repl_input_bytes", &database.replication.role.received_bytes.load(Relaxed)),
         ("total_net_repl_output_bytes", &database.hub.links.sent_bytes.load(Relaxed)),
         ("instantaneous_input_kbps", &kilobytes(Rate::NetInBytes)),
         ("instantaneous_output_kbps", &kilobytes(Rate::NetOutBytes)),
@@ -528,7 +529,12 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
     let backlog = stream.backlog();
     let config = hub.config.snapshot();
     let settings = &config.primary;
-    text.lines(&[("role", &"master"), ("connected_slaves", &links.len())]);
+    let following = facts.database.replication.role.following();
+    text.line("role", if following.is_some() { "slave" } else { "master" });
+    if let Some(following) = following {
+        replica(facts, &following, text);
+    }
+    text.line("connected_slaves", links.len());
     if settings.replicas_min > 0 {
         text.line("min_slaves_good_slaves", hub.links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms));
     }
@@ -549,6 +555,57 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         ("repl_backlog_first_byte_offset", &if mark.is_some() { backlog.start + 1 } else { 0 }),
         ("repl_backlog_histlen", &(backlog.end - backlog.start)),
     ]);
+}
+
+/// What a replica says of its primary.
+fn replica(facts: &Facts<'_>, following: &Following, text: &mut Text) {
+    let database = facts.database;
+    let (config, role) = (database.hub.config.snapshot(), &database.replication.role);
+    let state = following.state();
+    let seconds_since = |at_ms: u64| match at_ms {
+        0 => -1,
+        at_ms => facts.now_ms.saturating_sub(at_ms) as i64 / 1000,
+    };
+    let is_syncing = matches!(state, LinkState::Sync | LinkState::Load);
+    let offset = database.hub.journaling.stream.offset();
+    text.lines(&[
+        ("master_host", &following.host),
+        ("master_port", &following.port),
+        ("master_link_status", &if state == LinkState::Connected { "up" } else { "down" }),
+        ("master_last_io_seconds_ago", &seconds_since(following.last_io_ms.load(Relaxed))),
+        ("master_sync_in_progress", &u8::from(is_syncing)),
+        ("slave_read_repl_offset", &offset),
+        ("slave_repl_offset", &offset),
+    ]);
+    if is_syncing {
+        let (total, read) = (following.sync_total_bytes.load(Relaxed), following.sync_bytes.load(Relaxed));
+        text.lines(&[
+            ("master_sync_total_bytes", &total),
+            ("master_sync_read_bytes", &read),
+            ("master_sync_left_bytes", &total.saturating_sub(read)),
+        ]);
+        text.percent("master_sync_perc", read, total);
+        text.line("master_sync_last_io_seconds_ago", seconds_since(following.last_io_ms.load(Relaxed)));
+    }
+    if state != LinkState::Connected {
+        text.line("master_link_down_since_seconds", seconds_since(following.down_since_ms.load(Relaxed)));
+    }
+    let error = following.error.lock().clone();
+    let failed = role.failures.last.lock().clone();
+    text.lines(&[
+        ("master_link_state", &state.name()),
+        ("master_link_error", &one_line(error.as_deref())),
+        ("replica_failed_commands", &role.failures.count.load(Relaxed)),
+        ("replica_last_failure", &one_line(failed.as_deref())),
+        ("slave_priority", &config.replica.priority),
+        ("slave_read_only", &1),
+        ("replica_announced", &u8::from(config.replica.is_announced)),
+    ]);
+}
+
+/// What another server has said must not end the line.
+fn one_line(text: Option<&str>) -> String {
+    text.unwrap_or_default().replace(|c: char| c.is_control(), " ")
 }
 
 fn cpu(_: &Facts<'_>, text: &mut Text) {

@@ -9,7 +9,7 @@
 //! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
 //! - `backup` copies a database into a directory, and makes a new one of such a copy.
-//! - `replication` makes a database a primary or a replica.
+//! - `replication` makes a database a primary or a replica, `role` is how far it is.
 //! - `persist` keeps a dataset over restarts with a base and a journal, `estimate` tells how long a restart would take.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
@@ -38,6 +38,7 @@ mod ready;
 mod relisten;
 mod replication;
 mod resize;
+mod role;
 mod room;
 mod seldom;
 mod shard;

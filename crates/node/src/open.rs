@@ -7,7 +7,7 @@ use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
-use crate::replication::Replication;
+use crate::role::Replication;
 use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
@@ -103,7 +103,15 @@ pub fn open(
     // On an error, stop the workers that already started. They would keep the database alive otherwise.
     let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
+    let primary = config.replica.primary.clone();
+    if primary.is_some() {
+        database.start_as_replica();
+    }
     persist::start(&database, start).inspect_err(|_| stop_workers(&database))?;
+    if let Some((host, port)) = primary {
+        let followed = database.become_replica(&host, port).map_err(io::Error::other);
+        followed.inspect_err(|_| stop_workers(&database))?;
+    }
     let acceptors = accept(&database, listeners)?;
     *database.running.lock() = Some(Running { acceptors, ends });
     Ok(database)
@@ -145,6 +153,8 @@ pub fn close(database: &Database) {
     for acceptor in &running.acceptors {
         acceptor.end();
     }
+    // What it has received is applied while the workers are there.
+    database.stop_following();
     database.hub.is_closing.store(true, Relaxed);
     database.hub.clients.unpause();
     database.hub.clients.hang_up_all();

@@ -239,7 +239,7 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
     }
     let is_idle = |card: &Card| {
         let idle_ms = now_ms.saturating_sub(card.active_ms.load(Relaxed));
-        let is_busy = card.listens() || card.is_blocked() || card.is_replica.load(Relaxed);
+        let is_busy = card.listens() || card.is_blocked() || card.is_replica.load(Relaxed) || card.is_loader();
         timeout_ms > 0 && idle_ms > timeout_ms && !is_busy
     };
     let is_slow = |card: &Card| {

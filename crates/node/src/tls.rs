@@ -4,11 +4,14 @@
 use config::{Secret, TlsAuth, TlsSettings};
 use parking_lot::RwLock;
 use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion, version};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -61,7 +64,10 @@ fn build(settings: &TlsSettings) -> Result<ServerConfig, String> {
         TlsAuth::No => builder.with_no_client_auth(),
         TlsAuth::Yes | TlsAuth::Optional => {
             let provider = Arc::clone(builder.crypto_provider());
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(settings)?), provider);
+            let verifier = WebPkiClientVerifier::builder_with_provider(
+                Arc::new(authorities(settings, "tls-auth-clients")?),
+                provider,
+            );
             let verifier = match settings.auth {
                 TlsAuth::Optional => verifier.allow_unauthenticated(),
                 _ => verifier,
@@ -84,6 +90,71 @@ fn build(settings: &TlsSettings) -> Result<ServerConfig, String> {
         config.send_tls13_tickets = 0;
     }
     Ok(config)
+}
+
+/// Builds the settings for connections to a primary. Reads all files.
+pub fn connector(settings: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(CryptoProvider { cipher_suites: suites(settings)?, ..ring::default_provider() });
+    let roots = Arc::new(authorities(settings, "tls-replication")?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
+    let verifier = AnyName(verifier.map_err(|error| format!("tls-ca-cert-file: {error}"))?);
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions(&settings.protocols)?)
+        .map_err(|error| format!("tls-protocols and the ciphers leave nothing to speak: {error}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let config = match (&settings.cert_file, &settings.key_file) {
+        (Some(cert_file), Some(key_file)) => builder
+            .with_client_auth_cert(certificates(cert_file)?, key(key_file, settings.key_password.as_ref())?)
+            .map_err(|error| format!("{} and {}: {error}", cert_file.display(), key_file.display()))?,
+        _ => builder.with_no_client_auth(),
+    };
+    Ok(Arc::new(config))
+}
+
+/// Accepts a certificate that an authority has signed, whatever name it has: primaries are named by addresses, as in Redis.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
+        match self.0.verify_server_cert(certificate, between, name, ocsp, now) {
+            Err(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -115,8 +186,8 @@ fn key(path: &Path, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>,
     PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| format!("cannot read a key from {file}: {error}"))
 }
 
-/// The authorities that may have signed clients' certificates.
-fn authorities(settings: &TlsSettings) -> Result<RootCertStore, String> {
+/// The authorities that may have signed certificates. `by`: the directive that needs them.
+fn authorities(settings: &TlsSettings, by: &str) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     if let Some(path) = &settings.ca_file {
         for certificate in certificates(path)? {
@@ -131,9 +202,7 @@ fn authorities(settings: &TlsSettings) -> Result<RootCertStore, String> {
         }
     }
     if store.is_empty() {
-        return Err(
-            "tls-auth-clients needs certificates of authorities in tls-ca-cert-file or tls-ca-cert-dir".to_owned()
-        );
+        return Err(format!("{by} needs certificates of authorities in tls-ca-cert-file or tls-ca-cert-dir"));
     }
     Ok(store)
 }

@@ -196,7 +196,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: Args<'_>, is_xadd: bool, settings: &Settings) -> Result<Options, Stop> {
+    fn parse(args: Args<'_>, is_xadd: bool, repeats: bool, settings: &Settings) -> Result<Options, Stop> {
         let (mut keep, mut is_approximate, mut limit) = (None, false, None);
         let mut options = Options { trim: None, no_mkstream: false, id: NewId::Auto, id_at: args.len() };
         let mut at = 2;
@@ -246,6 +246,10 @@ impl Options {
         if keep.is_none() && !is_xadd {
             return Err(Stop::error("ERR syntax error, XTRIM must be called with a trimming strategy"));
         }
+        if repeats && !is_approximate {
+            // Redis tells its replicas and its file the exact length that it came to, and leaves the limit there.
+            limit = None;
+        }
         if limit.is_some() && !is_approximate {
             return Err(Stop::error("ERR syntax error, LIMIT cannot be used without the special ~ option"));
         }
@@ -264,7 +268,7 @@ fn approximate_limit(settings: &Settings) -> u64 {
 
 fn xadd(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
-    let options = Options::parse(args, true, cx.settings)?;
+    let options = Options::parse(args, true, cx.session.repeats, cx.settings)?;
     let fields_at = options.id_at + 1;
     let parts = args.len().saturating_sub(fields_at);
     if parts < 2 || parts % 2 == 1 {
@@ -321,7 +325,7 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
 
 fn xtrim(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let options = Options::parse(cx.args, false, cx.settings)?;
+    let options = Options::parse(cx.args, false, cx.session.repeats, cx.settings)?;
     let touched = of_stream(|stream, out| {
         if let Some(trim) = &options.trim {
             stream.want_trim(trim, out);

@@ -143,7 +143,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: Args<'_>, may_make: bool) -> Result<Options, Stop> {
+    fn parse(args: Args<'_>, may_make: bool, repeats: bool) -> Result<Options, Stop> {
         let mut options = Options { make_stream: false, entries_read: None };
         let mut at = 5;
         while let Some(word) = args.get(at) {
@@ -152,6 +152,8 @@ impl Options {
                 Some(number) if word.eq_ignore_ascii_case(b"entriesread") => {
                     options.entries_read = match int_or_error(number)? {
                         -1 => None,
+                        // Redis 7.0 counts below zero now and then, and tells its replicas.
+                        ..0 if repeats => None,
                         number => Some(
                             u64::try_from(number)
                                 .map_err(|_| Stop::error("ERR value for ENTRIESREAD must be positive or -1"))?,
@@ -182,7 +184,7 @@ const NO_KEY: Stop = Stop::error(
 
 fn create(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
-    let options = Options::parse(args, true)?;
+    let options = Options::parse(args, true, cx.session.repeats)?;
     let found = stream(cx.ks.get_for(key, NOTHING)?)?;
     if found.is_none() && !options.make_stream {
         return Err(NO_KEY);
@@ -239,7 +241,7 @@ fn change<T>(cx: &mut Cx<'_>, change: impl FnOnce(&mut Group) -> T) -> Result<Op
 
 fn set_id(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
-    let options = Options::parse(args, false)?;
+    let options = Options::parse(args, false, cx.session.repeats)?;
     let (stream, _) = existing(cx)?;
     let last_id = match &args[4] {
         b"$" => stream.last_id,

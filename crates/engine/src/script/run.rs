@@ -8,7 +8,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::TOO_FEW_REPLICAS;
+use crate::admit::{READ_ONLY, TOO_FEW_REPLICAS};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
@@ -151,13 +151,14 @@ fn outside(
         }
     };
     if script.may_write() {
-        if hub.clients.may_be_paused() && hub.clients.is_paused(true, now_ms) {
+        let is_loader = acl::is_loader(&session.user);
+        if hub.clients.may_be_paused() && !is_loader && hub.clients.is_paused(true, now_ms) {
             return Err(Halt::Wait(Wait::Pause { writes: true }));
         }
         if hub.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
         }
-        if hub.journaling.room() == Room::Behind && !acl::is_loader(&session.user) {
+        if hub.journaling.room() == Room::Behind && !is_loader {
             return Err(Halt::Wait(Wait::Journal));
         }
     }
@@ -468,6 +469,7 @@ impl<'a> Running<'a, '_> {
             match journaling.room() {
                 Room::Failed => return Err(journaling.refusal().into()),
                 Room::TooFewReplicas => return Err(TOO_FEW_REPLICAS.into()),
+                Room::ReadOnly => return Err(READ_ONLY.into()),
                 Room::Free | Room::Behind => {}
             }
         }

@@ -4,9 +4,10 @@
 //! - `find` chooses what is loaded; `aof` reads append-only files and their manifest.
 //! - `load` turns files into commands, `pipe` is a connection that carries them, `pipes` spreads them over connections by the
 //!   stripe that `touched` finds.
-//! - `save` writes a dump.
+//! - `save` writes a dump, `cut` is its moment.
 
 mod aof;
+mod cut;
 mod find;
 mod load;
 mod pipe;
@@ -14,8 +15,9 @@ mod pipes;
 mod save;
 mod touched;
 
+pub use cut::AtCut;
 pub use find::{Plan, directory, plan};
-pub use load::load_base;
+pub use load::{empty, load_base};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use save::{FIELDS_VERSION, Moment, OnFlash, write as write_dump};

@@ -2,11 +2,13 @@
 //! thread compares each reply with what is expected. Never knows where the commands come from.
 
 use crate::database::Database;
+use crate::role::Failures;
 use engine::{REPLAY_AT, Role};
-use resp::client::{Kind, SkipState, encode_command};
+use resp::client::{Kind, SkipState, encode_command, skip};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -25,6 +27,8 @@ pub enum Expect {
     Count(u64),
     /// It is no grave error.
     Any,
+    /// It is no error, and so are the replies in it. An error is counted as [`Failures`]: the primary has run the command.
+    Applied,
 }
 
 /// What comes next.
@@ -60,7 +64,8 @@ impl Pipe {
         let other = stream.try_clone().map_err(failed)?;
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
-        let replies = builder.spawn(move || compare(other, &expectations)).map_err(failed)?;
+        let failures = Arc::clone(&database.replication.role.failures);
+        let replies = builder.spawn(move || compare(other, &expectations, &failures)).map_err(failed)?;
         let (untold, db) = ((Expect::Success, 0), Some(0));
         Ok(Pipe { stream, unsent: Vec::new(), expected, untold, replies, replay_ms: None, db })
     }
@@ -155,8 +160,8 @@ impl Pipe {
 }
 
 /// Reads a reply for each expectation.
-fn compare(stream: UnixStream, expectations: &Receiver<Expected>) -> Result<u64, String> {
-    let mut replies = Replies { stream, input: Vec::new(), at: 0 };
+fn compare(stream: UnixStream, expectations: &Receiver<Expected>, failures: &Failures) -> Result<u64, String> {
+    let mut replies = Replies { stream, input: Vec::new(), at: 0, failures };
     let mut errors = 0;
     let why = loop {
         let (expect, count) = match expectations.recv() {
@@ -178,14 +183,15 @@ fn compare(stream: UnixStream, expectations: &Receiver<Expected>) -> Result<u64,
     Err(why)
 }
 
-struct Replies {
+struct Replies<'f> {
+    failures: &'f Failures,
     stream: UnixStream,
     input: Vec<u8>,
     /// Replies before this place were compared.
     at: usize,
 }
 
-impl Replies {
+impl Replies<'_> {
     /// Reads one reply. True: it is an error that is not grave.
     fn next(&mut self, expect: Expect) -> Result<bool, String> {
         let mut state = SkipState::default();
@@ -193,7 +199,12 @@ impl Replies {
             let reply =
                 state.skip(&self.input[self.at..]).map_err(|error| format!("a reply is no reply: {error:?}"))?;
             if let Some(reply) = reply {
+                let bytes = &self.input[self.at..][..reply.consumed];
                 self.at += reply.consumed;
+                if expect == Expect::Applied {
+                    note_errors(bytes, &reply.kind, self.failures);
+                    return Ok(false);
+                }
                 return judge(&reply.kind, expect);
             }
             self.input.drain(..self.at);
@@ -207,6 +218,28 @@ impl Replies {
                 return Err("the database has closed the connection".to_owned());
             }
         }
+    }
+}
+
+/// Counts what of a primary's commands has failed: the reply itself, or a reply of a transaction.
+fn note_errors(bytes: &[u8], reply: &Kind<'_>, failures: &Failures) {
+    let note = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        tracing::error!("a command that the primary has run fails here, so the datasets may differ: {text}");
+        failures.note(&text);
+    };
+    match reply {
+        Kind::Error(text) => note(text),
+        Kind::Array { count: 1.. } => {
+            let mut rest = bytes.iter().position(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[end + 1..]);
+            while let Ok(Some(part)) = skip(rest) {
+                if let Kind::Error(text) = part.kind {
+                    note(text);
+                }
+                rest = &rest[part.consumed..];
+            }
+        }
+        _ => {}
     }
 }
 

@@ -55,6 +55,11 @@ impl Pipes {
         Ok(&mut self.pipes[at])
     }
 
+    /// The connection for commands that touch no key.
+    pub fn first(&mut self) -> &mut Pipe {
+        &mut self.pipes[0]
+    }
+
     /// Waits until all commands have run.
     pub fn drain(&mut self) -> Result<(), Broken> {
         self.pipes.iter_mut().try_for_each(Pipe::flush)?;

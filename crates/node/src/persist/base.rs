@@ -2,9 +2,8 @@
 
 use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
-use crate::files::{FIELDS_VERSION, Moment, OnFlash, about, write_dump};
+use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::Kept;
-use crate::replication::AtCut;
 use config::Config;
 
 use engine::replication::Mark;

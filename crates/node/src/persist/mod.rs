@@ -25,6 +25,7 @@ use crate::files::{self, Plan, about, directory};
 use crate::progress::Kept;
 use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
+use engine::replication::Mark;
 use engine::{Gate, random};
 use journal::manifest::{self, Base, Found, Manifest};
 use journal::{Opened, Policy, Settings};
@@ -171,7 +172,7 @@ impl Database {
 }
 
 /// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.
-fn begin(database: &Database) -> Result<(), String> {
+pub fn begin(database: &Database) -> Result<(), String> {
     let config = database.hub.config.snapshot();
     let folder = folder(&database.hub.name, &config.redis_files);
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
@@ -211,7 +212,7 @@ fn begin(database: &Database) -> Result<(), String> {
 }
 
 /// Ends the journal, and removes what would survive. The caller holds the lock of files.
-fn end(database: &Database) -> Result<(), String> {
+pub fn end(database: &Database) -> Result<(), String> {
     let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
     database.shard.set_kept(false)?;
     manifest::write(&kept.folder, None)?;
@@ -227,6 +228,28 @@ fn end(database: &Database) -> Result<(), String> {
     }
     tracing::info!("database '{}' does not survive restarts from now on", database.hub.name);
     Ok(())
+}
+
+/// The stream goes on under another id: a restart must know. The thread that is saving or loading has its turn first.
+pub fn note_stream(database: &Database) {
+    let Some(database) = database.me.upgrade() else { return };
+    let note = move || {
+        let _busy = database.files.busy.lock();
+        let mut kept = database.files.journal.kept.lock();
+        let (Some(kept), Some(now)) = (&mut *kept, database.hub.journaling.stream.mark()) else { return };
+        // What the base has is older than the change of the id: both ids name it.
+        let stream = kept.manifest.stream.map(|base| Mark { id: now.id, second: now.second, ..base });
+        let manifest = Manifest { stream, ..kept.manifest.clone() };
+        match manifest::write(&kept.folder, Some(&manifest)) {
+            Ok(()) => kept.manifest = manifest,
+            Err(why) => {
+                tracing::error!("database '{}': a restart would not know the stream's id: {why}", database.hub.name)
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("manifest".into()).spawn(note) {
+        tracing::error!("a restart would not know the stream's id: {error}");
+    }
 }
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.

@@ -75,7 +75,7 @@ pub fn recover(
         database.hub.journaling.stream.turn_on();
     }
     store.set_replaying(false);
-    store.set_policy(database.hub.config.snapshot().maxmemory_policy);
+    database.follow_in_store(store.follows());
     let keys = store.stats().keys;
     let took = begun.elapsed();
     tracing::info!(

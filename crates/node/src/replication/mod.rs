@@ -1,20 +1,20 @@
 //! Owns what makes a database a primary or a replica: the stream of its changes, from where it begins, and the store's part. Never knows
 //! how a command becomes a part of the stream.
 
+mod apply;
+mod follow;
 mod sync;
 mod tend;
+mod wire;
 
 use crate::database::Database;
-use crate::files::{OnFlash, about, write_dump};
+use crate::files::{AtCut, OnFlash, about, write_dump};
 use config::Policy;
 use engine::replication::{Mark, new_id};
 use engine::wall_ms;
-use parking_lot::{Mutex, MutexGuard};
 use rdb::Options;
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// How long to wait for a script that keeps stripes.
@@ -23,40 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WINDOW_SHARE: u64 = 32;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
-
-/// What a database has for its replicas and its primary.
-#[derive(Default)]
-pub struct Replication {
-    /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
-    /// stream has, if nobody else writes.
-    pub apply: Mutex<()>,
-    /// Replicas that wait for a dump.
-    pub orders: sync::Orders,
-    /// When replicas were last told that their primary lives.
-    pub told_ms: AtomicU64,
-}
-
-/// Sees that the stream and the dataset agree at the moment of a cut.
-pub struct AtCut<'d> {
-    database: &'d Database,
-    /// Until the cut.
-    applied: RefCell<Option<MutexGuard<'d, ()>>>,
-}
-
-impl<'d> AtCut<'d> {
-    /// Waits until all is applied that the stream has. From then on nothing is added by a primary until the cut.
-    pub fn new(database: &'d Database) -> AtCut<'d> {
-        AtCut { database, applied: RefCell::new(Some(database.replication.apply.lock())) }
-    }
-
-    /// Called at the moment of the cut, with every stripe locked. Returns where the stream is, if there is one.
-    pub fn mark(&self) -> Option<Mark> {
-        let stream = &self.database.hub.journaling.stream;
-        let mark = stream.mark().filter(|_| stream.is_on());
-        self.applied.take();
-        mark
-    }
-}
 
 impl Database {
     /// Writes a dump of this moment, with all that is in it, for a replica. Returns where the stream is at that moment; from then on it

@@ -4,38 +4,12 @@ use crate::database::Database;
 use crate::files::{FIELDS_VERSION, about, directory};
 use engine::replication::{Dump, Order};
 use engine::wall_ms;
-use parking_lot::Mutex;
 use rdb::Options;
 use std::fs::{self, File};
 use std::sync::Arc;
 
 /// The newest version that every Redis loads since 7.0.
 const REDIS_VERSION: u32 = 10;
-
-/// The links that wait for a dump.
-#[derive(Default)]
-pub struct Orders(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    orders: Vec<Arc<Order>>,
-    /// A thread makes dumps.
-    is_served: bool,
-}
-
-impl Orders {
-    /// Those that one dump serves. None: the thread ends.
-    fn take(&self) -> Vec<Arc<Order>> {
-        let mut waiting = self.0.lock();
-        // Who has hung up needs no dump.
-        waiting.orders.retain(|order| Arc::strong_count(order) > 1);
-        let Some(is_flint) = waiting.orders.first().map(|order| order.is_flint) else {
-            waiting.is_served = false;
-            return Vec::new();
-        };
-        waiting.orders.extract_if(.., |order| order.is_flint == is_flint).collect()
-    }
-}
 
 impl Database {
     /// Makes a dump for a replica on another thread.

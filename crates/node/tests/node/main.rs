@@ -25,6 +25,7 @@ mod parts;
 mod persist;
 mod protocol;
 mod pubsub;
+mod replica;
 mod resize;
 mod scripts;
 mod scrub;

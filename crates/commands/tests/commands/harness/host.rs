@@ -91,6 +91,14 @@ impl Host for NoServer {
         Ok(())
     }
 
+    fn follow(&self, _: &mut Session, _: Option<(&str, u16)>, _: bool) -> Run {
+        Ok(())
+    }
+
+    fn followed(&self) -> Option<(String, u16)> {
+        None
+    }
+
     fn reload(&self, _: &mut Session, _: bool) -> Run {
         Ok(())
     }

@@ -1,0 +1,214 @@
+//! Owns how a primary's stream becomes the database's own: whole commands, and transactions as one, go into the database's stream as they
+//! came and then through the connections that replay a journal. Never knows where the bytes come from.
+
+use crate::database::Database;
+use crate::files::{Broken, Expect, Finder, Pipes};
+use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The primary has accepted its commands.
+const LIMITS: Limits =
+    Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
+/// What is applied between two moments at which stream and dataset agree.
+const PORTION_BYTES: usize = 256 << 10;
+
+pub struct Applier<'d> {
+    database: &'d Database,
+    pipes: Pipes,
+    finder: Finder<'d>,
+    scanner: Scanner,
+    /// The logical database of the next command.
+    db: u32,
+}
+
+/// What a portion has brought.
+#[derive(Default)]
+pub struct Applied {
+    /// So many bytes are used.
+    pub bytes: usize,
+    /// The primary asks how far the replica is.
+    pub asks: bool,
+}
+
+impl<'d> Applier<'d> {
+    /// `db`: the logical database in which the stream goes on.
+    pub fn new(database: &'d Database, db: u32) -> Result<Applier<'d>, String> {
+        let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
+        let pipes = Pipes::apply(database)?;
+        Ok(Applier { database, pipes, finder, scanner: Scanner::default(), db })
+    }
+
+    /// Applies what is whole at the beginning of the input, and waits until it has run. The rest must be there again, at the beginning,
+    /// with more behind it. After an error, the dataset is not what the stream says.
+    pub fn apply(&mut self, input: &[u8]) -> Result<Applied, String> {
+        let mut applied = Applied::default();
+        while let Some(first) = self.scanner.unit(&input[applied.bytes..])? {
+            self.wait_for_room()?;
+            let database = self.database;
+            let _applying = database.replication.apply.lock();
+            let portion_end = applied.bytes + PORTION_BYTES;
+            let mut next = Some(first);
+            while let Some(bytes) = next {
+                applied.asks |= self.run(&input[applied.bytes..][..bytes]).map_err(|why| self.broken(why))?;
+                applied.bytes += bytes;
+                let goes_on = applied.bytes < portion_end;
+                next = if goes_on { self.scanner.unit(&input[applied.bytes..])? } else { None };
+            }
+            self.pipes.drain().map_err(|Broken| self.broken(None))?;
+        }
+        Ok(applied)
+    }
+
+    pub fn finish(self) -> Result<(), String> {
+        self.pipes.finish().map(drop)
+    }
+
+    fn broken(&self, why: Option<String>) -> String {
+        why.unwrap_or_else(|| "the database has refused a command of its primary: the log tells why".to_owned())
+    }
+
+    /// Applies a unit. Returns whether it asks how far the replica is. An error without a text is that of a connection.
+    fn run(&mut self, unit: &[u8]) -> Result<bool, Option<String>> {
+        let touched = self.finder.find(unit).map_err(|why| Some(format!("the stream has no command: {why}")))?;
+        let db = self.db;
+        if let Some(selected) = touched.selected {
+            let databases = self.database.hub.config.snapshot().databases;
+            if selected as usize >= databases {
+                return Err(Some(format!(
+                    "the primary uses logical database {selected}, and there are {databases} here: raise 'databases'"
+                )));
+            }
+            self.db = selected;
+        }
+        self.database.hub.journaling.keep_verbatim(db, self.db, unit);
+        if touched.is_message {
+            let name = first_word(unit);
+            if name.eq_ignore_ascii_case(b"replconf") {
+                return Ok(true);
+            }
+            if !name.eq_ignore_ascii_case(b"ping") {
+                // A message needs no order among the changes.
+                self.pipes.first().encoded(unit, Expect::Applied, 1).map_err(|Broken| None)?;
+            }
+            return Ok(false);
+        }
+        if touched.commands == 1 && touched.selects {
+            return Ok(false);
+        }
+        let pipe = self.pipes.next(touched.stripe).map_err(|Broken| None)?;
+        let sent = pipe.select(db.into()).and_then(|()| {
+            if touched.selects {
+                pipe.forget_selected();
+            }
+            pipe.encoded(unit, Expect::Applied, touched.commands)
+        });
+        sent.map_err(|Broken| None)?;
+        Ok(false)
+    }
+
+    /// Waits while the journal's device is behind.
+    fn wait_for_room(&self) -> Result<(), String> {
+        loop {
+            let log = self.database.files.journal.kept.lock().as_ref().map(|kept| std::sync::Arc::clone(&kept.log));
+            let Some(log) = log else { return Ok(()) };
+            if let Some(why) = log.failed() {
+                return Err(format!("the journal cannot be written: {why}"));
+            }
+            if !log.is_behind() {
+                return Ok(());
+            }
+            if self.database.hub.is_closing.load(Relaxed) {
+                return Err("the database is being closed".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn first_word(unit: &[u8]) -> Vec<u8> {
+    let mut spans = Vec::new();
+    match parse(unit, &mut Progress::default(), &LIMITS, &mut spans) {
+        Ok(Parsed::Complete { .. }) if !spans.is_empty() => Args::new(unit, &spans)[0].to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// Finds where units end: a command, or MULTI up to its EXEC.
+#[derive(Default)]
+struct Scanner {
+    progress: Progress,
+    spans: Vec<Span>,
+    /// Whole commands of a transaction that is not whole.
+    seen: usize,
+    in_transaction: bool,
+}
+
+impl Scanner {
+    /// The bytes of the unit at the beginning of the input. `None`: it is not whole.
+    fn unit(&mut self, input: &[u8]) -> Result<Option<usize>, String> {
+        loop {
+            let rest = &input[self.seen..];
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            if rest[0] != b'*' {
+                return Err("the stream has no command where one must begin".to_owned());
+            }
+            self.spans.clear();
+            let consumed = match parse(rest, &mut self.progress, &LIMITS, &mut self.spans) {
+                Ok(Parsed::Complete { consumed, source: Source::Input }) if !self.spans.is_empty() => consumed,
+                Ok(Parsed::Incomplete { .. }) => return Ok(None),
+                Ok(Parsed::Complete { .. }) => return Err("the stream has a command without a name".to_owned()),
+                Err(error) => return Err(format!("the stream is broken: {}", ProtocolError::text(error))),
+            };
+            let args = Args::new(rest, &self.spans);
+            if args[0].eq_ignore_ascii_case(b"multi") {
+                self.in_transaction = true;
+            } else if args[0].eq_ignore_ascii_case(b"exec") {
+                self.in_transaction = false;
+            }
+            self.seen += consumed;
+            if !self.in_transaction {
+                return Ok(Some(std::mem::take(&mut self.seen)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resp::client::encode_command;
+
+    #[test]
+    fn a_transaction_is_one_unit_wherever_the_input_is_cut() {
+        let mut stream = Vec::new();
+        let mut ends = Vec::new();
+        for (line, ends_unit) in [
+            ("SELECT 3", true),
+            ("MULTI", false),
+            ("SET a 1", false),
+            ("SET b 2", false),
+            ("EXEC", true),
+            ("DEL a", true),
+            ("PING", true),
+        ] {
+            encode_command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut stream);
+            if ends_unit {
+                ends.push(stream.len());
+            }
+        }
+        for cut in 0..=stream.len() {
+            let (mut scanner, mut found, mut at) = (Scanner::default(), Vec::new(), 0);
+            for arrived in [cut, stream.len()] {
+                while let Some(bytes) = scanner.unit(&stream[at..arrived]).unwrap() {
+                    at += bytes;
+                    found.push(at);
+                }
+            }
+            assert_eq!(found, ends, "cut at {cut}");
+        }
+        assert!(Scanner::default().unit(b"+OK\r\n").is_err());
+    }
+}

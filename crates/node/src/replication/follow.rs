@@ -1,0 +1,680 @@
+//! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream, and the
+//! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
+
+use super::apply::Applier;
+use super::wire::Wire;
+use crate::database::Database;
+use crate::files::{Plan, about, directory, empty, load_base};
+use crate::role::{Following, LinkState, Wish};
+use crate::{persist, tls};
+use commands::host::{REDIS_VERSION, Unblock};
+use config::{Config, Secret};
+use engine::replication::{Id, Mark, new_id};
+use engine::{CHANGE_PATIENCE, Gate, Role, wall_ms};
+use rdb::{Item, Reader};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Between two attempts to reach the primary.
+const REST: Duration = Duration::from_secs(1);
+/// Between two reports of what the replica has.
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a promotion goes on to take what still arrives.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+/// What is read from a file of pending bytes at once.
+const PENDING_BYTES: usize = 1 << 20;
+
+// --- the change of the role ---
+
+impl Database {
+    /// REPLICAOF. `None`: NO ONE. Unless it may not wait, a promotion has applied what has arrived when this returns.
+    pub(crate) fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String> {
+        if !may_wait {
+            let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
+            let primary = primary.map(|(host, port)| (host.to_owned(), port));
+            let follow = move || {
+                let primary = primary.as_ref().map(|(host, port)| (host.as_str(), *port));
+                if let Err(why) = database.follow(primary, true) {
+                    tracing::error!("REPLICAOF: {why}");
+                }
+            };
+            let started = std::thread::Builder::new().name("role".into()).spawn(follow);
+            return started.map(drop).map_err(|error| format!("ERR no thread for it: {error}"));
+        }
+        let _changing = self.replication.role.changing.lock();
+        let before = self.replication.role.following();
+        match (primary, before) {
+            (None, None) => {}
+            (None, Some(before)) => self.promote(&before),
+            (Some((host, port)), before) => {
+                if let Some(before) = before {
+                    before.end(Wish::Stop);
+                }
+                self.become_replica(host, port)?;
+            }
+        }
+        let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
+        let turn = self.hub.config.turn(CHANGE_PATIENCE).ok_or(busy)?;
+        self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))
+    }
+
+    /// A node starts with a replica. No client is there yet, and nothing is loaded.
+    pub(crate) fn start_as_replica(&self) {
+        self.hub.journaling.set_read_only(true);
+        self.follow_in_store(true);
+    }
+
+    /// Follows from now on. The dataset stays until the primary's has arrived.
+    pub(crate) fn become_replica(&self, host: &str, port: u16) -> Result<(), String> {
+        let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
+        self.hub.journaling.set_read_only(true);
+        self.hub.clients.unblock_all(Unblock::Replica);
+        let following = Following::new(host, port, wall_ms());
+        let link = Link { database, following: Arc::clone(&following) };
+        let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
+        let thread = thread.map_err(|error| format!("ERR no thread for it: {error}"))?;
+        *following.thread.lock() = Some(thread);
+        self.replication.role.set(Some(following));
+        tracing::info!("database '{}' follows {host}:{port} from now on", self.hub.name);
+        Ok(())
+    }
+
+    fn promote(&self, before: &Following) {
+        before.end(Wish::Promote);
+        let journaling = &self.hub.journaling;
+        journaling.stream.change_id();
+        self.follow_in_store(false);
+        self.hub.clients.stale.store(false, Relaxed);
+        self.replication.role.set(None);
+        // Not if the primary's dataset could not be loaded.
+        if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
+            let _busy = self.files.busy.lock();
+            if let Err(why) = persist::begin(self) {
+                tracing::error!("database '{}' does not survive a restart: {why}", self.hub.name);
+            }
+        }
+        journaling.set_read_only(false);
+        persist::note_stream(self);
+        tracing::info!("database '{}' is a primary from now on", self.hub.name);
+    }
+
+    /// Ends the thread that follows, because the database is being closed.
+    pub(crate) fn stop_following(&self) {
+        if let Some(following) = self.replication.role.following() {
+            following.end(Wish::Stop);
+        }
+    }
+
+    /// Waits until no command runs that was admitted before the database became a replica.
+    fn settle_commands(&self) -> Result<(), String> {
+        for worker in 0..self.hub.posts.len() {
+            let asked = self.connect_to(worker, Role::Loader).and_then(|mut connection| {
+                connection.write_all(b"PING\r\n")?;
+                connection.read(&mut [0; 16])
+            });
+            asked.map_err(|error| format!("the database takes no connection: {error}"))?;
+        }
+        self.lock_all();
+        Ok(())
+    }
+
+    /// Waits until every stripe was free at one moment.
+    fn lock_all(&self) {
+        while self.shard.store.try_hold_all().is_none() {
+            if self.hub.is_closing.load(Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+// --- the thread ---
+
+struct Link {
+    database: Arc<Database>,
+    following: Arc<Following>,
+}
+
+/// The primary's answer to PSYNC.
+enum Answer {
+    Full { id: Id, offset: u64 },
+    Continue { id: Option<Id> },
+}
+
+/// How the dataset comes.
+enum Form {
+    Bytes(u64),
+    /// Until these bytes come.
+    Until(Vec<u8>),
+}
+
+impl Link {
+    fn run(&self) {
+        while self.database.hub.clients.gate() != Gate::Open {
+            if self.is_over() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Err(why) = self.settle() {
+            tracing::error!("{why}");
+            return;
+        }
+        while !self.is_over() {
+            if let Err(why) = self.attempt()
+                && !self.is_over()
+            {
+                let Following { host, port, .. } = &*self.following;
+                let mut error = self.following.error.lock();
+                // A primary that is away for hours is told of once.
+                if error.as_ref() != Some(&why) {
+                    tracing::warn!("database '{}': the link to {host}:{port}: {why}", self.database.hub.name);
+                }
+                *error = Some(why);
+            }
+            self.set_state(LinkState::Connect);
+            *self.following.socket.lock() = None;
+            self.following.rest(REST);
+        }
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        let database = &self.database;
+        database.settle_commands()?;
+        database.shard.store.set_follows(true);
+        // What lanes were removing is removed and told.
+        database.lock_all();
+        database.follow_in_store(true);
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.following.wish() != Wish::GoOn || self.database.hub.is_closing.load(Relaxed)
+    }
+
+    fn config(&self) -> Arc<Config> {
+        self.database.hub.config.snapshot()
+    }
+
+    fn set_state(&self, state: LinkState) {
+        let following = &self.following;
+        following.set_state(state);
+        let is_up = state == LinkState::Connected;
+        if is_up {
+            following.down_since_ms.store(0, Relaxed);
+            *following.error.lock() = None;
+        } else if following.down_since_ms.load(Relaxed) == 0 {
+            following.down_since_ms.store(wall_ms(), Relaxed);
+        }
+        self.tell_stale();
+    }
+
+    /// Clients must not get old data if the configuration says so.
+    fn tell_stale(&self) {
+        let is_up = self.following.state() == LinkState::Connected;
+        self.database.hub.clients.stale.store(!is_up && !self.config().replica.serves_stale, Relaxed);
+    }
+
+    fn attempt(&self) -> Result<(), String> {
+        self.set_state(LinkState::Connecting);
+        let config = self.config();
+        let patience = Duration::from_secs(config.replica.timeout_s.into());
+        let tls = config.replica.with_tls.then(|| tls::connector(&config.tls)).transpose()?;
+        let Following { host, port, socket, .. } = &*self.following;
+        let wire = Wire::open(host, *port, tls, patience, |opened| *socket.lock() = Some(opened));
+        let mut wire = wire.map_err(|error| format!("it cannot be reached: {error}"))?;
+        self.set_state(LinkState::Handshake);
+        self.handshake(&mut wire, &config)?;
+        match self.psync(&mut wire)? {
+            Answer::Full { id, offset } => self.synchronise(wire, id, offset),
+            Answer::Continue { id } => {
+                if let Some(id) = id {
+                    self.database.hub.journaling.stream.take_id(id);
+                    persist::note_stream(&self.database);
+                }
+                let mark = self.database.hub.journaling.stream.mark().expect("the primary goes on with it");
+                tracing::info!(
+                    "database '{}' goes on behind byte {} of its primary",
+                    self.database.hub.name,
+                    mark.offset
+                );
+                let applier = Applier::new(&self.database, mark.db.unwrap_or(0))?;
+                self.stream(wire, applier, None)
+            }
+        }
+    }
+
+    // --- the handshake ---
+
+    fn ask(&self, wire: &mut Wire, words: &[&[u8]]) -> Result<String, String> {
+        wire.ask(words, &|| !self.is_over()).map_err(|error| lost(&error))
+    }
+
+    fn handshake(&self, wire: &mut Wire, config: &Config) -> Result<(), String> {
+        let answer = self.ask(wire, &[b"PING"])?;
+        let is_closed = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"].iter().any(|no| answer.starts_with(no));
+        if answer.starts_with('-') && !is_closed {
+            return Err(format!("it answers PING with {answer}"));
+        }
+        let replica = &config.replica;
+        if let Some(password) = &replica.password {
+            let mut words = vec![&b"AUTH"[..]];
+            words.extend(replica.user.as_ref().map(Secret::expose).map(str::as_bytes));
+            words.push(password.expose().as_bytes());
+            let answer = self.ask(wire, &words)?;
+            if answer.starts_with('-') {
+                return Err(format!("it refuses masteruser and masterauth: {answer}"));
+            }
+        }
+        let port = match replica.announced_port {
+            0 if replica.with_tls && config.tls.port > 0 => config.tls.port,
+            0 => config.port,
+            port => port,
+        };
+        self.report(wire, &[b"listening-port", port.to_string().as_bytes()])?;
+        if let Some(ip) = &replica.announced_ip {
+            self.report(wire, &[b"ip-address", ip.as_bytes()])?;
+        }
+        self.report(wire, &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint"])?;
+        self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
+    }
+
+    /// What an older primary does not understand does no harm.
+    fn report(&self, wire: &mut Wire, words: &[&[u8]]) -> Result<(), String> {
+        let words: Vec<&[u8]> = [&b"REPLCONF"[..]].iter().chain(words).copied().collect();
+        let answer = self.ask(wire, &words)?;
+        match ["-NOAUTH", "-NOPERM"].iter().any(|no| answer.starts_with(no)) {
+            true => Err(format!("it wants a login: {answer}. Set masteruser and masterauth")),
+            false => Ok(()),
+        }
+    }
+
+    fn psync(&self, wire: &mut Wire) -> Result<Answer, String> {
+        let stream = &self.database.hub.journaling.stream;
+        let mark = stream.mark().filter(|_| stream.is_on());
+        let (id, next) = match &mark {
+            Some(mark) => (mark.id.to_string(), (mark.offset + 1).to_string()),
+            None => ("?".to_owned(), "-1".to_owned()),
+        };
+        let answer = self.ask(wire, &[b"PSYNC", id.as_bytes(), next.as_bytes()])?;
+        let bad = || format!("it answers PSYNC with {answer}");
+        let words: Vec<&str> = answer.split_ascii_whitespace().collect();
+        match words[..] {
+            ["+FULLRESYNC", id, offset] => {
+                let id = id.parse().map_err(|_| bad())?;
+                Ok(Answer::Full { id, offset: offset.parse().map_err(|_| bad())? })
+            }
+            ["+CONTINUE"] if mark.is_some() => Ok(Answer::Continue { id: None }),
+            ["+CONTINUE", id] if mark.is_some() => Ok(Answer::Continue { id: Some(id.parse().map_err(|_| bad())?) }),
+            _ => Err(bad()),
+        }
+    }
+
+    // --- a full synchronisation ---
+
+    fn synchronise(&self, mut wire: Wire, id: Id, offset: u64) -> Result<(), String> {
+        self.set_state(LinkState::Sync);
+        let folder = directory(self.database.name(), &self.config().redis_files);
+        fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+        let spool = Spool::new(&folder, "sync")?;
+        self.receive(&mut wire, &spool)?;
+        self.set_state(LinkState::Load);
+        let db = stream_db(&spool.0).map_err(|why| about(&spool.0, why))?;
+        let mark = Mark { id, second: None, offset, db: Some(db) };
+        let mut pending = Pending::new(&folder)?;
+        self.load_while_receiving(&mut wire, &spool, mark, &mut pending)?;
+        drop(spool);
+        let applier = Applier::new(&self.database, db)?;
+        self.stream(wire, applier, Some(pending))
+    }
+
+    fn receive(&self, wire: &mut Wire, spool: &Spool) -> Result<(), String> {
+        let line = wire.line(&|| !self.is_over()).map_err(|error| lost(&error))?;
+        let form = match line.strip_prefix('$') {
+            Some(rest) => match rest.strip_prefix("EOF:") {
+                Some(mark) => Form::Until(mark.as_bytes().to_vec()),
+                None => Form::Bytes(rest.parse().map_err(|_| format!("its dataset begins with {line}"))?),
+            },
+            None => return Err(format!("it cannot send its dataset: {line}")),
+        };
+        let begun = Instant::now();
+        let total = if let Form::Bytes(total) = form { total } else { 0 };
+        let (received, following) = (&self.following.sync_bytes, &self.following);
+        following.sync_total_bytes.store(total, Relaxed);
+        received.store(0, Relaxed);
+        let mut file = File::create(&spool.0).map_err(|error| about(&spool.0, error))?;
+        let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|error| about(&spool.0, error));
+        loop {
+            let input = wire.input();
+            let (put_bytes, used, is_whole) = match &form {
+                Form::Bytes(total) => {
+                    let left = (total - received.load(Relaxed)) as usize;
+                    let bytes = left.min(input.len());
+                    (bytes, bytes, bytes == left)
+                }
+                // The primary sends nothing behind the mark until it is asked to. What may be a part of the mark stays.
+                Form::Until(mark) if input.ends_with(mark) => (input.len() - mark.len(), input.len(), true),
+                Form::Until(mark) => {
+                    let bytes = input.len().saturating_sub(mark.len());
+                    (bytes, bytes, false)
+                }
+            };
+            put(&input[..put_bytes])?;
+            received.fetch_add(put_bytes as u64, Relaxed);
+            wire.used(used);
+            if is_whole {
+                break;
+            }
+            self.fill(wire)?;
+        }
+        tracing::info!(
+            "database '{}' has received its primary's dataset: {} bytes in {:.3} s",
+            self.database.hub.name,
+            received.load(Relaxed),
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+
+    /// Receives what there is. An error also if the thread is to end.
+    fn fill(&self, wire: &mut Wire) -> Result<bool, String> {
+        if self.is_over() && self.following.wish() != Wish::Promote {
+            return Err("the database follows it no longer".to_owned());
+        }
+        if self.is_over() && self.following.state() == LinkState::Sync {
+            return Err("the database is promoted before the primary's dataset is whole".to_owned());
+        }
+        let before = wire.input().len();
+        let has_come = wire.fill().map_err(|error| lost(&error))?;
+        if has_come {
+            self.following.last_io_ms.store(wall_ms(), Relaxed);
+            let received = &self.database.replication.role.received_bytes;
+            received.fetch_add((wire.input().len() - before) as u64, Relaxed);
+        }
+        self.tell_stale();
+        Ok(has_come)
+    }
+
+    /// Loads the dataset on a thread of its own. What the primary sends meanwhile is kept in a file.
+    fn load_while_receiving(
+        &self,
+        wire: &mut Wire,
+        spool: &Spool,
+        mark: Mark,
+        pending: &mut Pending,
+    ) -> Result<(), String> {
+        std::thread::scope(|scope| {
+            let database = &self.database;
+            let loading = scope.spawn(move || load(database, &spool.0, mark));
+            let (mut told, mut broken) = (Instant::now(), None);
+            while !loading.is_finished() {
+                if broken.is_some() {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                let mut step = || {
+                    if told.elapsed() >= ACK_INTERVAL {
+                        // As Redis does: it says only that the replica lives.
+                        wire.send_bytes(b"\n").map_err(|error| lost(&error))?;
+                        told = Instant::now();
+                    }
+                    self.fill(wire)?;
+                    pending.add(wire.input())?;
+                    wire.used(wire.input().len());
+                    Ok::<_, String>(())
+                };
+                // The dataset is loaded all the same: what is missing of the stream can be asked for again.
+                broken = step().err();
+            }
+            let loaded = loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()));
+            loaded.and(broken.map_or(Ok(()), Err))
+        })
+    }
+
+    // --- the stream ---
+
+    fn stream(&self, mut wire: Wire, mut applier: Applier<'_>, pending: Option<Pending>) -> Result<(), String> {
+        self.set_state(LinkState::Connected);
+        let followed = self.follow_stream(&mut wire, &mut applier, pending);
+        // Why the connections are broken, if they are.
+        let finished = applier.finish();
+        if let (Err(Ended::Apply(_)), Err(why)) | (Err(Ended::Apply(why)), Ok(())) = (&followed, &finished) {
+            tracing::error!("database '{}' cannot follow: {why}", self.database.hub.name);
+            self.database.replication.role.failures.note(why);
+            // What is here is not what the stream says, so it must come anew.
+            self.database.prepare_stream(Some(nowhere()));
+            persist::note_stream(&self.database);
+        }
+        match followed {
+            Ok(()) => Ok(()),
+            Err(Ended::Link(why)) => Err(why),
+            Err(Ended::Apply(why)) => Err(finished.err().unwrap_or(why)),
+        }
+    }
+
+    fn follow_stream(&self, wire: &mut Wire, applier: &mut Applier<'_>, pending: Option<Pending>) -> Result<(), Ended> {
+        let mut reports = Reports::default();
+        if let Some(mut pending) = pending {
+            let mut input = Vec::new();
+            // The primary waits for this before it sends its stream.
+            self.acknowledge(wire, &mut reports)?;
+            while pending.read(&mut input)? {
+                let applied = applier.apply(&input).map_err(Ended::Apply)?;
+                input.drain(..applied.bytes);
+                reports.are_due |= applied.asks;
+                self.acknowledge_if_due(wire, &mut reports)?;
+            }
+            wire.put_back(input);
+        }
+        loop {
+            let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
+            wire.used(applied.bytes);
+            reports.are_due |= applied.asks;
+            match self.following.wish() {
+                Wish::Stop => return Ok(()),
+                Wish::Promote => return self.drain(wire, applier),
+                Wish::GoOn if self.is_over() => return Ok(()),
+                Wish::GoOn => {}
+            }
+            self.acknowledge_if_due(wire, &mut reports)?;
+            self.fill(wire)?;
+        }
+    }
+
+    /// Applies what has arrived, also if the primary is gone.
+    fn drain(&self, wire: &mut Wire, applier: &mut Applier<'_>) -> Result<(), Ended> {
+        let begun = Instant::now();
+        while begun.elapsed() < DRAIN_PATIENCE && wire.fill().unwrap_or(false) {
+            let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
+            wire.used(applied.bytes);
+        }
+        Ok(())
+    }
+
+    fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
+        reports.note_durable(&self.database);
+        let is_due = reports.are_due || reports.told.is_none_or(|told| told.elapsed() >= ACK_INTERVAL);
+        if is_due { self.acknowledge(wire, reports) } else { Ok(()) }
+    }
+
+    fn acknowledge(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
+        let offset = self.database.hub.journaling.stream.offset().to_string();
+        let durable = reports.durable.map(|offset| offset.to_string());
+        let mut words = vec![&b"REPLCONF"[..], b"ACK", offset.as_bytes()];
+        if let Some(durable) = &durable {
+            words.extend([&b"FACK"[..], durable.as_bytes()]);
+        }
+        wire.send(&words).map_err(|error| Ended::Link(lost(&error)))?;
+        (reports.told, reports.are_due) = (Some(Instant::now()), false);
+        Ok(())
+    }
+}
+
+/// Why the stream has ended.
+enum Ended {
+    /// It can go on over another connection.
+    Link(String),
+    /// The dataset is not what the stream says.
+    Apply(String),
+}
+
+impl From<String> for Ended {
+    fn from(why: String) -> Ended {
+        Ended::Link(why)
+    }
+}
+
+/// What the primary is told, and when.
+#[derive(Default)]
+struct Reports {
+    told: Option<Instant>,
+    are_due: bool,
+    /// What of the stream is on the device here. `None`: there is no journal.
+    durable: Option<u64>,
+    /// Positions of the journal and the stream that agree, until the journal is durable up to there.
+    awaited: Option<(u64, u64)>,
+}
+
+impl Reports {
+    fn note_durable(&mut self, database: &Database) {
+        let journaling = &database.hub.journaling;
+        if !journaling.is_on() {
+            (self.durable, self.awaited) = (None, None);
+            return;
+        }
+        if let Some((position, offset)) = self.awaited
+            && journaling.is_durable(position) == Some(true)
+        {
+            self.durable = Some(offset);
+            self.awaited = None;
+        }
+        if self.awaited.is_none() {
+            // Only this thread adds to both.
+            self.awaited = Some((journaling.position(), journaling.stream.offset()));
+        }
+    }
+}
+
+fn lost(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::Interrupted => "the database follows it no longer".to_owned(),
+        _ => format!("the connection is lost: {error}"),
+    }
+}
+
+/// Where no other stream goes on.
+fn nowhere() -> Mark {
+    Mark { id: new_id(), second: None, offset: 0, db: None }
+}
+
+/// A file for the dataset, which is gone with its owner.
+struct Spool(PathBuf);
+
+impl Spool {
+    fn new(folder: &Path, what: &str) -> Result<Spool, String> {
+        let path = folder.join(format!("temp-{what}-{}-{}.rdb", std::process::id(), wall_ms()));
+        File::create_new(&path).map(|_| Spool(path.clone())).map_err(|error| about(&path, error))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!("{}", about(&self.0, error));
+        }
+    }
+}
+
+/// What has come of the stream while the dataset was loaded: in a file without a name.
+struct Pending {
+    file: File,
+    read_bytes: u64,
+    bytes: u64,
+}
+
+impl Pending {
+    fn new(folder: &Path) -> Result<Pending, String> {
+        let spool = Spool::new(folder, "pending")?;
+        let file = File::options().read(true).write(true).open(&spool.0).map_err(|error| about(&spool.0, error))?;
+        Ok(Pending { file, read_bytes: 0, bytes: 0 })
+    }
+
+    fn failed(error: io::Error) -> String {
+        format!("the file for what comes while the dataset is loaded: {error}")
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes).map_err(Pending::failed)
+    }
+
+    /// Adds the next bytes. False: there are none.
+    fn read(&mut self, out: &mut Vec<u8>) -> Result<bool, String> {
+        let bytes = (self.bytes - self.read_bytes).min(PENDING_BYTES as u64);
+        let from = out.len();
+        out.resize(from + bytes as usize, 0);
+        let read =
+            self.file.seek(SeekFrom::Start(self.read_bytes)).and_then(|_| self.file.read_exact(&mut out[from..]));
+        read.map_err(Pending::failed)?;
+        self.read_bytes += bytes;
+        Ok(bytes > 0)
+    }
+}
+
+/// The logical database in which the stream goes on behind a dump.
+fn stream_db(dump: &Path) -> Result<u32, String> {
+    let file = File::open(dump).map_err(|error| error.to_string())?;
+    let mut reader = Reader::new(file, false).map_err(|error| error.to_string())?;
+    while let Item::Aux(name, value) = reader.next_item().map_err(|error| error.to_string())? {
+        if name == b"repl-stream-db" {
+            return Ok(std::str::from_utf8(&value).ok().and_then(|db| db.parse().ok()).unwrap_or(0));
+        }
+    }
+    Ok(0)
+}
+
+/// Replaces the dataset by the dump, behind which the stream goes on at the mark. After an error the dataset is empty.
+fn load(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
+    let _busy = database.files.busy.lock();
+    database.files.loading_since_ms.store(wall_ms(), Relaxed);
+    database.hub.clients.set_gate(Gate::Loading);
+    let replaced = replace(database, dump, mark);
+    if replaced.is_err() {
+        database.prepare_stream(Some(nowhere()));
+        // The first error counts.
+        let _ = empty(database);
+    }
+    database.hub.clients.set_gate(Gate::Open);
+    replaced
+}
+
+fn replace(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
+    let (begun, files) = (Instant::now(), &database.files);
+    // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
+    persist::end(database)?;
+    database.prepare_stream(Some(nowhere()));
+    empty(database)?;
+    let plan = Plan::dump(dump)?;
+    files.loaded_bytes.store(0, Relaxed);
+    files.loading_total_bytes.store(plan.bytes(), Relaxed);
+    let loaded = load_base(database, &plan)?;
+    files.keys_loaded.store(loaded.keys, Relaxed);
+    // Nobody writes: clients are refused, and the loading has ended.
+    database.prepare_stream(Some(mark));
+    database.keep_effects_in_stream();
+    database.hub.journaling.stream.turn_on();
+    if database.hub.config.snapshot().redis_files.appendonly {
+        persist::begin(database)?;
+    }
+    tracing::info!(
+        "database '{}' has loaded its primary's dataset: {} keys in {:.3} s",
+        database.hub.name,
+        loaded.keys,
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(())
+}

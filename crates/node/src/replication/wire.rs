@@ -1,0 +1,158 @@
+//! Owns the connection of a replica to its primary: TCP or TLS, what was received and not used yet, and how long to wait. Never knows what
+//! the bytes mean.
+
+use resp::client::encode_command;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long one read waits.
+const TICK: Duration = Duration::from_millis(100);
+/// At most so much is received at once.
+const READ_BYTES: usize = 256 << 10;
+/// The longest line of a handshake.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+pub struct Wire {
+    stream: Stream,
+    /// What was received. Before `at` it is used.
+    input: Vec<u8>,
+    at: usize,
+    heard: Instant,
+    /// Without a byte for so long, the connection is over.
+    patience: Duration,
+}
+
+impl Wire {
+    /// Connects. `known` gets the socket, for who wants to end the connection.
+    pub fn open(
+        host: &str,
+        port: u16,
+        tls: Option<Arc<ClientConfig>>,
+        patience: Duration,
+        known: impl FnOnce(TcpStream),
+    ) -> io::Result<Wire> {
+        let mut refused = io::Error::other("the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(TICK))?;
+                    socket.set_write_timeout(Some(patience))?;
+                    known(socket.try_clone()?);
+                    let stream = match tls {
+                        None => Stream::Plain(socket),
+                        Some(config) => {
+                            let name = host.to_owned().try_into().unwrap_or(address.ip().into());
+                            let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
+                            Stream::Tls(Box::new(StreamOwned::new(client, socket)))
+                        }
+                    };
+                    return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), patience });
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    /// What was received and not used yet.
+    pub fn input(&self) -> &[u8] {
+        &self.input[self.at..]
+    }
+
+    /// These bytes come before the input.
+    pub fn put_back(&mut self, mut bytes: Vec<u8>) {
+        bytes.extend_from_slice(self.input());
+        (self.input, self.at) = (bytes, 0);
+    }
+
+    /// So many bytes of the input are used.
+    pub fn used(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Receives more: false if nothing came within a moment.
+    pub fn fill(&mut self) -> io::Result<bool> {
+        if self.at > 0 {
+            self.input.drain(..self.at);
+            self.at = 0;
+            if self.input.is_empty() {
+                self.input.shrink_to(4 * READ_BYTES);
+            }
+        }
+        let from = self.input.len();
+        self.input.resize(from + READ_BYTES, 0);
+        let read = match &mut self.stream {
+            Stream::Plain(socket) => socket.read(&mut self.input[from..]),
+            Stream::Tls(tls) => tls.read(&mut self.input[from..]),
+        };
+        self.input.truncate(from + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the primary has closed the connection")),
+            Ok(_) => {
+                self.heard = Instant::now();
+                Ok(true)
+            }
+            Err(error) if is_moment(&error) && self.heard.elapsed() < self.patience => Ok(false),
+            Err(error) if is_moment(&error) => {
+                let text = format!("the primary was silent for {} seconds", self.patience.as_secs());
+                Err(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn send(&mut self, words: &[&[u8]]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.send_bytes(&bytes)
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Plain(socket) => socket.write_all(bytes),
+            Stream::Tls(tls) => tls.write_all(bytes).and_then(|()| tls.flush()),
+        }
+    }
+
+    /// The next line, without its end. Empty lines tell only that the primary lives. `goes_on`: whether to wait on.
+    pub fn line(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.input().iter().position(|&byte| byte == b'\n') {
+                let line = String::from_utf8_lossy(self.input()[..end].trim_ascii()).into_owned();
+                self.used(end + 1);
+                if !line.is_empty() {
+                    return Ok(line);
+                }
+                continue;
+            }
+            if self.input().len() > LINE_BYTES_MAX {
+                return Err(io::Error::other("the primary's answer is too long"));
+            }
+            while !self.fill()? {
+                if !goes_on() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+        }
+    }
+
+    /// Sends a command, and returns the answer's line.
+    pub fn ask(&mut self, words: &[&[u8]], goes_on: &dyn Fn() -> bool) -> io::Result<String> {
+        self.send(words)?;
+        self.line(goes_on)
+    }
+}
+
+/// Nothing came in the time of one read.
+fn is_moment(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}

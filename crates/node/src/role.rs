@@ -1,0 +1,217 @@
+//! Owns what a database has for its replicas and its primary: whom it follows, how far it is, what went wrong, and who waits for a dump.
+//! Plain data. Never knows what comes over a connection.
+
+use engine::replication::Order;
+use parking_lot::{Condvar, Mutex};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How far the connection to the primary is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LinkState {
+    /// There is none; the next attempt comes.
+    Connect,
+    Connecting,
+    Handshake,
+    /// The dataset is being received.
+    Sync,
+    /// The dataset is being loaded.
+    Load,
+    /// The database follows.
+    Connected,
+}
+
+impl LinkState {
+    const ALL: [LinkState; 6] = [
+        LinkState::Connect,
+        LinkState::Connecting,
+        LinkState::Handshake,
+        LinkState::Sync,
+        LinkState::Load,
+        LinkState::Connected,
+    ];
+
+    /// As ROLE shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkState::Connect => "connect",
+            LinkState::Connecting => "connecting",
+            LinkState::Handshake => "handshake",
+            LinkState::Sync | LinkState::Load => "sync",
+            LinkState::Connected => "connected",
+        }
+    }
+}
+
+/// What the thread that follows is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Wish {
+    GoOn,
+    /// End.
+    Stop,
+    /// Apply what has arrived, and end.
+    Promote,
+}
+
+/// A primary that the database follows.
+pub struct Following {
+    pub host: String,
+    pub port: u16,
+    state: AtomicU8,
+    wish: AtomicU8,
+    /// When the last byte came from the primary, in milliseconds since 1970; 0: none has come.
+    pub last_io_ms: AtomicU64,
+    /// Since when there is no working connection, in milliseconds since 1970; 0: there is one.
+    pub down_since_ms: AtomicU64,
+    /// Of the dataset that is being received. 0: the primary does not say how many there are.
+    pub sync_total_bytes: AtomicU64,
+    pub sync_bytes: AtomicU64,
+    /// What a restart could not lose, as the primary was told.
+    pub error: Mutex<Option<String>>,
+    /// Ends a wait for the primary.
+    pub socket: Mutex<Option<TcpStream>>,
+    pub thread: Mutex<Option<JoinHandle<()>>>,
+    rest: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Following {
+    pub fn new(host: &str, port: u16, now_ms: u64) -> Arc<Following> {
+        Arc::new(Following {
+            host: host.to_owned(),
+            port,
+            state: AtomicU8::new(LinkState::Connect as u8),
+            wish: AtomicU8::new(Wish::GoOn as u8),
+            last_io_ms: AtomicU64::new(0),
+            down_since_ms: AtomicU64::new(now_ms),
+            sync_total_bytes: AtomicU64::new(0),
+            sync_bytes: AtomicU64::new(0),
+            error: Mutex::default(),
+            socket: Mutex::default(),
+            thread: Mutex::default(),
+            rest: Mutex::default(),
+            woken: Condvar::new(),
+        })
+    }
+
+    pub fn state(&self) -> LinkState {
+        LinkState::ALL[usize::from(self.state.load(Relaxed))]
+    }
+
+    pub fn set_state(&self, state: LinkState) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    pub fn wish(&self) -> Wish {
+        [Wish::GoOn, Wish::Stop, Wish::Promote][usize::from(self.wish.load(Relaxed))]
+    }
+
+    /// Tells the thread, and waits for its end.
+    pub fn end(&self, wish: Wish) {
+        self.tell(wish);
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("a bug: the thread that follows a primary panicked");
+        }
+    }
+
+    pub fn tell(&self, wish: Wish) {
+        self.wish.store(wish as u8, Relaxed);
+        if wish == Wish::Stop
+            && let Some(socket) = &*self.socket.lock()
+        {
+            // It may be disconnected already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        drop(self.rest.lock());
+        self.woken.notify_all();
+    }
+
+    /// Waits, unless there is a wish.
+    pub fn rest(&self, duration: Duration) {
+        let mut rest = self.rest.lock();
+        if self.wish() == Wish::GoOn {
+            self.woken.wait_for(&mut rest, duration);
+        }
+    }
+}
+
+/// Commands of the primary's stream that have failed here.
+#[derive(Default)]
+pub struct Failures {
+    pub count: AtomicU64,
+    pub last: Mutex<Option<String>>,
+}
+
+impl Failures {
+    pub fn note(&self, error: &str) {
+        self.count.fetch_add(1, Relaxed);
+        *self.last.lock() = Some(error.to_owned());
+    }
+}
+
+/// Whether the database is a replica, and of whom.
+#[derive(Default)]
+pub struct RoleState {
+    /// Held while the role changes.
+    pub changing: Mutex<()>,
+    now: Mutex<Option<Arc<Following>>>,
+    pub failures: Arc<Failures>,
+    pub received_bytes: AtomicU64,
+}
+
+impl RoleState {
+    /// `None`: the database is a primary.
+    pub fn following(&self) -> Option<Arc<Following>> {
+        self.now.lock().clone()
+    }
+
+    pub fn set(&self, following: Option<Arc<Following>>) {
+        *self.now.lock() = following;
+    }
+}
+
+/// What a database has for its replicas and its primary.
+#[derive(Default)]
+pub struct Replication {
+    /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
+    /// stream has, if nobody else writes.
+    pub apply: Mutex<()>,
+    /// Replicas that wait for a dump.
+    pub orders: Orders,
+    /// When replicas were last told that their primary lives.
+    pub told_ms: AtomicU64,
+    pub role: RoleState,
+}
+
+/// The links that wait for a dump.
+#[derive(Default)]
+pub struct Orders(pub Mutex<Waiting>);
+
+#[derive(Default)]
+pub struct Waiting {
+    pub orders: Vec<Arc<Order>>,
+    /// A thread makes dumps.
+    pub is_served: bool,
+}
+
+impl Orders {
+    /// Those that one dump serves. None: the thread ends.
+    pub fn take(&self) -> Vec<Arc<Order>> {
+        let mut waiting = self.0.lock();
+        // Who has hung up needs no dump.
+        waiting.orders.retain(|order| Arc::strong_count(order) > 1);
+        let Some(is_flint) = waiting.orders.first().map(|order| order.is_flint) else {
+            waiting.is_served = false;
+            return Vec::new();
+        };
+        waiting.orders.extract_if(.., |order| order.is_flint == is_flint).collect()
+    }
+}

@@ -1,0 +1,283 @@
+//! A node that follows a primary: Debian's redis-server, from which an operator moves in.
+
+use crate::common::harness::dumps;
+use crate::common::{Client, Node, Redis, eventually};
+use flintkv_tests::Random;
+use flintkv_tests::generator::Writes;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What a synchronisation of redis-server needs to begin at once, and to be compared.
+const AT_ONCE: [&str; 6] =
+    ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+
+fn redis(more: &[&str]) -> Option<Redis> {
+    Redis::if_installed(&[&AT_ONCE[..], more].concat())
+}
+
+fn node(more: &[(&str, &str)]) -> Node {
+    Node::start(&[&[("enable-debug-command", "yes")], more].concat())
+}
+
+fn follow(node: &mut Client, port: u16) {
+    assert_eq!(node.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    is_up(node);
+}
+
+fn is_up(node: &mut Client) {
+    eventually("the link is up", || node.info("replication", "master_link_status") == "up");
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Waits until the replica has what the primary has now, and compares.
+fn agree(primary: &mut Client, replica: &mut Client) {
+    let offset: u64 = primary.info("replication", "master_repl_offset").parse().unwrap();
+    eventually("the replica has everything", || replica.info_number("replication", "slave_repl_offset") >= offset);
+    assert_eq!(replica.info("replication", "replica_last_failure"), "");
+    // Until what has expired is removed.
+    let (mut ours, mut theirs) = (String::new(), String::new());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ours.is_empty() || ours != theirs && Instant::now() < deadline {
+        (ours, theirs) = (replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"));
+    }
+    assert_eq!(ours.len(), 40, "{ours}");
+    if ours != theirs {
+        panic!("these keys differ: {:?}", differences(primary, replica));
+    }
+}
+
+fn differences(primary: &mut Client, replica: &mut Client) -> Vec<String> {
+    let mut differ = Vec::new();
+    for db in 0..16 {
+        let [theirs, ours] = [&mut *primary, replica].map(|client| {
+            client.run(&format!("SELECT {db}"));
+            let keys = client
+                .run("EVAL \"local all = redis.call('KEYS', '*') table.sort(all) return table.concat(all, ' ')\" 0");
+            let keys =
+                keys.trim_matches('"').split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+            let digests = keys.iter().map(|key| {
+                let (digest, kind) =
+                    (client.run(&format!("DEBUG DIGEST-VALUE {key}")), client.run(&format!("TYPE {key}")));
+                format!("db{db} {key} {kind} expires {} {digest}", client.run(&format!("PEXPIRETIME {key}")))
+            });
+            digests.collect::<Vec<_>>()
+        });
+        differ.extend(theirs.iter().filter(|line| !ours.contains(line)).map(|line| format!("theirs {line}")));
+        differ.extend(ours.iter().filter(|line| !theirs.contains(line)).map(|line| format!("ours {line}")));
+    }
+    differ
+}
+
+/// Random writes of all kinds, in several logical databases. `FLINTKV_SEED` repeats them.
+fn write(primary: &mut Client, seed: u64, count: usize) {
+    let (mut writes, mut random) = (Writes::new(seed, dumps()), Random::new(seed));
+    for n in 0..count {
+        if n % 50 == 0 {
+            primary.run(&format!("SELECT {}", random.below(4)));
+        }
+        let words = writes.command(wall_ms());
+        // With LIMIT, Redis sorts equal weights in an order of its own, and stores what it has found on each server anew.
+        if words[0] == b"SORT" && words.iter().any(|word| word == b"LIMIT") {
+            continue;
+        }
+        primary.raw_call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    }
+    for line in [
+        "SELECT 3",
+        "MULTI",
+        "SET in:transaction 1",
+        "SELECT 2",
+        "SET in:transaction 2",
+        "EXEC",
+        "EVAL \"redis.call('SET', KEYS[1], ARGV[1]); return redis.call('INCR', KEYS[2])\" 2 script:a script:b 7",
+        "SELECT 0",
+        "SWAPDB 0 1",
+    ] {
+        let reply = primary.run(line);
+        assert!(!reply.starts_with("(error)"), "{line}: {reply}");
+    }
+}
+
+const LIBRARY: &str =
+    "FUNCTION LOAD REPLACE \"#!lua name=lib\\nredis.register_function('seven', function() return 7 end)\"";
+
+#[test]
+fn a_node_takes_redis_servers_dataset_and_follows_it() {
+    for diskless in ["yes", "no"] {
+        let Some(redis) = redis(&["--repl-diskless-sync", diskless]) else { return };
+        let mut primary = redis.connect();
+        write(&mut primary, 7, 800);
+        assert_eq!(primary.run(LIBRARY), "\"lib\"");
+        let node = node(&[]);
+        let mut replica = node.connect();
+        replica.run("SET own 1");
+        follow(&mut replica, redis.port);
+        assert_eq!(replica.run("EXISTS own"), "(integer) 0");
+        agree(&mut primary, &mut replica);
+        assert_eq!(replica.run("FCALL seven 0"), "(integer) 7");
+
+        write(&mut primary, 8, 800);
+        agree(&mut primary, &mut replica);
+        for line in ["FUNCTION FLUSH", "FLUSHALL", "SET k v", "SELECT 9", "SET k w"] {
+            primary.run(line);
+        }
+        agree(&mut primary, &mut replica);
+        assert_eq!(replica.run("GET k"), "\"v\"");
+        assert!(replica.run("FCALL seven 0").starts_with("(error) ERR Function not found"));
+        assert_eq!(replica.info("keyspace", "db9"), "keys=1,expires=0,avg_ttl=0,cached_keys=1");
+        assert_eq!(replica.info("replication", "replica_failed_commands"), "0");
+        assert_eq!(primary.info("stats", "sync_full"), "1");
+    }
+}
+
+#[test]
+fn a_link_that_was_cut_goes_on_where_it_was() {
+    let Some(redis) = redis(&["--repl-backlog-size", "64mb"]) else { return };
+    let node = node(&[]);
+    let (mut primary, mut replica) = (redis.connect(), node.connect());
+    primary.run("SET before 1");
+    follow(&mut replica, redis.port);
+    let port = redis.port;
+    let writing = thread::spawn(move || {
+        for seed in 0..10 {
+            write(&mut Client::connect(port), 100 + seed, 500);
+        }
+    });
+    for cut in 1..=10 {
+        assert_eq!(primary.run("CLIENT KILL TYPE replica"), "(integer) 1");
+        eventually("the link is up again", || primary.info("stats", "sync_partial_ok") == cut.to_string());
+        eventually("it is", || replica.info("replication", "master_link_status") == "up");
+    }
+    writing.join().unwrap();
+    agree(&mut primary, &mut replica);
+    assert_eq!(primary.info("stats", "sync_full"), "1");
+}
+
+#[test]
+fn clients_read_and_do_not_write_until_the_promotion() {
+    let Some(redis) = redis(&[]) else { return };
+    let node = node(&[]);
+    let (mut primary, mut replica) = (redis.connect(), node.connect());
+    primary.run("SET k 1");
+    let mut blocked = node.connect();
+    blocked.send(b"BLPOP list 0\r\n");
+    eventually("it waits", || replica.info("clients", "blocked_clients") == "1");
+    follow(&mut replica, redis.port);
+    let unblocked = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    assert_eq!(blocked.read(), format!("(error) {unblocked}"));
+    assert_eq!(blocked.rest(), b"");
+
+    let read_only = "(error) READONLY You can't write against a read only replica.";
+    for line in ["SET k 2", "FLUSHALL", "BLPOP list 0", "SWAPDB 0 1", LIBRARY] {
+        assert_eq!(replica.run(line), read_only, "{line}");
+    }
+    assert!(replica.run("EVAL \"return redis.call('SET', 'k', 2)\" 0").contains("READONLY"));
+    assert_eq!(replica.run("MULTI"), "OK");
+    assert_eq!(replica.run("SET k 2"), read_only);
+    assert!(replica.run("EXEC").starts_with("(error) EXECABORT"));
+    assert_eq!(replica.run("GET k"), "\"1\"");
+    assert_eq!(replica.info("replication", "role"), "slave");
+    assert_eq!(replica.info("replication", "slave_read_only"), "1");
+    let again = format!("REPLICAOF 127.0.0.1 {}", redis.port);
+    assert_eq!(replica.run(&again), "OK Already connected to specified master");
+
+    // A reader waits for what the primary writes.
+    let mut reader = node.connect();
+    reader.send(b"XREAD BLOCK 0 STREAMS stream 0\r\n");
+    let mut listener = node.connect();
+    listener.run("SUBSCRIBE news");
+    eventually("it waits", || replica.info("clients", "blocked_clients") == "1");
+    primary.run("XADD stream 1-1 a b");
+    assert!(reader.read().contains("1-1"));
+    primary.run("PUBLISH news hello");
+    assert!(listener.read().contains("hello"));
+
+    assert_eq!(replica.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(replica.run("SET k 3"), "OK");
+    assert_eq!(replica.info("replication", "role"), "master");
+    primary.run("SET k 4");
+    assert_eq!(replica.run("GET k"), "\"3\"");
+}
+
+#[test]
+fn keys_expire_when_the_primary_says_so_and_are_hidden_before() {
+    let Some(redis) = redis(&[]) else { return };
+    let node = node(&[]);
+    let (mut primary, mut replica) = (redis.connect(), node.connect());
+    primary.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    follow(&mut replica, redis.port);
+    primary.run("SET soon 1 PX 50");
+    primary.run("SET later 1 PX 100000000");
+    eventually("it is there", || replica.run("EXISTS later") == "(integer) 1");
+    eventually("it is hidden", || replica.run("EXISTS soon") == "(integer) 0");
+    assert_eq!(replica.run("DBSIZE"), "(integer) 2");
+    primary.run("GET soon");
+    eventually("it is gone", || replica.run("DBSIZE") == "(integer) 1");
+    agree(&mut primary, &mut replica);
+}
+
+#[test]
+fn a_primary_that_wants_a_password_gets_it_and_one_that_is_away_is_told_of() {
+    let Some(redis) = redis(&["--requirepass", "word"]) else { return };
+    let node = node(&[("replica-serve-stale-data", "no"), ("masterauth", "wrong")]);
+    let (mut primary, mut replica) = (redis.connect(), node.connect());
+    primary.run("AUTH word");
+    primary.run("SET k 1");
+    assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", redis.port)), "OK");
+    let refused = "it refuses masteruser and masterauth: -WRONGPASS";
+    eventually("it is refused", || replica.info("replication", "master_link_error").starts_with(refused));
+    let down = "(error) MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    assert_eq!(replica.run("GET k"), down);
+    assert_eq!(replica.run("CONFIG SET masterauth word"), "OK");
+    is_up(&mut replica);
+    assert_eq!(replica.run("GET k"), "\"1\"");
+    drop(redis);
+    eventually("the primary is away", || replica.run("GET k") == down);
+    assert_eq!(replica.info("replication", "master_link_status"), "down");
+}
+
+#[test]
+fn a_restarted_primary_is_synchronised_with_anew() {
+    let Some(first) = redis(&[]) else { return };
+    let node = node(&[]);
+    let mut replica = node.connect();
+    first.connect().run("SET first 1");
+    follow(&mut replica, first.port);
+    let Some(second) = redis(&[]) else { return };
+    second.connect().run("SET second 1");
+    assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", second.port)), "OK");
+    eventually("the other dataset is there", || replica.run("EXISTS second") == "(integer) 1");
+    is_up(&mut replica);
+    agree(&mut second.connect(), &mut replica);
+    assert_eq!(replica.run("EXISTS first"), "(integer) 0");
+}
+
+#[test]
+fn a_replica_with_a_journal_goes_on_behind_a_restart() {
+    let Some(redis) = redis(&["--repl-backlog-size", "64mb"]) else { return };
+    let port = redis.port.to_string();
+    let primary_of = format!("127.0.0.1 {port}");
+    let directives: &[(&str, &str)] =
+        &[("enable-debug-command", "yes"), ("appendonly", "yes"), ("replicaof", &primary_of)];
+    let mut primary = redis.connect();
+    write(&mut primary, 1, 500);
+    let mut node = Node::start(directives);
+    for round in 0..3 {
+        let mut replica = node.connect();
+        is_up(&mut replica);
+        agree(&mut primary, &mut replica);
+        write(&mut primary, 20 + round, 500);
+        agree(&mut primary, &mut replica);
+        drop(replica);
+        node = crate::persist::kill(node, directives);
+        write(&mut primary, 30 + round, 500);
+    }
+    let mut replica = crate::persist::loaded(&node);
+    is_up(&mut replica);
+    agree(&mut primary, &mut replica);
+    assert_eq!(primary.info("stats", "sync_full"), "1");
+    assert_eq!(primary.info("stats", "sync_partial_ok"), "3");
+}
