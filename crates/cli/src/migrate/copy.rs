@@ -11,7 +11,7 @@ use resp::client::Value;
 
 use super::address::Address;
 use super::server::{Server, bytes, list};
-use super::{Ends, Mover};
+use super::{Ends, Mover, pause};
 use crate::failure::Failure;
 
 const BATCH: usize = 256;
@@ -215,8 +215,15 @@ impl Mover for Copy {
             }
         }
         bar.finish_and_clear();
-        while self.copy_changed(ends)? > NEAR_KEYS {}
-        Ok(())
+        // A source that changes as fast as its keys are copied does not get nearer: the pause at the switch brings the end.
+        let mut before = usize::MAX;
+        loop {
+            let count = self.copy_changed(ends)?;
+            if count <= NEAR_KEYS || count > before / 4 * 3 {
+                return Ok(());
+            }
+            before = count;
+        }
     }
 
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
@@ -229,6 +236,8 @@ impl Mover for Copy {
             if self.copy_changed(ends)? == 0 {
                 break;
             }
+            // It takes as long as it takes. A source that cannot be paused may go on for ever: Ctrl-C ends it.
+            pause(&mut ends.source, true);
         }
         self.restore_settings();
         Ok(())

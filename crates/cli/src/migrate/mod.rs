@@ -106,7 +106,7 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
 fn carry_out(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -> Result<String, Failure> {
     mover.catch_up(ends)?;
     eprintln!("in sync: {}", mover.lag(ends)?);
-    let compared = compare::compare(ends, COMPARED)?;
+    let compared = compare::compare(ends, COMPARED, &mut |ends| mover.lag(ends).map(drop))?;
     eprint!("{compared}");
     if !args.switch {
         wait_for_the_word(ends, mover)?;
