@@ -264,3 +264,95 @@ fn clients_are_told_what_replicas_have() {
     eventually("writes are taken", || client.run("SET k 5") == "OK");
     assert_eq!(client.run("WAIT 1 10"), "(integer) 0");
 }
+
+#[test]
+fn a_failover_loses_nothing_and_copies_nothing() {
+    let node = primary(&[]);
+    let mut client = node.connect();
+    let Some(redis) = replica(&node) else { return };
+    let mut theirs = redis.connect();
+    assert_eq!(client.run("FAILOVER TO 127.0.0.1 1"), "(error) ERR FAILOVER target HOST and PORT is not a replica.");
+    let force = format!("FAILOVER TO 127.0.0.1 {} FORCE", redis.port);
+    let incomplete = "(error) ERR FAILOVER with force option requires both a timeout and target HOST and IP to be set.";
+    assert_eq!(client.run(&force), incomplete);
+    assert_eq!(client.run("PSYNC x 1 FAILOVER"), "(error) ERR PSYNC FAILOVER can't be sent to a master.");
+
+    // Given up by a client, and at its end: writers go on.
+    let state = |client: &mut Client| client.info("replication", "master_failover_state");
+    for how in ["FAILOVER", "FAILOVER TIMEOUT 20"] {
+        theirs.send(b"*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n$3\r\n0.5\r\n");
+        eventually("it sleeps", || {
+            client.run("SET k 1");
+            client.run("WAIT 1 20") == "(integer) 0"
+        });
+        assert_eq!(client.run(how), "OK");
+        if how == "FAILOVER" {
+            assert_eq!(client.run("FAILOVER"), "(error) ERR FAILOVER already in progress.");
+            assert_eq!(state(&mut client), "waiting-for-sync");
+            assert_eq!(client.run("FAILOVER ABORT"), "OK");
+        }
+        assert_eq!(client.run("SET k 2"), "OK");
+        assert_eq!(state(&mut client), "no-failover");
+        assert_eq!(theirs.read(), "OK");
+    }
+
+    // While clients write.
+    let counted = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut client = node.connect();
+            let mut counted = 0;
+            loop {
+                let reply = client.run("INCR counter");
+                match reply.strip_prefix("(integer) ") {
+                    Some(number) => counted = number.parse().unwrap(),
+                    None => return (counted, reply),
+                }
+            }
+        });
+        eventually("clients write", || client.run("EXISTS counter") == "(integer) 1");
+        assert_eq!(client.run("FAILOVER TIMEOUT 60000"), "OK");
+        load.join().unwrap()
+    });
+    let (counted, refusal): (u64, String) = counted;
+    assert_eq!(refusal, "(error) READONLY You can't write against a read only replica.");
+    eventually("the roles have changed", || {
+        theirs.info("replication", "role") == "master" && client.info("replication", "master_link_status") == "up"
+    });
+    assert_eq!(theirs.run("GET counter"), format!("\"{counted}\""));
+    assert_eq!(theirs.run("SET k 3"), "OK");
+    eventually("the node follows", || client.run("GET k") == "\"3\"");
+    assert_eq!(theirs.info("stats", "sync_full"), "0");
+    assert_eq!(state(&mut client), "no-failover");
+}
+
+#[test]
+fn a_node_takes_over_from_a_node() {
+    let (first, second, third) = (primary(&[]), primary(&[("appendonly", "yes")]), primary(&[]));
+    let mut clients = [&first, &second, &third].map(Node::connect);
+    let [one, two, three] = &mut clients;
+    assert_eq!(one.run("SET k 1"), "OK");
+    assert_eq!(two.run(&format!("REPLICAOF 127.0.0.1 {}", first.port)), "OK");
+    eventually("the second follows", || two.info("replication", "master_link_status") == "up");
+    // A replica of the replica.
+    assert_eq!(three.run(&format!("REPLICAOF 127.0.0.1 {}", second.port)), "OK");
+    eventually("the third follows", || three.info("replication", "master_link_status") == "up");
+    assert_eq!(one.run("SELECT 4"), "OK");
+    assert_eq!(one.run("SET k 2"), "OK");
+    assert_eq!(one.run("WAIT 1 0"), "(integer) 1");
+    three.run("SELECT 4");
+    eventually("the third has it", || three.run("GET k") == "\"2\"");
+    assert_eq!(two.run("WAIT 0 0").split(" instances").next(), Some("(error) ERR WAIT cannot be used with replica"));
+    assert!(two.run("HELLO").contains("\"replica\""));
+
+    assert_eq!(one.run("FAILOVER"), "OK");
+    eventually("the roles have changed", || {
+        two.info("replication", "role") == "master" && one.info("replication", "master_link_status") == "up"
+    });
+    two.run("SELECT 4");
+    assert_eq!(two.run("SET k 3"), "OK");
+    eventually("all have it", || one.run("GET k") == "\"3\"" && three.run("GET k") == "\"3\"");
+    assert_eq!(two.run("WAIT 2 0"), "(integer) 2");
+    let digest = two.run("DEBUG FLINT-DIGEST");
+    assert_eq!([one.run("DEBUG FLINT-DIGEST"), three.run("DEBUG FLINT-DIGEST")], [digest.clone(), digest]);
+    assert_eq!(two.info("stats", "sync_full"), "1", "for the third, at the beginning");
+}

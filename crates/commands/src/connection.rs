@@ -544,7 +544,7 @@ fn hello(cx: &mut Cx<'_>) -> Run {
     cx.out.bulk(b"mode");
     cx.out.bulk(b"standalone");
     cx.out.bulk(b"role");
-    cx.out.bulk(b"master");
+    cx.out.bulk(if cx.server.is_replica() { b"replica" } else { b"master" });
     cx.out.bulk(b"modules");
     cx.out.array(0);
     Ok(())

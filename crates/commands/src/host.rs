@@ -44,8 +44,8 @@ pub trait Replication {
     /// FAILOVER begins: it goes on after the reply.
     fn fail_over(&self, wanted: Failover) -> Run;
     fn abort_failover(&self) -> Run;
-    /// The primary with this stream, which waits, makes this replica the primary.
-    fn take_over(&self, id: &str) -> Run;
+    /// The primary with this stream makes this replica the primary. It becomes the session's job.
+    fn take_over(&self, me: &mut Session, id: &str) -> Run;
 }
 
 /// What FAILOVER wants.

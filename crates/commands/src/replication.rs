@@ -186,7 +186,11 @@ fn psync(cx: &mut Cx<'_>) -> Run {
         Some(_) => return Err(SYNTAX),
     };
     if promotes {
-        cx.server.take_over(&id)?;
+        cx.server.take_over(cx.session, &id)?;
+    } else if let Role::Replica { state, .. } = cx.server.role()
+        && state != "connected"
+    {
+        return Err(Stop::error("NOMASTERLINK Can't SYNC while not connected with my master"));
     }
     follow(cx, Ask { id, offset, is_old: false });
     Ok(())

@@ -87,8 +87,6 @@ pub struct TlsSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimarySettings {
     pub ping_period_s: u64,
-    /// A replica that says nothing for so long is ended.
-    pub timeout_s: u64,
     /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
     pub replicas_min: usize,
     pub lag_s_max: u64,
@@ -438,7 +436,6 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         },
         primary: PrimarySettings {
             ping_period_s: v.int("repl-ping-replica-period"),
-            timeout_s: v.int("repl-timeout"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
         },

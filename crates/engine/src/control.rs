@@ -47,8 +47,8 @@ pub trait Control: Send + Sync {
     /// FAILOVER. The work is done on another thread.
     fn fail_over(&self, wanted: Failover) -> Result<(), String>;
     fn abort_failover(&self) -> Result<(), String>;
-    /// The primary with this stream makes this replica the primary.
-    fn take_over(&self, id: &str) -> Result<(), String>;
+    /// Whether the primary with this stream may make this replica the primary.
+    fn may_take_over(&self, id: &str) -> Result<(), String>;
     /// REPLICAOF: host and port of the primary that the database follows from now on. `None`: it becomes a primary; waits until all
     /// that was received is applied, unless it may not wait.
     fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String>;

@@ -296,6 +296,10 @@ impl Feed {
         }
         let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
         journaling.stream.read(self.next, max, &mut self.out).map_err(|Gone| Ended::Gone)?;
+        // If the stream was replaced by another, the links were ended before.
+        if connection.card.killed.load(Relaxed) {
+            return Err(Ended::Connection(End::Killed));
+        }
         self.next += self.out.len() as u64;
         self.last_sent = Some(Instant::now());
         Ok(Poll::Ready(()))

@@ -54,7 +54,7 @@ impl Replication for Worker {
     }
 
     fn is_replica(&self) -> bool {
-        matches!(self.role(), Role::Replica { .. })
+        self.live().config.replica.primary.is_some()
     }
 
     fn role(&self) -> Role {
@@ -72,8 +72,12 @@ impl Replication for Worker {
         self.control()?.abort_failover().map_err(|text| Stop::Error(text.into()))
     }
 
-    fn take_over(&self, id: &str) -> Run {
-        self.control()?.take_over(id).map_err(|text| Stop::Error(text.into()))
+    fn take_over(&self, me: &mut Session, id: &str) -> Run {
+        if let Some(outcome) = job::outcome(me) {
+            return outcome;
+        }
+        self.control()?.may_take_over(id).map_err(|text| Stop::Error(text.into()))?;
+        job::leave(me, Task::Follow { primary: None })
     }
 }
 

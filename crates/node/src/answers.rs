@@ -123,16 +123,16 @@ impl Control for Database {
         Role::Primary { offset: self.hub.journaling.stream.offset(), replicas: online.map(state).collect() }
     }
 
-    fn fail_over(&self, _: Failover) -> Result<(), String> {
-        Err("ERR FAILOVER requires connected replicas.".to_owned())
+    fn fail_over(&self, wanted: Failover) -> Result<(), String> {
+        self.begin_failover(wanted)
     }
 
     fn abort_failover(&self) -> Result<(), String> {
-        Err("ERR No failover in progress.".to_owned())
+        self.end_failover()
     }
 
-    fn take_over(&self, _: &str) -> Result<(), String> {
-        Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned())
+    fn may_take_over(&self, id: &str) -> Result<(), String> {
+        Database::may_take_over(self, id)
     }
 
     fn shut_down(&self) -> Result<(), String> {

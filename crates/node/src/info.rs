@@ -544,7 +544,7 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         text.line(&format!("slave{number}"), format!("ip={ip},port={port},state={state},offset={offset},lag={lag}"));
     }
     text.lines(&[
-        ("master_failover_state", &"no-failover"),
+        ("master_failover_state", &facts.database.failover_state()),
         ("master_replid", &id),
         ("master_replid2", &second.map_or_else(|| "0".repeat(40), |(id, _)| id.to_string())),
         ("master_repl_offset", &mark.map_or(0, |mark| mark.offset)),

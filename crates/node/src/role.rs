@@ -5,7 +5,7 @@ use engine::replication::Order;
 use parking_lot::{Condvar, Mutex};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,6 +73,10 @@ pub struct Following {
     pub sync_bytes: AtomicU64,
     /// What a restart could not lose, as the primary was told.
     pub error: Mutex<Option<String>>,
+    /// The primary is still a replica, which is to take over: see FAILOVER.
+    pub hands_over: AtomicBool,
+    /// Why it does not take over.
+    pub refusal: Mutex<Option<String>>,
     /// Ends a wait for the primary.
     pub socket: Mutex<Option<TcpStream>>,
     pub thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,6 +96,8 @@ impl Following {
             sync_total_bytes: AtomicU64::new(0),
             sync_bytes: AtomicU64::new(0),
             error: Mutex::default(),
+            hands_over: AtomicBool::new(false),
+            refusal: Mutex::default(),
             socket: Mutex::default(),
             thread: Mutex::default(),
             rest: Mutex::default(),
@@ -189,6 +195,16 @@ pub struct Replication {
     /// When replicas were last told that their primary lives.
     pub told_ms: AtomicU64,
     pub role: RoleState,
+    /// A FAILOVER that is under way.
+    pub failover: Mutex<Option<Arc<Attempt>>>,
+}
+
+/// A FAILOVER.
+#[derive(Default)]
+pub struct Attempt {
+    pub is_aborted: AtomicBool,
+    /// A replica has everything, and takes over.
+    pub hands_over: AtomicBool,
 }
 
 /// The links that wait for a dump.

@@ -57,6 +57,21 @@ impl Database {
                 self.become_replica(host, port)?;
             }
         }
+        self.keep_primary(primary)
+    }
+
+    /// FAILOVER: follows a replica, which takes over.
+    pub(super) fn hand_over_to(&self, host: &str, port: u16) -> Result<Arc<Following>, String> {
+        let _changing = self.replication.role.changing.lock();
+        let following = Following::new(host, port, wall_ms());
+        following.hands_over.store(true, Relaxed);
+        self.become_replica_of(Arc::clone(&following))?;
+        self.keep_primary(Some((host, port)))?;
+        Ok(following)
+    }
+
+    /// For CONFIG REWRITE and INFO.
+    fn keep_primary(&self, primary: Option<(&str, u16)>) -> Result<(), String> {
         let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
         let turn = self.hub.config.turn(CHANGE_PATIENCE).ok_or(busy)?;
         self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))
@@ -70,16 +85,20 @@ impl Database {
 
     /// Follows from now on. The dataset stays until the primary's has arrived.
     pub(crate) fn become_replica(&self, host: &str, port: u16) -> Result<(), String> {
+        self.become_replica_of(Following::new(host, port, wall_ms()))
+    }
+
+    fn become_replica_of(&self, following: Arc<Following>) -> Result<(), String> {
         let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
         self.hub.journaling.set_read_only(true);
         self.hub.clients.unblock_all(Unblock::Replica);
-        let following = Following::new(host, port, wall_ms());
         let link = Link { database, following: Arc::clone(&following) };
         let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
         let thread = thread.map_err(|error| format!("ERR no thread for it: {error}"))?;
         *following.thread.lock() = Some(thread);
-        self.replication.role.set(Some(following));
+        let Following { host, port, .. } = &*following;
         tracing::info!("database '{}' follows {host}:{port} from now on", self.hub.name);
+        self.replication.role.set(Some(following));
         Ok(())
     }
 
@@ -87,6 +106,8 @@ impl Database {
         before.end(Wish::Promote);
         let journaling = &self.hub.journaling;
         journaling.stream.change_id();
+        // Replicas come again, and hear of the new id.
+        self.end_links();
         self.follow_in_store(false);
         self.hub.clients.stale.store(false, Relaxed);
         self.replication.role.set(None);
@@ -110,7 +131,7 @@ impl Database {
     }
 
     /// Waits until no command runs that was admitted before the database became a replica.
-    fn settle_commands(&self) -> Result<(), String> {
+    pub(super) fn settle_commands(&self) -> Result<(), String> {
         for worker in 0..self.hub.posts.len() {
             let asked = self.connect_to(worker, Role::Loader).and_then(|mut connection| {
                 connection.write_all(b"PING\r\n")?;
@@ -233,7 +254,12 @@ impl Link {
             Answer::Full { id, offset } => self.synchronise(wire, id, offset),
             Answer::Continue { id } => {
                 if let Some(id) = id {
-                    self.database.hub.journaling.stream.take_id(id);
+                    let stream = &self.database.hub.journaling.stream;
+                    let before = stream.mark().map(|mark| mark.id);
+                    stream.take_id(id);
+                    if before != Some(id) {
+                        self.database.end_links();
+                    }
                     persist::note_stream(&self.database);
                 }
                 let mark = self.database.hub.journaling.stream.mark().expect("the primary goes on with it");
@@ -300,8 +326,17 @@ impl Link {
             Some(mark) => (mark.id.to_string(), (mark.offset + 1).to_string()),
             None => ("?".to_owned(), "-1".to_owned()),
         };
-        let answer = self.ask(wire, &[b"PSYNC", id.as_bytes(), next.as_bytes()])?;
+        let mut words = vec![&b"PSYNC"[..], id.as_bytes(), next.as_bytes()];
+        let hands_over = self.following.hands_over.load(Relaxed);
+        if hands_over {
+            words.push(b"FAILOVER");
+        }
+        let answer = self.ask(wire, &words)?;
         let bad = || format!("it answers PSYNC with {answer}");
+        if hands_over && answer.starts_with('-') {
+            *self.following.refusal.lock() = Some(bad());
+        }
+        self.following.hands_over.fetch_and(!answer.starts_with('+'), Relaxed);
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
         match words[..] {
             ["+FULLRESYNC", id, offset] => {

@@ -2,6 +2,7 @@
 //! how a command becomes a part of the stream.
 
 mod apply;
+mod failover;
 mod follow;
 mod sync;
 mod tend;
@@ -52,6 +53,11 @@ impl Database {
         if mark.is_none() && stream.is_prepared() {
             return;
         }
+        // The bytes of another stream are not for those who read this one: neither for those who have begun, nor for those who begin now.
+        let replaces = stream.is_prepared();
+        if replaces {
+            self.end_links();
+        }
         let config = self.hub.config.snapshot();
         let window_bytes = match config.ram_limit_bytes {
             0 => WINDOW_BYTES_MAX,
@@ -64,6 +70,9 @@ impl Database {
         let first = stream.window_bytes() == 0;
         let mark = mark.unwrap_or_else(|| Mark { id: new_id(), second: None, offset: 0, db: None });
         stream.prepare(mark, window_bytes as usize, file.ok().map(|file| (file, config.redis_files.backlog_bytes)));
+        if replaces {
+            self.end_links();
+        }
         if first {
             // In use from now on, as long as the database is open.
             self.shard.store.lend(stream.window_bytes());

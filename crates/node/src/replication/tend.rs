@@ -5,10 +5,15 @@ use crate::database::Database;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Database {
+    /// Ends the connections of all replicas.
+    pub(crate) fn end_links(&self) {
+        self.hub.clients.end_where(|card| card.is_replica.load(Relaxed));
+    }
+
     /// Called several times a second.
     pub(crate) fn tend_replicas(&self, now_ms: u64) {
         let (config, links) = (self.hub.config.snapshot(), &self.hub.links);
-        let settings = &config.primary;
+        let (settings, timeout_ms) = (&config.primary, u64::from(config.replica.timeout_s) * 1000);
         let wanted = settings.replicas_min;
         let keep_up = || links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms);
         let has_too_few = wanted > 0 && settings.lag_s_max > 0 && keep_up() < wanted;
@@ -18,14 +23,14 @@ impl Database {
         if all.is_empty() {
             return;
         }
-        for link in all.iter().filter(|link| link.silent_ms(now_ms) > settings.timeout_s.saturating_mul(1000)) {
+        for link in all.iter().filter(|link| link.silent_ms(now_ms) > timeout_ms) {
             tracing::warn!("replica {}:{} has said nothing for repl-timeout: its link is ended", link.ip, link.port);
             self.hub.clients.end_where(|card| card.id == link.client);
         }
         // A replica passes on what its own primary says.
         let told_ms = &self.replication.told_ms;
         let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);
-        if is_due && !self.shard.store.follows() {
+        if is_due && !self.shard.store.follows() && self.replication.failover.lock().is_none() {
             told_ms.store(now_ms, Relaxed);
             self.hub.journaling.keep_for_replicas(&[b"PING"], now_ms);
         }

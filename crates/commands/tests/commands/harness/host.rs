@@ -72,7 +72,7 @@ impl Replication for NoServer {
     fn abort_failover(&self) -> Run {
         Err(Stop::error("ERR No failover in progress."))
     }
-    fn take_over(&self, _: &str) -> Run {
+    fn take_over(&self, _: &mut Session, _: &str) -> Run {
         no_server()
     }
 }

@@ -1,0 +1,204 @@
+//! Owns FAILOVER: a replica that has every write becomes the primary, and this database follows it. Never knows how a replica is fed or how
+//! this database follows. While writers wait, the replica gets the rest of the stream. Then the database becomes a replica, whose PSYNC tells
+//! the other side to take over: it goes on with the same stream, so neither copies a dataset.
+
+use crate::database::Database;
+use crate::role::{Attempt, Following};
+use commands::host::{Failover, Pause};
+use engine::replication::{Link, Phase};
+use engine::wall_ms;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How often what the replica has is compared.
+const STEP: Duration = Duration::from_millis(1);
+/// How often a replica is asked what it has.
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
+/// Writers wait until somebody ends it.
+const FOR_EVER_MS: u64 = i64::MAX as u64;
+
+/// The replica that takes over, and the end of the stream that it has.
+struct Heir {
+    ip: String,
+    port: u16,
+    /// `None`: it takes over whatever it has.
+    end: Option<u64>,
+}
+
+impl Database {
+    /// FAILOVER begins: it goes on on another thread.
+    pub(crate) fn begin_failover(&self, wanted: Failover) -> Result<(), String> {
+        let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
+        let mut running = self.replication.failover.lock();
+        if running.is_some() {
+            return Err("ERR FAILOVER already in progress.".to_owned());
+        }
+        if self.replication.role.following().is_some() {
+            return Err("ERR FAILOVER is not valid when server is a replica.".to_owned());
+        }
+        let links = self.hub.links.all();
+        if links.is_empty() {
+            return Err("ERR FAILOVER requires connected replicas.".to_owned());
+        }
+        if wanted.force && (wanted.to.is_none() || wanted.timeout_ms.is_none()) {
+            let why = "ERR FAILOVER with force option requires both a timeout and target HOST and IP to be set.";
+            return Err(why.to_owned());
+        }
+        if let Some((host, port)) = &wanted.to {
+            match links.iter().find(|link| link.ip == *host && link.port == *port) {
+                None => return Err("ERR FAILOVER target HOST and PORT is not a replica.".to_owned()),
+                Some(link) if link.phase() != Phase::Online => {
+                    return Err("ERR FAILOVER target replica is not online.".to_owned());
+                }
+                Some(_) => {}
+            }
+        }
+        self.hub.clients.pause(FOR_EVER_MS, Pause::Write, wall_ms());
+        // Nothing expires while clients wait.
+        self.hub.store.keep_expired_until(FOR_EVER_MS);
+        let attempt = Arc::new(Attempt::default());
+        *running = Some(Arc::clone(&attempt));
+        let run = move || run(&database, &attempt, &wanted);
+        std::thread::Builder::new().name("failover".into()).spawn(run).map(drop).map_err(|error| {
+            *running = None;
+            self.let_write();
+            format!("ERR no thread for it: {error}")
+        })
+    }
+
+    fn let_write(&self) {
+        self.hub.clients.unpause();
+        self.hub.store.keep_expired_until(0);
+    }
+
+    pub(crate) fn end_failover(&self) -> Result<(), String> {
+        match &*self.replication.failover.lock() {
+            Some(attempt) => {
+                attempt.is_aborted.store(true, Relaxed);
+                Ok(())
+            }
+            None => Err("ERR No failover in progress.".to_owned()),
+        }
+    }
+
+    /// INFO's word for how far a failover is.
+    pub(crate) fn failover_state(&self) -> &'static str {
+        match &*self.replication.failover.lock() {
+            None => "no-failover",
+            Some(attempt) if attempt.hands_over.load(Relaxed) => "failover-in-progress",
+            Some(_) => "waiting-for-sync",
+        }
+    }
+
+    /// Whether the primary with this stream may make this replica the primary.
+    pub(crate) fn may_take_over(&self, id: &str) -> Result<(), String> {
+        if self.replication.role.following().is_none() {
+            return Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned());
+        }
+        match self.hub.journaling.stream.mark() {
+            Some(mark) if mark.id.to_string() == id => Ok(()),
+            _ => Err("ERR PSYNC FAILOVER replid must match my replid.".to_owned()),
+        }
+    }
+}
+
+fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
+    let hub = &database.hub;
+    let until = wanted.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+    let done = loop {
+        match find_heir(database, attempt, wanted, until) {
+            Err(why) => break Err(why),
+            Ok(heir) => match hand_over(database, attempt, &heir) {
+                // A last command has written.
+                Ok(false) => {}
+                Ok(true) => break Ok(heir),
+                Err(why) => break Err(why),
+            },
+        }
+    };
+    *database.replication.failover.lock() = None;
+    database.let_write();
+    match done {
+        Ok(Heir { ip, port, .. }) => tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name),
+        Err(why) => tracing::warn!("database '{}': the failover is given up: {why}", hub.name),
+    }
+}
+
+fn may_go_on(database: &Database, attempt: &Attempt) -> Result<(), String> {
+    match () {
+        () if attempt.is_aborted.load(Relaxed) => Err("FAILOVER ABORT".to_owned()),
+        () if database.hub.is_closing.load(Relaxed) => Err("the database is being closed".to_owned()),
+        () => Ok(()),
+    }
+}
+
+/// Waits for a replica that has everything.
+fn find_heir(
+    database: &Database,
+    attempt: &Attempt,
+    wanted: &Failover,
+    until: Option<Instant>,
+) -> Result<Heir, String> {
+    let (stream, links) = (&database.hub.journaling.stream, &database.hub.links);
+    // The stream before and behind the last question, and when it was asked. Redis does not count the question.
+    let mut asked: Option<(u64, u64, Instant)> = None;
+    loop {
+        may_go_on(database, attempt)?;
+        let has_moved = |&(_, end, at): &(u64, u64, Instant)| stream.offset() != end || at.elapsed() > ASK_INTERVAL;
+        if asked.as_ref().is_none_or(has_moved) {
+            let before = stream.offset();
+            database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
+            links.hurry(before);
+            asked = Some((before, stream.offset(), Instant::now()));
+        }
+        let (before, end, _) = asked.expect("it was just asked");
+        let is_meant =
+            |link: &Link| wanted.to.as_ref().is_none_or(|(host, port)| link.ip == *host && link.port == *port);
+        let has_all = |link: &&Arc<Link>| is_meant(link) && link.phase() == Phase::Online && link.acked() >= before;
+        let all = links.all();
+        if let Some(link) = all.iter().find(has_all) {
+            return Ok(Heir { ip: link.ip.clone(), port: link.port, end: Some(end) });
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return match (&wanted.to, wanted.force) {
+                (Some((ip, port)), true) => Ok(Heir { ip: ip.clone(), port: *port, end: None }),
+                _ => Err("no replica has everything within the timeout".to_owned()),
+            };
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Follows the heir, which takes over. False: something was written that the heir may not have.
+fn hand_over(database: &Database, attempt: &Attempt, heir: &Heir) -> Result<bool, String> {
+    let journaling = &database.hub.journaling;
+    journaling.set_read_only(true);
+    database.settle_commands()?;
+    if heir.end.is_some_and(|end| journaling.stream.offset() != end) {
+        journaling.set_read_only(false);
+        return Ok(false);
+    }
+    attempt.hands_over.store(true, Relaxed);
+    let following = database.hand_over_to(&heir.ip, heir.port)?;
+    let taken = loop {
+        if !following.hands_over.load(Relaxed) {
+            break Ok(());
+        }
+        if let Err(why) = may_go_on(database, attempt).and_then(|()| refusal(&following)) {
+            break Err(why);
+        }
+        std::thread::sleep(STEP);
+    };
+    if taken.is_err() && !database.hub.is_closing.load(Relaxed) {
+        database.follow(None, true)?;
+    }
+    taken.map(|()| true)
+}
+
+fn refusal(following: &Following) -> Result<(), String> {
+    match &*following.refusal.lock() {
+        Some(why) => Err(why.clone()),
+        None => Ok(()),
+    }
+}
