@@ -1,4 +1,4 @@
-//! A node that follows a primary: Debian's redis-server, from which an operator moves in.
+//! A node that follows a primary: Debian's redis-server, from which an operator moves in, or another node.
 
 use crate::common::harness::dumps;
 use crate::common::{Client, Node, Redis, eventually};
@@ -280,4 +280,155 @@ fn a_replica_with_a_journal_goes_on_behind_a_restart() {
     agree(&mut primary, &mut replica);
     assert_eq!(primary.info("stats", "sync_full"), "1");
     assert_eq!(primary.info("stats", "sync_partial_ok"), "3");
+}
+
+// --- a node follows a node ---
+
+/// Waits until the replica has what the primary has, and compares all that a dataset is.
+fn are_same(primary: &mut Client, replica: &mut Client) {
+    let offset = primary.info_number("replication", "master_repl_offset");
+    eventually("the replica has everything", || replica.info_number("replication", "slave_repl_offset") >= offset);
+    assert_eq!(replica.info("replication", "replica_last_failure"), "");
+    let (mut ours, mut theirs) = (String::new(), String::new());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ours.is_empty() || ours != theirs && Instant::now() < deadline {
+        (ours, theirs) = (replica.run("DEBUG FLINT-DIGEST"), primary.run("DEBUG FLINT-DIGEST"));
+    }
+    if ours != theirs {
+        panic!("these keys differ: {:?}", differences(primary, replica));
+    }
+}
+
+const JOURNAL: (&str, &str) = ("appendonly", "yes");
+
+#[test]
+fn a_chain_of_nodes_agrees_and_goes_on_where_it_was_cut() {
+    for persistence in ["no", "yes"] {
+        let nodes = [0; 3].map(|_| node(&[("appendonly", persistence)]));
+        let [mut first, mut second, mut third] = [0, 1, 2].map(|at: usize| nodes[at].connect());
+        write(&mut first, 1, 300);
+        first.run("HSET h f v g w");
+        first.run("HPEXPIREAT h 4000000000000 FIELDS 1 f");
+        follow(&mut second, nodes[0].port);
+        follow(&mut third, nodes[1].port);
+        write(&mut first, 2, 300);
+        are_same(&mut first, &mut second);
+        are_same(&mut first, &mut third);
+        for round in 0..3 {
+            assert_eq!(first.run("CLIENT KILL TYPE replica"), "(integer) 1");
+            assert_eq!(second.run("CLIENT KILL TYPE replica"), "(integer) 1");
+            write(&mut first, 10 + round, 200);
+            are_same(&mut first, &mut second);
+            are_same(&mut first, &mut third);
+        }
+        let ids = [&mut first, &mut second, &mut third].map(|client| client.info("replication", "master_replid"));
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        for client in [&mut first, &mut second] {
+            assert_eq!(client.info("stats", "sync_full"), "1");
+        }
+
+        // The middle one becomes a primary, and its replica stays one.
+        assert_eq!(second.run("REPLICAOF NO ONE"), "OK");
+        write(&mut second, 20, 200);
+        are_same(&mut second, &mut third);
+        assert_eq!(second.info("stats", "sync_full"), "1");
+        // The old primary comes back as its replica, and has lost nothing that the new one does not know.
+        follow(&mut first, nodes[1].port);
+        write(&mut second, 30, 200);
+        are_same(&mut second, &mut first);
+        assert_eq!(second.info("stats", "sync_full"), "1", "the old primary goes on with the second id");
+    }
+}
+
+#[test]
+fn a_restart_on_either_side_is_no_full_synchronisation() {
+    let primary_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL];
+    let mut primary = Node::start(primary_directives);
+    let followed = format!("127.0.0.1 {}", primary.port);
+    let port = primary.port.to_string();
+    let primary_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL, ("port", &port)];
+    let replica_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL, ("replicaof", &followed)];
+    let mut replica = Node::start(replica_directives);
+    is_up(&mut replica.connect());
+    let mut id = String::new();
+    for round in 0..4 {
+        let (mut of_primary, mut of_replica) = (crate::persist::loaded(&primary), crate::persist::loaded(&replica));
+        is_up(&mut of_replica);
+        write(&mut of_primary, 40 + round, 200);
+        are_same(&mut of_primary, &mut of_replica);
+        let now = of_primary.info("replication", "master_replid");
+        assert!(id.is_empty() || id == now, "the stream goes on with its id");
+        id = now;
+        drop((of_primary, of_replica));
+        match round % 2 {
+            0 => replica = crate::persist::kill(replica, replica_directives),
+            _ => primary = crate::persist::kill(primary, primary_directives),
+        }
+        crate::persist::loaded(&primary);
+        let synchronised = primary.connect().info_number("stats", "sync_full");
+        assert_eq!(synchronised, if round == 0 { 1 } else { 0 }, "round {round}");
+    }
+}
+
+#[test]
+fn no_write_that_a_replica_has_acknowledged_is_lost_with_the_primary() {
+    for seed in 0..3_u64 {
+        let (mut primary, replica) = (node(&[]), node(&[]));
+        let mut of_replica = replica.connect();
+        follow(&mut of_replica, primary.port);
+        let port = primary.port;
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                thread::spawn(move || {
+                    let mut client = Client::connect(port);
+                    let mut acknowledged = 0;
+                    for n in 1.. {
+                        client.send(format!("SET writer:{writer} {n}\r\nWAIT 1 0\r\n").as_bytes());
+                        let set = client.raw();
+                        if set.is_none() || client.raw().as_deref() != Some(b":1\r\n") {
+                            break;
+                        }
+                        acknowledged = n;
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        eventually("something is written", || {
+            of_replica.run("GET writer:0").trim_matches('"').parse::<u64>().is_ok_and(|n| n > 50 + 30 * seed)
+        });
+        primary.signal(9);
+        primary.ended();
+        let acknowledged: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+        for (writer, acknowledged) in acknowledged.into_iter().enumerate() {
+            assert!(acknowledged > 0);
+            let found: u64 = of_replica.run(&format!("GET writer:{writer}")).trim_matches('"').parse().unwrap();
+            assert!(found >= acknowledged, "writer {writer}: {found} of {acknowledged}");
+        }
+    }
+}
+
+#[test]
+fn a_replica_tells_of_keys_as_a_primary_does() {
+    let (primary, replica) = (node(&[]), node(&[("notify-keyspace-events", "KEA")]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    let mut listener = replica.connect();
+    listener.run("PSUBSCRIBE __key*");
+    let mut tracker = replica.connect();
+    for line in ["HELLO 3", "CLIENT TRACKING ON", "GET k"] {
+        tracker.run(line);
+    }
+    of_primary.run("SET k 2");
+    assert!(listener.read().contains("__keyspace@0__:k"));
+    assert!(listener.read().contains("__keyevent@0__:set"));
+    let told = tracker.read();
+    assert!(told.contains("invalidate"), "{told}");
+    of_primary.run("SPUBLISH c m");
+    of_primary.run("SET soon 1 PX 30");
+    eventually("the primary says that it has expired", || of_replica.run("DBSIZE") == "(integer) 1");
+    assert_eq!(of_replica.run("ROLE").lines().next(), Some("1) \"slave\""));
 }
