@@ -87,6 +87,7 @@ impl Database {
         before.end(Wish::Promote);
         let journaling = &self.hub.journaling;
         journaling.stream.change_id();
+        self.end_replicas();
         self.follow_in_store(false);
         self.hub.clients.stale.store(false, Relaxed);
         self.replication.role.set(None);
@@ -100,6 +101,11 @@ impl Database {
         journaling.set_read_only(false);
         persist::note_stream(self);
         tracing::info!("database '{}' is a primary from now on", self.hub.name);
+    }
+
+    /// The stream has another id, or is another one. The database's own replicas learn it when they come again.
+    fn end_replicas(&self) {
+        self.hub.clients.end_where(|card| card.is_replica.load(Relaxed));
     }
 
     /// Ends the thread that follows, because the database is being closed.
@@ -233,8 +239,7 @@ impl Link {
             Answer::Full { id, offset } => self.synchronise(wire, id, offset),
             Answer::Continue { id } => {
                 if let Some(id) = id {
-                    self.database.hub.journaling.stream.take_id(id);
-                    persist::note_stream(&self.database);
+                    self.take_id(id);
                 }
                 let mark = self.database.hub.journaling.stream.mark().expect("the primary goes on with it");
                 tracing::info!(
@@ -245,6 +250,15 @@ impl Link {
                 let applier = Applier::new(&self.database, mark.db.unwrap_or(0))?;
                 self.stream(wire, applier, None)
             }
+        }
+    }
+
+    fn take_id(&self, id: Id) {
+        let stream = &self.database.hub.journaling.stream;
+        if stream.mark().is_some_and(|mark| mark.id != id) {
+            stream.take_id(id);
+            self.database.end_replicas();
+            persist::note_stream(&self.database);
         }
     }
 
@@ -657,6 +671,7 @@ fn replace(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
     // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
     persist::end(database)?;
     database.prepare_stream(Some(nowhere()));
+    database.end_replicas();
     empty(database)?;
     let plan = Plan::dump(dump)?;
     files.loaded_bytes.store(0, Relaxed);

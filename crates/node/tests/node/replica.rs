@@ -323,15 +323,20 @@ fn a_chain_of_nodes_agrees_and_goes_on_where_it_was_cut() {
         }
         let ids = [&mut first, &mut second, &mut third].map(|client| client.info("replication", "master_replid"));
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        let id = ids[0].clone();
         for client in [&mut first, &mut second] {
             assert_eq!(client.info("stats", "sync_full"), "1");
         }
 
-        // The middle one becomes a primary, and its replica stays one.
+        // The middle one becomes a primary, and its replica stays one. Nothing expires at the old primary meanwhile.
+        first.run("FLUSHALL");
+        are_same(&mut first, &mut third);
         assert_eq!(second.run("REPLICAOF NO ONE"), "OK");
         write(&mut second, 20, 200);
         are_same(&mut second, &mut third);
         assert_eq!(second.info("stats", "sync_full"), "1");
+        let ids = [&mut second, &mut third].map(|client| client.info("replication", "master_replid"));
+        assert!(ids[0] == ids[1] && ids[0] != id, "the replica has learnt the new id: {ids:?}");
         // The old primary comes back as its replica, and has lost nothing that the new one does not know.
         follow(&mut first, nodes[1].port);
         write(&mut second, 30, 200);
@@ -342,14 +347,10 @@ fn a_chain_of_nodes_agrees_and_goes_on_where_it_was_cut() {
 
 #[test]
 fn a_restart_on_either_side_is_no_full_synchronisation() {
-    let primary_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL];
-    let mut primary = Node::start(primary_directives);
-    let followed = format!("127.0.0.1 {}", primary.port);
-    let port = primary.port.to_string();
-    let primary_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL, ("port", &port)];
-    let replica_directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL, ("replicaof", &followed)];
-    let mut replica = Node::start(replica_directives);
-    is_up(&mut replica.connect());
+    let directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL];
+    let mut primary = Node::start(directives);
+    let mut replica = Node::start(directives);
+    follow(&mut replica.connect(), primary.port);
     let mut id = String::new();
     for round in 0..4 {
         let (mut of_primary, mut of_replica) = (crate::persist::loaded(&primary), crate::persist::loaded(&replica));
@@ -359,14 +360,17 @@ fn a_restart_on_either_side_is_no_full_synchronisation() {
         let now = of_primary.info("replication", "master_replid");
         assert!(id.is_empty() || id == now, "the stream goes on with its id");
         id = now;
+        let synchronised = of_primary.info_number("stats", "sync_full");
+        assert_eq!(synchronised, u64::from(round < 2), "round {round}");
         drop((of_primary, of_replica));
-        match round % 2 {
-            0 => replica = crate::persist::kill(replica, replica_directives),
-            _ => primary = crate::persist::kill(primary, primary_directives),
+        if round % 2 == 0 {
+            let followed = format!("127.0.0.1 {}", primary.port);
+            replica = crate::persist::kill(replica, &[directives, &[("replicaof", &followed)]].concat());
+        } else {
+            // It comes back on another port.
+            primary = crate::persist::kill(primary, directives);
+            follow(&mut replica.connect(), primary.port);
         }
-        crate::persist::loaded(&primary);
-        let synchronised = primary.connect().info_number("stats", "sync_full");
-        assert_eq!(synchronised, if round == 0 { 1 } else { 0 }, "round {round}");
     }
 }
 
@@ -431,4 +435,31 @@ fn a_replica_tells_of_keys_as_a_primary_does() {
     of_primary.run("SET soon 1 PX 30");
     eventually("the primary says that it has expired", || of_replica.run("DBSIZE") == "(integer) 1");
     assert_eq!(of_replica.run("ROLE").lines().next(), Some("1) \"slave\""));
+}
+
+#[test]
+fn a_dataset_larger_than_the_replicas_ram_goes_to_its_flash() {
+    let primary = node(&[]);
+    let limits = [("memory-limit", "400mb"), ("ram-limit", "64mb"), ("flash-path", "flash")];
+    let replica = node(&[&limits[..], &[JOURNAL, ("flash-segment-size", "256kb")]].concat());
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_replica.run("DEBUG POPULATE 3000 own 1000");
+    replica.limit_objects(2 << 20);
+    for seed in 0..2 {
+        of_primary.run(&format!("DEBUG POPULATE 10000 key{seed} 1000"));
+        write(&mut of_primary, 50 + seed, 300);
+        assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+        of_replica.run("SET own 1");
+        follow(&mut of_replica, primary.port);
+        of_primary.run(&format!("DEBUG POPULATE 2000 more{seed} 1000"));
+        for n in 0..200 {
+            of_primary.run(&format!("APPEND key{seed}:{n} more"));
+        }
+        are_same(&mut of_primary, &mut of_replica);
+        assert!(of_replica.info_number("tiering", "values_in_flash") > 5000);
+    }
+    drop(of_replica);
+    let replica = crate::persist::kill(replica, &[&limits[..], &[JOURNAL, ("enable-debug-command", "yes")]].concat());
+    let mut again = crate::persist::loaded(&replica);
+    assert_eq!(again.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
 }
