@@ -110,9 +110,14 @@ impl Database {
 
     /// Ends the thread that follows, because the database is being closed.
     pub(crate) fn stop_following(&self) {
-        if let Some(following) = self.replication.role.following() {
-            following.end(Wish::Stop);
+        let Some(following) = self.replication.role.following() else { return };
+        following.tell(Wish::Stop);
+        if following.state() == LinkState::Load {
+            // Loading ends with its connections, and a restart asks for the dataset again.
+            self.hub.is_closing.store(true, Relaxed);
+            self.hub.clients.hang_up_all();
         }
+        following.end(Wish::Stop);
     }
 
     /// Waits until no command runs that was admitted before the database became a replica.
@@ -234,6 +239,9 @@ impl Link {
         let wire = Wire::open(host, *port, tls, patience, |opened| *socket.lock() = Some(opened));
         let mut wire = wire.map_err(|error| format!("it cannot be reached: {error}"))?;
         self.set_state(LinkState::Handshake);
+        if self.is_over() {
+            return Ok(());
+        }
         self.handshake(&mut wire, &config)?;
         match self.psync(&mut wire)? {
             Answer::Full { id, offset } => self.synchronise(wire, id, offset),
@@ -456,7 +464,9 @@ impl Link {
         let followed = self.follow_stream(&mut wire, &mut applier, pending);
         // Why the connections are broken, if they are.
         let finished = applier.finish();
-        if let (Err(Ended::Apply(_)), Err(why)) | (Err(Ended::Apply(why)), Ok(())) = (&followed, &finished) {
+        if let (Err(Ended::Apply(_)), Err(why)) | (Err(Ended::Apply(why)), Ok(())) = (&followed, &finished)
+            && !self.database.hub.is_closing.load(Relaxed)
+        {
             tracing::error!("database '{}' cannot follow: {why}", self.database.hub.name);
             self.database.replication.role.failures.note(why);
             // What is here is not what the stream says, so it must come anew.
@@ -481,6 +491,9 @@ impl Link {
                 input.drain(..applied.bytes);
                 reports.are_due |= applied.asks;
                 self.acknowledge_if_due(wire, &mut reports)?;
+                if self.is_over() && self.following.wish() != Wish::Promote {
+                    return Ok(());
+                }
             }
             wire.put_back(input);
         }

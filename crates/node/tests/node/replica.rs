@@ -463,3 +463,40 @@ fn a_dataset_larger_than_the_replicas_ram_goes_to_its_flash() {
     let mut again = crate::persist::loaded(&replica);
     assert_eq!(again.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
 }
+
+#[test]
+fn the_configuration_file_keeps_the_role() {
+    let primary = node(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flintkv.conf");
+    std::fs::write(&file, "replicaof 127.0.0.1 1\n").unwrap();
+    let replica = Node::start_with_file(&file, &[("enable-debug-command", "yes")]);
+    let mut client = replica.connect();
+    let told = "it cannot be reached: Connection refused";
+    eventually("it tells why", || client.info("replication", "master_link_error").starts_with(told));
+    assert_eq!(client.run("CONFIG GET slaveof"), "1) \"slaveof\"\n2) \"127.0.0.1 1\"");
+    assert_eq!(client.run("SET k v"), "(error) READONLY You can't write against a read only replica.");
+    let not_reloaded = "(error) ERR a replica's dataset comes from its primary: it is not reloaded";
+    assert_eq!(client.run("DEBUG RELOAD"), not_reloaded);
+    // As Sentinel does it: a transaction does not wait for the change.
+    for line in ["MULTI", &format!("SLAVEOF 127.0.0.1 {}", primary.port), "CONFIG REWRITE", "CLIENT KILL TYPE normal"] {
+        assert!(!client.run(line).starts_with("(error)"), "{line}");
+    }
+    client.run("EXEC");
+    let mut client = replica.connect();
+    is_up(&mut client);
+    assert_eq!(client.run("CONFIG REWRITE"), "OK");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.contains(&format!("replicaof 127.0.0.1 {}\n", primary.port)), "{kept}");
+    for line in ["MULTI", "REPLICAOF NO ONE", "SET before 1"] {
+        assert!(!client.run(line).starts_with("(error)") || line.starts_with("SET"), "{line}");
+    }
+    client.run("DISCARD");
+    for line in ["MULTI", "REPLICAOF NO ONE", "EXEC"] {
+        client.run(line);
+    }
+    eventually("it is a primary", || client.info("replication", "role") == "master");
+    eventually("clients write", || client.run("SET k v") == "OK");
+    assert_eq!(client.run("CONFIG REWRITE"), "OK");
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("replicaof 127"));
+}
