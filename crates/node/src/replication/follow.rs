@@ -19,8 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to reach the primary.
-const REST: Duration = Duration::from_secs(1);
+/// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
+const REST_MIN: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_secs(1);
+/// The same behind a dataset that could not be loaded.
+const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a promotion goes on to take what still arrives.
@@ -175,8 +178,15 @@ impl Link {
             tracing::error!("{why}");
             return;
         }
+        let mut rest = REST_MIN;
         while !self.is_over() {
-            if let Err(why) = self.attempt()
+            let attempted = self.attempt();
+            rest = match self.following.state() {
+                LinkState::Connected => REST_MIN,
+                LinkState::Load => LONG_REST,
+                _ => rest,
+            };
+            if let Err(why) = attempted
                 && !self.is_over()
             {
                 let Following { host, port, .. } = &*self.following;
@@ -189,7 +199,8 @@ impl Link {
             }
             self.set_state(LinkState::Connect);
             *self.following.socket.lock() = None;
-            self.following.rest(REST);
+            self.following.rest(rest);
+            rest = (2 * rest).min(REST_MAX);
         }
     }
 
@@ -453,6 +464,10 @@ impl Link {
                 broken = step().err();
             }
             let loaded = loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()));
+            if loaded.is_ok() {
+                // A connection that is lost now is made again at once.
+                self.set_state(LinkState::Sync);
+            }
             loaded.and(broken.map_or(Ok(()), Err))
         })
     }

@@ -4,6 +4,8 @@ use crate::common::harness::dumps;
 use crate::common::{Client, Node, Redis, eventually};
 use flintkv_tests::Random;
 use flintkv_tests::generator::Writes;
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -156,6 +158,51 @@ fn a_link_that_was_cut_goes_on_where_it_was() {
     assert_eq!(primary.info("stats", "sync_full"), "1");
 }
 
+/// Passes on what goes between the replica and its primary, and cuts each connection behind so many bytes of the primary.
+fn cutter(primary: u16, limits: Vec<usize>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut limits = limits.into_iter();
+        for replica in listener.incoming() {
+            let (mut replica, Ok(mut primary)) = (replica.unwrap(), TcpStream::connect(("127.0.0.1", primary))) else {
+                return;
+            };
+            let (mut from_replica, mut to_primary) = (replica.try_clone().unwrap(), primary.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from_replica, &mut to_primary));
+            let limit = limits.next().unwrap_or(usize::MAX);
+            // Either side may end it first.
+            let _ = std::io::copy(&mut primary.by_ref().take(limit as u64), &mut replica);
+            let _ = (replica.shutdown(Shutdown::Both), primary.shutdown(Shutdown::Both));
+        }
+    });
+    port
+}
+
+#[test]
+fn a_link_that_is_cut_anywhere_ends_in_the_same_dataset() {
+    for diskless in ["yes", "no"] {
+        let Some(redis) = redis(&["--repl-diskless-sync", diskless, "--repl-backlog-size", "64mb"]) else { return };
+        let node = node(&[]);
+        let (mut primary, mut replica) = (redis.connect(), node.connect());
+        write(&mut primary, 60, 400);
+        // In the answers of the handshake, in that to PSYNC, in the dataset, in the stream.
+        let limits = vec![1, 6, 9, 12, 20, 30, 80, 100, 120, 300, 2000, 12_000, 14_000, 16_000, 20_000];
+        let cuts = limits.len();
+        let port = cutter(redis.port, limits);
+        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+        for seed in 0..3 {
+            write(&mut primary, 70 + seed, 100);
+        }
+        eventually("all connections were cut", || {
+            primary.run("SET more more");
+            primary.info_number("stats", "total_connections_received") > cuts as u64
+        });
+        is_up(&mut replica);
+        agree(&mut primary, &mut replica);
+    }
+}
+
 #[test]
 fn clients_read_and_do_not_write_until_the_promotion() {
     let Some(redis) = redis(&[]) else { return };
@@ -276,6 +323,7 @@ fn a_replica_with_a_journal_goes_on_behind_a_restart() {
         write(&mut primary, 30 + round, 500);
     }
     let mut replica = crate::persist::loaded(&node);
+    assert_eq!(primary.run("WAIT 1 0"), "(integer) 1");
     is_up(&mut replica);
     agree(&mut primary, &mut replica);
     assert_eq!(primary.info("stats", "sync_full"), "1");

@@ -427,8 +427,8 @@ fn a_replica_connects_to_its_primary_with_tls() {
         (certificates.text("client.crt"), certificates.text("client.key"), other.text("ca.crt"));
     let replica = Node::start(&[
         ("tls-replication", "yes"),
-        ("tls-cert-file", &cert),
-        ("tls-key-file", &key),
+        ("tls-client-cert-file", &cert),
+        ("tls-client-key-file", &key),
         ("tls-ca-cert-file", &other_ca),
     ]);
     let mut client = replica.connect();
