@@ -190,7 +190,6 @@ const GUARD: Kind = typed::GUARD;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
 const NO_PERSISTENCE: Effect = Effect::Inert("not built yet; `appendonly yes` keeps every change without it");
-const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_DH: Effect =
     Effect::Inert("finite-field key exchange is not supported: key exchange always uses elliptic curves");
@@ -207,7 +206,7 @@ const NO_NEED: Effect = Effect::Inert("FlintKV has nothing that it could change"
 const HIDDEN: Effect = Effect::Inert("it is only for debugging Redis");
 
 use Change::{FileOnly, Live, Protected, Start};
-use Effect::Used;
+use Effect::{Inert, Used};
 use Group::{
     Access, Clients, Cluster, Console, Flash, Hidden, Keys, Memory, Network, Observation, Other, Persistence, Process,
     Replication, Tls, Types,
@@ -266,7 +265,7 @@ pub const ROWS: &[Row] = &[
     row("tcp-keepalive", Int(0, INT_MAX), "300", Live, Used, Network, "Seconds between keep-alive probes on an idle connection; 0 sends none."),
     row("timeout", Int(0, INT_MAX), "0", Live, Used, Network, "Seconds after which an idle client is disconnected; 0 never."),
     row("maxclients", Int(1, UINT_MAX), "10000", Live, Used, Network, "Maximum number of connections at a time. Further connections get an error."),
-    row("bind-source-addr", Text, "", Live, NO_REPLICATION, Network, ""),
+    row("bind-source-addr", Text, "", Live, Inert("the system chooses the address from which connections to other servers leave"), Network, ""),
     row("socket-mark-id", Int(0, UINT_MAX), "0", Start, Effect::Inert("sockets are not marked"), Network, ""),
 
     // ---- Access
@@ -349,7 +348,7 @@ pub const ROWS: &[Row] = &[
     row("bio_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("aof_rewrite_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("bgsave_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
-    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, NO_REPLICATION, Process, ""),
+    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Inert("the end of a node does not wait for replicas: WAIT and FAILOVER do"), Process, ""),
     row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
     row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
 
@@ -386,25 +385,25 @@ pub const ROWS: &[Row] = &[
     row("masterauth", Password, "", Live, Used, Replication, "The password with which a replica logs in at its primary. Empty: it does not log in."),
     row("replica-serve-stale-data", Bool, "yes", Live, Used, Replication, "Whether a replica without a connection to its primary answers from the dataset that it has. With `no` clients get -MASTERDOWN, except for commands like INFO and REPLICAOF.").alias("slave-serve-stale-data"),
     row("replica-read-only", Bool, "yes", Live, Used, Replication, "A replica refuses writes of clients with -READONLY. Only `yes` is possible: a write of its own would make the datasets differ.").alias("slave-read-only"),
-    row("replica-lazy-flush", Bool, "no", Live, NO_REPLICATION, Replication, "").alias("slave-lazy-flush"),
-    row("replica-ignore-maxmemory", Bool, "yes", Live, NO_REPLICATION, Replication, "").alias("slave-ignore-maxmemory"),
-    row("replica-ignore-disk-write-errors", Bool, "no", Live, NO_REPLICATION, Replication, ""),
+    row("replica-lazy-flush", Bool, "no", Live, Inert("the old dataset is always freed in the background"), Replication, "").alias("slave-lazy-flush"),
+    row("replica-ignore-maxmemory", Bool, "yes", Live, Inert("a replica never evicts: its primary does"), Replication, "").alias("slave-ignore-maxmemory"),
+    row("replica-ignore-disk-write-errors", Bool, "no", Live, Inert("a replica whose journal cannot be written stops following"), Replication, ""),
     row("replica-priority", Int(0, INT_MAX), "100", Live, Used, Replication, "What INFO tells Sentinel about the order in which replicas are promoted; 0: never.").alias("slave-priority"),
     row("replica-announced", Bool, "yes", Live, Used, Replication, "Whether INFO tells Sentinel that the replica may be shown to clients."),
     row("replica-announce-ip", Text, "", Live, Used, Replication, "The address that a replica tells its primary, for INFO and ROLE. Empty: the one that it connects from.").alias("slave-announce-ip"),
     row("replica-announce-port", Int(0, 65535), "0", Live, Used, Replication, "The port that a replica tells its primary. 0: the one where it listens.").alias("slave-announce-port"),
-    row("repl-diskless-sync", Bool, "yes", Live, NO_REPLICATION, Replication, ""),
-    row("repl-diskless-sync-delay", Int(0, INT_MAX), "5", Live, NO_REPLICATION, Replication, ""),
-    row("repl-diskless-sync-max-replicas", Int(0, INT_MAX), "0", Live, NO_REPLICATION, Replication, ""),
-    row("repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Live, NO_REPLICATION, Replication, ""),
+    row("repl-diskless-sync", Bool, "yes", Live, Inert("a dataset goes through a file on both sides"), Replication, ""),
+    row("repl-diskless-sync-delay", Int(0, INT_MAX), "5", Live, Inert("replicas that come while a dump is made share the next one"), Replication, ""),
+    row("repl-diskless-sync-max-replicas", Int(0, INT_MAX), "0", Live, Inert("replicas that come while a dump is made share the next one"), Replication, ""),
+    row("repl-diskless-load", Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Live, Inert("a dataset goes through a file on both sides"), Replication, ""),
     row("repl-ping-replica-period", Int(1, INT_MAX), "10", Live, Used, Replication, "How often a primary tells its replicas that it lives, in seconds.").alias("repl-ping-slave-period"),
     row("repl-timeout", Int(1, INT_MAX), "60", Live, Used, Replication, "Seconds without a byte from the other side after which a primary or a replica ends the connection between them."),
-    row("repl-disable-tcp-nodelay", Bool, "no", Live, NO_REPLICATION, Replication, ""),
+    row("repl-disable-tcp-nodelay", Bool, "no", Live, Inert("TCP_NODELAY is always on"), Replication, ""),
     row("repl-backlog-size", Size(1, LONG_MAX_BYTES), "1gb", Live, Used, Replication, "The newest bytes that replicas get, kept in a file in the database's directory for those that are slow, that were cut off or that are being synchronised. A change counts from the next start of the stream on: the first replica's, or a full synchronisation of this database."),
-    row("repl-backlog-ttl", Int(0, LONG_MAX), "3600", Live, NO_REPLICATION, Replication, ""),
+    row("repl-backlog-ttl", Int(0, LONG_MAX), "3600", Live, Inert("the backlog stays as long as the database is open"), Replication, ""),
     row("min-replicas-to-write", Int(0, INT_MAX), "0", Live, Used, Replication, "A primary refuses writes with -NOREPLICAS while fewer replicas than this are connected and have said what they have within min-replicas-max-lag. 0: never.").alias("min-slaves-to-write"),
     row("min-replicas-max-lag", Int(0, INT_MAX), "10", Live, Used, Replication, "The seconds of min-replicas-to-write. 0: writes are never refused for that.").alias("min-slaves-max-lag"),
-    row("propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live, NO_REPLICATION, Replication, ""),
+    row("propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live, Inert("a command of the stream that fails is logged and counted: replica_failed_commands of INFO"), Replication, ""),
 
     // ---- Cluster
     row("cluster-enabled", Bool, "no", Start, NO_CLUSTER, Cluster, ""),
@@ -432,9 +431,9 @@ pub const ROWS: &[Row] = &[
     row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, followed by its intermediate certificates (PEM). CONFIG SET reads the file again, for new connections."),
     row("tls-key-file", Text, "", Live, Used, Tls, "The private key of the certificate (PEM)."),
     row("tls-key-file-pass", Password, "", Live, Used, Tls, "The password of the private key if the key is encrypted (PKCS #8)."),
-    row("tls-client-cert-file", Text, "", Live, NO_REPLICATION, Tls, ""),
-    row("tls-client-key-file", Text, "", Live, NO_REPLICATION, Tls, ""),
-    row("tls-client-key-file-pass", Password, "", Live, NO_REPLICATION, Tls, ""),
+    row("tls-client-cert-file", Text, "", Live, Used, Tls, "The certificate that a replica shows its primary. Empty: that of tls-cert-file."),
+    row("tls-client-key-file", Text, "", Live, Used, Tls, "The key of tls-client-cert-file."),
+    row("tls-client-key-file-pass", Password, "", Live, Used, Tls, "The password of tls-client-key-file."),
     row("tls-dh-params-file", Text, "", Live, NO_DH, Tls, ""),
     row("tls-ca-cert-file", Text, "", Live, Used, Tls, "Certificates of the authorities that sign clients' certificates (PEM)."),
     row("tls-ca-cert-dir", Text, "", Live, Used, Tls, "A directory of certificates of such authorities (PEM)."),

@@ -72,6 +72,10 @@ pub struct TlsSettings {
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
     pub key_password: Option<Secret>,
+    /// What is shown to a primary. `None`: the same as to clients.
+    pub client_cert_file: Option<PathBuf>,
+    pub client_key_file: Option<PathBuf>,
+    pub client_key_password: Option<Secret>,
     pub ca_file: Option<PathBuf>,
     pub ca_dir: Option<PathBuf>,
     pub auth: TlsAuth,
@@ -387,7 +391,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             port: v.int("tls-port"),
             cert_file: v.path("tls-cert-file", &dir),
             key_file: v.path("tls-key-file", &dir),
-            key_password: Some(v.word("tls-key-file-pass")).filter(|pass| !pass.is_empty()).map(Secret::new),
+            key_password: text("tls-key-file-pass").map(Secret::new),
+            client_cert_file: v.path("tls-client-cert-file", &dir),
+            client_key_file: v.path("tls-client-key-file", &dir),
+            client_key_password: text("tls-client-key-file-pass").map(Secret::new),
             ca_file: v.path("tls-ca-cert-file", &dir),
             ca_dir: v.path("tls-ca-cert-dir", &dir),
             auth: match v.word("tls-auth-clients") {

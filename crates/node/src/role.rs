@@ -5,7 +5,7 @@ use engine::replication::Order;
 use parking_lot::{Condvar, Mutex};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,22 +106,23 @@ impl Following {
     }
 
     pub fn state(&self) -> LinkState {
-        LinkState::ALL[usize::from(self.state.load(Relaxed))]
+        LinkState::ALL[usize::from(self.state.load(SeqCst))]
     }
 
     pub fn set_state(&self, state: LinkState) {
-        self.state.store(state as u8, Relaxed);
+        self.state.store(state as u8, SeqCst);
     }
 
     pub fn wish(&self) -> Wish {
-        [Wish::GoOn, Wish::Stop, Wish::Promote][usize::from(self.wish.load(Relaxed))]
+        [Wish::GoOn, Wish::Stop, Wish::Promote][usize::from(self.wish.load(SeqCst))]
     }
 
-    /// Tells the thread, and waits for its end.
+    /// Tells the thread, and waits for its end. A thread that is still connecting has received nothing, and ends by itself.
     pub fn end(&self, wish: Wish) {
         self.tell(wish);
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread
+        if self.state() != LinkState::Connecting
+            && let Some(thread) = thread
             && thread.join().is_err()
         {
             tracing::error!("a bug: the thread that follows a primary panicked");
@@ -129,7 +130,8 @@ impl Following {
     }
 
     pub fn tell(&self, wish: Wish) {
-        self.wish.store(wish as u8, Relaxed);
+        // In one order with the state: either the thread sees the wish before its handshake, or it is waited for.
+        self.wish.store(wish as u8, SeqCst);
         if wish == Wish::Stop
             && let Some(socket) = &*self.socket.lock()
         {
@@ -157,9 +159,11 @@ pub struct Failures {
 }
 
 impl Failures {
-    pub fn note(&self, error: &str) {
-        self.count.fetch_add(1, Relaxed);
+    /// Whether the log should have it: not each of thousands.
+    pub fn note(&self, error: &str) -> bool {
         *self.last.lock() = Some(error.to_owned());
+        let before = self.count.fetch_add(1, Relaxed);
+        before < 10 || before.is_power_of_two()
     }
 }
 

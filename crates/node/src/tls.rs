@@ -103,9 +103,13 @@ pub fn connector(settings: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
         .map_err(|error| format!("tls-protocols and the ciphers leave nothing to speak: {error}"))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
-    let config = match (&settings.cert_file, &settings.key_file) {
+    let (cert_file, key_file, password) = match &settings.client_cert_file {
+        None => (&settings.cert_file, &settings.key_file, &settings.key_password),
+        client => (client, &settings.client_key_file, &settings.client_key_password),
+    };
+    let config = match (cert_file, key_file) {
         (Some(cert_file), Some(key_file)) => builder
-            .with_client_auth_cert(certificates(cert_file)?, key(key_file, settings.key_password.as_ref())?)
+            .with_client_auth_cert(certificates(cert_file)?, key(key_file, password.as_ref())?)
             .map_err(|error| format!("{} and {}: {error}", cert_file.display(), key_file.display()))?,
         _ => builder.with_no_client_auth(),
     };

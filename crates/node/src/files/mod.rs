@@ -189,6 +189,9 @@ impl Database {
 
     /// DEBUG RELOAD. The error is the whole reply.
     pub(crate) fn reload_dump(&self, saves: bool) -> Result<(), String> {
+        if self.shard.store.follows() {
+            return Err("ERR a replica's dataset comes from its primary: it is not reloaded".to_owned());
+        }
         if saves {
             self.save_dump()?;
         }

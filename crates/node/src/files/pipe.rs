@@ -225,8 +225,9 @@ impl Replies<'_> {
 fn note_errors(bytes: &[u8], reply: &Kind<'_>, failures: &Failures) {
     let note = |text: &[u8]| {
         let text = String::from_utf8_lossy(text);
-        tracing::error!("a command that the primary has run fails here, so the datasets may differ: {text}");
-        failures.note(&text);
+        if failures.note(&text) {
+            tracing::error!("a command that the primary has run fails here, so the datasets may differ: {text}");
+        }
     };
     match reply {
         Kind::Error(text) => note(text),

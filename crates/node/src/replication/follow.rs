@@ -19,8 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to reach the primary.
-const REST: Duration = Duration::from_secs(1);
+/// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
+const REST_MIN: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_secs(1);
+/// The same behind a dataset that could not be loaded.
+const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a promotion goes on to take what still arrives.
@@ -125,9 +128,14 @@ impl Database {
 
     /// Ends the thread that follows, because the database is being closed.
     pub(crate) fn stop_following(&self) {
-        if let Some(following) = self.replication.role.following() {
-            following.end(Wish::Stop);
+        let Some(following) = self.replication.role.following() else { return };
+        following.tell(Wish::Stop);
+        if following.state() == LinkState::Load {
+            // Loading ends with its connections, and a restart asks for the dataset again.
+            self.hub.is_closing.store(true, Relaxed);
+            self.hub.clients.hang_up_all();
         }
+        following.end(Wish::Stop);
     }
 
     /// Waits until no command runs that was admitted before the database became a replica.
@@ -185,8 +193,15 @@ impl Link {
             tracing::error!("{why}");
             return;
         }
+        let mut rest = REST_MIN;
         while !self.is_over() {
-            if let Err(why) = self.attempt()
+            let attempted = self.attempt();
+            rest = match self.following.state() {
+                LinkState::Connected => REST_MIN,
+                LinkState::Load => LONG_REST,
+                _ => rest,
+            };
+            if let Err(why) = attempted
                 && !self.is_over()
             {
                 let Following { host, port, .. } = &*self.following;
@@ -199,7 +214,8 @@ impl Link {
             }
             self.set_state(LinkState::Connect);
             *self.following.socket.lock() = None;
-            self.following.rest(REST);
+            self.following.rest(rest);
+            rest = (2 * rest).min(REST_MAX);
         }
     }
 
@@ -249,18 +265,15 @@ impl Link {
         let wire = Wire::open(host, *port, tls, patience, |opened| *socket.lock() = Some(opened));
         let mut wire = wire.map_err(|error| format!("it cannot be reached: {error}"))?;
         self.set_state(LinkState::Handshake);
+        if self.is_over() {
+            return Ok(());
+        }
         self.handshake(&mut wire, &config)?;
         match self.psync(&mut wire)? {
             Answer::Full { id, offset } => self.synchronise(wire, id, offset),
             Answer::Continue { id } => {
                 if let Some(id) = id {
-                    let stream = &self.database.hub.journaling.stream;
-                    let before = stream.mark().map(|mark| mark.id);
-                    stream.take_id(id);
-                    if before != Some(id) {
-                        self.database.end_links();
-                    }
-                    persist::note_stream(&self.database);
+                    self.take_id(id);
                 }
                 let mark = self.database.hub.journaling.stream.mark().expect("the primary goes on with it");
                 tracing::info!(
@@ -271,6 +284,15 @@ impl Link {
                 let applier = Applier::new(&self.database, mark.db.unwrap_or(0))?;
                 self.stream(wire, applier, None)
             }
+        }
+    }
+
+    fn take_id(&self, id: Id) {
+        let stream = &self.database.hub.journaling.stream;
+        if stream.mark().is_some_and(|mark| mark.id != id) {
+            stream.take_id(id);
+            self.database.end_links();
+            persist::note_stream(&self.database);
         }
     }
 
@@ -466,6 +488,10 @@ impl Link {
                 broken = step().err();
             }
             let loaded = loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()));
+            if loaded.is_ok() {
+                // A connection that is lost now is made again at once.
+                self.set_state(LinkState::Sync);
+            }
             loaded.and(broken.map_or(Ok(()), Err))
         })
     }
@@ -477,7 +503,9 @@ impl Link {
         let followed = self.follow_stream(&mut wire, &mut applier, pending);
         // Why the connections are broken, if they are.
         let finished = applier.finish();
-        if let (Err(Ended::Apply(_)), Err(why)) | (Err(Ended::Apply(why)), Ok(())) = (&followed, &finished) {
+        if let (Err(Ended::Apply(_)), Err(why)) | (Err(Ended::Apply(why)), Ok(())) = (&followed, &finished)
+            && !self.database.hub.is_closing.load(Relaxed)
+        {
             tracing::error!("database '{}' cannot follow: {why}", self.database.hub.name);
             self.database.replication.role.failures.note(why);
             // What is here is not what the stream says, so it must come anew.
@@ -502,6 +530,9 @@ impl Link {
                 input.drain(..applied.bytes);
                 reports.are_due |= applied.asks;
                 self.acknowledge_if_due(wire, &mut reports)?;
+                if self.is_over() && self.following.wish() != Wish::Promote {
+                    return Ok(());
+                }
             }
             wire.put_back(input);
         }
@@ -692,6 +723,7 @@ fn replace(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
     // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
     persist::end(database)?;
     database.prepare_stream(Some(nowhere()));
+    database.end_links();
     empty(database)?;
     let plan = Plan::dump(dump)?;
     files.loaded_bytes.store(0, Relaxed);

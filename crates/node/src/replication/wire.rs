@@ -44,17 +44,25 @@ impl Wire {
             match TcpStream::connect_timeout(&address, patience) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
-                    socket.set_read_timeout(Some(TICK))?;
+                    socket.set_read_timeout(Some(patience))?;
                     socket.set_write_timeout(Some(patience))?;
                     known(socket.try_clone()?);
                     let stream = match tls {
                         None => Stream::Plain(socket),
                         Some(config) => {
                             let name = host.to_owned().try_into().unwrap_or(address.ip().into());
-                            let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
+                            let mut client = ClientConnection::new(config, name).map_err(io::Error::other)?;
+                            let mut socket = socket;
+                            while client.is_handshaking() {
+                                client.complete_io(&mut socket)?;
+                            }
                             Stream::Tls(Box::new(StreamOwned::new(client, socket)))
                         }
                     };
+                    match &stream {
+                        Stream::Plain(socket) => socket.set_read_timeout(Some(TICK))?,
+                        Stream::Tls(tls) => tls.sock.set_read_timeout(Some(TICK))?,
+                    }
                     return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), patience });
                 }
                 Err(error) => refused = error,

@@ -1,9 +1,11 @@
-//! A node that follows a primary: Debian's redis-server, from which an operator moves in.
+//! A node that follows a primary: Debian's redis-server, from which an operator moves in, or another node.
 
 use crate::common::harness::dumps;
 use crate::common::{Client, Node, Redis, eventually};
 use flintkv_tests::Random;
 use flintkv_tests::generator::Writes;
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -156,6 +158,51 @@ fn a_link_that_was_cut_goes_on_where_it_was() {
     assert_eq!(primary.info("stats", "sync_full"), "1");
 }
 
+/// Passes on what goes between the replica and its primary, and cuts each connection behind so many bytes of the primary.
+fn cutter(primary: u16, limits: Vec<usize>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut limits = limits.into_iter();
+        for replica in listener.incoming() {
+            let (mut replica, Ok(mut primary)) = (replica.unwrap(), TcpStream::connect(("127.0.0.1", primary))) else {
+                return;
+            };
+            let (mut from_replica, mut to_primary) = (replica.try_clone().unwrap(), primary.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from_replica, &mut to_primary));
+            let limit = limits.next().unwrap_or(usize::MAX);
+            // Either side may end it first.
+            let _ = std::io::copy(&mut primary.by_ref().take(limit as u64), &mut replica);
+            let _ = (replica.shutdown(Shutdown::Both), primary.shutdown(Shutdown::Both));
+        }
+    });
+    port
+}
+
+#[test]
+fn a_link_that_is_cut_anywhere_ends_in_the_same_dataset() {
+    for diskless in ["yes", "no"] {
+        let Some(redis) = redis(&["--repl-diskless-sync", diskless, "--repl-backlog-size", "64mb"]) else { return };
+        let node = node(&[]);
+        let (mut primary, mut replica) = (redis.connect(), node.connect());
+        write(&mut primary, 60, 400);
+        // In the answers of the handshake, in that to PSYNC, in the dataset, in the stream.
+        let limits = vec![1, 6, 9, 12, 20, 30, 80, 100, 120, 300, 2000, 12_000, 14_000, 16_000, 20_000];
+        let cuts = limits.len();
+        let port = cutter(redis.port, limits);
+        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+        for seed in 0..3 {
+            write(&mut primary, 70 + seed, 100);
+        }
+        eventually("all connections were cut", || {
+            primary.run("SET more more");
+            primary.info_number("stats", "total_connections_received") > cuts as u64
+        });
+        is_up(&mut replica);
+        agree(&mut primary, &mut replica);
+    }
+}
+
 #[test]
 fn clients_read_and_do_not_write_until_the_promotion() {
     let Some(redis) = redis(&[]) else { return };
@@ -276,8 +323,228 @@ fn a_replica_with_a_journal_goes_on_behind_a_restart() {
         write(&mut primary, 30 + round, 500);
     }
     let mut replica = crate::persist::loaded(&node);
+    assert_eq!(primary.run("WAIT 1 0"), "(integer) 1");
     is_up(&mut replica);
     agree(&mut primary, &mut replica);
     assert_eq!(primary.info("stats", "sync_full"), "1");
     assert_eq!(primary.info("stats", "sync_partial_ok"), "3");
+}
+
+// --- a node follows a node ---
+
+/// Waits until the replica has what the primary has, and compares all that a dataset is.
+fn are_same(primary: &mut Client, replica: &mut Client) {
+    let offset = primary.info_number("replication", "master_repl_offset");
+    eventually("the replica has everything", || replica.info_number("replication", "slave_repl_offset") >= offset);
+    assert_eq!(replica.info("replication", "replica_last_failure"), "");
+    let (mut ours, mut theirs) = (String::new(), String::new());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ours.is_empty() || ours != theirs && Instant::now() < deadline {
+        (ours, theirs) = (replica.run("DEBUG FLINT-DIGEST"), primary.run("DEBUG FLINT-DIGEST"));
+    }
+    if ours != theirs {
+        panic!("these keys differ: {:?}", differences(primary, replica));
+    }
+}
+
+const JOURNAL: (&str, &str) = ("appendonly", "yes");
+
+#[test]
+fn a_chain_of_nodes_agrees_and_goes_on_where_it_was_cut() {
+    for persistence in ["no", "yes"] {
+        let nodes = [0; 3].map(|_| node(&[("appendonly", persistence)]));
+        let [mut first, mut second, mut third] = [0, 1, 2].map(|at: usize| nodes[at].connect());
+        write(&mut first, 1, 300);
+        first.run("HSET h f v g w");
+        first.run("HPEXPIREAT h 4000000000000 FIELDS 1 f");
+        follow(&mut second, nodes[0].port);
+        follow(&mut third, nodes[1].port);
+        write(&mut first, 2, 300);
+        are_same(&mut first, &mut second);
+        are_same(&mut first, &mut third);
+        for round in 0..3 {
+            assert_eq!(first.run("CLIENT KILL TYPE replica"), "(integer) 1");
+            assert_eq!(second.run("CLIENT KILL TYPE replica"), "(integer) 1");
+            write(&mut first, 10 + round, 200);
+            are_same(&mut first, &mut second);
+            are_same(&mut first, &mut third);
+        }
+        let ids = [&mut first, &mut second, &mut third].map(|client| client.info("replication", "master_replid"));
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        let id = ids[0].clone();
+        for client in [&mut first, &mut second] {
+            assert_eq!(client.info("stats", "sync_full"), "1");
+        }
+
+        // The middle one becomes a primary, and its replica stays one. Nothing expires at the old primary meanwhile.
+        first.run("FLUSHALL");
+        are_same(&mut first, &mut third);
+        assert_eq!(second.run("REPLICAOF NO ONE"), "OK");
+        write(&mut second, 20, 200);
+        are_same(&mut second, &mut third);
+        assert_eq!(second.info("stats", "sync_full"), "1");
+        let ids = [&mut second, &mut third].map(|client| client.info("replication", "master_replid"));
+        assert!(ids[0] == ids[1] && ids[0] != id, "the replica has learnt the new id: {ids:?}");
+        // The old primary comes back as its replica, and has lost nothing that the new one does not know.
+        follow(&mut first, nodes[1].port);
+        write(&mut second, 30, 200);
+        are_same(&mut second, &mut first);
+        assert_eq!(second.info("stats", "sync_full"), "1", "the old primary goes on with the second id");
+    }
+}
+
+#[test]
+fn a_restart_on_either_side_is_no_full_synchronisation() {
+    let directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), JOURNAL];
+    let mut primary = Node::start(directives);
+    let mut replica = Node::start(directives);
+    follow(&mut replica.connect(), primary.port);
+    let mut id = String::new();
+    for round in 0..4 {
+        let (mut of_primary, mut of_replica) = (crate::persist::loaded(&primary), crate::persist::loaded(&replica));
+        is_up(&mut of_replica);
+        write(&mut of_primary, 40 + round, 200);
+        are_same(&mut of_primary, &mut of_replica);
+        let now = of_primary.info("replication", "master_replid");
+        assert!(id.is_empty() || id == now, "the stream goes on with its id");
+        id = now;
+        let synchronised = of_primary.info_number("stats", "sync_full");
+        assert_eq!(synchronised, u64::from(round < 2), "round {round}");
+        drop((of_primary, of_replica));
+        if round % 2 == 0 {
+            let followed = format!("127.0.0.1 {}", primary.port);
+            replica = crate::persist::kill(replica, &[directives, &[("replicaof", &followed)]].concat());
+        } else {
+            // It comes back on another port.
+            primary = crate::persist::kill(primary, directives);
+            follow(&mut replica.connect(), primary.port);
+        }
+    }
+}
+
+#[test]
+fn no_write_that_a_replica_has_acknowledged_is_lost_with_the_primary() {
+    for seed in 0..3_u64 {
+        let (mut primary, replica) = (node(&[]), node(&[]));
+        let mut of_replica = replica.connect();
+        follow(&mut of_replica, primary.port);
+        let port = primary.port;
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                thread::spawn(move || {
+                    let mut client = Client::connect(port);
+                    let mut acknowledged = 0;
+                    for n in 1.. {
+                        client.send(format!("SET writer:{writer} {n}\r\nWAIT 1 0\r\n").as_bytes());
+                        let set = client.raw();
+                        if set.is_none() || client.raw().as_deref() != Some(b":1\r\n") {
+                            break;
+                        }
+                        acknowledged = n;
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        eventually("something is written", || {
+            of_replica.run("GET writer:0").trim_matches('"').parse::<u64>().is_ok_and(|n| n > 50 + 30 * seed)
+        });
+        primary.signal(9);
+        primary.ended();
+        let acknowledged: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+        for (writer, acknowledged) in acknowledged.into_iter().enumerate() {
+            assert!(acknowledged > 0);
+            let found: u64 = of_replica.run(&format!("GET writer:{writer}")).trim_matches('"').parse().unwrap();
+            assert!(found >= acknowledged, "writer {writer}: {found} of {acknowledged}");
+        }
+    }
+}
+
+#[test]
+fn a_replica_tells_of_keys_as_a_primary_does() {
+    let (primary, replica) = (node(&[]), node(&[("notify-keyspace-events", "KEA")]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    let mut listener = replica.connect();
+    listener.run("PSUBSCRIBE __key*");
+    let mut tracker = replica.connect();
+    for line in ["HELLO 3", "CLIENT TRACKING ON", "GET k"] {
+        tracker.run(line);
+    }
+    of_primary.run("SET k 2");
+    assert!(listener.read().contains("__keyspace@0__:k"));
+    assert!(listener.read().contains("__keyevent@0__:set"));
+    let told = tracker.read();
+    assert!(told.contains("invalidate"), "{told}");
+    of_primary.run("SPUBLISH c m");
+    of_primary.run("SET soon 1 PX 30");
+    eventually("the primary says that it has expired", || of_replica.run("DBSIZE") == "(integer) 1");
+    assert_eq!(of_replica.run("ROLE").lines().next(), Some("1) \"slave\""));
+}
+
+#[test]
+fn a_dataset_larger_than_the_replicas_ram_goes_to_its_flash() {
+    let primary = node(&[]);
+    let limits = [("memory-limit", "400mb"), ("ram-limit", "64mb"), ("flash-path", "flash")];
+    let replica = node(&[&limits[..], &[JOURNAL, ("flash-segment-size", "256kb")]].concat());
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_replica.run("DEBUG POPULATE 3000 own 1000");
+    replica.limit_objects(2 << 20);
+    for seed in 0..2 {
+        of_primary.run(&format!("DEBUG POPULATE 10000 key{seed} 1000"));
+        write(&mut of_primary, 50 + seed, 300);
+        assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+        of_replica.run("SET own 1");
+        follow(&mut of_replica, primary.port);
+        of_primary.run(&format!("DEBUG POPULATE 2000 more{seed} 1000"));
+        for n in 0..200 {
+            of_primary.run(&format!("APPEND key{seed}:{n} more"));
+        }
+        are_same(&mut of_primary, &mut of_replica);
+        assert!(of_replica.info_number("tiering", "values_in_flash") > 5000);
+    }
+    drop(of_replica);
+    let replica = crate::persist::kill(replica, &[&limits[..], &[JOURNAL, ("enable-debug-command", "yes")]].concat());
+    let mut again = crate::persist::loaded(&replica);
+    assert_eq!(again.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
+}
+
+#[test]
+fn the_configuration_file_keeps_the_role() {
+    let primary = node(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flintkv.conf");
+    std::fs::write(&file, "replicaof 127.0.0.1 1\n").unwrap();
+    let replica = Node::start_with_file(&file, &[("enable-debug-command", "yes")]);
+    let mut client = replica.connect();
+    let told = "it cannot be reached: Connection refused";
+    eventually("it tells why", || client.info("replication", "master_link_error").starts_with(told));
+    assert_eq!(client.run("CONFIG GET slaveof"), "1) \"slaveof\"\n2) \"127.0.0.1 1\"");
+    assert_eq!(client.run("SET k v"), "(error) READONLY You can't write against a read only replica.");
+    let not_reloaded = "(error) ERR a replica's dataset comes from its primary: it is not reloaded";
+    assert_eq!(client.run("DEBUG RELOAD"), not_reloaded);
+    // As Sentinel does it: a transaction does not wait for the change.
+    for line in ["MULTI", &format!("SLAVEOF 127.0.0.1 {}", primary.port), "CONFIG REWRITE", "CLIENT KILL TYPE normal"] {
+        assert!(!client.run(line).starts_with("(error)"), "{line}");
+    }
+    client.run("EXEC");
+    let mut client = replica.connect();
+    is_up(&mut client);
+    assert_eq!(client.run("CONFIG REWRITE"), "OK");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.contains(&format!("replicaof 127.0.0.1 {}\n", primary.port)), "{kept}");
+    for line in ["MULTI", "REPLICAOF NO ONE", "SET before 1"] {
+        assert!(!client.run(line).starts_with("(error)") || line.starts_with("SET"), "{line}");
+    }
+    client.run("DISCARD");
+    for line in ["MULTI", "REPLICAOF NO ONE", "EXEC"] {
+        client.run(line);
+    }
+    eventually("it is a primary", || client.info("replication", "role") == "master");
+    eventually("clients write", || client.run("SET k v") == "OK");
+    assert_eq!(client.run("CONFIG REWRITE"), "OK");
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("replicaof 127"));
 }

@@ -408,3 +408,37 @@ fn redis_cli_connects_with_tls() {
         assert_eq!(cli(&ciphers).unwrap().stdout, b"v\n");
     }
 }
+
+#[test]
+fn a_replica_connects_to_its_primary_with_tls() {
+    let certificates = Certificates::new();
+    let (port, ca) = (free_port(), certificates.text("ca.crt"));
+    let (cert, key) = (certificates.text("server.crt"), certificates.text("server.key"));
+    let tls_port = port.to_string();
+    let primary = Node::start(&[
+        ("tls-port", &tls_port),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &ca),
+    ]);
+    primary.connect().run("SET k v");
+    let other = Certificates::new();
+    let (cert, key, other_ca) =
+        (certificates.text("client.crt"), certificates.text("client.key"), other.text("ca.crt"));
+    let replica = Node::start(&[
+        ("tls-replication", "yes"),
+        ("tls-client-cert-file", &cert),
+        ("tls-client-key-file", &key),
+        ("tls-ca-cert-file", &other_ca),
+    ]);
+    let mut client = replica.connect();
+    assert_eq!(client.run(&format!("REPLICAOF localhost {port}")), "OK");
+    eventually("the primary's certificate is refused", || {
+        client.info("replication", "master_link_error").contains("invalid peer certificate")
+    });
+    assert_eq!(client.run(&format!("CONFIG SET tls-ca-cert-file {ca}")), "OK");
+    eventually("the link is up", || client.info("replication", "master_link_status") == "up");
+    assert_eq!(client.run("GET k"), "\"v\"");
+    primary.connect().run("SET k w");
+    eventually("the change has come", || client.run("GET k") == "\"w\"");
+}
