@@ -492,9 +492,67 @@ export type Phase = (typeof Phase)[number];
 export const Policy = ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"] as const;
 export type Policy = (typeof Policy)[number];
 
+export interface Primary {
+  host: string;
+  password?: string | null;
+  port: number;
+  /** Whether the primary's port speaks TLS. Missing: no. */
+  tls?: boolean | null;
+  /** The user on the primary. Missing: the default one. */
+  username?: string | null;
+}
+
+export interface PrimaryCard {
+  /** How long the link has been down; null: it is up. */
+  down_ms: number | null;
+  error: string | null;
+  /** Commands of the primary that have failed here. */
+  failed_commands: number;
+  host: string;
+  is_up: boolean;
+  port: number;
+  /** When it last sent something; null: never. */
+  silent_ms: number | null;
+  /** connect, connecting, handshake, sync or connected. */
+  state: string;
+  sync_bytes: number;
+  /** Of the dataset that is being received; 0: not known. */
+  sync_total_bytes: number;
+}
+
 export interface Progress {
   done_bytes: number;
   total_bytes: number;
+}
+
+export interface ReplicaCard {
+  address: string;
+  lag_bytes: number;
+  /** The bytes of the stream that it has. */
+  offset: number;
+  /** When it last said something. */
+  silent_ms: number;
+  /** wait_bgsave, send_bulk, online or rdb_transmitted. */
+  state: string;
+  sync_bytes: number;
+  /** Of the dataset that it gets; 0: it gets none. */
+  sync_total_bytes: number;
+  version: string;
+}
+
+export interface Replication {
+  /** The bytes that a replica that was cut off can still get. */
+  backlog_bytes: number;
+  /** no-failover, waiting-for-sync or failover-in-progress. */
+  failover: string;
+  /** Of the stream of changes; empty: no replica has ever asked for it. */
+  id: string;
+  /** The bytes of the stream. */
+  offset: number;
+  primary: null | PrimaryCard;
+  replicas: ReplicaCard[];
+  /** primary or replica. */
+  role: string;
 }
 
 /** A RESP3 reply: `{type, value}`. A map's value is a list of pairs. */
@@ -647,6 +705,13 @@ export type Stand = (typeof Stand)[number];
 
 export const StateName = ["loading", "failed", "active", "paused", "resizing", "deleting"] as const;
 export type StateName = (typeof StateName)[number];
+
+export interface Switchover {
+  /** How long the replica may take. Missing: 10,000. */
+  timeout_ms?: number | null;
+  /** HOST:PORT of the replica. Missing: the one that has most. */
+  to?: string | null;
+}
 
 export interface TokenCard {
   created_by: string;

@@ -10,6 +10,7 @@ mod health;
 mod keys;
 mod metrics;
 mod node;
+mod replication;
 mod session;
 mod users;
 
@@ -21,6 +22,7 @@ static AREAS: &[&[Route]] = &[
     node::ROUTES,
     databases::ROUTES,
     backups::ROUTES,
+    replication::ROUTES,
     metrics::ROUTES,
     clients::ROUTES,
     keys::ROUTES,

@@ -9,4 +9,5 @@ mod databases;
 mod docs;
 mod keys;
 mod metrics;
+mod replication;
 mod sessions;

@@ -11,8 +11,8 @@ use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
 pub use remote::{
-    Backup, Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User,
-    UserAction,
+    Backup, Connection, Create, Database, DatabaseAction, Node, RamLimit, Replicate, Resize, Token, TokenAction, Top,
+    User, UserAction,
 };
 
 /// A Redis-compatible database that keeps hot values in RAM and all other values on flash

@@ -71,6 +71,34 @@ pub enum DatabaseAction {
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
+    /// Show whom a database follows, and who follows it
+    Replication {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Make a database the replica of another server: a FlintKV, a Redis or a Valkey
+    ///
+    /// The database's own keys are lost when the primary's dataset arrives. It refuses writes until it is promoted.
+    Replicate(Replicate),
+    /// Make a replica a primary
+    ///
+    /// It applies what it has received before it takes writes. A primary that is still alive goes on taking writes, which the
+    /// promoted database does not get: `flintkv database switchover` loses none.
+    Promote {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Hand a primary's role to one of its replicas without losing a write, and follow it
+    Switchover {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The replica [default: the one that has most]
+        #[arg(long, value_name = "HOST:PORT")]
+        to: Option<String>,
+        /// How long the replica may take
+        #[arg(long, value_name = "MS", default_value_t = 10_000)]
+        timeout: u64,
+    },
     /// Refuse every command until the database is resumed
     Pause {
         #[arg(value_name = "NAME")]
@@ -206,6 +234,27 @@ pub struct Resize {
     /// Do not wait until values have moved
     #[arg(long)]
     pub no_wait: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Replicate {
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The primary
+    #[arg(long, value_name = "HOST:PORT")]
+    pub of: String,
+    /// The user on the primary [default: its default user]
+    #[arg(long, value_name = "NAME")]
+    pub primary_user: Option<String>,
+    /// The password on the primary; better in the environment
+    #[arg(long, value_name = "PASSWORD", env = "FLINTKV_PRIMARY_PASSWORD", hide_env_values = true)]
+    pub primary_password: Option<String>,
+    /// The primary's port speaks TLS
+    #[arg(long)]
+    pub tls: bool,
+    /// Confirms that the database's keys may be lost, instead of typing its name
+    #[arg(long, value_name = "NAME")]
+    pub yes: Option<String>,
 }
 
 #[derive(Args, Debug, Clone)]

@@ -2,6 +2,7 @@
 //! request travels.
 
 mod backups;
+mod replication;
 
 use std::time::Duration;
 
@@ -31,6 +32,12 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
         DatabaseAction::Show { name } => Ok(shown(&get(client, name)?, as_json)),
         DatabaseAction::Create(create) => self::create(client, create, as_json),
         DatabaseAction::Resize(resize) => self::resize(client, resize, as_json),
+        DatabaseAction::Replication { name } => replication::show(client, name, as_json),
+        DatabaseAction::Replicate(replicate) => replication::replicate(client, replicate, as_json),
+        DatabaseAction::Promote { name } => replication::promote(client, name, as_json),
+        DatabaseAction::Switchover { name, to, timeout } => {
+            replication::switchover(client, name, to.as_deref(), *timeout, as_json)
+        }
         DatabaseAction::Pause { name } => switch(client, name, "pause", as_json),
         DatabaseAction::Resume { name } => switch(client, name, "resume", as_json),
         DatabaseAction::Flush { name, yes } => {

@@ -3,10 +3,13 @@
 
 mod apply;
 mod failover;
+mod figures;
 mod follow;
 mod sync;
 mod tend;
 mod wire;
+
+pub use figures::{PrimaryFigures, ReplicaFigures, ReplicationFigures};
 
 use crate::database::Database;
 use crate::files::{AtCut, OnFlash, about, write_dump};

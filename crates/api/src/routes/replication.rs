@@ -1,0 +1,233 @@
+//! Owns who follows whom as a resource: show, follow, promote, hand over. Never knows how a replica gets its data.
+
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::{Event, Severity};
+use crate::link::Link;
+use crate::route::{Answer, Method, Route, one};
+use node::{Database, PrimaryFigures, ReplicaFigures};
+use resp::client::Value;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+
+/// A switchover that nobody bounds waits this long for the replica.
+const SWITCHOVER_MS: u64 = 10_000;
+const LOOK: Duration = Duration::from_millis(20);
+
+const ADMIN: Route = Route { role: Some(Role::Admin), tag: "Replication", ..Route::BASE };
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/databases/{name}/replication",
+        tag: "Replication",
+        summary: "Whom a database follows, who follows it, and how far each is.",
+        reply: Answer::Json(one::<Replication>),
+        run: |cx| Reply::json(&shown(&*cx.database()?)),
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/replicate",
+        summary: "Makes a database the replica of another server. Its own keys are lost when the primary's dataset arrives.",
+        body: Some(one::<Primary>),
+        reply: Answer::Json(one::<Replication>),
+        action: "database.replicate",
+        run: replicate,
+        ..ADMIN
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/promote",
+        summary: "Makes a replica a primary. It applies what it has received before it takes writes.",
+        reply: Answer::Json(one::<Replication>),
+        action: "database.promote",
+        run: promote,
+        ..ADMIN
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/switchover",
+        summary: "Hands a primary's role to one of its replicas without losing a write, and follows it.",
+        body: Some(one::<Switchover>),
+        reply: Answer::Json(one::<Replication>),
+        action: "database.switchover",
+        run: switchover,
+        ..ADMIN
+    },
+];
+
+#[derive(Serialize, ToSchema)]
+struct Replication {
+    /// primary or replica.
+    role: &'static str,
+    /// Of the stream of changes; empty: no replica has ever asked for it.
+    id: String,
+    /// The bytes of the stream.
+    offset: u64,
+    /// The bytes that a replica that was cut off can still get.
+    backlog_bytes: u64,
+    /// no-failover, waiting-for-sync or failover-in-progress.
+    failover: &'static str,
+    primary: Option<PrimaryCard>,
+    replicas: Vec<ReplicaCard>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PrimaryCard {
+    host: String,
+    port: u16,
+    /// connect, connecting, handshake, sync or connected.
+    state: &'static str,
+    is_up: bool,
+    /// When it last sent something; null: never.
+    silent_ms: Option<u64>,
+    /// How long the link has been down; null: it is up.
+    down_ms: Option<u64>,
+    /// Of the dataset that is being received; 0: not known.
+    sync_total_bytes: u64,
+    sync_bytes: u64,
+    error: Option<String>,
+    /// Commands of the primary that have failed here.
+    failed_commands: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ReplicaCard {
+    address: String,
+    version: String,
+    /// wait_bgsave, send_bulk, online or rdb_transmitted.
+    state: &'static str,
+    /// The bytes of the stream that it has.
+    offset: u64,
+    lag_bytes: u64,
+    /// When it last said something.
+    silent_ms: u64,
+    /// Of the dataset that it gets; 0: it gets none.
+    sync_total_bytes: u64,
+    sync_bytes: u64,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Primary {
+    host: String,
+    port: u16,
+    /// The user on the primary. Missing: the default one.
+    username: Option<String>,
+    password: Option<String>,
+    /// Whether the primary's port speaks TLS. Missing: no.
+    tls: Option<bool>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Switchover {
+    /// HOST:PORT of the replica. Missing: the one that has most.
+    to: Option<String>,
+    /// How long the replica may take. Missing: 10,000.
+    timeout_ms: Option<u64>,
+}
+
+fn shown(database: &Database) -> Replication {
+    let figures = database.replication_figures();
+    let primary = figures.primary.map(|primary| {
+        let PrimaryFigures { host, port, state, is_up, silent_ms, down_ms, .. } = primary;
+        let PrimaryFigures { sync_total_bytes, sync_bytes, error, failed_commands, .. } = primary;
+        PrimaryCard {
+            host,
+            port,
+            state,
+            is_up,
+            silent_ms,
+            down_ms,
+            sync_total_bytes,
+            sync_bytes,
+            error,
+            failed_commands,
+        }
+    });
+    let replicas = figures.replicas.into_iter().map(|replica| {
+        let ReplicaFigures { address, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes } =
+            replica;
+        ReplicaCard { address, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes }
+    });
+    Replication {
+        role: if primary.is_some() { "replica" } else { "primary" },
+        id: figures.id,
+        offset: figures.offset,
+        backlog_bytes: figures.backlog.end - figures.backlog.start,
+        failover: figures.failover,
+        primary,
+        replicas: replicas.collect(),
+    }
+}
+
+fn link(cx: &Cx, database: &Database) -> Result<Link, ApiError> {
+    Link::open(database, cx.role().on_database(), 0)
+}
+
+fn replicate(cx: &Cx) -> Result<Reply, ApiError> {
+    let wanted: Primary = cx.body()?;
+    let database = cx.database()?;
+    let place = format!("{}:{}", wanted.host, wanted.port);
+    cx.note(database.name(), format!("of {place}"));
+    let mut link = link(cx, &database)?;
+    let tls = if wanted.tls.unwrap_or(false) { "yes" } else { "no" };
+    let (user, password) = (wanted.username.unwrap_or_default(), wanted.password.unwrap_or_default());
+    let settings: [(&str, &str); 3] = [("masteruser", &user), ("masterauth", &password), ("tls-replication", tls)];
+    for (name, value) in settings {
+        link.call(&[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()])?;
+    }
+    link.call(&[b"REPLICAOF", wanted.host.as_bytes(), wanted.port.to_string().as_bytes()])?;
+    told(cx, &database, &mut link, format!("follows {place}"))
+}
+
+fn promote(cx: &Cx) -> Result<Reply, ApiError> {
+    let database = cx.database()?;
+    let mut link = link(cx, &database)?;
+    if database.replication_figures().primary.is_none() {
+        return Err(ApiError::busy(format!("'{}' is a primary already", database.name())));
+    }
+    link.call(&[b"REPLICAOF", b"NO", b"ONE"])?;
+    told(cx, &database, &mut link, "is a primary now".to_owned())
+}
+
+fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
+    let wanted: Switchover = cx.body()?;
+    let database = cx.database()?;
+    let timeout_ms = wanted.timeout_ms.unwrap_or(SWITCHOVER_MS);
+    let millis = timeout_ms.to_string();
+    let mut words: Vec<&[u8]> = vec![b"FAILOVER"];
+    if let Some(to) = &wanted.to {
+        let (host, port) = to.rsplit_once(':').ok_or_else(|| ApiError::field("to", "HOST:PORT is expected"))?;
+        words.extend([&b"TO"[..], host.as_bytes(), port.as_bytes()]);
+    }
+    words.extend([&b"TIMEOUT"[..], millis.as_bytes()]);
+    let mut link = link(cx, &database)?;
+    link.call(&words)?;
+    let until = Instant::now() + Duration::from_millis(timeout_ms) + Duration::from_secs(1);
+    while database.replication_figures().failover != "no-failover" && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    match database.replication_figures().primary {
+        Some(primary) => {
+            let what = format!("has handed over to {}:{}, and follows it", primary.host, primary.port);
+            told(cx, &database, &mut link, what)
+        }
+        None => Err(ApiError::busy("no replica has taken over in time; the database goes on as the primary")
+            .hint("the log tells why; a replica must be online, and have all writes")),
+    }
+}
+
+/// Keeps the role in the configuration file, if there is one, and says what has happened.
+fn told(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<Reply, ApiError> {
+    let kept = link.ask(&[b"CONFIG", b"REWRITE"])?;
+    let event = match kept {
+        Value::Error(_) => format!("{what}; without a configuration file, a restart does not know it"),
+        _ => what,
+    };
+    cx.app.event(Event::info("database", database.name(), event).severity(Severity::Warning).by(cx.user()));
+    Reply::json(&shown(database))
+}

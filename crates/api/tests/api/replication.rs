@@ -1,0 +1,54 @@
+//! Replication through the API: two databases of one node follow each other.
+
+use crate::common::*;
+use resp::client::Value;
+
+const MB: u64 = 1 << 20;
+const ALL: &str = "/api/v1/databases";
+
+#[test]
+fn a_database_follows_another_and_takes_over() {
+    let node = Node::start(&[]);
+    let admin = node.token("admin");
+    node.command(node.port(), &["SET", "a", "1"]);
+    let made = admin.post(ALL, json!({"name": "copy", "memory_limit_bytes": 100 * MB})).ok();
+    let port = made["definition"]["port"].as_u64().unwrap() as u16;
+    let of = |name: &str| admin.get(&format!("{ALL}/{name}/replication")).ok();
+    let alone = of("copy");
+    assert_eq!((&alone["role"], &alone["primary"], &alone["replicas"]), (&json!("primary"), &json!(null), &json!([])));
+
+    let follow = json!({"host": "127.0.0.1", "port": node.port()});
+    assert_eq!(node.token("operator").post(&format!("{ALL}/copy/replicate"), follow.clone()).status, 403);
+    let began = admin.post(&format!("{ALL}/copy/replicate"), follow).ok();
+    assert_eq!((&began["role"], &began["primary"]["port"]), (&json!("replica"), &json!(node.port())));
+    until("the dataset", || (of("copy")["primary"]["is_up"] == true).then_some(()));
+    assert_eq!(node.command(port, &["GET", "a"]), Value::Bulk(b"1".to_vec()));
+    node.command(node.port(), &["SET", "b", "2"]);
+    until("the replica's word", || {
+        let replicas = of("default")["replicas"].clone();
+        (replicas[0]["state"] == "online" && replicas[0]["lag_bytes"] == 0).then_some(())
+    });
+    assert_eq!(node.command(port, &["GET", "b"]), Value::Bulk(b"2".to_vec()));
+    assert_eq!(of("default")["offset"], of("copy")["offset"]);
+
+    // The primary hands over, and follows.
+    let handed = admin.post(&format!("{ALL}/default/switchover"), json!({}));
+    assert_eq!(handed.status, 200, "{}", handed.text());
+    assert_eq!(handed.json()["primary"]["port"], json!(port));
+    assert_eq!(of("copy")["role"], "primary");
+    assert_eq!(node.command(port, &["SET", "c", "3"]), Value::Simple(b"OK".to_vec()));
+    until("the old primary follows", || {
+        (node.command(node.port(), &["GET", "c"]) == Value::Bulk(b"3".to_vec())).then_some(())
+    });
+
+    let promoted = admin.send("POST", &format!("{ALL}/default/promote"), None).ok();
+    assert_eq!(promoted["role"], "primary");
+    assert_eq!(node.command(node.port(), &["SET", "d", "4"]), Value::Simple(b"OK".to_vec()));
+    assert_eq!(admin.send("POST", &format!("{ALL}/default/promote"), None).status, 409);
+    assert_eq!(
+        admin.post(&format!("{ALL}/default/switchover"), json!({"to": "x"})).error(),
+        error(400, "invalid", "to")
+    );
+    let nobody = admin.post(&format!("{ALL}/default/switchover"), json!({"timeout_ms": 100}));
+    assert!(nobody.status >= 400, "{}", nobody.text());
+}
