@@ -266,6 +266,21 @@ fn clients_are_told_what_replicas_have() {
 }
 
 #[test]
+fn a_redis_that_cannot_load_the_dataset_is_refused_with_the_reason() {
+    let node = primary(&[]);
+    let mut client = node.connect();
+    client.run("HSET h f v");
+    assert_eq!(client.run("HEXPIRE h 1000 FIELDS 1 f"), "1) (integer) 1");
+    let port = node.port.to_string();
+    let Some(redis) = Redis::if_installed(&["--replicaof", "127.0.0.1", &port]) else { return };
+    // To PSYNC, to SYNC, and when it asks again.
+    let refusals = || node.log().matches("gets no dump: 1 hashes have fields that expire").count();
+    eventually("it is refused", || refusals() >= 2);
+    assert_eq!(redis.connect().info("replication", "master_link_status"), "down");
+    assert_eq!(redis.connect().run("DBSIZE"), "(integer) 0");
+}
+
+#[test]
 fn a_failover_loses_nothing_and_copies_nothing() {
     let node = primary(&[]);
     let mut client = node.connect();

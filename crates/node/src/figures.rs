@@ -3,7 +3,10 @@
 use crate::database::Database;
 use crate::memory;
 use crate::node::Node;
-use engine::{Gate, Summary, bit};
+use crate::role::LinkState;
+use engine::replication::Link;
+use engine::{Gate, Summary, bit, wall_ms};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
@@ -48,6 +51,51 @@ pub struct Figures {
     pub uptime_s: u64,
     pub store: StoreStats,
     pub durability: Durability,
+    pub replication: ReplicationFigures,
+}
+
+/// Who follows the database, and whom it follows. All but the counts of synchronisations and bytes are current.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicationFigures {
+    pub replicas: Vec<ReplicaFigures>,
+    /// Of the stream; 0: there is none.
+    pub offset: u64,
+    pub backlog_from: u64,
+    pub backlog_bytes: u64,
+    pub backlog_bytes_max: u64,
+    pub full_syncs: u64,
+    pub partial_syncs: u64,
+    pub refused_partial_syncs: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    /// Commands of the primary that have failed here.
+    pub failed_commands: u64,
+    /// `None`: the database is a primary.
+    pub primary: Option<PrimaryFigures>,
+}
+
+/// A replica.
+#[derive(Clone, Debug)]
+pub struct ReplicaFigures {
+    pub ip: String,
+    pub port: u16,
+    /// INFO's word.
+    pub state: &'static str,
+    pub offset: u64,
+    pub lag_bytes: u64,
+    /// Since it last said something.
+    pub silent_s: u64,
+}
+
+/// The primary that the database follows.
+#[derive(Clone, Debug)]
+pub struct PrimaryFigures {
+    pub host: String,
+    pub port: u16,
+    pub is_up: bool,
+    /// Since its last byte.
+    pub silent_s: u64,
+    pub is_synchronising: bool,
 }
 
 /// What of the dataset is kept. The booleans and all sizes are current; 0 stands for what has not happened.
@@ -171,6 +219,44 @@ impl Database {
             uptime_s: self.started.elapsed().as_secs(),
             store,
             durability: self.durability(),
+            replication: self.replication_figures(),
+        }
+    }
+
+    fn replication_figures(&self) -> ReplicationFigures {
+        let (stream, links, now_ms) = (&self.hub.journaling.stream, &self.hub.links, wall_ms());
+        let (offset, backlog, role) = (stream.offset(), stream.backlog(), &self.replication.role);
+        let replica = |link: &Arc<Link>| ReplicaFigures {
+            ip: link.ip.clone(),
+            port: link.port,
+            state: link.phase().name(),
+            offset: link.acked(),
+            lag_bytes: offset.saturating_sub(link.acked()),
+            silent_s: link.silent_ms(now_ms) / 1000,
+        };
+        let primary = role.following().map(|following| PrimaryFigures {
+            host: following.host.clone(),
+            port: following.port,
+            is_up: following.state() == LinkState::Connected,
+            silent_s: match following.last_io_ms.load(Relaxed) {
+                0 => 0,
+                at_ms => now_ms.saturating_sub(at_ms) / 1000,
+            },
+            is_synchronising: matches!(following.state(), LinkState::Sync | LinkState::Load),
+        });
+        ReplicationFigures {
+            replicas: links.all().iter().map(replica).collect(),
+            offset,
+            backlog_from: if stream.is_on() { backlog.start + 1 } else { 0 },
+            backlog_bytes: backlog.end - backlog.start,
+            backlog_bytes_max: self.hub.config.snapshot().redis_files.backlog_bytes,
+            full_syncs: links.full_syncs.load(Relaxed),
+            partial_syncs: links.partial_syncs.load(Relaxed),
+            refused_partial_syncs: links.refused_partial_syncs.load(Relaxed),
+            sent_bytes: links.sent_bytes.load(Relaxed),
+            received_bytes: role.received_bytes.load(Relaxed),
+            failed_commands: role.failures.count.load(Relaxed),
+            primary,
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How far the connection to the primary is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,9 +220,22 @@ pub struct Waiting {
     pub orders: Vec<Arc<Order>>,
     /// A thread makes dumps.
     pub is_served: bool,
+    /// The last failure: for whom, when, and why.
+    failed: Option<(bool, Instant, String)>,
 }
 
 impl Orders {
+    /// Why the last dump of this kind has failed, if that was not long ago.
+    pub fn failure(&self, is_flint: bool, within: Duration) -> Option<String> {
+        let waiting = self.0.lock();
+        let (of, at, why) = waiting.failed.as_ref()?;
+        (*of == is_flint && at.elapsed() < within).then(|| why.clone())
+    }
+
+    pub fn has_failed(&self, is_flint: bool, why: &str) {
+        self.0.lock().failed = Some((is_flint, Instant::now(), why.to_owned()));
+    }
+
     /// Those that one dump serves. None: the thread ends.
     pub fn take(&self) -> Vec<Arc<Order>> {
         let mut waiting = self.0.lock();

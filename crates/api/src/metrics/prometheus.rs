@@ -7,8 +7,9 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
-use node::{Figures, KeyCounts, Latencies, Summary};
+use node::{Database, Figures, KeyCounts, Latencies, PrimaryFigures, ReplicaFigures, Summary};
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 pub const ROUTES: &[Route] = &[Route {
     path: "/metrics",
@@ -160,6 +161,34 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_backup_in_progress", GAUGE, "1 while a backup is made.", |f| f.durability.is_backing_up.into()),
     ("flintkv_backup_last_status", GAUGE, "0 if the last backup failed.", |f| (!f.durability.last_backup_failed).into()),
     ("flintkv_backup_last_success_timestamp_seconds", GAUGE, "When the newest backup known to the node was begun, since 1970; 0: none.", |f| f.durability.last_backup_at_s),
+    ("redis_connected_slaves", GAUGE, "Replicas that are connected.", |f| f.replication.replicas.len() as u64),
+    ("redis_master_repl_offset", GAUGE, "Bytes of the stream for replicas; 0: there is none.", |f| f.replication.offset),
+    ("redis_replication_backlog_bytes", GAUGE, "The most bytes that the backlog for replicas holds.", |f| f.replication.backlog_bytes_max),
+    ("redis_repl_backlog_is_active", GAUGE, "1 if there is a stream for replicas.", |f| (f.replication.backlog_from > 0).into()),
+    ("redis_repl_backlog_first_byte_offset", GAUGE, "The first byte of the stream that the backlog has.", |f| f.replication.backlog_from),
+    ("redis_repl_backlog_history_bytes", GAUGE, "Bytes of the stream that the backlog has.", |f| f.replication.backlog_bytes),
+    ("redis_replica_resyncs_full", GAUGE, "Replicas that got the whole dataset.", |f| f.replication.full_syncs),
+    ("redis_replica_partial_resync_accepted", GAUGE, "Replicas that went on where they were.", |f| f.replication.partial_syncs),
+    ("redis_replica_partial_resync_denied", GAUGE, "Replicas that could not go on where they were.", |f| f.replication.refused_partial_syncs),
+    ("flintkv_replication_sent_bytes_total", COUNTER, "Bytes sent to replicas.", |f| f.replication.sent_bytes),
+    ("flintkv_replication_received_bytes_total", COUNTER, "Bytes received from the primary.", |f| f.replication.received_bytes),
+    ("flintkv_replication_failed_commands_total", COUNTER, "Commands of the primary that have failed here.", |f| f.replication.failed_commands),
+];
+
+type OfReplica = fn(&ReplicaFigures) -> u64;
+#[rustfmt::skip]
+const REPLICAS: &[(&str, &str, OfReplica)] = &[
+    ("redis_connected_slave_offset_bytes", "Bytes of the stream that a replica has.", |replica| replica.offset),
+    ("redis_connected_slave_lag_seconds", "Seconds since a replica last said what it has.", |replica| replica.silent_s),
+    ("flintkv_replica_lag_bytes", "Bytes of the stream that a replica has not.", |replica| replica.lag_bytes),
+];
+
+type OfPrimary = fn(&PrimaryFigures) -> u64;
+#[rustfmt::skip]
+const PRIMARIES: &[(&str, &str, OfPrimary)] = &[
+    ("redis_master_link_up", "1 if the replica is connected with its primary.", |primary| primary.is_up.into()),
+    ("redis_master_last_io_seconds_ago", "Seconds since the last byte of the primary.", |primary| primary.silent_s),
+    ("redis_master_sync_in_progress", "1 while the primary's dataset is copied.", |primary| primary.is_synchronising.into()),
 ];
 
 type OfLatencies = fn(&Latencies) -> &Summary;
@@ -208,6 +237,7 @@ fn page(app: &App, now_ms: u64) -> String {
         let seconds = reading.figures.durability.recovery_estimated_ms as f64 / 1e3;
         page.sample("flintkv_recovery_estimated_seconds", &[("database", database.name())], seconds);
     }
+    replication(&mut page, &all);
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [
         ("redis_db_keys", "Keys of a logical database.", |counts| counts.keys),
@@ -238,6 +268,34 @@ fn page(app: &App, now_ms: u64) -> String {
     }
     node_metrics(&mut page, app);
     page.0
+}
+
+fn replication(page: &mut Page, all: &[(Reading, Arc<Database>)]) {
+    for (name, help, of) in REPLICAS {
+        page.family(name, GAUGE, help);
+        for (reading, database) in all {
+            for replica in &reading.figures.replication.replicas {
+                let (ip, port) = (&*replica.ip, &*replica.port.to_string());
+                let labels = [
+                    ("database", database.name()),
+                    ("slave_ip", ip),
+                    ("slave_port", port),
+                    ("slave_state", replica.state),
+                ];
+                page.sample(name, &labels, of(replica));
+            }
+        }
+    }
+    for (name, help, of) in PRIMARIES {
+        page.family(name, GAUGE, help);
+        for (reading, database) in all {
+            if let Some(primary) = &reading.figures.replication.primary {
+                let (host, port) = (&*primary.host, &*primary.port.to_string());
+                let labels = [("database", database.name()), ("master_host", host), ("master_port", port)];
+                page.sample(name, &labels, of(primary));
+            }
+        }
+    }
 }
 
 fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], values: &Summary) {

@@ -245,6 +245,36 @@ fn metrics_are_answered_while_a_script_runs() {
 }
 
 #[test]
+fn replicas_and_their_primary_are_measured() {
+    let (node, replica) = (Node::start(&[]), Node::start(&[]));
+    node.command(node.port(), &["SET", "k", "v"]);
+    let (own, port) = (replica.port(), node.port().to_string());
+    replica.command(own, &["REPLICAOF", "127.0.0.1", &port]);
+    let of_primary = format!("{{database=\"default\",master_host=\"127.0.0.1\",master_port=\"{port}\"}}");
+    until("the replica follows", || {
+        let page = replica.client().get("/metrics").text();
+        page.contains(&format!("redis_master_link_up{of_primary} 1\n")).then_some(())
+    });
+    let of_replica =
+        format!("{{database=\"default\",slave_ip=\"127.0.0.1\",slave_port=\"{own}\",slave_state=\"online\"}}");
+    node.command(node.port(), &["SET", "k", "w"]);
+    let page = until("the replica has everything", || {
+        let page = node.client().get("/metrics").text();
+        page.contains(&format!("flintkv_replica_lag_bytes{of_replica} 0\n")).then_some(page)
+    });
+    for line in [
+        "redis_connected_slaves{database=\"default\"} 1\n",
+        "redis_replica_resyncs_full{database=\"default\"} 1\n",
+        "redis_repl_backlog_is_active{database=\"default\"} 1\n",
+        "redis_repl_backlog_first_byte_offset{database=\"default\"} 1\n",
+        &format!("redis_connected_slave_lag_seconds{of_replica} "),
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(!page.contains("redis_master_link_up{"), "{page}");
+}
+
+#[test]
 fn what_keeps_the_dataset_is_measured_and_a_restart_is_told() {
     let node = Node::start(&[("appendonly", "yes")]);
     node.command(node.port(), &["MSET", "a", "1", "b", "2"]);

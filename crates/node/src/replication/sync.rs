@@ -7,7 +7,10 @@ use engine::wall_ms;
 use rdb::Options;
 use std::fs::{self, File};
 use std::sync::Arc;
+use std::time::Duration;
 
+/// A replica that gets no dump asks again each second. It gets the same answer for so long, because each attempt reads the whole dataset.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The newest version that every Redis loads since 7.0.
 const REDIS_VERSION: u32 = 10;
 
@@ -38,7 +41,11 @@ fn serve(database: &Database) {
         let _busy = database.files.busy.lock();
         let orders = database.replication.orders.take();
         let Some(first) = orders.first() else { return };
-        let dump = make(database, first.is_flint).map(Arc::new);
+        let (all, is_flint) = (&database.replication.orders, first.is_flint);
+        let dump = match all.failure(is_flint, RETRY_AFTER) {
+            Some(why) => Err(why),
+            None => make(database, is_flint).map(Arc::new).inspect_err(|why| all.has_failed(is_flint, why)),
+        };
         orders.iter().for_each(|order| order.finish(dump.clone()));
     }
 }
