@@ -19,8 +19,9 @@
 //! replaces what earlier terms have from its first position on.
 //!
 //! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`], `mark`.
-//! `view` looks at a journal and changes nothing.
+//! `view` looks at a journal and changes nothing. [`archive`] has copies of records that outlive the journal's files.
 
+pub mod archive;
 mod crc;
 mod files;
 pub mod frame;
