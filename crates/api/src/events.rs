@@ -128,6 +128,13 @@ pub fn look(app: &App) {
             };
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
+        for news in database.take_archive_news() {
+            let event = match news {
+                Ok(text) => Event::info("backup", database.name(), text),
+                Err(text) => Event::info("backup", database.name(), text).severity(Severity::Critical),
+            };
+            app.event(event);
+        }
         for ended in database.take_ended_backups() {
             let event = match &ended.outcome {
                 Ok(backup) => {

@@ -271,7 +271,10 @@ mod tests {
         writer.finish(90, 80).unwrap()
     }
 
-    fn read(folder: &Path, stretch: Stretch) -> io::Result<Vec<(u64, u32, u64, Vec<u8>)>> {
+    /// A position, a logical database, a time and RESP.
+    type Read = (u64, u32, u64, Vec<u8>);
+
+    fn read(folder: &Path, stretch: Stretch) -> io::Result<Vec<Read>> {
         let mut reader = Reader::open(folder, stretch, LOG)?;
         let mut found = Vec::new();
         while let Some((end, record)) = reader.next_record()? {

@@ -98,6 +98,10 @@ pub struct Durability {
     pub is_backing_up: bool,
     pub last_backup_failed: bool,
     pub last_backup_at_s: u64,
+    /// Records of the journal cannot be copied beside the backups.
+    pub archive_has_failed: bool,
+    /// Up to when they are, in seconds since 1970; 0: not in this run of the node.
+    pub archived_until_s: u64,
 }
 
 /// Durations of commands without the network, since the start or CONFIG RESETSTAT. For an interval, subtract an
@@ -199,6 +203,8 @@ impl Database {
             is_backing_up: backups.running.lock().is_some(),
             last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),
             last_backup_at_s: last_ms.max(backups.scheduled_ms.lock().unwrap_or(0)) / 1000,
+            archive_has_failed: backups.archiving.failure.lock().is_some(),
+            archived_until_s: backups.archiving.until_ms.load(Relaxed) / 1000,
             ..Durability::default()
         };
         if let Some(kept) = kept {

@@ -129,6 +129,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
     of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages and bases that the scrubber has found since the start or CONFIG RESETSTAT.", |span| (span.now.figures.store.rotten_pages + span.now.figures.durability.damaged_bases) as f64),
     of_database("backup_failed", Count, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| f64::from(u8::from(span.now.figures.durability.last_backup_failed))),
+    of_database("archive_failed", Count, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| f64::from(u8::from(span.now.figures.durability.archive_has_failed))),
 ];
 
 #[rustfmt::skip]

@@ -160,6 +160,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_backup_in_progress", GAUGE, "1 while a backup is made.", |f| f.durability.is_backing_up.into()),
     ("flintkv_backup_last_status", GAUGE, "0 if the last backup failed.", |f| (!f.durability.last_backup_failed).into()),
     ("flintkv_backup_last_success_timestamp_seconds", GAUGE, "When the newest backup known to the node was begun, since 1970; 0: none.", |f| f.durability.last_backup_at_s),
+    ("flintkv_archive_failed", GAUGE, "1 if the journal cannot be copied beside the backups.", |f| f.durability.archive_has_failed.into()),
+    ("flintkv_archive_until_timestamp_seconds", GAUGE, "Up to when the journal is copied beside the backups, since 1970; 0: it is not.", |f| f.durability.archived_until_s),
 ];
 
 type OfLatencies = fn(&Latencies) -> &Summary;

@@ -344,6 +344,8 @@ mod tests {
             "database create ads --memory-limit 10gb --ram-limit 110%",
             "database resize ads --password=x --no-password",
             "database resize ads --policy random",
+            "database create ads --memory-limit 1gb --at 10m",
+            "database create ads --memory-limit 1gb --from a --at yesterday",
             "database backup ads --rdb-version 9",
             "user create bob --role root",
             "token create ci --role viewer --expires 5",

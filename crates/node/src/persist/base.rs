@@ -191,7 +191,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
-fn make_durable(log: &Log, position: u64) -> Result<(), String> {
+pub fn make_durable(log: &Log, position: u64) -> Result<(), String> {
     log.demand(position);
     let deadline = Instant::now() + SYNC_PATIENCE;
     loop {
@@ -383,6 +383,8 @@ impl Database {
 fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
+    // From the next line on, no start needs what is before the base, and then its files are used again.
+    database.archive_before_base(kept);
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;
     log.needed_from(manifest.position);
     Ok(manifest)

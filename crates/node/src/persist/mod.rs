@@ -19,6 +19,9 @@ mod index;
 mod recover;
 mod scrub;
 
+pub use base::make_durable;
+pub use recover::Replay;
+
 use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
@@ -56,7 +59,7 @@ pub enum Start {
     /// It has survived.
     Recover(Manifest, Option<Box<index::Found>>),
     /// It begins with a backup.
-    Restore(Restore),
+    Restore(Box<Restore>),
 }
 
 impl Start {

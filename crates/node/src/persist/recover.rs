@@ -13,6 +13,7 @@ use journal::{OpenError, Opened, Record};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -68,10 +69,14 @@ pub fn recover(
     *progress.journal.rates.lock() = Rates::measured(&work, &took);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
-    log.needed_from(manifest.position);
-    base::limit_journal(&config, &log, manifest.files().map(|file| file.bytes).sum());
+    let kept = Kept { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
+    if kept.manifest.position > from {
+        database.archive_before_base(&kept);
+    }
+    log.needed_from(kept.manifest.position);
+    base::limit_journal(&config, &log, kept.base_bytes());
     attach(database, &log);
-    if manifest.stream.is_some() {
+    if kept.manifest.stream.is_some() {
         database.hub.journaling.stream.turn_on();
     }
     store.set_replaying(false);
@@ -84,13 +89,13 @@ pub fn recover(
         took.as_secs_f64(),
         from
     );
-    if manifest.index.is_some() {
+    if kept.manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
     let took_ms = took.as_millis() as u64;
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
-    *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
+    *progress.journal.kept.lock() = Some(kept);
     Ok(())
 }
 
@@ -114,14 +119,7 @@ fn replay(
     opened: &Opened,
     mut manifest: Manifest,
 ) -> Result<(u64, Manifest), String> {
-    let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
-    let mut replay = Replay {
-        pipes: Pipes::replay(database)?,
-        finder,
-        stream: &database.hub.journaling.stream,
-        records: 0,
-        damaged: None,
-    };
+    let mut replay = Replay::begin(database)?;
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
     let (before, from) = (done.load(Relaxed), manifest.position);
     // Up to the last record that has run, and what of the journal is durable.
@@ -144,19 +142,15 @@ fn replay(
             Err(Broken) => ControlFlow::Break(()),
         }
     });
-    let Replay { pipes, records, damaged, .. } = replay;
-    // If the database has refused something, the connection is broken for that reason.
-    let refused = pipes.finish();
+    let records = replay.records;
+    let finished = replay.finish();
     if let Some(why) = no_base {
         return Err(format!(
             "flash has no room for what the journal repeats, and no base can be written to make some: {why}"
         ));
     }
     read.map_err(|error| advised(&error, folder))?;
-    if let Some(why) = damaged {
-        return Err(advised(&why, folder));
-    }
-    refused.map(|_| (records, manifest)).map_err(|why| advised(&why, folder))
+    finished.map(|()| (records, manifest)).map_err(|why| advised(&why, folder))
 }
 
 /// Writes a base at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
@@ -179,7 +173,8 @@ fn make_room(
     Ok((Some(newer), durable))
 }
 
-struct Replay<'d> {
+/// Runs records of a journal at their times.
+pub struct Replay<'d> {
     pipes: Pipes,
     finder: Finder<'d>,
     stream: &'d Stream,
@@ -188,8 +183,24 @@ struct Replay<'d> {
     damaged: Option<String>,
 }
 
-impl Replay<'_> {
-    fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
+impl<'d> Replay<'d> {
+    pub fn begin(database: &'d Database) -> Result<Replay<'d>, String> {
+        let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
+        let (pipes, stream) = (Pipes::replay(database)?, &database.hub.journaling.stream);
+        Ok(Replay { pipes, finder, stream, records: 0, damaged: None })
+    }
+
+    /// Waits for the end of all records. An error of [`Replay::run`] has its reason here.
+    pub fn finish(self) -> Result<(), String> {
+        // If the database has refused something, the connection is broken for that reason.
+        let refused = self.pipes.finish();
+        match self.damaged {
+            Some(why) => Err(why),
+            None => refused.map(drop),
+        }
+    }
+
+    pub fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
         self.records += 1;
         let touched = self.finder.find(record.resp).map_err(|error| {
             self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
