@@ -10,7 +10,6 @@
 
 use crate::database::Database;
 use crate::files::about;
-use crate::persist::make_durable;
 use crate::progress::{Backup, Kept};
 use engine::wall_ms;
 use journal::archive::{self, Stretch, Writer};
@@ -129,7 +128,7 @@ impl Database {
         // Before the position: what comes later is of a later time.
         let until_ms = wall_ms();
         let end = kept.log.position();
-        make_durable(&kept.log, end)?;
+        kept.log.make_durable(end)?;
         let root = &self.hub.config.snapshot().backup_path;
         let folder = of_log(&folder(root, self.name()), log_id);
         let from = match *next {

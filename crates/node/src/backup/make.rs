@@ -6,7 +6,6 @@ use super::{place, verify};
 use crate::database::Database;
 use crate::definition::NodeError;
 use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
-use crate::persist::make_durable;
 use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
 use engine::{Gate, wall_ms};
 use journal::manifest;
@@ -154,7 +153,7 @@ impl Database {
             let (cut, _) = write_dump(self, &dump, options, on_flash, PATIENCE, &at_cut)?;
             // A crash must not take back what the backup has: the journal would go on from there with other records.
             if let (Some(kept), Some(cut)) = (&kept, cut) {
-                make_durable(&kept.log, cut.position)?;
+                kept.log.make_durable(cut.position)?;
             }
             cut
         };

@@ -10,8 +10,7 @@ use super::card::{self, DUMP};
 use super::moment::{self, Chain};
 use super::{place, verify};
 use crate::database::Database;
-use crate::files::{Broken, Plan, about, load_base};
-use crate::persist::Replay;
+use crate::files::{Broken, Plan, Replay, about, load_base};
 use crate::progress::Backup;
 use config::Policy;
 use journal::archive::{self, Reader};
@@ -142,7 +141,7 @@ fn check(database: &Database, chain: &Chain) -> Result<u64, String> {
 /// once, also if a clock was set back. Returns how many have run.
 fn replay(database: &Database, chain: &Chain, at_ms: u64) -> Result<u64, String> {
     let mut replay = Replay::begin(database)?;
-    let (mut records, mut position) = (0, chain.cut.position);
+    let mut position = chain.cut.position;
     let mut run = || {
         for stretch in &chain.stretches {
             let failed = |error| Err(about(&chain.folder.join(stretch.name()), error));
@@ -168,11 +167,12 @@ fn replay(database: &Database, chain: &Chain, at_ms: u64) -> Result<u64, String>
                     return Ok(());
                 }
                 database.files.loaded_bytes.fetch_add(record.resp.len() as u64, Relaxed);
-                (records, position) = (records + 1, end);
+                position = end;
             }
         }
         Ok(())
     };
     let read = run();
+    let records = replay.records();
     replay.finish().and(read).map(|()| records)
 }

@@ -19,9 +19,6 @@ mod index;
 mod recover;
 mod scrub;
 
-pub use base::make_durable;
-pub use recover::Replay;
-
 use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};

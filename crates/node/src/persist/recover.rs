@@ -1,15 +1,13 @@
-//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs at its recorded time. Never
-//! knows what a record's commands mean.
+//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs. Never knows how.
 
 use super::{attach, base, find_file, index, settings_of};
 use crate::database::Database;
 use crate::estimate::{Rates, Took, Work};
-use crate::files::{Broken, Expect, Finder, Pipes, Plan, load_base};
+use crate::files::{Broken, Pipes, Plan, Replay, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
-use engine::replication::Stream;
 use journal::manifest::{Base, Manifest};
-use journal::{OpenError, Opened, Record};
+use journal::{OpenError, Opened};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -127,7 +125,7 @@ fn replay(
     let mut no_base = None;
     let read = opened.records(&mut |position, record| {
         if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
-            match make_room(database, folder, opened, &mut replay.pipes, &manifest, at) {
+            match make_room(database, folder, opened, replay.pipes(), &manifest, at) {
                 Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
                 Err(why) => {
                     no_base = why;
@@ -142,7 +140,7 @@ fn replay(
             Err(Broken) => ControlFlow::Break(()),
         }
     });
-    let records = replay.records;
+    let records = replay.records();
     let finished = replay.finish();
     if let Some(why) = no_base {
         return Err(format!(
@@ -171,55 +169,6 @@ fn make_room(
     let newer = base::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
     tracing::info!("database '{}': a new base at {at}, because room on flash is short", database.hub.name);
     Ok((Some(newer), durable))
-}
-
-/// Runs records of a journal at their times.
-pub struct Replay<'d> {
-    pipes: Pipes,
-    finder: Finder<'d>,
-    stream: &'d Stream,
-    records: u64,
-    /// Why a record is no list of commands.
-    damaged: Option<String>,
-}
-
-impl<'d> Replay<'d> {
-    pub fn begin(database: &'d Database) -> Result<Replay<'d>, String> {
-        let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
-        let (pipes, stream) = (Pipes::replay(database)?, &database.hub.journaling.stream);
-        Ok(Replay { pipes, finder, stream, records: 0, damaged: None })
-    }
-
-    /// Waits for the end of all records. An error of [`Replay::run`] has its reason here.
-    pub fn finish(self) -> Result<(), String> {
-        // If the database has refused something, the connection is broken for that reason.
-        let refused = self.pipes.finish();
-        match self.damaged {
-            Some(why) => Err(why),
-            None => refused.map(drop),
-        }
-    }
-
-    pub fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
-        self.records += 1;
-        let touched = self.finder.find(record.resp).map_err(|error| {
-            self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
-            Broken
-        })?;
-        if self.stream.is_prepared() {
-            self.stream.replay(touched.selected.unwrap_or(record.db), record.resp);
-        }
-        if touched.is_message {
-            return Ok(());
-        }
-        let pipe = self.pipes.next(touched.stripe)?;
-        pipe.at(record.time_ms)?;
-        pipe.select(record.db.into())?;
-        if touched.selects {
-            pipe.forget_selected();
-        }
-        pipe.encoded(record.resp, Expect::Success, touched.commands)
-    }
 }
 
 #[cfg(test)]
