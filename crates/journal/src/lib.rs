@@ -47,7 +47,7 @@ pub use mark::{Id, Mark, NoId};
 pub use record::{Draft, Record, stored_bytes};
 pub use recover::{Error, Held, Recovered, Salvaged, recover, salvage};
 pub use state::{Figures, Policy, RoomListener};
-pub use view::{Salvage, View};
+pub use view::{Salvage, View, check};
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

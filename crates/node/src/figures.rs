@@ -92,6 +92,9 @@ pub struct Durability {
     pub base_failures: u64,
     /// That the scrubber has found since the start.
     pub damaged_bases: u64,
+    pub damaged_journals: u64,
+    /// Files of backups and of the archive, which are still there.
+    pub damaged_backups: u64,
     pub last_base_took_s: u64,
 
     // Backups
@@ -199,6 +202,8 @@ impl Database {
             is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,
             base_failures: journal.rewrite_failures.load(Relaxed),
             damaged_bases: journal.damaged_bases.load(Relaxed),
+            damaged_journals: journal.damaged_journals.load(Relaxed),
+            damaged_backups: self.damaged_backups(),
             last_base_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
             is_backing_up: backups.running.lock().is_some(),
             last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),

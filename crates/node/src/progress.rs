@@ -4,7 +4,7 @@ use crate::estimate::{Estimate, Rates, Work};
 use journal::Log;
 use journal::manifest::{Base, Manifest};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -55,6 +55,10 @@ pub struct Rot {
     /// Values that are in RAM too.
     pub rescued: u64,
     pub bases: u64,
+    /// Of the journal.
+    pub journals: u64,
+    /// Files of backups and of the archive.
+    pub backups: u64,
 }
 
 /// A dataset that came back from its journal.
@@ -84,6 +88,10 @@ pub struct Backups {
     /// When a scheduled backup failed last, in milliseconds since 1970; 0: none since the last success.
     pub failed_ms: AtomicU64,
     pub archiving: Archiving,
+    /// Files that the scrubber has found damaged.
+    pub damaged: Mutex<BTreeSet<PathBuf>>,
+    /// How many, since the start.
+    pub damaged_found: AtomicU64,
 }
 
 /// The archive of a database's journal, in this run of the node.
@@ -208,8 +216,12 @@ pub struct Journalling {
     pub missing_bytes: AtomicU64,
     /// When the base was checked last, in milliseconds since 1970; 0: not since the start.
     pub scrub_begun_ms: AtomicU64,
+    /// Files are being checked.
+    pub is_scrubbing: AtomicBool,
     /// Bases that were found damaged, since the start.
     pub damaged_bases: AtomicU64,
+    /// How often the journal was found damaged, since the start.
+    pub damaged_journals: AtomicU64,
     /// The store's count of rescued values for which a base was begun.
     pub rescued_seen: AtomicU64,
 }

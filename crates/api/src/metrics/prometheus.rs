@@ -132,6 +132,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_rotten_pages_total", COUNTER, "Damaged pages that the scrubber has found.", |f| f.store.rotten_pages),
     ("flintkv_tier_rotten_keys_total", COUNTER, "Keys that have lost values on damaged pages.", |f| f.store.rotten_keys),
     ("flintkv_tier_rescued_values_total", COUNTER, "Values with a copy on a damaged page that were in RAM too.", |f| f.store.rescued_values),
+    ("flintkv_damaged_journals_total", COUNTER, "How often the scrubber has found damage in the journal, and a new base was written.", |f| f.durability.damaged_journals),
+    ("flintkv_damaged_backups", GAUGE, "Files of backups and of the archived journal that the scrubber has found damaged, and that are still there.", |f| f.durability.damaged_backups),
     ("flintkv_damaged_bases_total", COUNTER, "Bases that the scrubber has found damaged, and replaced.", |f| f.durability.damaged_bases),
     ("redis_loading_dump_file", GAUGE, "1 while the dataset is being loaded.", |f| f.durability.is_loading.into()),
     ("flintkv_load_failed", GAUGE, "1 if the dataset could not be loaded: the database serves nobody.", |f| f.durability.load_has_failed.into()),

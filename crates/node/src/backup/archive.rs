@@ -285,7 +285,7 @@ impl Database {
 }
 
 /// The archives of all journals that a database has had.
-fn logs(folder: &Path) -> Vec<([u8; 16], PathBuf)> {
+pub fn logs(folder: &Path) -> Vec<([u8; 16], PathBuf)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let logs = names.filter_map(|name| {

@@ -32,9 +32,9 @@ fn rewrite(client: &mut Client) {
     assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");
 }
 
-fn archived(directory: &Path) -> Vec<PathBuf> {
+pub fn archived(directory: &Path) -> Vec<PathBuf> {
     let folder = directory.join("state/backups/default/journal");
-    let logs = fs::read_dir(folder).unwrap().map(|log| log.unwrap().path());
+    let logs = fs::read_dir(folder).into_iter().flatten().map(|log| log.unwrap().path());
     let mut files: Vec<PathBuf> =
         logs.flat_map(|log| fs::read_dir(log).unwrap()).map(|file| file.unwrap().path()).collect();
     files.sort();
