@@ -178,9 +178,12 @@ pub struct Repair {
     /// The directory to write; it must not be there yet
     #[arg(long, value_name = "NEW", value_hint = ValueHint::DirPath)]
     pub to: Option<PathBuf>,
-    /// Give up the journal from the first bad frame on
+    /// Give up the journal from the first bad frame on; with --lose-keys, all of it
     #[arg(long, requires = "to")]
     pub cut: bool,
+    /// Give up the keys that damaged parts of the index named
+    #[arg(long, requires = "to")]
+    pub lose_keys: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]

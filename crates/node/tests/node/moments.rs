@@ -86,13 +86,22 @@ fn the_dataset_of_a_moment_between_two_backups_comes_back() {
     let conf = directory.path().join("state/databases/first.conf");
     let text = fs::read_to_string(&conf).unwrap();
     fs::write(&conf, text + "enable-debug-command yes\n").unwrap();
-    let (_node, mut operator) = start(directory.path(), ARCHIVED);
+    let (node, mut operator) = start(directory.path(), ARCHIVED);
     assert_eq!(operator.run("failed"), "");
     let mut copy = connect(first);
     loaded(&mut copy);
     assert_eq!(digests(&mut copy), before);
     copy.run("SELECT 1");
     assert_eq!(copy.run("GET persisted"), "\"v\"");
+
+    // The archive goes on where it ended.
+    let mut client = node.connect();
+    loaded(&mut client);
+    client.run("SET restarted 1");
+    let at_ms = moment(&mut client);
+    client.run("FLUSHALL");
+    let third = restored(&mut operator, "third", "default", at_ms);
+    assert_eq!(connect(third).run("MGET after later restarted"), "1) \"1\"\n2) \"1\"\n3) \"1\"");
 }
 
 #[test]
