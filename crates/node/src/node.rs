@@ -504,9 +504,9 @@ impl Node {
         backup::list(&self.backup_path())
     }
 
-    /// The last moment that a backup and the archived journal behind it give. `None`: only the backup's own.
-    pub fn reach_ms(&self, backup: &Backup) -> Option<u64> {
-        backup::reach_ms(&self.backup_path(), backup)
+    /// Of each backup: the last moment that it and the archived journal behind it give. `None`: only the backup's own.
+    pub fn reaches_ms(&self, backups: &[Backup]) -> Vec<Option<u64>> {
+        backup::reaches_ms(&self.backup_path(), backups)
     }
 
     /// What a new database is to begin with. Moments that the archive has not yet are taken while the database that the backup is of

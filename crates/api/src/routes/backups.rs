@@ -113,8 +113,12 @@ struct NewBackup {
     rdb_version: Option<u32>,
 }
 
-fn card(node: &Node, backup: Backup) -> BackupCard {
-    let reaches_ms = node.reach_ms(&backup);
+fn cards(node: &Node, backups: Vec<Backup>) -> Vec<BackupCard> {
+    let reaches_ms = node.reaches_ms(&backups);
+    backups.into_iter().zip(reaches_ms).map(|(backup, reaches_ms)| card(backup, reaches_ms)).collect()
+}
+
+fn card(backup: Backup, reaches_ms: Option<u64>) -> BackupCard {
     let Backup { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, is_scheduled, cut } =
         backup;
     let moment_ms = cut.map(|cut| cut.at_ms);
@@ -150,7 +154,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let node = &cx.app.node;
     Reply::json(&AllBackups {
         directory: node.backup_path().display().to_string(),
-        backups: node.backups().into_iter().map(|backup| card(node, backup)).collect(),
+        backups: cards(node, node.backups()),
     })
 }
 
@@ -161,11 +165,7 @@ fn of_database(cx: &Cx) -> Result<Reply, ApiError> {
     let node = &cx.app.node;
     let mut backups = node.backups();
     backups.retain(|backup| backup.database == database.name());
-    Reply::json(&Backups {
-        running,
-        last: database.last_backup().map(ended),
-        backups: backups.into_iter().map(|backup| card(node, backup)).collect(),
-    })
+    Reply::json(&Backups { running, last: database.last_backup().map(ended), backups: cards(node, backups) })
 }
 
 fn begin(cx: &Cx) -> Result<Reply, ApiError> {

@@ -27,5 +27,5 @@ mod verify;
 
 pub use card::list;
 pub use make::WantedBackup;
-pub use moment::reach_ms;
+pub use moment::reaches_ms;
 pub use restore::{Restore, Target, mark};

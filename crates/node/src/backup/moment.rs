@@ -7,6 +7,7 @@ use crate::files::about;
 use crate::progress::{Backup, Cut};
 use base::time::instant;
 use journal::archive::{self, Stretch};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// The archived records behind a backup, without a gap.
@@ -21,23 +22,11 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// What the archive has behind a backup. `None`: the backup does not note where a journal goes on from it.
-    fn behind(root: &Path, backup: &Backup) -> Option<Result<Chain, String>> {
-        let cut = backup.cut?;
-        // A copy of a database's directory has the archive in it.
-        let beside = root.join(&backup.path).parent().map(|above| of_log(&above.join("journal"), cut.log_id));
-        let folder = match beside {
-            Some(beside) if beside.is_dir() => beside,
-            _ => of_log(&folder(root, &backup.database), cut.log_id),
-        };
-        let all = archive::list(&folder).map_err(|error| about(&folder, error));
-        Some(all.map(|all| Chain::of(folder, cut, all)))
-    }
-
-    fn of(folder: PathBuf, cut: Cut, all: Vec<Stretch>) -> Chain {
+    /// `all`: the archive of the backup's journal.
+    fn of(folder: PathBuf, cut: Cut, all: &[Stretch]) -> Chain {
         let (mut end, mut chain) =
             (cut.position, Chain { folder, cut, stretches: Vec::new(), until_ms: cut.at_ms, gap: None });
-        for stretch in all.into_iter().filter(|stretch| stretch.end >= cut.position) {
+        for &stretch in all.iter().filter(|stretch| stretch.end >= cut.position) {
             if stretch.start > end {
                 chain.gap = Some((end, stretch.start));
                 break;
@@ -74,10 +63,28 @@ impl Chain {
     }
 }
 
-/// The last moment that a backup and the archived journal give. `None`: only the backup's own.
-pub fn reach_ms(root: &Path, backup: &Backup) -> Option<u64> {
-    let chain = Chain::behind(root, backup)?.ok()?;
-    (!chain.stretches.is_empty()).then_some(chain.until_ms)
+/// The archive of the journal that goes on from a backup.
+fn folder_of(root: &Path, backup: &Backup, cut: Cut) -> PathBuf {
+    // A copy of a database's directory has the archive in it.
+    let beside = root.join(&backup.path).parent().map(|above| of_log(&above.join("journal"), cut.log_id));
+    match beside {
+        Some(beside) if beside.is_dir() => beside,
+        _ => of_log(&folder(root, &backup.database), cut.log_id),
+    }
+}
+
+/// Of each backup: the last moment that it and the archived journal give. `None`: only the backup's own. An archive may have many
+/// files, and many backups one archive, so each directory is listed once.
+pub fn reaches_ms(root: &Path, backups: &[Backup]) -> Vec<Option<u64>> {
+    let mut listed: HashMap<PathBuf, Vec<Stretch>> = HashMap::new();
+    let mut reach = |backup: &Backup| {
+        let cut = backup.cut?;
+        let folder = folder_of(root, backup, cut);
+        let all = listed.entry(folder.clone()).or_insert_with(|| archive::list(&folder).unwrap_or_default());
+        let chain = Chain::of(folder, cut, all);
+        (!chain.stretches.is_empty()).then_some(chain.until_ms)
+    };
+    backups.iter().map(&mut reach).collect()
 }
 
 /// The newest backup before the moment. `given` is one, or a directory of backups.
@@ -130,7 +137,10 @@ fn moment_of(backup: &Backup) -> Result<u64, String> {
 /// What gives the dataset of a moment, behind this backup.
 pub fn chain_to(root: &Path, backup: &Backup, at_ms: u64) -> Result<Chain, String> {
     moment_of(backup)?;
-    Chain::behind(root, backup).expect("the backup notes its cut")?.cut_to(at_ms)
+    let cut = backup.cut.expect("it has a moment");
+    let folder = folder_of(root, backup, cut);
+    let all = archive::list(&folder).map_err(|error| about(&folder, error))?;
+    Chain::of(folder, cut, &all).cut_to(at_ms)
 }
 
 #[cfg(test)]
@@ -140,8 +150,8 @@ mod tests {
     const CUT: Cut = Cut { log_id: [7; 16], position: 50, at_ms: 1000 };
 
     fn chain(all: &[(u64, u64, u64)]) -> Chain {
-        let all = all.iter().map(|&(start, end, until_ms)| Stretch { start, end, until_ms }).collect();
-        Chain::of("/a".into(), CUT, all)
+        let all: Vec<Stretch> = all.iter().map(|&(start, end, until_ms)| Stretch { start, end, until_ms }).collect();
+        Chain::of("/a".into(), CUT, &all)
     }
 
     fn needed(all: &[(u64, u64, u64)], at_ms: u64) -> Result<Vec<u64>, String> {
