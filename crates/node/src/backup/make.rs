@@ -5,7 +5,7 @@ use super::card::{self, DUMP};
 use super::{place, verify};
 use crate::database::Database;
 use crate::definition::NodeError;
-use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
+use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
 use engine::{Gate, wall_ms};
 use journal::manifest;
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The last keeps everything. Older versions are for older servers.
 const VERSIONS: [u32; 3] = [10, 11, 12];
+
+/// Nothing of it is told in the dump.
+impl Moment for Option<Cut> {}
 
 /// A backup as somebody asks for it.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +148,10 @@ impl Database {
             let options = Options { version, compresses, has_checksum: true };
             self.files.saved_keys.store(0, Relaxed);
             let on_flash = OnFlash::Written { now_ms: running.started_ms };
+            // What a primary sends is in the journal before it is in the dataset.
+            let applied = AtCut::new(self);
             let at_cut = || {
+                applied.mark();
                 let kept = kept.as_ref()?;
                 let (log_id, position) = (kept.manifest.log_id, kept.log.position());
                 Some(Cut { log_id, position, at_ms: wall_ms() })
