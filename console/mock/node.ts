@@ -16,7 +16,7 @@ function database(name: string, port: number, memory: number, ram: number, more:
     name, state: "active", progress: null, failure: null, is_default: false,
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
-      compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, zones: [],
+      compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
     },
     endpoints: [{ kind: "tcp", address: `127.0.0.1:${port}`, command: `redis-cli -h 127.0.0.1 -p ${port}` }],
     now: {},
@@ -53,6 +53,7 @@ function withNow(db: Db): Db {
 const backup = (database: string, hours: number): Backup => ({
   path: `${database}/20261122-${String(23 - hours).padStart(2, "0")}0000-000`, database, created_ms: Date.now() - hours * 3_600_000, node_version: "0.1.0",
   rdb_version: 12, keys: 41_200_000 - hours * 1000, bytes: 19 * GB, sha256: "0f".repeat(32), scheduled: hours % 6 === 0,
+  moment_ms: Date.now() - hours * 3_600_000, reaches_ms: Date.now() - 20_000,
 });
 const BACKUPS: Backup[] = [0, 2, 6, 12, 18].map((hours) => backup("default", hours));
 

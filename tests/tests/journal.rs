@@ -336,15 +336,70 @@ fn the_keys_before_the_damage_of_a_dump_are_saved() {
     assert_eq!(node.connect().run("DBSIZE"), format!("(integer) {saved}"));
 }
 
-/// Only the values that are in RAM are in the dump, and an index is not made again.
 #[test]
-fn a_damaged_index_is_told_and_not_repaired() {
-    let (_node, folder) = with_a_value_on_flash();
+fn a_damaged_part_of_an_index_costs_the_keys_in_it() {
+    let directives = [("appendonly", "yes"), ("debug-tier-mode", "cold"), ("auto-aof-rewrite-percentage", "0")];
+    let mut node = Node::start(&directives);
+    let mut client = node.connect();
+    (0..3000).for_each(|key| _ = client.run(&format!("SET key:{key} value:{key}")));
+    eventually("they are on flash", || client.info("tiering", "values_in_flash") == "3000");
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    client.run("SET later value");
+    node.terminate();
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
     let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
     let index = files.find(|path| path.extension().is_some_and(|name| name == "index")).expect("an index");
     let mut bytes = fs::read(&index).unwrap();
     bytes[14] ^= 1;
     fs::write(&index, &bytes).unwrap();
+
     let (done, said) = repair(&[show(&folder)]);
-    assert!(!done && said.contains("the index is damaged") && said.contains("cannot be made again"), "{said}");
+    assert!(!done && said.contains("the index is damaged") && said.contains("--lose-keys --to NEW"), "{said}");
+    let number = |word: &str| {
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let at = words.iter().position(|&found| found == word).expect(word);
+        words[at - 1].parse::<u64>().or_else(|_| words[at - 2].parse()).expect("a number")
+    };
+    let (kept, lost) = (number("keys"), number("lost"));
+    assert!(kept + lost == 3000 && (1..100).contains(&lost), "{said}");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (with, without) = (elsewhere.path().join("with"), elsewhere.path().join("without"));
+    let (done, said) = repair(&[show(&folder), "--to", show(&with), "--lose-keys"]);
+    assert!(done && said.contains("repair again with --cut"), "{said}");
+    let (done, said) = repair(&[show(&folder), "--to", show(&without), "--lose-keys", "--cut"]);
+    assert!(done && said.contains("The changes in the journal are lost"), "{said}");
+    assert!(fs::read(&index).unwrap() == bytes, "the damaged directory is as it was");
+    fs::rename(&folder, elsewhere.path().join("damaged")).unwrap();
+    let (done, said) = journal(&["check", show(&without)]);
+    assert!(done && said.contains(&format!("{kept} values on flash")) && said.ends_with("\nok\n"), "{said}");
+    let (done, said) = journal(&["show", show(&without)]);
+    assert!(done && !said.contains("later value"), "{said}");
+    fs::rename(&with, &folder).unwrap();
+    let node = Node::start_in(&node.dir, None, &directives);
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    assert_eq!(client.run("DBSIZE"), format!("(integer) {}", kept + 1));
+    assert_eq!(client.run("GET later"), "\"value\"");
+    let is_right = |key: u64| [format!("\"value:{key}\""), "(nil)".to_owned()];
+    (0..3000).for_each(|key| assert!(is_right(key).contains(&client.run(&format!("GET key:{key}"))), "key:{key}"));
+}
+
+/// Without the end of an index, nothing on flash can be read.
+#[test]
+fn an_index_without_its_end_is_told_and_not_repaired() {
+    let (_node, folder) = with_a_value_on_flash();
+    let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    let index = files.find(|path| path.extension().is_some_and(|name| name == "index")).expect("an index");
+    let mut bytes = fs::read(&index).unwrap();
+    let end = bytes.len() - 60;
+    bytes[end] ^= 1;
+    fs::write(&index, &bytes).unwrap();
+    let (done, said) = repair(&[show(&folder)]);
+    assert!(
+        !done && said.contains("the checksum of its table is wrong") && said.contains("Restore a backup"),
+        "{said}"
+    );
 }

@@ -18,13 +18,17 @@ export interface Form {
   replicas: string;
   persistence: string;
   backup_schedule: string;
+  backup_journal_keep: string;
   from: string;
+  /** A moment as a field of dates has it, in the browser's time zone. */
+  at: string;
   zones: string;
 }
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "", from: "", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "",
+  backup_journal_keep: "", from: "", at: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -75,7 +79,13 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   if (replicas) body.replicas = replicas;
   if (form.persistence !== "none") body.persistence = form.persistence;
   if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();
+  if (form.backup_journal_keep.trim()) body.backup_journal_keep = form.backup_journal_keep.trim();
   if (form.from) body.from = form.from;
+  if (form.from && form.at) {
+    const at = Date.parse(form.at);
+    if (Number.isNaN(at)) wrong["at_ms"] = "A date and a time.";
+    else body.at_ms = at;
+  }
   if (words(form.zones).length) body.zones = words(form.zones);
   return { body, wrong };
 }

@@ -35,10 +35,14 @@ export interface BackupCard {
   created_ms: number;
   database: string;
   keys: number;
+  /** With the archived journal, a database can be made of any moment from this one on: what `at_ms` takes. null: the backup does not note where the journal goes on. */
+  moment_ms: number | null;
   node_version: string;
   /** Its directory below the node's backup-path: what `from` takes. */
   path: string;
   rdb_version: number;
+  /** The last moment that is archived. null: only the backup's own can be restored. */
+  reaches_ms: number | null;
   /** The schedule has made it, and will delete it. */
   scheduled: boolean;
   /** Of dump.rdb. */
@@ -156,6 +160,8 @@ export interface Confirmation {
 }
 
 export interface DatabaseChange {
+  /** 7d, 12h; empty: the journal is not archived. */
+  backup_journal_keep?: string | null;
   backup_keep?: number | null;
   /** 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule?: string | null;
@@ -191,6 +197,8 @@ export interface Db {
 }
 
 export interface DefinitionCard {
+  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
+  backup_journal_keep: string;
   /** How many scheduled backups are kept. */
   backup_keep: number;
   /** How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
@@ -380,6 +388,10 @@ export interface NewBenchmark {
 }
 
 export interface NewDatabase {
+  /** The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal up to it. Missing: the moment of the backup. */
+  at_ms?: number | null;
+  /** 7d, 12h. Missing: the journal is not archived. */
+  backup_journal_keep?: string | null;
   /** Missing: 7. */
   backup_keep?: number | null;
   /** Missing: no schedule. */
@@ -388,7 +400,7 @@ export interface NewDatabase {
   compression?: null | Codec;
   /** All files on flash: values, and with persistence the journal and two bases. Missing or 0: what they need. */
   flash_limit_bytes?: number | null;
-  /** The backup that the database begins with: its directory below the node's backup-path. */
+  /** The backup that the database begins with: its directory below the node's backup-path. With at_ms it may be a directory of backups, such as a database's name. */
   from?: string | null;
   /** RAM and flash together. */
   memory_limit_bytes: number;

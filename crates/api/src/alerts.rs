@@ -32,6 +32,7 @@ const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
     ("the journal's file system has too little room", "journal_missing_bytes", 0.0, 10, Severity::Warning),
     ("the scrubber has found damage: replace the device", "rot", 0.0, 0, Severity::Critical),
     ("the last backup failed", "backup_failed", 0.0, 0, Severity::Critical),
+    ("the journal is not archived: its moments cannot be restored", "archive_failed", 0.0, 120, Severity::Critical),
 ];
 const RULES_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 100;

@@ -118,15 +118,15 @@ pub fn look(app: &App) {
             let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
             app.event(Event::info("database", database.name(), text).severity(severity));
         }
-        if let Some(Rot { pages, keys, rescued, bases }) = database.take_rot() {
-            let text = match pages {
-                0 => format!("the scrubber has found {bases} damaged bases; a new one is written"),
-                _ => format!(
-                    "the scrubber has found {pages} damaged pages on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
-                     are written again; the log names the places"
-                ),
-            };
+        for text in database.take_rot().iter().flat_map(damage) {
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
+        }
+        for news in database.take_archive_news() {
+            let event = match news {
+                Ok(text) => Event::info("backup", database.name(), text),
+                Err(text) => Event::info("backup", database.name(), text).severity(Severity::Critical),
+            };
+            app.event(event);
         }
         for ended in database.take_ended_backups() {
             let event = match &ended.outcome {
@@ -143,6 +143,33 @@ pub fn look(app: &App) {
             app.event(event);
         }
     }
+}
+
+/// What the scrubber has found, for people.
+fn damage(rot: &Rot) -> Vec<String> {
+    let Rot { pages, keys, rescued, bases, journals, backups } = *rot;
+    let mut found = Vec::new();
+    if pages > 0 {
+        found.push(format!(
+            "the scrubber has found {pages} damaged pages on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
+             are written again; the log names the places"
+        ));
+    }
+    if bases > 0 {
+        found.push(format!("the scrubber has found {bases} damaged bases; a new one is written"));
+    }
+    if journals > 0 {
+        found.push(
+            "the scrubber has found damage in the journal; a new base is written, which needs none of it".to_owned(),
+        );
+    }
+    if backups > 0 {
+        found.push(format!(
+            "the scrubber has found {backups} damaged files of backups or of the archived journal; the log names them: make a new \
+             backup, and delete them"
+        ));
+    }
+    found
 }
 
 fn events(cx: &Cx) -> Result<Reply, ApiError> {

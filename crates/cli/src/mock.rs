@@ -262,7 +262,8 @@ fn reply(inner: &mut Inner, method: &str, path: &str, body: &Value, header: &dyn
 
 fn backups(runs: bool, has_failed: bool) -> Value {
     let running = json!({ "path": "ads/1", "phase": "verifying", "done": 1, "total": 4, "scheduled": false });
-    let made = json!({ "path": "ads/1", "database": "ads", "created_ms": 0, "keys": 1234, "bytes": 1 << 20, "scheduled": true });
+    let made = json!({ "path": "ads/1", "database": "ads", "created_ms": 0, "keys": 1234, "bytes": 1 << 20, "scheduled": true,
+        "reaches_ms": 1_795_284_240_000_u64 });
     let error = if has_failed { json!("no space") } else { Value::Null };
     json!({
         "running": if runs { running } else { Value::Null },

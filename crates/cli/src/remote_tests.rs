@@ -80,6 +80,7 @@ fn a_backup_is_waited_for_and_its_failure_is_told() {
     assert_eq!(mock.sent("POST", "/databases/default/backups"), json!({}));
     let listed = run(&mock, "database backups default").unwrap();
     assert!(listed.contains("ads/1") && listed.contains("schedule"), "{listed}");
+    assert!(listed.contains("REACHES") && listed.contains("2026-11-21 18:04 UTC"), "{listed}");
 
     mock.inner().backup_fails = true;
     let failed = run(&mock, "database backup default").unwrap_err();
@@ -93,9 +94,14 @@ fn a_backup_is_waited_for_and_its_failure_is_told() {
 #[test]
 fn what_survives_and_what_is_backed_up_is_changed() {
     let mock = Mock::start();
-    run(&mock, "database create ads --memory-limit 1gb --from nightly/one --backup-schedule 6h --backup-keep 3")
-        .unwrap();
+    run(
+        &mock,
+        "database create ads --memory-limit 1gb --from nightly/one --at 2026-11-21T18:04:05Z --backup-schedule 6h --backup-keep 3 \
+         --backup-journal-keep 7d",
+    )
+    .unwrap();
     let sent = mock.sent("POST", "/databases");
+    assert_eq!((&sent["at_ms"], &sent["backup_journal_keep"]), (&json!(1_795_284_245_000_u64), &json!("7d")));
     assert_eq!(
         (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"]),
         (&json!("nightly/one"), &json!("6h"), &json!(3))

@@ -211,6 +211,8 @@ pub struct Config {
     /// `None`: the node makes no backups by itself.
     pub backup_schedule: Option<Schedule>,
     pub backup_keep: usize,
+    /// 0: the journal is not archived.
+    pub backup_journal_keep_ms: u64,
     /// The arguments of each `user` directive, as one text.
     pub users: Vec<String>,
     pub acllog_max_len: usize,
@@ -377,6 +379,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             Some(schedule)
         }
     };
+    let backup_journal_keep_ms = match v.word("backup-journal-keep") {
+        "" => 0,
+        text => base::time::parse_ms(text).map_err(|why| format!("backup-journal-keep: {why}"))?,
+    };
     let state_dir = dir.join(v.word("state-dir"));
     Ok(Config {
         bind: addresses(v.words("bind")),
@@ -529,6 +535,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         backup_path: v.path("backup-path", &dir).unwrap_or_else(|| state_dir.join("backups")),
         backup_schedule,
         backup_keep: v.int("backup-keep"),
+        backup_journal_keep_ms,
         state_dir,
         dir,
         disable_thp: v.yes("disable-thp"),

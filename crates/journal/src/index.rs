@@ -170,52 +170,96 @@ impl Index {
     pub fn read<E: From<io::Error>>(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> Result<(), E>) -> Result<(), E> {
         let (mut left, mut entries, mut chunk) = (self.bytes, 0, Vec::new());
         while left > 0 {
-            let mut count = [0; 4];
-            if left < CHUNK_HEADER_BYTES as u64 {
-                return Err(damaged("a part of it is cut off").into());
-            }
-            self.file.read_exact(&mut count)?;
-            let is_row = u32::from_le_bytes(count) == ROW;
-            let pairs = u32::from_le_bytes(count) as usize;
-            let mut bytes = match is_row {
-                true => ROW_HEADER_BYTES,
-                false => CHUNK_HEADER_BYTES + pairs.min(PAIRS_MAX + 1) * PAIR_BYTES,
-            };
-            let is_cut = |bytes: usize| bytes as u64 > left;
-            if pairs > PAIRS_MAX || is_cut(bytes) {
-                return Err(damaged("the length of a part of it is wrong").into());
-            }
-            chunk.resize(bytes, 0);
-            chunk[..4].copy_from_slice(&count);
-            self.file.read_exact(&mut chunk[4..])?;
-            if is_row {
-                let row = u32::from_le_bytes(chunk[CHUNK_HEADER_BYTES..].try_into().expect("four bytes"));
-                bytes += row as usize;
-                if row == 0 || is_cut(bytes) {
-                    return Err(damaged("the length of a part of it is wrong").into());
-                }
-                chunk.resize(bytes, 0);
-                self.file.read_exact(&mut chunk[ROW_HEADER_BYTES..])?;
-            }
-            if chunk_crc(&chunk).to_le_bytes() != chunk[8..CHUNK_HEADER_BYTES] {
-                return Err(damaged("the checksum of a part of it is wrong").into());
-            }
-            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-            let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
-            let rows = match is_row {
-                true => Rows::Row(chunk[ROW_HEADER_BYTES..].to_vec()),
-                false => Rows::Pairs(chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect()),
-            };
-            let short = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
-            each(short(4), short(6), rows)?;
-            left -= bytes as u64;
-            entries += pairs.max(1) as u64;
+            let (stripe, uid, rows) = self.part(left, &mut chunk)?;
+            each(stripe, uid, rows)?;
+            left -= chunk.len() as u64;
+            entries += entries_of(&chunk);
         }
         match entries == self.entries {
             true => Ok(()),
             false => Err(damaged("entries are missing").into()),
         }
     }
+
+    /// As [`Index::read`], of an index that is damaged: all parts that are sound. Returns how many places between them are damaged,
+    /// and how many entries are missing.
+    pub fn read_sound(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> io::Result<()>) -> io::Result<(u64, u64)> {
+        let (mut at, mut entries, mut chunk) = (0, 0, Vec::new());
+        let (mut places, mut was_sound) = (0, true);
+        while at < self.bytes {
+            match self.part(self.bytes - at, &mut chunk) {
+                Ok((stripe, uid, rows)) => {
+                    each(stripe, uid, rows)?;
+                    at += chunk.len() as u64;
+                    entries += entries_of(&chunk);
+                    was_sound = true;
+                    continue;
+                }
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
+                Err(_) => {}
+            }
+            // Nobody knows how long the damaged part is, so the next sound one is looked for at each byte.
+            places += u64::from(was_sound);
+            was_sound = false;
+            at += 1;
+            self.seek(at)?;
+        }
+        Ok((places, self.entries.saturating_sub(entries)))
+    }
+
+    /// Goes to a place, which is often near the last one.
+    fn seek(&mut self, at: u64) -> io::Result<()> {
+        let now = self.file.stream_position()?;
+        self.file.seek_relative(at as i64 - now as i64)
+    }
+
+    /// Reads the next part into `chunk`. `left`: the bytes of all parts from here on.
+    fn part(&mut self, left: u64, chunk: &mut Vec<u8>) -> io::Result<(u16, u16, Rows)> {
+        let mut count = [0; 4];
+        if left < CHUNK_HEADER_BYTES as u64 {
+            return Err(damaged("a part of it is cut off"));
+        }
+        self.file.read_exact(&mut count)?;
+        let is_row = u32::from_le_bytes(count) == ROW;
+        let pairs = u32::from_le_bytes(count) as usize;
+        let mut bytes = match is_row {
+            true => ROW_HEADER_BYTES,
+            false => CHUNK_HEADER_BYTES + pairs.min(PAIRS_MAX + 1) * PAIR_BYTES,
+        };
+        let is_cut = |bytes: usize| bytes as u64 > left;
+        if pairs > PAIRS_MAX || is_cut(bytes) {
+            return Err(damaged("the length of a part of it is wrong"));
+        }
+        chunk.resize(bytes, 0);
+        chunk[..4].copy_from_slice(&count);
+        self.file.read_exact(&mut chunk[4..])?;
+        if is_row {
+            let row = u32::from_le_bytes(chunk[CHUNK_HEADER_BYTES..].try_into().expect("four bytes"));
+            bytes += row as usize;
+            if row == 0 || is_cut(bytes) {
+                return Err(damaged("the length of a part of it is wrong"));
+            }
+            chunk.resize(bytes, 0);
+            self.file.read_exact(&mut chunk[ROW_HEADER_BYTES..])?;
+        }
+        if chunk_crc(chunk).to_le_bytes() != chunk[8..CHUNK_HEADER_BYTES] {
+            return Err(damaged("the checksum of a part of it is wrong"));
+        }
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
+        let rows = match is_row {
+            true => Rows::Row(chunk[ROW_HEADER_BYTES..].to_vec()),
+            false => Rows::Pairs(chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect()),
+        };
+        let short = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
+        Ok((short(4), short(6), rows))
+    }
+}
+
+/// How many entries a part has.
+fn entries_of(chunk: &[u8]) -> u64 {
+    let count = u32::from_le_bytes(*chunk.first_chunk().expect("a part has a header"));
+    count.max(1).into()
 }
 
 fn damaged(what: &str) -> io::Error {
@@ -273,6 +317,40 @@ mod tests {
         assert_eq!(chunks.iter().map(Vec::len).collect::<Vec<_>>(), [PAIRS_MAX, 5]);
         assert_eq!(chunks.concat(), many);
         assert_eq!(table, []);
+    }
+
+    #[test]
+    fn a_damaged_part_costs_no_other_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let mut writer = IndexWriter::new(File::create(&path).unwrap());
+        (0..10).for_each(|stripe| writer.put(stripe, 0, &[(7, 8), (9, u64::from(stripe))]).unwrap());
+        writer.put_row(10, 2, b"the row").unwrap();
+        writer.put(11, 0, &[(1, 2)]).unwrap();
+        writer.finish(b"the table").unwrap();
+        let whole = fs::read(&path).unwrap();
+        let part = CHUNK_HEADER_BYTES + 2 * PAIR_BYTES;
+        let sound = |damage: &[usize]| {
+            let mut bytes = whole.clone();
+            damage.iter().for_each(|&at| bytes[at] ^= 0x55);
+            fs::write(&path, bytes).unwrap();
+            let (mut stripes, mut index) = (Vec::new(), Index::open(&path).unwrap());
+            let mut each = |stripe, _, _| {
+                stripes.push(stripe);
+                Ok(())
+            };
+            let lost = index.read_sound(&mut each).unwrap();
+            (stripes, lost)
+        };
+        assert_eq!(sound(&[]), ((0..12).collect(), (0, 0)));
+        assert_eq!(sound(&[3 * part + 20]).1, (1, 2));
+        // A header, and so the length of the part.
+        assert_eq!(sound(&[0]), ((1..12).collect(), (1, 2)));
+        assert_eq!(sound(&[part, 2 * part + 30, 7 * part]), (vec![0, 3, 4, 5, 6, 8, 9, 10, 11], (2, 6)));
+        let row = 10 * part;
+        assert_eq!(sound(&[row + 12]).0, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]);
+        let last = row + ROW_HEADER_BYTES + 7;
+        assert_eq!(sound(&[last + 15]), ((0..11).collect(), (1, 1)));
     }
 
     /// The bytes of format 2 never change.

@@ -19,8 +19,9 @@
 //! replaces what earlier terms have from its first position on.
 //!
 //! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`], `mark`.
-//! `view` looks at a journal and changes nothing.
+//! `view` looks at a journal and changes nothing. [`archive`] has copies of records that outlive the journal's files.
 
+pub mod archive;
 mod crc;
 mod files;
 pub mod frame;
@@ -46,7 +47,7 @@ pub use mark::{Id, Mark, NoId};
 pub use record::{Draft, Record, stored_bytes};
 pub use recover::{Error, Held, Recovered, Salvaged, recover, salvage};
 pub use state::{Figures, Policy, RoomListener};
-pub use view::{Salvage, View};
+pub use view::{Salvage, View, check};
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -21,6 +21,8 @@ use crate::thread::{Disk, Scribe, next_run};
 use crate::{Config, Draft, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// How long [`Log::make_durable`] waits for the device.
+const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -262,6 +264,20 @@ impl Log {
     /// Makes everything before `position` durable at once, whatever the policy. A base waits for it.
     pub fn demand(&self, position: u64) {
         self.shared.change(|state| state.demanded = state.demanded.max(position));
+    }
+
+    /// As [`Log::demand`], and waits for it.
+    pub fn make_durable(&self, position: u64) -> Result<(), String> {
+        self.demand(position);
+        let deadline = Instant::now() + SYNC_PATIENCE;
+        loop {
+            match self.failed() {
+                _ if self.durable() >= position => return Ok(()),
+                Some(why) => return Err(why),
+                None if Instant::now() > deadline => return Err("the journal's device takes too long".to_owned()),
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// The journal takes this many files at most, and one more while a base waits for it. When they are full, writers wait.

@@ -101,7 +101,7 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     for file in 0..files {
         match firsts[usize::from(file)] {
             Some(first) if is_past(&first, &firsts, from) => scan.see(file, &first),
-            _ => scan.file(&config, &mut Pages::of(reader, &config, file))?,
+            _ => scan.file(&config, &mut Pages::of(reader, &config, file), u64::MAX)?,
         }
     }
     let chain = scan.chain(from)?;
@@ -146,6 +146,27 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
     has_later && others().any(|other| other.number < first.number)
 }
 
+/// Reads the frames from `from` to `until`, both of which are durable, also while a writer goes on behind them.
+pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
+    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
+    let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
+    let firsts = firsts?;
+    for file in 0..files {
+        match firsts[usize::from(file)] {
+            // Nothing durable is behind a first frame that was never written.
+            None => {}
+            Some(first) if first.position >= until || is_past(&first, &firsts, from) => {}
+            Some(_) => scan.file(&config, &mut Pages::of(reader, &config, file), until)?,
+        }
+    }
+    let chain = match from == until {
+        true => return Ok(()),
+        false => scan.chain(from)?,
+    };
+    let end = chain.last().map_or(from, |at| at.header.end());
+    if end < until { Err(scan.why_short(&chain, end)) } else { Ok(()) }
+}
+
 /// What can be read of a damaged journal, and what cannot.
 pub struct Salvaged {
     pub before: Recovered,
@@ -159,7 +180,7 @@ pub struct Salvaged {
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
     let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
     for file in 0..files {
-        scan.file(&config, &mut Pages::of(reader, &config, file))?;
+        scan.file(&config, &mut Pages::of(reader, &config, file), u64::MAX)?;
     }
     let (chain, damage) = match scan.chain(from) {
         Ok(chain) => {
@@ -360,7 +381,8 @@ impl Scan {
         state.number = state.number.max(header.number);
     }
 
-    fn file(&mut self, config: &Config, pages: &mut Pages) -> Result<(), Error> {
+    /// Up to the frame that ends at or behind `until`.
+    fn file(&mut self, config: &Config, pages: &mut Pages, until: u64) -> Result<(), Error> {
         let file = pages.file;
         let mut offset = DATA_OFFSET;
         while offset < pages.end {
@@ -387,6 +409,9 @@ impl Scan {
                 self.frames.push(at);
             } else {
                 self.torn.push(at);
+            }
+            if is_whole && header.end() >= until {
+                break;
             }
             offset += if is_whole { bytes } else { PAGE_BYTES } as u64;
         }

@@ -5,10 +5,11 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use flash::io::{PageBuf, Reader};
 use rustix::fs::MemfdFlags;
 
 use crate::files::{Files, OpenError, failed, is_in_use};
-use crate::recover::{Error, Held, Salvaged, salvage};
+use crate::recover::{self, Error, Held, Salvaged, salvage};
 use crate::ring::RING_BYTES_MIN;
 use crate::{Config, Opened, Policy, Record, Settings};
 
@@ -49,6 +50,35 @@ impl View {
     /// As [`Opened::records`].
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
         self.opened.records(each)
+    }
+}
+
+/// Reads what the journal in `directory` has from `from` to `until`, and compares the checksums. Both positions are durable, and the
+/// journal may be in use. `read` is told how many bytes more are read: it may wait, or stop this with an error. An error says nothing
+/// if a base has freed files meanwhile.
+pub fn check(
+    directory: &Path,
+    log_id: [u8; 16],
+    (from, until): (u64, u64),
+    read: &(dyn Fn(u64) -> io::Result<()> + Sync),
+) -> Result<(), OpenError> {
+    let (files, _) = Files::look(directory, log_id)?;
+    let config = Config { file_bytes: files.file_bytes(), ..Config::new(log_id) };
+    let (count, files) = (files.count(), Told { files, read });
+    let checked = recover::check(&files, config, count, from, until);
+    checked.map_err(|source| OpenError::Records { directory: directory.to_owned(), source })
+}
+
+/// Tells how much is read.
+struct Told<'r> {
+    files: Files,
+    read: &'r (dyn Fn(u64) -> io::Result<()> + Sync),
+}
+
+impl Reader for Told<'_> {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        (self.read)(buf.len() as u64)?;
+        self.files.read(path, offset, buf)
     }
 }
 
@@ -142,5 +172,39 @@ mod tests {
         let held = view.held();
         assert_eq!((held[0].start, held.last().unwrap().end), (0, view.end()));
         assert!(bytes_of(directory) == before, "no byte has changed");
+    }
+
+    #[test]
+    fn damage_of_what_is_durable_is_found_while_the_journal_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let log_id = [7; 16];
+        let settings = Settings { log_id, file_bytes: 1 << 20, ring_bytes: RING_BYTES_MIN, policy: Policy::No };
+        let log = Opened::open(directory, &settings, 0).unwrap().start().unwrap();
+        let record = Record { stripe: None, db: 0, time_ms: 1, resp: &[7; 10_000] };
+        let mut ends = Vec::new();
+        for _ in 0..200 {
+            ends.push(log.append(&record));
+            log.make_durable(log.position()).unwrap();
+        }
+        let until = log.durable();
+        log.append(&record);
+        let check = |from| check(directory, log_id, (from, until), &|_| Ok(()));
+        check(0).unwrap();
+        check(ends[100]).unwrap();
+        check(until).unwrap();
+        let stopped = super::check(directory, log_id, (0, until), &|_| Err(io::Error::other("stopped"))).unwrap_err();
+        assert!(stopped.to_string().ends_with("stopped"), "{stopped}");
+        // A frame in the middle of the second file.
+        let path = directory.join("journal-0001");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[flash::DATA_OFFSET as usize + 20 * 12_288 + 5_000] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let damage = check(0).unwrap_err().to_string();
+        assert!(damage.contains("journal file 1 is damaged at offset"), "{damage}");
+        assert!(check(ends[50]).is_err());
+        // A base that is written behind the damage makes it harmless.
+        check(ends[190]).unwrap();
+        log.close().unwrap();
     }
 }

@@ -34,8 +34,12 @@ pub struct Definition {
     pub backup_schedule: String,
     /// backup-keep.
     pub backup_keep: u32,
+    /// backup-journal-keep; empty: the journal is not archived.
+    pub backup_journal_keep: String,
     /// The backup that a new database gets its dataset from: its directory below `backup-path`. A database that is there has none.
     pub from: Option<String>,
+    /// The moment whose dataset it gets, in milliseconds since 1970: `from` may be a directory with several backups then.
+    pub at_ms: Option<u64>,
     /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
     pub shards: u32,
     pub replicas: u32,
@@ -59,7 +63,9 @@ impl Default for Definition {
             persistence: "none".to_owned(),
             backup_schedule: String::new(),
             backup_keep: BACKUPS_KEPT,
+            backup_journal_keep: String::new(),
             from: None,
+            at_ms: None,
             shards: 1,
             replicas: 0,
             zones: Vec::new(),
@@ -80,6 +86,8 @@ pub struct DefinitionChange {
     /// Empty: no schedule.
     pub backup_schedule: Option<String>,
     pub backup_keep: Option<u32>,
+    /// Empty: the journal is not archived.
+    pub backup_journal_keep: Option<String>,
     /// `Some(None)` removes the password.
     pub password: Option<Option<String>>,
 }
@@ -122,6 +130,8 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
+/// Why there is nothing to archive.
+pub const NO_JOURNAL: &str = "only a database with persistence has a journal that can be kept: set persistence too";
 /// The default of backup-keep.
 const BACKUPS_KEPT: u32 = 7;
 pub const NAME_BYTES_MAX: usize = 40;
@@ -188,6 +198,13 @@ impl Definition {
             let message = format!("'{}' is none of {}", self.persistence, PERSISTENCE.join(", "));
             return invalid("persistence", message);
         }
+        if !self.backup_journal_keep.is_empty() && self.persistence == "none" {
+            return invalid("backup_journal_keep", NO_JOURNAL.to_owned());
+        }
+        if self.at_ms.is_some() && self.from.is_none() {
+            let message = "a moment needs the backups that it is reached from: give from too".to_owned();
+            return invalid("at_ms", message);
+        }
         if !self.zones.is_empty() {
             return unsupported("zones", "zones are for replicas, which are not built yet: leave zones empty");
         }
@@ -232,6 +249,9 @@ impl Definition {
             line("backup-schedule", std::slice::from_ref(&self.backup_schedule));
         }
         line("backup-keep", &[self.backup_keep.to_string()]);
+        if !self.backup_journal_keep.is_empty() {
+            line("backup-journal-keep", std::slice::from_ref(&self.backup_journal_keep));
+        }
         if let Some(password) = &self.password {
             line("requirepass", std::slice::from_ref(password));
         }
@@ -251,6 +271,7 @@ impl DefinitionChange {
         add("flash-compression", self.compression.clone());
         add("backup-schedule", self.backup_schedule.clone());
         add("backup-keep", self.backup_keep.map(|keep| keep.to_string()));
+        add("backup-journal-keep", self.backup_journal_keep.clone());
         add("requirepass", self.password.clone().map(Option::unwrap_or_default));
         pairs
     }
@@ -278,6 +299,7 @@ impl Database {
             },
             backup_schedule: self.hub.config.words("backup-schedule").concat(),
             backup_keep: config.backup_keep as u32,
+            backup_journal_keep: self.hub.config.words("backup-journal-keep").concat(),
             ..Definition::default()
         }
     }

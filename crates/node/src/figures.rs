@@ -140,12 +140,19 @@ pub struct Durability {
     pub base_failures: u64,
     /// That the scrubber has found since the start.
     pub damaged_bases: u64,
+    pub damaged_journals: u64,
+    /// Files of backups and of the archive, which are still there.
+    pub damaged_backups: u64,
     pub last_base_took_s: u64,
 
     // Backups
     pub is_backing_up: bool,
     pub last_backup_failed: bool,
     pub last_backup_at_s: u64,
+    /// Records of the journal cannot be copied beside the backups.
+    pub archive_has_failed: bool,
+    /// Up to when they are, in seconds since 1970; 0: not in this run of the node.
+    pub archived_until_s: u64,
 }
 
 /// Durations of commands without the network, since the start or CONFIG RESETSTAT. For an interval, subtract an
@@ -281,10 +288,14 @@ impl Database {
             is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,
             base_failures: journal.rewrite_failures.load(Relaxed),
             damaged_bases: journal.damaged_bases.load(Relaxed),
+            damaged_journals: journal.damaged_journals.load(Relaxed),
+            damaged_backups: self.damaged_backups(),
             last_base_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
             is_backing_up: backups.running.lock().is_some(),
             last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),
             last_backup_at_s: last_ms.max(backups.scheduled_ms.lock().unwrap_or(0)) / 1000,
+            archive_has_failed: backups.archiving.failure.lock().is_some(),
+            archived_until_s: backups.archiving.until_ms.load(Relaxed) / 1000,
             ..Durability::default()
         };
         if let Some(kept) = kept {

@@ -7,10 +7,10 @@
 //! state-dir/databases/NAME.restore  the backup that it is being loaded from
 //! ```
 
-use crate::backup::{self, Restore};
+use crate::backup::{self, Restore, Target};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
-use crate::definition::{Definition, DefinitionChange, NodeError, PERSISTENCE, inherited};
+use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
@@ -313,8 +313,7 @@ impl Node {
             }
         }
         if let Some(from) = &definition.from {
-            let backup = backup::find(&self.config().snapshot().backup_path, from);
-            planned.from = Some(backup.map_err(|why| invalid("from", why))?.path);
+            planned.from = Some(self.target(from, definition.at_ms)?.backup.path);
         }
         let limits = self.check_file(&planned)?;
         self.check_room(name, limits)?;
@@ -324,12 +323,18 @@ impl Node {
     /// Makes a database and serves it. Blocks while its flash files are made.
     pub fn create(self: &Arc<Self>, definition: &Definition) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
+        if let (Some(from), Some(at_ms)) = (&definition.from, definition.at_ms) {
+            self.archive_for(from, at_ms)?;
+        }
         loop {
             let planned = self.plan(definition)?;
             let (name, file) = (&planned.name, self.conf_file(&planned.name));
             let mark = self.restore_file(name);
             match &planned.from {
-                Some(from) => write_secret(&mark, from).map_err(|error| io_error(&mark, &error))?,
+                Some(from) => {
+                    let text = backup::mark(from, planned.at_ms);
+                    write_secret(&mark, &text).map_err(|error| io_error(&mark, &error))?;
+                }
                 // Best effort: there is one only if a node has crashed.
                 None => drop(fs::remove_file(&mark)),
             }
@@ -374,6 +379,9 @@ impl Node {
                 "the RAM limit is more than the memory limit, which is RAM and flash together",
             );
         }
+        if !now.redis_files.appendonly && change.backup_journal_keep.as_ref().is_some_and(|keep| !keep.is_empty()) {
+            return invalid("backup_journal_keep", NO_JOURNAL);
+        }
         let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
         let files = match change.flash_limit_bytes.unwrap_or(before.flash_limit_bytes) {
             0 => config::files_bytes(memory, ram, flash, now.redis_files.appendonly),
@@ -388,6 +396,7 @@ impl Node {
             (.., Some(_)) => "compression",
             _ if change.backup_schedule.is_some() => "backup_schedule",
             _ if change.backup_keep.is_some() => "backup_keep",
+            _ if change.backup_journal_keep.is_some() => "backup_journal_keep",
             _ => "password",
         };
         set_and_keep(&database, &change.directives(), field)
@@ -493,6 +502,46 @@ impl Node {
     /// All backups, newest first, whichever database they are of.
     pub fn backups(&self) -> Vec<Backup> {
         backup::list(&self.backup_path())
+    }
+
+    /// Of each backup: the last moment that it and the archived journal behind it give. `None`: only the backup's own.
+    pub fn reaches_ms(&self, backups: &[Backup]) -> Vec<Option<u64>> {
+        backup::reaches_ms(&self.backup_path(), backups)
+    }
+
+    /// What a new database is to begin with. Moments that the archive has not yet are taken while the database that the backup is of
+    /// serves: see [`Node::archive_for`].
+    fn target(&self, from: &str, at_ms: Option<u64>) -> Result<Target, NodeError> {
+        let root = self.backup_path();
+        let field = if at_ms.is_some() { "at_ms" } else { "from" };
+        let invalid = |message| NodeError::Invalid { field, message };
+        if let Some(at_ms) = at_ms.filter(|&at_ms| at_ms > wall_ms()) {
+            return Err(invalid(format!("{} is in the future", base::time::instant(at_ms))));
+        }
+        let target = Target::find(&root, from, at_ms).map_err(invalid)?;
+        match target.check(&root) {
+            Err(why) if self.source_of(&target.backup).is_none() => Err(invalid(why)),
+            _ => Ok(target),
+        }
+    }
+
+    /// The database that a backup is of, if its journal is being archived.
+    fn source_of(&self, backup: &Backup) -> Option<Arc<Database>> {
+        let cut = backup.cut.as_ref()?;
+        self.databases().iter().find(|database| database.archives(cut.log_id)).cloned()
+    }
+
+    /// Archives what the moment needs and the archive has not yet.
+    fn archive_for(&self, from: &str, at_ms: u64) -> Result<(), NodeError> {
+        let root = self.backup_path();
+        let target = self.target(from, Some(at_ms))?;
+        if target.check(&root).is_ok() {
+            return Ok(());
+        }
+        if let Some(source) = self.source_of(&target.backup) {
+            source.archive_now().map_err(NodeError::Io)?;
+        }
+        target.check(&root).map_err(|message| NodeError::Invalid { field: "at_ms", message })
     }
 
     /// The directory of all backups.

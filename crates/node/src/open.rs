@@ -60,7 +60,7 @@ pub fn open(
     let start = match (persist::plan(name, &config.redis_files).map_err(io::Error::other)?, restore) {
         // The backup was loaded, and the node crashed before it removed the mark.
         (start @ Start::Recover(..), Some(restore)) => restore.end().map(|()| start).map_err(io::Error::other)?,
-        (_, Some(restore)) => Start::Restore(restore),
+        (_, Some(restore)) => Start::Restore(Box::new(restore)),
         (start, None) => start,
     };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.

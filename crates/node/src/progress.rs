@@ -4,7 +4,7 @@ use crate::estimate::{Estimate, Rates, Work};
 use journal::Log;
 use journal::manifest::{Base, Manifest};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -55,6 +55,10 @@ pub struct Rot {
     /// Values that are in RAM too.
     pub rescued: u64,
     pub bases: u64,
+    /// Of the journal.
+    pub journals: u64,
+    /// Files of backups and of the archive.
+    pub backups: u64,
 }
 
 /// A dataset that came back from its journal.
@@ -83,6 +87,39 @@ pub struct Backups {
     pub scheduled_ms: Mutex<Option<u64>>,
     /// When a scheduled backup failed last, in milliseconds since 1970; 0: none since the last success.
     pub failed_ms: AtomicU64,
+    pub archiving: Archiving,
+    /// Files that the scrubber has found damaged.
+    pub damaged: Mutex<BTreeSet<PathBuf>>,
+    /// How many, since the start.
+    pub damaged_found: AtomicU64,
+}
+
+/// The archive of a database's journal, in this run of the node.
+#[derive(Default)]
+pub struct Archiving {
+    /// The journal, and the position up to which the archive has it. `None`: nobody has looked. Held while records are copied.
+    pub next: Mutex<Option<([u8; 16], u64)>>,
+    /// When records were copied last, in milliseconds since 1970.
+    pub begun_ms: AtomicU64,
+    /// Up to where, and up to which time. 0: not in this run.
+    pub position: AtomicU64,
+    pub until_ms: AtomicU64,
+    /// When old copies were looked for.
+    pub pruned_ms: AtomicU64,
+    /// Why records are not copied now.
+    pub failure: Mutex<Option<String>>,
+    /// What nobody was told of, at most [`UNTOLD_MAX`]: errors, and that all is well again.
+    pub untold: Mutex<VecDeque<Result<String, String>>>,
+}
+
+impl Archiving {
+    pub fn tell(&self, news: Result<String, String>) {
+        let mut untold = self.untold.lock();
+        if untold.len() == UNTOLD_MAX {
+            untold.pop_front();
+        }
+        untold.push_back(news);
+    }
 }
 
 pub struct RunningBackup {
@@ -140,6 +177,17 @@ pub struct Backup {
     /// Of the dump, in hexadecimal digits.
     pub sha256: String,
     pub is_scheduled: bool,
+    /// `None`: the database had no journal, or the backup is of an earlier release.
+    pub cut: Option<Cut>,
+}
+
+/// Where a journal goes on from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub log_id: [u8; 16],
+    pub position: u64,
+    /// The moment of the backup, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// The journal of a database, for INFO.
@@ -168,8 +216,12 @@ pub struct Journalling {
     pub missing_bytes: AtomicU64,
     /// When the base was checked last, in milliseconds since 1970; 0: not since the start.
     pub scrub_begun_ms: AtomicU64,
+    /// Files are being checked.
+    pub is_scrubbing: AtomicBool,
     /// Bases that were found damaged, since the start.
     pub damaged_bases: AtomicU64,
+    /// How often the journal was found damaged, since the start.
+    pub damaged_journals: AtomicU64,
     /// The store's count of rescued values for which a base was begun.
     pub rescued_seen: AtomicU64,
 }

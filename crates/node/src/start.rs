@@ -211,6 +211,7 @@ impl Clock {
                 database.tend_journal();
                 database.tend_scrub(now_ms);
                 database.back_up_if_due(now_ms);
+                database.tend_archive(now_ms);
             }
         }
     }

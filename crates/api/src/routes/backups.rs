@@ -5,7 +5,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::Event;
 use crate::route::{Answer, Method, Route, one};
-use node::{Backup, Database, EndedBackup, NodeError, WantedBackup};
+use node::{Backup, Database, EndedBackup, Node, NodeError, WantedBackup};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -69,6 +69,11 @@ struct BackupCard {
     sha256: String,
     /// The schedule has made it, and will delete it.
     scheduled: bool,
+    /// With the archived journal, a database can be made of any moment from this one on: what `at_ms` takes. null: the backup does not
+    /// note where the journal goes on.
+    moment_ms: Option<u64>,
+    /// The last moment that is archived. null: only the backup's own can be restored.
+    reaches_ms: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -108,9 +113,29 @@ struct NewBackup {
     rdb_version: Option<u32>,
 }
 
-fn card(backup: Backup) -> BackupCard {
-    let Backup { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, is_scheduled } = backup;
-    BackupCard { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, scheduled: is_scheduled }
+fn cards(node: &Node, backups: Vec<Backup>) -> Vec<BackupCard> {
+    let reaches_ms = node.reaches_ms(&backups);
+    backups.into_iter().zip(reaches_ms).map(|(backup, reaches_ms)| card(backup, reaches_ms)).collect()
+}
+
+fn card(backup: Backup, reaches_ms: Option<u64>) -> BackupCard {
+    let Backup { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, is_scheduled, cut } =
+        backup;
+    let moment_ms = cut.map(|cut| cut.at_ms);
+    let scheduled = is_scheduled;
+    BackupCard {
+        path,
+        database,
+        created_ms,
+        node_version,
+        rdb_version,
+        keys,
+        bytes,
+        sha256,
+        scheduled,
+        moment_ms,
+        reaches_ms,
+    }
 }
 
 fn running(database: &Database) -> Option<RunningCard> {
@@ -129,7 +154,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let node = &cx.app.node;
     Reply::json(&AllBackups {
         directory: node.backup_path().display().to_string(),
-        backups: node.backups().into_iter().map(card).collect(),
+        backups: cards(node, node.backups()),
     })
 }
 
@@ -137,13 +162,10 @@ fn of_database(cx: &Cx) -> Result<Reply, ApiError> {
     let database = cx.database()?;
     // Before the list: a backup that ends now is in one of them.
     let running = running(&database);
-    let mut backups = cx.app.node.backups();
+    let node = &cx.app.node;
+    let mut backups = node.backups();
     backups.retain(|backup| backup.database == database.name());
-    Reply::json(&Backups {
-        running,
-        last: database.last_backup().map(ended),
-        backups: backups.into_iter().map(card).collect(),
-    })
+    Reply::json(&Backups { running, last: database.last_backup().map(ended), backups: cards(node, backups) })
 }
 
 fn begin(cx: &Cx) -> Result<Reply, ApiError> {

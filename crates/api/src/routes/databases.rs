@@ -173,6 +173,8 @@ struct DefinitionCard {
     backup_schedule: String,
     /// How many scheduled backups are kept.
     backup_keep: u32,
+    /// For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived.
+    backup_journal_keep: String,
     zones: Vec<String>,
 }
 
@@ -215,9 +217,15 @@ struct NewDatabase {
     backup_schedule: Option<String>,
     /// Missing: 7.
     backup_keep: Option<u32>,
+    /// 7d, 12h. Missing: the journal is not archived.
+    backup_journal_keep: Option<String>,
     zones: Option<Vec<String>>,
-    /// The backup that the database begins with: its directory below the node's backup-path.
+    /// The backup that the database begins with: its directory below the node's backup-path. With at_ms it may be a directory of
+    /// backups, such as a database's name.
     from: Option<String>,
+    /// The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal
+    /// up to it. Missing: the moment of the backup.
+    at_ms: Option<u64>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -235,6 +243,8 @@ struct DatabaseChange {
     /// 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: Option<String>,
     backup_keep: Option<u32>,
+    /// 7d, 12h; empty: the journal is not archived.
+    backup_journal_keep: Option<String>,
     /// null takes the password away.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -294,6 +304,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             persistence: definition.persistence,
             backup_schedule: definition.backup_schedule,
             backup_keep: definition.backup_keep,
+            backup_journal_keep: definition.backup_journal_keep,
             zones: definition.zones,
         },
         now: cx.app.watch.now(database.name()),
@@ -354,8 +365,10 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         }),
         backup_schedule: wanted.backup_schedule.unwrap_or_default(),
         backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
+        backup_journal_keep: wanted.backup_journal_keep.unwrap_or_default(),
         zones: wanted.zones.unwrap_or_default(),
         from: wanted.from,
+        at_ms: wanted.at_ms,
     }
 }
 
@@ -373,7 +386,8 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
     let from = definition.from.map_or(String::new(), |from| format!(" from the backup {from}"));
-    let text = format!("the database was created{from}");
+    let at = definition.at_ms.map_or(String::new(), |at_ms| format!(", as it was at {}", base::time::instant(at_ms)));
+    let text = format!("the database was created{from}{at}");
     cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
     Reply::created(&card(cx, &database))
 }
@@ -391,6 +405,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
     changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
     changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
+    changed.extend(wanted.backup_journal_keep.as_ref().map(|keep| format!("backup_journal_keep '{keep}'")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
     if changed.is_empty() {
         return Err(ApiError::invalid("the request changes nothing"));
@@ -406,6 +421,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         persistence: wanted.persistence,
         backup_schedule: wanted.backup_schedule,
         backup_keep: wanted.backup_keep,
+        backup_journal_keep: wanted.backup_journal_keep,
         password: wanted.password,
     };
     let (done, outcome) = mpsc::channel::<Result<(), NodeError>>();

@@ -129,3 +129,68 @@ fn what_survives_a_restart_changes_while_the_database_serves() {
     }
     assert!(node.folder().path().join("flintkv.journal/manifest").exists());
 }
+
+#[test]
+fn a_database_of_a_moment_between_backups() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let archived = json!({"backup_journal_keep": "7d"});
+    let one = format!("{ALL}/default");
+    assert_eq!(operator.patch(&one, archived.clone()).error(), error(400, "invalid", "backup_journal_keep"));
+    let without =
+        json!({"name": "a", "memory_limit_bytes": 100 * MB, "backup_journal_keep": "7d", "persistence": "none"});
+    assert_eq!(operator.post(ALL, without).error(), error(400, "invalid", "backup_journal_keep"));
+    operator.patch(&one, json!({"persistence": "everysec"})).ok();
+    assert_eq!(
+        operator.patch(&one, json!({"backup_journal_keep": "soon"})).error(),
+        error(400, "invalid", "backup_journal_keep")
+    );
+    assert_eq!(operator.patch(&one, archived).ok()["definition"]["backup_journal_keep"], "7d");
+    node.command(node.port(), &["SET", "a", "1"]);
+    operator.post(OF_DEFAULT, json!({"to": "default/one"})).ok();
+    let made = ended(&operator, OF_DEFAULT)["backups"][0].clone();
+    let from_ms = made["moment_ms"].as_u64().unwrap();
+    assert_eq!(made["reaches_ms"], json!(null), "nothing is archived behind it");
+    node.command(node.port(), &["SET", "a", "2"]);
+
+    let of = |at_ms: u64| json!({"name": "copy", "memory_limit_bytes": 100 * MB, "from": "default", "at_ms": at_ms});
+    let alone = json!({"name": "copy", "memory_limit_bytes": 100 * MB, "at_ms": from_ms});
+    assert_eq!(operator.post(ALL, alone).error(), error(400, "invalid", "at_ms"));
+    for at_ms in [from_ms - 1, from_ms + 1_000_000_000] {
+        assert_eq!(operator.post(ALL, of(at_ms)).error(), error(400, "invalid", "at_ms"));
+    }
+    let now_ms = until("a later second", || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now_ms = since.as_millis() as u64;
+        (now_ms > from_ms + 10).then_some(now_ms)
+    });
+    assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), of(now_ms)).status, 204);
+    let copy = operator.post(ALL, of(now_ms)).ok();
+    let port = copy["definition"]["port"].as_u64().unwrap() as u16;
+    until("the dataset", || (operator.get(&format!("{ALL}/copy")).ok()["state"] == "active").then_some(()));
+    assert_eq!(node.command(port, &["GET", "a"]), Value::Bulk(b"2".to_vec()));
+    let reaches_ms = operator.get(OF_DEFAULT).ok()["backups"][0]["reaches_ms"].as_u64().unwrap();
+    assert!(reaches_ms >= now_ms, "{reaches_ms}");
+    let events = operator.get("/api/v1/events?kind=database").ok().to_string();
+    assert!(events.contains("the database was created from the backup default, as it was at 20"), "{events}");
+}
+
+#[test]
+fn an_archive_that_cannot_be_written_is_a_critical_event() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let backups = node.state_dir().join("backups");
+    std::fs::create_dir_all(backups.join("default")).unwrap();
+    std::fs::write(backups.join("default/journal"), "").unwrap();
+    operator.patch(&format!("{ALL}/default"), json!({"persistence": "everysec"})).ok();
+    operator.patch(&format!("{ALL}/default"), json!({"backup_journal_keep": "1d"})).ok();
+    let event = until("the event", || operator.get("/api/v1/events?kind=backup").ok().get(0).cloned());
+    assert_eq!((&event["severity"], &event["database"]), (&json!("critical"), &json!("default")));
+    assert!(event["message"].as_str().unwrap().starts_with("the journal is not archived: "), "{event}");
+    until("the metric", || {
+        let metrics = node.token("viewer").get("/metrics").text();
+        metrics.lines().any(|line| line.starts_with("flintkv_archive_failed{") && line.ends_with(" 1")).then_some(())
+    });
+    let late = json!({"name": "copy", "memory_limit_bytes": 100 * MB, "from": "default", "at_ms": 1});
+    assert_eq!(operator.post(ALL, late).error(), error(400, "invalid", "at_ms"));
+}

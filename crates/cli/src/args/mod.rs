@@ -178,9 +178,12 @@ pub struct Repair {
     /// The directory to write; it must not be there yet
     #[arg(long, value_name = "NEW", value_hint = ValueHint::DirPath)]
     pub to: Option<PathBuf>,
-    /// Give up the journal from the first bad frame on
+    /// Give up the journal from the first bad frame on; with --lose-keys, all of it
     #[arg(long, requires = "to")]
     pub cut: bool,
+    /// Give up the keys that damaged parts of the index named
+    #[arg(long, requires = "to")]
+    pub lose_keys: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]
@@ -344,6 +347,8 @@ mod tests {
             "database create ads --memory-limit 10gb --ram-limit 110%",
             "database resize ads --password=x --no-password",
             "database resize ads --policy random",
+            "database create ads --memory-limit 1gb --at 10m",
+            "database create ads --memory-limit 1gb --from a --at yesterday",
             "database backup ads --rdb-version 9",
             "user create bob --role root",
             "token create ci --role viewer --expires 5",

@@ -182,12 +182,19 @@ pub struct Create {
     /// The backup to begin with: its directory below the node's backup-path
     #[arg(long, value_name = "BACKUP", help_heading = "Placement")]
     pub from: Option<String>,
+    /// Begin with the dataset of this moment, between two backups: in UTC, as 2026-11-23T04:05:06Z, or so long ago: 10m. --from may
+    /// then be the directory of all backups of a database, which is the database's name
+    #[arg(long, value_name = "TIME", requires = "from", value_parser = moment::parse, help_heading = "Placement")]
+    pub at: Option<u64>,
     /// How often the node makes a backup: 30m, 6h, 1d, '1d at 03:00' (UTC) [default: never]
     #[arg(long, value_name = "SPAN", help_heading = "Placement")]
     pub backup_schedule: Option<String>,
     /// How many scheduled backups are kept [default: 7]
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub backup_keep: Option<u32>,
+    /// For how long --at reaches back: the journal is archived beside the backups: 7d, 12h [default: it is not]
+    #[arg(long, value_name = "SPAN", help_heading = "Placement")]
+    pub backup_journal_keep: Option<String>,
     /// Zone; repeatable; the node refuses what it cannot do yet
     #[arg(long, value_name = "ZONE", help_heading = "Placement")]
     pub zone: Vec<String>,
@@ -231,6 +238,9 @@ pub struct Resize {
     /// How many scheduled backups are kept
     #[arg(long, value_name = "N")]
     pub backup_keep: Option<u32>,
+    /// For how long `create --at` reaches back: 7d, 12h; empty: the journal is not archived
+    #[arg(long, value_name = "SPAN")]
+    pub backup_journal_keep: Option<String>,
     /// Do not wait until values have moved
     #[arg(long)]
     pub no_wait: bool,

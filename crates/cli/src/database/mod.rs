@@ -94,8 +94,10 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("zones", (!create.zone.is_empty()).then(|| json!(create.zone)));
     set("password", password(&create.password, &create.name)?.map(|password| json!(password)));
     set("from", create.from.as_ref().map(|from| json!(from)));
+    set("at_ms", create.at.map(|at_ms| json!(at_ms)));
     set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
+    set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
     let spinner = spinner(&format!("creating {}", create.name));
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
@@ -163,12 +165,13 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     set("persistence", resize.persistence.as_ref().map(|persistence| json!(persistence)));
     set("backup_schedule", resize.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", resize.backup_keep.map(|keep| json!(keep)));
+    set("backup_journal_keep", resize.backup_journal_keep.as_ref().map(|keep| json!(keep)));
     set("password", password(&resize.password, name)?.map(|password| json!(password)));
     set("password", resize.no_password.then_some(Value::Null));
     if change.is_empty() {
         return Err(Failure::refused(
             "nothing to change: give at least one of --memory-limit, --ram-limit, --flash-limit, --policy, --compression, \
-             --persistence, --backup-schedule, --backup-keep, --password and --no-password",
+             --persistence, --backup-schedule, --backup-keep, --backup-journal-keep, --password and --no-password",
         ));
     }
     let mut database = client.patch(&path(name), &Value::Object(change))?;
@@ -380,9 +383,13 @@ fn show(database: &Value) -> String {
 }
 
 fn backup_schedule(definition: &Value) -> String {
+    let archived = match definition["backup_journal_keep"].as_str() {
+        None | Some("") => String::new(),
+        Some(keep) => format!(", the journal is archived for {keep}"),
+    };
     match definition["backup_schedule"].as_str() {
-        None | Some("") => "no schedule".to_owned(),
-        Some(schedule) => format!("every {schedule}, {} kept", text(&definition["backup_keep"])),
+        None | Some("") => format!("no schedule{archived}"),
+        Some(schedule) => format!("every {schedule}, {} kept{archived}", text(&definition["backup_keep"])),
     }
 }
 

@@ -24,7 +24,7 @@ const IN_USE: &str = "in use by a running node: the end may be missing";
 const ATTEMPTS: u32 = 5;
 
 pub fn repair(args: &Repair) -> Result<String, Failure> {
-    repair::repair(&args.dir, args.to.as_deref(), args.cut)
+    repair::repair(&args.dir, args.to.as_deref(), args.cut, args.lose_keys)
 }
 
 pub fn run(args: &Journal) -> Result<String, Failure> {

@@ -3,11 +3,13 @@
 //! ```json
 //! {"format": 1, "database": "orders", "created": "2026-11-23T01:11:05.000Z", "created_ms": 1795396265000,
 //!  "node_version": "0.9.0", "rdb_version": 12, "file": "dump.rdb", "keys": 10, "bytes": 1234, "sha256": "0f…",
-//!  "scheduled": false}
+//!  "scheduled": false, "journal": {"log": "0f…", "position": 4711, "at_ms": 1795396265017}}
 //! ```
+//!
+//! `journal` tells where the journal goes on from the backup: null, or missing in backups of earlier releases, if there was none.
 
 use crate::files::about;
-use crate::progress::Backup;
+use crate::progress::{Backup, Cut};
 use base::time::instant;
 use serde_json::{Value, json};
 use std::fs;
@@ -32,6 +34,11 @@ pub fn write(backup: &Backup, folder: &Path) -> Result<(), String> {
         "bytes": backup.bytes,
         "sha256": backup.sha256,
         "scheduled": backup.is_scheduled,
+        "journal": backup.cut.map(|cut| json!({
+            "log": format!("{:032x}", u128::from_be_bytes(cut.log_id)),
+            "position": cut.position,
+            "at_ms": cut.at_ms,
+        })),
     });
     let path = folder.join(CARD);
     let write = || {
@@ -64,6 +71,7 @@ pub fn read(root: &Path, path: &str) -> Result<Backup, String> {
         bytes: number("bytes")?,
         sha256: text("sha256")?,
         is_scheduled: card["scheduled"].as_bool().unwrap_or(false),
+        cut: cut(&card["journal"]),
     };
     let dump = root.join(path).join(DUMP);
     let bytes = fs::metadata(&dump).map_err(|error| about(&dump, error))?.len();
@@ -71,6 +79,11 @@ pub fn read(root: &Path, path: &str) -> Result<Backup, String> {
         return Err(about(&dump, format!("it has {bytes} bytes, and {CARD} says {}", backup.bytes)));
     }
     Ok(backup)
+}
+
+fn cut(journal: &Value) -> Option<Cut> {
+    let log_id = u128::from_str_radix(journal["log"].as_str()?, 16).ok()?.to_be_bytes();
+    Some(Cut { log_id, position: journal["position"].as_u64()?, at_ms: journal["at_ms"].as_u64()? })
 }
 
 /// All backups whose description can be read, newest first: directories directly below `root` and one level deeper.

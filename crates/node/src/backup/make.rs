@@ -5,9 +5,9 @@ use super::card::{self, DUMP};
 use super::{place, verify};
 use crate::database::Database;
 use crate::definition::NodeError;
-use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
-use crate::progress::{Backup, EndedBackup, RunningBackup};
-use engine::Gate;
+use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
+use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
+use engine::{Gate, wall_ms};
 use journal::manifest;
 use rdb::Options;
 use std::fs::{self, DirBuilder};
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The last keeps everything. Older versions are for older servers.
 const VERSIONS: [u32; 3] = [10, 11, 12];
+
+/// Nothing of it is told in the dump.
+impl Moment for Option<Cut> {}
 
 /// A backup as somebody asks for it.
 #[derive(Clone, Debug, Default)]
@@ -137,15 +140,29 @@ impl Database {
         version: u32,
     ) -> Result<Backup, String> {
         let dump = draft.join(DUMP);
-        {
-            // One dump at a time is written.
+        let cut = {
+            // One dump at a time is written. Persistence is not switched meanwhile.
             let _busy = self.files.busy.lock();
+            let kept = self.files.journal.kept.lock().clone();
             let compresses = self.hub.config.snapshot().redis_files.rdbcompression;
             let options = Options { version, compresses, has_checksum: true };
             self.files.saved_keys.store(0, Relaxed);
             let on_flash = OnFlash::Written { now_ms: running.started_ms };
-            write_dump(self, &dump, options, on_flash, PATIENCE, &|| ())?;
-        }
+            // What a primary sends is in the journal before it is in the dataset.
+            let applied = AtCut::new(self);
+            let at_cut = || {
+                applied.mark();
+                let kept = kept.as_ref()?;
+                let (log_id, position) = (kept.manifest.log_id, kept.log.position());
+                Some(Cut { log_id, position, at_ms: wall_ms() })
+            };
+            let (cut, _) = write_dump(self, &dump, options, on_flash, PATIENCE, &at_cut)?;
+            // A crash must not take back what the backup has: the journal would go on from there with other records.
+            if let (Some(kept), Some(cut)) = (&kept, cut) {
+                kept.log.make_durable(cut.position)?;
+            }
+            cut
+        };
         let bytes = fs::metadata(&dump).map_err(|error| about(&dump, error))?.len();
         running.bytes_total.store(bytes, Relaxed);
         running.is_verifying.store(true, Relaxed);
@@ -160,6 +177,7 @@ impl Database {
             bytes: verified.bytes,
             sha256: verified.sha256,
             is_scheduled: running.is_scheduled,
+            cut,
         };
         card::write(&backup, draft)?;
         sync(draft)?;

@@ -82,6 +82,8 @@ impl Database {
                 Err(why) => tracing::warn!("an old backup stays: {why}"),
             }
         }
+        // The journal before the oldest backup is of no use any more.
+        backups.archiving.pruned_ms.store(0, Relaxed);
     }
 }
 
@@ -133,6 +135,7 @@ mod tests {
             bytes: 0,
             sha256: String::new(),
             is_scheduled,
+            cut: None,
         };
         let all = [
             backup("a/5", "a", true),

@@ -18,12 +18,23 @@ pub struct Verified {
     pub sha256: String,
 }
 
-/// Reads a dump from the first byte to the last. `read` counts the bytes; when `stops` is set, this ends with an error.
-pub fn verify(dump: &Path, read: &AtomicU64, stops: &AtomicBool) -> Result<Verified, String> {
+/// Reads a dump from the first byte to the last. `done` counts the bytes; when `stops` is set, this ends with an error.
+pub fn verify(dump: &Path, done: &AtomicU64, stops: &AtomicBool) -> Result<Verified, String> {
+    done.store(0, Relaxed);
+    verify_with(dump, &mut |bytes| {
+        done.fetch_add(bytes, Relaxed);
+        match stops.load(Relaxed) {
+            true => Err(io::Error::other("the database is being closed")),
+            false => Ok(()),
+        }
+    })
+}
+
+/// As [`verify`]. `read` is told how many bytes more were read: it may wait, or stop this with an error.
+pub fn verify_with(dump: &Path, read: &mut dyn FnMut(u64) -> io::Result<()>) -> Result<Verified, String> {
     let fail = |what: &dyn std::fmt::Display| about(dump, what);
     let file = File::open(dump).map_err(|error| fail(&error))?;
-    read.store(0, Relaxed);
-    let mut source = Hashed { file, hash: Context::new(&SHA256), read, stops };
+    let mut source = Hashed { file, hash: Context::new(&SHA256), bytes: 0, read };
     let mut reader = Reader::new(BufReader::with_capacity(READ_BYTES, &mut source), true).map_err(|e| fail(&e))?;
     let mut keys = 0;
     loop {
@@ -39,26 +50,25 @@ pub fn verify(dump: &Path, read: &AtomicU64, stops: &AtomicBool) -> Result<Verif
     if more > 0 {
         return Err(fail(&format!("{more} bytes follow its end")));
     }
+    let bytes = source.bytes;
     let sha256 = source.hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Verified { keys, bytes: read.load(Relaxed), sha256 })
+    Ok(Verified { keys, bytes, sha256 })
 }
 
 /// Hashes and counts what is read.
 struct Hashed<'a> {
     file: File,
     hash: Context,
-    read: &'a AtomicU64,
-    stops: &'a AtomicBool,
+    bytes: u64,
+    read: &'a mut dyn FnMut(u64) -> io::Result<()>,
 }
 
 impl Read for Hashed<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.stops.load(Relaxed) {
-            return Err(io::Error::other("the database is being closed"));
-        }
         let count = self.file.read(buf)?;
+        (self.read)(count as u64)?;
         self.hash.update(&buf[..count]);
-        self.read.fetch_add(count as u64, Relaxed);
+        self.bytes += count as u64;
         Ok(count)
     }
 }

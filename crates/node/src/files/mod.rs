@@ -3,7 +3,7 @@
 //!
 //! - `find` chooses what is loaded; `aof` reads append-only files and their manifest.
 //! - `load` turns files into commands, `pipe` is a connection that carries them, `pipes` spreads them over connections by the
-//!   stripe that `touched` finds.
+//!   stripe that `touched` finds. `replay` sends the records of a journal through them.
 //! - `save` writes a dump, `cut` is its moment.
 
 mod aof;
@@ -12,6 +12,7 @@ mod find;
 mod load;
 mod pipe;
 mod pipes;
+mod replay;
 mod save;
 mod touched;
 
@@ -20,6 +21,7 @@ pub use find::{Plan, directory, plan};
 pub use load::{empty, load_base};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
+pub use replay::Replay;
 pub use save::{FIELDS_VERSION, Moment, OnFlash, write as write_dump};
 pub use touched::Finder;
 

@@ -29,8 +29,6 @@ const CLEAN_PATIENCE: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
 /// How long to wait for a script that keeps stripes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait for the device.
-const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// The time between a base that could not be written and the next attempt that nobody asks for.
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
@@ -70,7 +68,8 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     let applied = AtCut::new(database);
     let at = || At { position: at_cut(), stream: applied.mark() };
     let written = write_files(database, folder, &at)?;
-    make_durable(log, written.at.position)?;
+    // What the journal is read from next must be there after any crash.
+    log.make_durable(written.at.position)?;
     Ok(written)
 }
 
@@ -188,20 +187,6 @@ fn bytes_of(path: &Path) -> Result<u64, String> {
 /// A new file that only the owner reads: the index has the secret of the keys' hashes.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-/// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
-fn make_durable(log: &Log, position: u64) -> Result<(), String> {
-    log.demand(position);
-    let deadline = Instant::now() + SYNC_PATIENCE;
-    loop {
-        match log.failed() {
-            _ if log.durable() >= position => return Ok(()),
-            Some(why) => return Err(why),
-            None if Instant::now() > deadline => return Err("the journal's device takes too long".to_owned()),
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 /// Removes the files of bases that the manifest does not name.
@@ -383,6 +368,8 @@ impl Database {
 fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
+    // From the next line on, no start needs what is before the base, and then its files are used again.
+    database.archive_before_base(kept);
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;
     log.needed_from(manifest.position);
     Ok(manifest)

@@ -56,7 +56,7 @@ pub enum Start {
     /// It has survived.
     Recover(Manifest, Option<Box<index::Found>>),
     /// It begins with a backup.
-    Restore(Restore),
+    Restore(Box<Restore>),
 }
 
 impl Start {

@@ -1,18 +1,17 @@
-//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs at its recorded time. Never
-//! knows what a record's commands mean.
+//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs. Never knows how.
 
 use super::{attach, base, find_file, index, settings_of};
 use crate::database::Database;
 use crate::estimate::{Rates, Took, Work};
-use crate::files::{Broken, Expect, Finder, Pipes, Plan, load_base};
+use crate::files::{Broken, Pipes, Plan, Replay, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
-use engine::replication::Stream;
 use journal::manifest::{Base, Manifest};
-use journal::{OpenError, Opened, Record};
+use journal::{OpenError, Opened};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -68,10 +67,14 @@ pub fn recover(
     *progress.journal.rates.lock() = Rates::measured(&work, &took);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
-    log.needed_from(manifest.position);
-    base::limit_journal(&config, &log, manifest.files().map(|file| file.bytes).sum());
+    let kept = Kept { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
+    if kept.manifest.position > from {
+        database.archive_before_base(&kept);
+    }
+    log.needed_from(kept.manifest.position);
+    base::limit_journal(&config, &log, kept.base_bytes());
     attach(database, &log);
-    if manifest.stream.is_some() {
+    if kept.manifest.stream.is_some() {
         database.hub.journaling.stream.turn_on();
     }
     store.set_replaying(false);
@@ -84,13 +87,13 @@ pub fn recover(
         took.as_secs_f64(),
         from
     );
-    if manifest.index.is_some() {
+    if kept.manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
     let took_ms = took.as_millis() as u64;
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
-    *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
+    *progress.journal.kept.lock() = Some(kept);
     Ok(())
 }
 
@@ -114,14 +117,7 @@ fn replay(
     opened: &Opened,
     mut manifest: Manifest,
 ) -> Result<(u64, Manifest), String> {
-    let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
-    let mut replay = Replay {
-        pipes: Pipes::replay(database)?,
-        finder,
-        stream: &database.hub.journaling.stream,
-        records: 0,
-        damaged: None,
-    };
+    let mut replay = Replay::begin(database)?;
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
     let (before, from) = (done.load(Relaxed), manifest.position);
     // Up to the last record that has run, and what of the journal is durable.
@@ -129,7 +125,7 @@ fn replay(
     let mut no_base = None;
     let read = opened.records(&mut |position, record| {
         if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
-            match make_room(database, folder, opened, &mut replay.pipes, &manifest, at) {
+            match make_room(database, folder, opened, replay.pipes(), &manifest, at) {
                 Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
                 Err(why) => {
                     no_base = why;
@@ -144,19 +140,15 @@ fn replay(
             Err(Broken) => ControlFlow::Break(()),
         }
     });
-    let Replay { pipes, records, damaged, .. } = replay;
-    // If the database has refused something, the connection is broken for that reason.
-    let refused = pipes.finish();
+    let records = replay.records();
+    let finished = replay.finish();
     if let Some(why) = no_base {
         return Err(format!(
             "flash has no room for what the journal repeats, and no base can be written to make some: {why}"
         ));
     }
     read.map_err(|error| advised(&error, folder))?;
-    if let Some(why) = damaged {
-        return Err(advised(&why, folder));
-    }
-    refused.map(|_| (records, manifest)).map_err(|why| advised(&why, folder))
+    finished.map(|()| (records, manifest)).map_err(|why| advised(&why, folder))
 }
 
 /// Writes a base at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
@@ -177,38 +169,6 @@ fn make_room(
     let newer = base::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
     tracing::info!("database '{}': a new base at {at}, because room on flash is short", database.hub.name);
     Ok((Some(newer), durable))
-}
-
-struct Replay<'d> {
-    pipes: Pipes,
-    finder: Finder<'d>,
-    stream: &'d Stream,
-    records: u64,
-    /// Why a record is no list of commands.
-    damaged: Option<String>,
-}
-
-impl Replay<'_> {
-    fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
-        self.records += 1;
-        let touched = self.finder.find(record.resp).map_err(|error| {
-            self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
-            Broken
-        })?;
-        if self.stream.is_prepared() {
-            self.stream.replay(touched.selected.unwrap_or(record.db), record.resp);
-        }
-        if touched.is_message {
-            return Ok(());
-        }
-        let pipe = self.pipes.next(touched.stripe)?;
-        pipe.at(record.time_ms)?;
-        pipe.select(record.db.into())?;
-        if touched.selects {
-            pipe.forget_selected();
-        }
-        pipe.encoded(record.resp, Expect::Success, touched.commands)
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Owns the checking of the base: once in `scrub-interval` a thread reads its dump and its index. The dataset is there, so damage only
-//! means that a new base is written. Never checks values on flash: the store's lanes do.
+//! Owns the checking of what is read seldom: once in `scrub-interval` a thread reads the base, the journal behind it, and the backups.
+//! The dataset is there, so damage of the base or of the journal only means that a new base is written. Never checks values on flash:
+//! the store's lanes do.
 
 use super::find_file;
 use crate::database::Database;
@@ -10,7 +11,7 @@ use rdb::{Item, Reader};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Clients' reads of the same device go first.
@@ -18,17 +19,13 @@ const BYTES_PER_SECOND: u64 = 32 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 impl Database {
-    /// Called once a second: checks the base if that is due, and writes a new one if values in RAM have lost their copies on flash.
+    /// Called once a second: checks files if that is due, and writes a new base if values in RAM have lost their copies on flash.
     pub(crate) fn tend_scrub(&self, now_ms: u64) {
         let state = &self.files.journal;
         let rescued = self.shard.store.rescued_values();
         let interval_ms = self.hub.config.snapshot().scrub_interval_ms;
-        if !super::is_on(self) {
-            state.rescued_seen.store(rescued, Relaxed);
-            return;
-        }
         // The base names their old places.
-        if state.rescued_seen.swap(rescued, Relaxed) < rescued {
+        if state.rescued_seen.swap(rescued, Relaxed) < rescued && super::is_on(self) {
             self.replace_base("values in RAM have lost their copies on flash");
         }
         let begun_ms = state.scrub_begun_ms.load(Relaxed);
@@ -37,46 +34,80 @@ impl Database {
             state.scrub_begun_ms.store(now_ms.max(1), Relaxed);
         } else if interval_ms > 0 && now_ms - begun_ms >= interval_ms {
             state.scrub_begun_ms.store(now_ms, Relaxed);
-            self.start_base_check();
+            self.start_check();
         }
     }
 
     /// What the scrubber has found since the last call.
     pub fn take_rot(&self) -> Option<Rot> {
         let store = self.shard.store.stats();
-        let bases = self.files.journal.damaged_bases.load(Relaxed);
+        let (journal, backups) = (&self.files.journal, &self.files.backups);
+        let (bases, journals) = (journal.damaged_bases.load(Relaxed), journal.damaged_journals.load(Relaxed));
+        let backups = backups.damaged_found.load(Relaxed);
         let mut told = self.files.rot_told.lock();
         let rot = Rot {
             pages: store.rotten_pages.saturating_sub(told.pages),
             keys: store.rotten_keys.saturating_sub(told.keys),
             rescued: store.rescued_values.saturating_sub(told.rescued),
             bases: bases - told.bases,
+            journals: journals - told.journals,
+            backups: backups - told.backups,
         };
         // CONFIG RESETSTAT may have made them less.
-        *told = Rot { pages: store.rotten_pages, keys: store.rotten_keys, rescued: store.rescued_values, bases };
-        (rot.pages + rot.bases > 0).then_some(rot)
+        let (pages, keys, rescued) = (store.rotten_pages, store.rotten_keys, store.rescued_values);
+        *told = Rot { pages, keys, rescued, bases, journals, backups };
+        (rot.pages + rot.bases + rot.journals + rot.backups > 0).then_some(rot)
     }
 
-    fn start_base_check(&self) {
+    fn start_check(&self) {
         let Some(database) = self.me.upgrade() else { return };
+        if self.files.journal.is_scrubbing.swap(true, Relaxed) {
+            // An interval is shorter than what the device needs.
+            return;
+        }
         let check = move || {
-            let Some(kept) = database.files.journal.kept.lock().clone() else { return };
-            let checked = check(&database, &kept);
-            // It may have been replaced meanwhile.
-            let is_current =
-                || database.files.journal.kept.lock().as_ref().is_some_and(|now| now.manifest == kept.manifest);
-            match checked {
-                Ok(bytes) => tracing::info!("database '{}': the base is sound: {bytes} bytes", database.hub.name),
-                Err(_) if database.hub.is_closing.load(Relaxed) || !is_current() => {}
-                Err(why) => {
-                    tracing::error!("database '{}': the base is damaged: {why}", database.hub.name);
-                    database.files.journal.damaged_bases.fetch_add(1, Relaxed);
-                    database.replace_base("the base is damaged");
-                }
+            let begun = Instant::now();
+            let pace = Pace { database: &database, begun, bytes: AtomicU64::new(0) };
+            // The lock is not held while the files are read.
+            let kept = database.files.journal.kept.lock().clone();
+            if let Some(kept) = kept {
+                database.check_kept(&kept, &pace);
             }
+            database.check_backups(&mut |bytes| pace.read(bytes));
+            database.files.journal.is_scrubbing.store(false, Relaxed);
         };
         if let Err(error) = std::thread::Builder::new().name("scrub".into()).spawn(check) {
-            tracing::error!("no thread to check the base: {error}");
+            self.files.journal.is_scrubbing.store(false, Relaxed);
+            tracing::error!("no thread to check files: {error}");
+        }
+    }
+
+    fn check_kept(&self, kept: &Kept, pace: &Pace<'_>) {
+        let state = &self.files.journal;
+        let name = &self.hub.name;
+        // It may have been replaced meanwhile, and then the journal's files are used again.
+        let is_old = || {
+            let now = state.kept.lock();
+            self.hub.is_closing.load(Relaxed) || now.as_ref().is_none_or(|now| now.manifest != kept.manifest)
+        };
+        match check(kept, pace) {
+            Ok(bytes) => tracing::info!("database '{name}': the base is sound: {bytes} bytes"),
+            Err(_) if is_old() => return,
+            Err(why) => {
+                tracing::error!("database '{name}': the base is damaged: {why}");
+                state.damaged_bases.fetch_add(1, Relaxed);
+                return self.replace_base("the base is damaged");
+            }
+        }
+        let (log_id, stretch) = (kept.manifest.log_id, (kept.manifest.position, kept.log.durable()));
+        match journal::check(&kept.folder, log_id, stretch, &|bytes| pace.read(bytes)) {
+            Ok(()) => tracing::info!("database '{name}': the journal is sound up to {}", stretch.1),
+            Err(_) if is_old() => {}
+            Err(why) => {
+                tracing::error!("database '{name}': the journal is damaged: {why}");
+                state.damaged_journals.fetch_add(1, Relaxed);
+                self.replace_base("the journal is damaged");
+            }
         }
     }
 
@@ -88,23 +119,34 @@ impl Database {
     }
 }
 
-/// Reads the base as fast as it may. Returns its size.
-fn check(database: &Database, kept: &Kept) -> Result<u64, String> {
-    let begun = Instant::now();
-    let wait = |bytes: u64| {
+/// How fast files are read.
+struct Pace<'d> {
+    database: &'d Database,
+    begun: Instant,
+    bytes: AtomicU64,
+}
+
+impl Pace<'_> {
+    /// Waits after so many bytes more. An error: the database is being closed.
+    fn read(&self, more: u64) -> io::Result<()> {
+        let bytes = self.bytes.fetch_add(more, Relaxed) + more;
         let due = Duration::from_micros(bytes * 1_000_000 / BYTES_PER_SECOND);
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
-        match database.hub.is_closing.load(Relaxed) {
+        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+        match self.database.hub.is_closing.load(Relaxed) {
             true => Err(io::Error::other("the database is being closed")),
             false => Ok(()),
         }
-    };
+    }
+}
+
+/// Reads the base as fast as it may. Returns its size.
+fn check(kept: &Kept, pace: &Pace<'_>) -> Result<u64, String> {
     let mut bytes = 0;
     if let Some(base) = &kept.manifest.base {
         let path = find_file(&kept.folder, base)?;
         check_dump(&path, &mut |read| {
             bytes += read;
-            wait(bytes)
+            pace.read(read)
         })
         .map_err(|error| about(&path, error))?;
     }
@@ -113,7 +155,7 @@ fn check(database: &Database, kept: &Kept) -> Result<u64, String> {
         let read = Index::open(&path).and_then(|mut index| {
             index.read::<io::Error>(&mut |_, _, rows| {
                 bytes += rows.bytes();
-                wait(bytes)
+                pace.read(rows.bytes())
             })
         });
         read.map_err(|error| about(&path, error))?;

@@ -46,7 +46,7 @@ pub fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeE
             State::Failed => database(name)?.load_failure().unwrap(),
             state => format!("{state:?}"),
         }),
-        ["restore", name, port, persistence, from] => {
+        ["restore", name, port, persistence, from, ref at @ ..] => {
             let definition = Definition {
                 name: name.to_owned(),
                 port: port.parse().unwrap(),
@@ -54,6 +54,7 @@ pub fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeE
                 ram_limit_bytes: 40 << 20,
                 persistence: persistence.to_owned(),
                 from: Some(from.to_owned()),
+                at_ms: at.first().map(|at_ms| at_ms.parse().unwrap()),
                 ..Definition::default()
             };
             node.create(&definition).map(|database| database.definition().port.to_string())
@@ -67,7 +68,7 @@ fn engine_now_ms() -> u64 {
     since.as_millis() as u64
 }
 
-fn restore(operator: &mut Operator, name: &str, persistence: &str, from: &str) -> u16 {
+pub fn restore(operator: &mut Operator, name: &str, persistence: &str, from: &str) -> u16 {
     let mut said = String::new();
     eventually("a port is free", || {
         said = operator.run(&format!("restore {name} {} {persistence} {from}", free_port()));
@@ -76,7 +77,7 @@ fn restore(operator: &mut Operator, name: &str, persistence: &str, from: &str) -
     said.parse().unwrap_or_else(|_| panic!("{said}"))
 }
 
-const DEBUG: &[(&str, &str)] = &[("enable-debug-command", "yes")];
+pub const DEBUG: &[(&str, &str)] = &[("enable-debug-command", "yes")];
 
 #[test]
 fn a_backup_becomes_a_database_with_the_same_dataset() {
@@ -172,7 +173,7 @@ fn a_backup_that_cannot_be_is_refused_with_its_reason() {
     eventually("the backup ends", || operator.run("backup default") == "two");
 }
 
-fn flip(path: &Path, at: usize) {
+pub fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 1;
     fs::write(path, bytes).unwrap();

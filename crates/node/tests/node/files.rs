@@ -18,17 +18,7 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 
 /// Random data of every type, in several logical databases, and collections that are split.
 pub fn fill(client: &mut Client, seed: u64) {
-    let mut commands = Commands::on_data(seed, 40);
-    for n in 0..1500 {
-        if n % 500 == 0 {
-            client.run(&format!("SELECT {}", n / 500));
-        }
-        for words in commands.single() {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            client.call(&words);
-        }
-    }
-    client.run("SELECT 0");
+    random(client, seed);
     let text = |n: usize| format!("{n}-{}", "a somewhat long element ".repeat(4));
     for n in 0..4000 {
         let text = text(n);
@@ -60,6 +50,21 @@ pub fn fill(client: &mut Client, seed: u64) {
                 let at_ms = 4_000_000_000_000u64 + n;
                 client.call(&[b"PEXPIREAT", &key, at_ms.to_string().as_bytes()]);
             }
+        }
+    }
+    client.run("SELECT 0");
+}
+
+/// Random commands in three logical databases.
+pub fn random(client: &mut Client, seed: u64) {
+    let mut commands = Commands::on_data(seed, 40);
+    for n in 0..1500 {
+        if n % 500 == 0 {
+            client.run(&format!("SELECT {}", n / 500));
+        }
+        for words in commands.single() {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            client.call(&words);
         }
     }
     client.run("SELECT 0");

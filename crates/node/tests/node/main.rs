@@ -20,6 +20,7 @@ mod gate;
 mod kept_flash;
 mod lifecycle;
 mod migrate;
+mod moments;
 mod news;
 mod parts;
 mod persist;

@@ -1,7 +1,9 @@
 //! The scrubber of a running node: damage of files is found before anybody needs them.
 
 use crate::common::{Client, Node, eventually};
+use crate::databases::start;
 use crate::kept_flash::{MB, TIERED, new_base, set_many};
+use crate::moments::archived;
 use crate::persist::{again, folder, loaded, with};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -46,4 +48,53 @@ fn damage_on_flash_and_of_the_base_is_found_and_a_new_base_is_written() {
     eventually("it is complete", || client.info("persistence", "aof_rewrite_in_progress") == "0");
     let node = again(node, &directives);
     assert_eq!(loaded(&node).run("DBSIZE"), "(integer) 10000");
+}
+
+#[test]
+fn damage_of_the_journal_is_found_and_a_base_makes_it_harmless() {
+    let directives = with(&[("scrub-interval", "0"), ("auto-aof-rewrite-percentage", "0")]);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    set_many(&mut client, 0..2_000, 1_000, 1);
+    let durable = client.info_number("persistence", "journal_position");
+    eventually("it is on the device", || client.info_number("persistence", "journal_durable_position") >= durable);
+    let journal = folder(&node).join("journal-0000");
+    let base = only(&folder(&node), ".rdb");
+    // Behind the file's head.
+    flip(&journal, MB + 500_000);
+    assert_eq!(client.run("CONFIG SET scrub-interval 1"), "OK");
+    eventually("a new base is there", || !base.exists());
+    assert!(node.log().contains("the journal is damaged: "), "{}", node.log());
+    assert_eq!(client.run("CONFIG SET scrub-interval 0"), "OK");
+    eventually("it is complete", || client.info("persistence", "aof_rewrite_in_progress") == "0");
+    let node = again(node, &directives);
+    assert_eq!(loaded(&node).run("DBSIZE"), "(integer) 2000");
+}
+
+#[test]
+fn damage_of_backups_and_of_the_archived_journal_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let more = [("scrub-interval", "0"), ("appendonly", "yes"), ("backup-journal-keep", "1d")];
+    let (node, mut operator) = start(directory.path(), &more);
+    let mut client = node.connect();
+    client.run("SET key 12345678901234567890");
+    assert_eq!(operator.run("backup default one 12"), "one 1");
+    assert_eq!(operator.run("backup default two 12"), "two 1");
+    client.run("SET key 12345678901234567891");
+    client.run("BGREWRITEAOF");
+    let backups = directory.path().join("state/backups");
+    let archived = || archived(directory.path());
+    eventually("the journal is archived", || archived().iter().any(|file| fs::metadata(file).unwrap().len() > 100));
+    assert_eq!(client.run("CONFIG SET scrub-interval 1"), "OK");
+    eventually("the journal is checked", || node.log().contains("the journal is sound"));
+    assert!(!node.log().contains("damaged"), "{}", node.log());
+    let dump = backups.join("one/dump.rdb");
+    flip(&dump, fs::metadata(&dump).unwrap().len() - 12);
+    let file = archived().remove(0);
+    flip(&file, 60);
+    for file in [dump, file] {
+        let line = format!("the scrubber has found a damaged backup: {}", file.display());
+        eventually("the damage is found", || node.log().contains(&line));
+    }
+    assert!(!node.log().contains("two/dump.rdb"), "{}", node.log());
 }
