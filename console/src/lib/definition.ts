@@ -16,7 +16,9 @@ export interface Form {
   bind: string;
   shards: string;
   replicas: string;
+  /** Empty: the node's default. */
   persistence: string;
+  recovery: string;
   backup_schedule: string;
   from: string;
   zones: string;
@@ -24,7 +26,7 @@ export interface Form {
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "", from: "", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "", recovery: "", backup_schedule: "", from: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -66,6 +68,7 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   const tls_port = whole(form.tls_port, "tls_port", wrong);
   const shards = whole(form.shards, "shards", wrong);
   const replicas = whole(form.replicas, "replicas", wrong);
+  const recovery = whole(form.recovery, "recovery_time_target_s", wrong);
   if (port !== undefined) body.port = port;
   if (tls_port !== undefined) body.tls_port = tls_port;
   if (form.unixsocket.trim()) body.unixsocket = form.unixsocket.trim();
@@ -73,7 +76,8 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   if (form.password) body.password = form.password;
   if (shards !== undefined && shards !== 1) body.shards = shards;
   if (replicas) body.replicas = replicas;
-  if (form.persistence !== "none") body.persistence = form.persistence;
+  if (form.persistence) body.persistence = form.persistence;
+  if (recovery !== undefined) body.recovery_time_target_s = recovery;
   if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();
   if (form.from) body.from = form.from;
   if (words(form.zones).length) body.zones = words(form.zones);

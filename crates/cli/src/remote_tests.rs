@@ -93,16 +93,19 @@ fn a_backup_is_waited_for_and_its_failure_is_told() {
 #[test]
 fn what_survives_and_what_is_backed_up_is_changed() {
     let mock = Mock::start();
-    run(&mock, "database create ads --memory-limit 1gb --from nightly/one --backup-schedule 6h --backup-keep 3")
+    run(&mock, "database create ads --memory-limit 1gb --from nightly/one --backup-schedule 6h --backup-keep 3 --recovery-time-target 30")
         .unwrap();
     let sent = mock.sent("POST", "/databases");
     assert_eq!(
-        (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"]),
-        (&json!("nightly/one"), &json!("6h"), &json!(3))
+        (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"], &sent["recovery_time_target_s"]),
+        (&json!("nightly/one"), &json!("6h"), &json!(3), &json!(30))
     );
     let shown = run(&mock, "database update ads --persistence everysec").unwrap();
     assert!(shown.contains("persistence") && shown.contains("everysec"), "{shown}");
     assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "persistence": "everysec" }));
+    let shown = run(&mock, "database update ads --recovery-time-target 0").unwrap();
+    assert!(shown.contains("no target"), "{shown}");
+    assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "recovery_time_target_s": 0 }));
 }
 
 #[test]

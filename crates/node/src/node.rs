@@ -386,6 +386,7 @@ impl Node {
             _ if change.flash_limit_bytes.is_some() => "flash_limit_bytes",
             (.., Some(_), _) => "policy",
             (.., Some(_)) => "compression",
+            _ if change.recovery_time_target_s.is_some() => "recovery_time_target_s",
             _ if change.backup_schedule.is_some() => "backup_schedule",
             _ if change.backup_keep.is_some() => "backup_keep",
             _ => "password",

@@ -55,7 +55,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
-        summary: "Changes limits, policy, compression, password, backups or persistence while the database serves clients. Its state is resizing while values move.",
+        summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move.",
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
         action: "database.update",
@@ -169,6 +169,8 @@ struct DefinitionCard {
     shards: u32,
     replicas: u32,
     persistence: String,
+    /// How long a restart should take at most; 0: no target.
+    recovery_time_target_s: u32,
     /// How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: String,
     /// How many scheduled backups are kept.
@@ -211,6 +213,8 @@ struct NewDatabase {
     replicas: Option<u32>,
     /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
     persistence: Option<String>,
+    /// How long a restart should take at most; 0: no target. Missing: 10.
+    recovery_time_target_s: Option<u32>,
     /// Missing: no schedule.
     backup_schedule: Option<String>,
     /// Missing: 7.
@@ -232,6 +236,8 @@ struct DatabaseChange {
     compression: Option<String>,
     /// none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds.
     persistence: Option<String>,
+    /// 0: no target.
+    recovery_time_target_s: Option<u32>,
     /// 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: Option<String>,
     backup_keep: Option<u32>,
@@ -292,6 +298,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             shards: definition.shards,
             replicas: definition.replicas,
             persistence: definition.persistence,
+            recovery_time_target_s: definition.recovery_time_target_s,
             backup_schedule: definition.backup_schedule,
             backup_keep: definition.backup_keep,
             zones: definition.zones,
@@ -352,6 +359,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
                 false => "none".to_owned(),
             }
         }),
+        recovery_time_target_s: wanted.recovery_time_target_s.unwrap_or(Definition::default().recovery_time_target_s),
         backup_schedule: wanted.backup_schedule.unwrap_or_default(),
         backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
         zones: wanted.zones.unwrap_or_default(),
@@ -382,13 +390,14 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: DatabaseChange = cx.body()?;
     let database = cx.database()?;
     let mut changed: Vec<String> = Vec::new();
-    let number = |name: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{name} {bytes}"));
+    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
     changed.extend(number("memory_limit_bytes", wanted.memory_limit_bytes));
     changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
     changed.extend(number("flash_limit_bytes", wanted.flash_limit_bytes));
     changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
     changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
     changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
+    changed.extend(number("recovery_time_target_s", wanted.recovery_time_target_s.map(u64::from)));
     changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
     changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
@@ -404,6 +413,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         policy: wanted.policy,
         compression: wanted.compression,
         persistence: wanted.persistence,
+        recovery_time_target_s: wanted.recovery_time_target_s,
         backup_schedule: wanted.backup_schedule,
         backup_keep: wanted.backup_keep,
         password: wanted.password,
