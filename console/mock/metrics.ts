@@ -23,6 +23,7 @@ export const CATALOG: Metric[] = [
   ...row("database", "durability", "bytes", "base_bytes journal_tail_bytes journal_unsynced_bytes journal_missing_bytes"),
   ...row("database", "durability", "bytes/s", "journal_bytes"),
   ...row("database", "durability", "us", "journal_sync_us recovery_us"),
+  ...row("database", "durability", "ratio", "journal_waiting"),
   ...row("database", "durability", "count", "journal_behind journal_failed recovery_late base_failures rot backup_failed"),
   ...row("node", "processor", "percent", "cpu_percent cpu_user_percent cpu_system_percent"),
   ...row("node", "memory", "bytes", "resident_bytes used_ram_bytes used_flash_bytes"),

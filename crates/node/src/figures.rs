@@ -79,6 +79,8 @@ pub struct Durability {
     pub last_sync_us: u64,
     /// The device is behind, and writes wait.
     pub is_behind: bool,
+    /// For how long it has been, since the start.
+    pub behind_us: u64,
     /// The journal cannot be written.
     pub journal_has_failed: bool,
     /// How long a restart would take.
@@ -213,6 +215,7 @@ impl Database {
             durability.journal_syncs = figures.syncs;
             durability.last_sync_us = figures.last_sync.as_micros() as u64;
             durability.is_behind = figures.behind.is_some();
+            durability.behind_us = figures.behind_total.as_micros() as u64;
             durability.journal_has_failed = kept.log.has_failed();
             let target_ms = self.hub.config.snapshot().redis_files.recovery_target_s * 1000;
             let estimate = journal.estimate(&kept);

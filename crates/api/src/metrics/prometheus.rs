@@ -7,7 +7,7 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
-use node::{Figures, KeyCounts, Latencies, Summary};
+use node::{Durability, Figures, KeyCounts, Latencies, Summary};
 use std::fmt::{Display, Write};
 
 pub const ROUTES: &[Route] = &[Route {
@@ -162,6 +162,16 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_backup_last_success_timestamp_seconds", GAUGE, "When the newest backup known to the node was begun, since 1970; 0: none.", |f| f.durability.last_backup_at_s),
 ];
 
+/// Spans of time in microseconds, shown in seconds.
+type Microseconds = fn(&Durability) -> u64;
+
+#[rustfmt::skip]
+const SPANS: &[(&str, &str, &str, Microseconds)] = &[
+    ("flintkv_journal_last_sync_seconds", GAUGE, "How long the last sync of the journal took.", |d| d.last_sync_us),
+    ("flintkv_journal_behind_seconds_total", COUNTER, "For how long the journal's ring was nearly full, and writes waited for its device.", |d| d.behind_us),
+    ("flintkv_recovery_estimated_seconds", GAUGE, "How long a restart would take, as estimated.", |d| d.recovery_estimated_ms * 1000),
+];
+
 type OfLatencies = fn(&Latencies) -> &Summary;
 /// By tier; without a name, the total.
 type ByTier = &'static [(&'static str, OfLatencies)];
@@ -198,15 +208,11 @@ fn page(app: &App, now_ms: u64) -> String {
             page.sample(name, &[("database", database.name())], of(&reading.figures));
         }
     }
-    page.family("flintkv_journal_last_sync_seconds", GAUGE, "How long the last sync of the journal took.");
-    for (reading, database) in &all {
-        let seconds = reading.figures.durability.last_sync_us as f64 / 1e6;
-        page.sample("flintkv_journal_last_sync_seconds", &[("database", database.name())], seconds);
-    }
-    page.family("flintkv_recovery_estimated_seconds", GAUGE, "How long a restart would take, as estimated.");
-    for (reading, database) in &all {
-        let seconds = reading.figures.durability.recovery_estimated_ms as f64 / 1e3;
-        page.sample("flintkv_recovery_estimated_seconds", &[("database", database.name())], seconds);
+    for (name, kind, help, us) in SPANS {
+        page.family(name, kind, help);
+        for (reading, database) in &all {
+            page.sample(name, &[("database", database.name())], us(&reading.figures.durability) as f64 / 1e6);
+        }
     }
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [

@@ -92,7 +92,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/flush",
-        summary: "Deletes all keys of all logical databases of a database.",
+        summary: "Deletes all keys of all logical databases of a database, which cannot be undone.",
         body: Some(one::<Confirmation>),
         reply: Answer::Json(one::<Db>),
         action: "database.flush",
@@ -446,7 +446,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     if database.is_default() {
         return Err(ApiError::unsupported("the default database cannot be deleted").hint("flush it, or stop the node"));
     }
-    confirmed("confirm", cx.query("confirm").unwrap_or(""), &database)?;
+    confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", &database)?;
     cx.app.node.delete(database.name())?;
     cx.app.event(
         Event::info("database", database.name(), "the database was deleted").severity(Severity::Warning).by(cx.user()),
@@ -454,11 +454,17 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-fn confirmed(field: &str, given: &str, database: &Database) -> Result<(), ApiError> {
-    if given == database.name() {
+/// What cannot be undone is told, and a backup offered.
+fn confirmed(given: &str, lost: &str, database: &Database) -> Result<(), ApiError> {
+    let name = database.name();
+    if given == name {
         return Ok(());
     }
-    Err(ApiError::field(field, format!("'{}' is expected, to be sure", database.name())))
+    Err(ApiError::field(
+        "confirm",
+        format!("this deletes {lost}, which cannot be undone: give confirm={name} to be sure"),
+    )
+    .hint(format!("POST /api/v1/databases/{name}/backups makes a backup first")))
 }
 
 fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
@@ -476,7 +482,7 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
 fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     let Confirmation { confirm } = cx.body()?;
     let database = cx.database()?;
-    confirmed("confirm", &confirm, &database)?;
+    confirmed(&confirm, "all its keys", &database)?;
     Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
     cx.app.event(
         Event::info("database", database.name(), "all keys were deleted").severity(Severity::Warning).by(cx.user()),

@@ -81,7 +81,11 @@ fn a_database_from_its_form_to_its_end() {
     operator.post(&format!("{one}/flush"), json!({"confirm": "sessions"})).ok();
     assert_eq!(node.command(port, &["DBSIZE"]), resp::client::Value::Int(0));
 
-    assert_eq!(operator.delete(&one).error(), error(400, "invalid", "confirm"));
+    let unconfirmed = operator.delete(&one);
+    assert_eq!(unconfirmed.error(), error(400, "invalid", "confirm"));
+    assert!(
+        unconfirmed.text().contains("cannot be undone") && unconfirmed.text().contains("/databases/sessions/backups")
+    );
     assert_eq!(operator.delete(&format!("{ALL}/default?confirm=default")).error(), error(422, "unsupported", ""));
     assert_eq!(operator.delete(&format!("{one}?confirm=sessions")).status, 204);
     assert_eq!(names(&operator), ["default"]);
