@@ -374,6 +374,11 @@ impl Node {
                 "the RAM limit is more than the memory limit, which is RAM and flash together",
             );
         }
+        if change.ram_limit_bytes.is_some() {
+            let wanted = Config { ram_limit_bytes: ram, ..Config::clone(&now) };
+            config::leaves_ram_for_values(&wanted, database.is_default())
+                .map_err(|message| NodeError::Invalid { field: "ram_limit_bytes", message })?;
+        }
         let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
         let files = match change.flash_limit_bytes.unwrap_or(before.flash_limit_bytes) {
             0 => config::files_bytes(memory, ram, flash, now.redis_files.appendonly),
@@ -455,11 +460,10 @@ impl Node {
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
         // Best effort: a leftover file shows by its name what it is.
         let _ = fs::remove_file(&trial);
-        let checked = loaded.map_err(|error| error.why).and_then(|config| {
-            config::leaves_ram_for_values(&config.snapshot(), false)?;
-            Ok((config.snapshot().ram_limit_bytes, files_limit(&config.snapshot())))
-        });
-        checked.map_err(|message| NodeError::Invalid { field: "memory_limit_bytes", message })
+        let invalid = |field| move |message| NodeError::Invalid { field, message };
+        let config = loaded.map_err(|error| error.why).map_err(invalid("memory_limit_bytes"))?.snapshot();
+        config::leaves_ram_for_values(&config, false).map_err(invalid("ram_limit_bytes"))?;
+        Ok((config.ram_limit_bytes, files_limit(&config)))
     }
 
     fn free_port(&self) -> Option<u16> {
