@@ -15,13 +15,13 @@ test("all fields go along", () => {
   const { body, wrong } = read({
     name: "cart", memory: "10 gb", ram: "2gb", flash: "20 gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
     unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", recovery: "30", zones: "a b",
-    backup_schedule: " 6h ", from: "shop/one",
+    backup_schedule: " 6h ", backup_keep: "3", from: "shop/one",
   });
   expect(wrong).toEqual({});
   expect(body).toEqual({
     name: "cart", memory_limit_bytes: 10 * GB, ram_limit_bytes: 2 * GB, flash_limit_bytes: 20 * GB, policy: "allkeys-lru", compression: "zstd", port: 7000, password: "x",
     tls_port: 7001, unixsocket: "/run/a.sock", bind: ["127.0.0.1", "::1"], shards: 2, replicas: 1, persistence: "always", recovery_time_target_s: 30, zones: ["a", "b"],
-    backup_schedule: "6h", from: "shop/one",
+    backup_schedule: "6h", backup_keep: 3, from: "shop/one",
   });
 });
 

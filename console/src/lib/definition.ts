@@ -20,13 +20,14 @@ export interface Form {
   persistence: string;
   recovery: string;
   backup_schedule: string;
+  backup_keep: string;
   from: string;
   zones: string;
 }
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "", recovery: "", backup_schedule: "", from: "", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "", recovery: "", backup_schedule: "", backup_keep: "", from: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -68,6 +69,7 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   const tls_port = whole(form.tls_port, "tls_port", wrong);
   const shards = whole(form.shards, "shards", wrong);
   const replicas = whole(form.replicas, "replicas", wrong);
+  const keep = whole(form.backup_keep, "backup_keep", wrong);
   const recovery = whole(form.recovery, "recovery_time_target_s", wrong);
   if (port !== undefined) body.port = port;
   if (tls_port !== undefined) body.tls_port = tls_port;
@@ -79,6 +81,7 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   if (form.persistence) body.persistence = form.persistence;
   if (recovery !== undefined) body.recovery_time_target_s = recovery;
   if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();
+  if (keep !== undefined) body.backup_keep = keep;
   if (form.from) body.from = form.from;
   if (words(form.zones).length) body.zones = words(form.zones);
   return { body, wrong };

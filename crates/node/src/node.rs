@@ -17,7 +17,7 @@ use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
 use crate::room::{DEFAULT_NAME, Room, files_limit};
 use base::{Codec, Policy, size};
-use config::{Config, ConfigStore};
+use config::{Config, ConfigStore, LoadError};
 use engine::{CHANGE_PATIENCE, Gate, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
@@ -460,9 +460,9 @@ impl Node {
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
         // Best effort: a leftover file shows by its name what it is.
         let _ = fs::remove_file(&trial);
-        let invalid = |field| move |message| NodeError::Invalid { field, message };
-        let config = loaded.map_err(|error| error.why).map_err(invalid("memory_limit_bytes"))?.snapshot();
-        config::leaves_ram_for_values(&config, false).map_err(invalid("ram_limit_bytes"))?;
+        let invalid = |field, message| NodeError::Invalid { field, message };
+        let config = loaded.map_err(|error| invalid(field_of(&error), error.why))?.snapshot();
+        config::leaves_ram_for_values(&config, false).map_err(|why| invalid("ram_limit_bytes", why))?;
         Ok((config.ram_limit_bytes, files_limit(&config)))
     }
 
@@ -504,6 +504,22 @@ impl Node {
     pub fn backup_path(&self) -> PathBuf {
         self.config().snapshot().backup_path.clone()
     }
+}
+
+/// The field of a definition that an error of its file is about. The place of a wrong value ends with its line, and a contradiction
+/// begins with a directive.
+fn field_of(error: &LoadError) -> &'static str {
+    let fields = [
+        ("ram-limit", "ram_limit_bytes"),
+        ("flash-limit", "flash_limit_bytes"),
+        ("maxmemory-policy", "policy"),
+        ("flash-compression", "compression"),
+        ("bind", "bind"),
+        ("backup-schedule", "backup_schedule"),
+        ("backup-keep", "backup_keep"),
+    ];
+    let is_of = |directive: &str| error.why.starts_with(directive) || error.place.contains(&format!(": {directive} "));
+    fields.iter().find(|(directive, _)| is_of(directive)).map_or("memory_limit_bytes", |&(_, field)| field)
 }
 
 /// Switches `appendonly` and `appendfsync` as CONFIG SET does.

@@ -38,6 +38,18 @@ fn a_database_from_its_form_to_its_end() {
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), wanted("sessions")).status, 204);
     let small = json!({"name": "sessions", "memory_limit_bytes": 100 * MB, "ram_limit_bytes": 20 * MB});
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), small).error(), error(400, "invalid", "ram_limit_bytes"));
+    for (field, value) in [
+        ("flash_limit_bytes", json!(10 * MB)),
+        ("backup_schedule", json!("often")),
+        ("backup_keep", json!(0)),
+        ("policy", json!("none")),
+        ("memory_limit_bytes", json!(31 * MB)),
+    ] {
+        let mut body = wanted("sessions");
+        body["ram_limit_bytes"] = json!(30 * MB);
+        body[field] = value;
+        assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), body).error(), error(400, "invalid", field));
+    }
     assert_eq!(names(&operator), ["default"]);
     let made = operator.post(ALL, wanted("sessions"));
     assert_eq!(made.status, 201, "{}", made.text());
