@@ -14,7 +14,7 @@ export const CATALOG: Metric[] = [
   ...row("database", "tiers", "ratio", "hit_ratio values_in_ram_ratio compression_ratio flash_fragmentation"),
   ...row("database", "tiers", "ops/s", "ram_hits flash_hits misses demotions promotions"),
   ...row("database", "keys", "count", "keys values_in_ram values_in_flash write_amplification"),
-  ...row("database", "memory", "bytes", "used_ram_bytes ram_limit_bytes used_flash_bytes live_flash_bytes flash_limit_bytes"),
+  ...row("database", "memory", "bytes", "used_ram_bytes ram_limit_bytes used_flash_bytes live_flash_bytes flash_limit_bytes files_bytes files_limit_bytes"),
   ...row("database", "flash", "ops/s", "flash_reads flash_writes"),
   ...row("database", "flash", "bytes/s", "flash_read_bytes flash_write_bytes"),
   ...row("database", "clients", "count", "clients blocked_clients"),
@@ -23,6 +23,7 @@ export const CATALOG: Metric[] = [
   ...row("database", "durability", "bytes", "base_bytes journal_tail_bytes journal_unsynced_bytes journal_missing_bytes"),
   ...row("database", "durability", "bytes/s", "journal_bytes"),
   ...row("database", "durability", "us", "journal_sync_us recovery_us"),
+  ...row("database", "durability", "ratio", "journal_waiting"),
   ...row("database", "durability", "count", "journal_behind journal_failed recovery_late base_failures rot backup_failed"),
   ...row("node", "processor", "percent", "cpu_percent cpu_user_percent cpu_system_percent"),
   ...row("node", "memory", "bytes", "resident_bytes used_ram_bytes used_flash_bytes"),
@@ -37,7 +38,7 @@ const BASE: Record<string, number> = {
   ram_latency_us: 41, ram_latency_p99_us: 110, flash_latency_us: 310, flash_latency_p99_us: 890, hit_ratio: 0.862,
   ram_hits: 101_500, flash_hits: 16_300, misses: 220, keys: 41_200_000, values_in_ram: 12_100_000, values_in_flash: 29_100_000,
   values_in_ram_ratio: 0.294, used_ram_bytes: 7.4 * GB, ram_limit_bytes: 8 * GB, used_flash_bytes: 21 * GB, live_flash_bytes: 17 * GB,
-  flash_limit_bytes: 56 * GB, flash_reads: 16_300, flash_writes: 410, flash_read_bytes: 66e6, flash_write_bytes: 48e6,
+  flash_limit_bytes: 56 * GB, files_bytes: 42 * GB, files_limit_bytes: 80 * GB, flash_reads: 16_300, flash_writes: 410, flash_read_bytes: 66e6, flash_write_bytes: 48e6,
   compression_ratio: 0.43, write_amplification: 1.31, demotions: 15_900, promotions: 16_200, clients: 204, blocked_clients: 3,
   net_in_bytes: 21e6, net_out_bytes: 74e6, expired: 120, evicted: 0, errors: 2, flash_fragmentation: 0.19,
   base_bytes: 18 * GB, journal_tail_bytes: 3.2 * GB, journal_unsynced_bytes: 4.1e6, journal_bytes: 9.4e6, journal_sync_us: 1900,
@@ -51,7 +52,7 @@ function noise(name: string, at_s: number): number {
   return Math.sin(at_s / 37 + seed) * 0.06 + Math.sin(at_s / 11 + seed * 3) * 0.03 + Math.sin(at_s / 900 + seed * 5) * 0.12;
 }
 
-const STEADY = new Set(["ram_limit_bytes", "flash_limit_bytes", "keys", "values_in_ram", "values_in_flash"]);
+const STEADY = new Set(["ram_limit_bytes", "flash_limit_bytes", "files_limit_bytes", "keys", "values_in_ram", "values_in_flash"]);
 
 export function metricAt(name: string, at_ms: number, share = 1): number {
   if (name === "ops") return ["ops_read", "ops_write", "ops_other"].reduce((sum, one) => sum + metricAt(one, at_ms, share), 0);

@@ -29,6 +29,7 @@ await main(async (node, browser) => {
     await page.getByLabel("Shards").fill("3");
     await page.locator("input[aria-invalid=true]").waitFor();
     await page.getByLabel("Shards").fill("1");
+    await page.getByLabel("Persistence").selectOption("none");
     await page.getByText("The node would create this database.").waitFor();
     await picture(page, "flow-create");
   });
@@ -238,11 +239,14 @@ await main(async (node, browser) => {
 
   await step("persistence is changed; a backup is made, scheduled, and becomes a database", async () => {
     await visit(page, "/databases/shop");
+    await page.getByText("none: a restart begins empty").waitFor();
     await button("Change").click();
     await dialog.getByLabel("Persistence").selectOption("everysec");
+    await dialog.getByLabel("Restart target").fill("30");
     await dialog.getByRole("button", { name: "Apply" }).click();
     await dialog.waitFor({ state: "detached" });
     await page.getByText("Journal to replay").waitFor();
+    await page.getByText("the target is 30 s").waitFor();
     await visit(page, "/databases/shop/backups");
     await page.getByText("There is no backup of shop").waitFor();
     await button("Back up").click();
@@ -260,8 +264,8 @@ await main(async (node, browser) => {
     await picture(page, "flow-backups");
     await page.getByRole("link", { name: "Create a database from shop/one" }).click();
     await page.getByRole("textbox", { name: "Name" }).fill("copy");
-    await page.getByLabel("Memory limit").fill("40 mb");
-    await page.getByLabel("RAM limit").fill("24 mb");
+    await page.getByLabel("Memory limit").fill("80 mb");
+    await page.getByLabel("RAM limit").fill("40 mb");
     same(await page.getByLabel("Begin with").inputValue(), "shop/one", "the backup of the link");
     await page.getByText("The node would create this database.").waitFor();
     await button("Create").click();

@@ -53,7 +53,7 @@ free_port() {
 port="$(free_port)" console="$(free_port)"
 # RAM for a third of the load's data.
 "$flintkv" server --port "$port" --console-port "$console" --dir "$scratch" --save "" --io-threads 2 \
-    --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 32mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &
+    --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 40mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &
 server=$!
 deadline=$((SECONDS + 60))
 until redis-cli -p "$port" ping >/dev/null 2>&1 && (exec 3<>"/dev/tcp/127.0.0.1/$console") 2>/dev/null; do

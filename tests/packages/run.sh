@@ -251,7 +251,7 @@ healthy() {
 }
 ! healthy || fail "the image is healthy without a server"
 chroot --userspec="$user" "$root" env -i PATH=/usr/bin:/bin \
-    sh -c "cd $(instruction WORKDIR) && exec $(instruction ENTRYPOINT | words) --requirepass secret --memory-limit 64mb --ram-limit 32mb --flash-path /flash" \
+    sh -c "cd $(instruction WORKDIR) && exec $(instruction ENTRYPOINT | words) --requirepass secret --memory-limit 160mb --ram-limit 96mb --flash-path /flash" \
     >"$scratch/log" 2>&1 &
 server=$!
 deadline=$((SECONDS + 60))

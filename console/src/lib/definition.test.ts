@@ -14,20 +14,25 @@ test("a form as it comes needs nothing but a name", () => {
 test("all fields go along", () => {
   const { body, wrong } = read({
     name: "cart", memory: "10 gb", ram: "2gb", flash: "20 gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
-    unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", zones: "a b",
-    backup_schedule: " 6h ", backup_journal_keep: " 7d ", from: "shop/one", at: "2026-11-23T04:05:06",
+    unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", recovery: "30", zones: "a b",
+    backup_schedule: " 6h ", backup_keep: "3", backup_journal_keep: " 7d ", from: "shop/one", at: "2026-11-23T04:05:06",
   });
   expect(wrong).toEqual({});
   expect(body).toEqual({
     name: "cart", memory_limit_bytes: 10 * GB, ram_limit_bytes: 2 * GB, flash_limit_bytes: 20 * GB, policy: "allkeys-lru", compression: "zstd", port: 7000, password: "x",
-    tls_port: 7001, unixsocket: "/run/a.sock", bind: ["127.0.0.1", "::1"], shards: 2, replicas: 1, persistence: "always", zones: ["a", "b"],
-    backup_schedule: "6h", backup_journal_keep: "7d", from: "shop/one", at_ms: new Date(2026, 10, 23, 4, 5, 6).getTime(),
+    tls_port: 7001, unixsocket: "/run/a.sock", bind: ["127.0.0.1", "::1"], shards: 2, replicas: 1, persistence: "always", recovery_time_target_s: 30, zones: ["a", "b"],
+    backup_schedule: "6h", backup_keep: 3, backup_journal_keep: "7d", from: "shop/one", at_ms: new Date(2026, 10, 23, 4, 5, 6).getTime(),
   });
 });
 
 test("a moment belongs to a backup", () => {
   expect(read({ ...EMPTY, name: "a", at: "2026-11-23T04:05:06" }).body.at_ms).toBeUndefined();
   expect(Object.keys(read({ ...EMPTY, name: "a", from: "shop/one", at: "soon" }).wrong)).toEqual(["at_ms"]);
+});
+
+test("no persistence is told to the node, whose default may be another", () => {
+  expect(read({ ...EMPTY, name: "a", persistence: "none" }).body.persistence).toBe("none");
+  expect(read({ ...EMPTY, name: "a" }).body.persistence).toBeUndefined();
 });
 
 test("what cannot be read is told by its field", () => {

@@ -16,9 +16,12 @@ export interface Form {
   bind: string;
   shards: string;
   replicas: string;
+  /** Empty: the node's default. */
   persistence: string;
+  recovery: string;
   backup_schedule: string;
   backup_journal_keep: string;
+  backup_keep: string;
   from: string;
   /** A moment as a field of dates has it, in the browser's time zone. */
   at: string;
@@ -27,8 +30,7 @@ export interface Form {
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "",
-  backup_journal_keep: "", from: "", at: "", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "", recovery: "", backup_schedule: "", backup_keep: "", backup_journal_keep: "", from: "", at: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -70,6 +72,8 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   const tls_port = whole(form.tls_port, "tls_port", wrong);
   const shards = whole(form.shards, "shards", wrong);
   const replicas = whole(form.replicas, "replicas", wrong);
+  const keep = whole(form.backup_keep, "backup_keep", wrong);
+  const recovery = whole(form.recovery, "recovery_time_target_s", wrong);
   if (port !== undefined) body.port = port;
   if (tls_port !== undefined) body.tls_port = tls_port;
   if (form.unixsocket.trim()) body.unixsocket = form.unixsocket.trim();
@@ -77,9 +81,11 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   if (form.password) body.password = form.password;
   if (shards !== undefined && shards !== 1) body.shards = shards;
   if (replicas) body.replicas = replicas;
-  if (form.persistence !== "none") body.persistence = form.persistence;
+  if (form.persistence) body.persistence = form.persistence;
+  if (recovery !== undefined) body.recovery_time_target_s = recovery;
   if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();
   if (form.backup_journal_keep.trim()) body.backup_journal_keep = form.backup_journal_keep.trim();
+  if (keep !== undefined) body.backup_keep = keep;
   if (form.from) body.from = form.from;
   if (form.from && form.at) {
     const at = Date.parse(form.at);

@@ -174,6 +174,8 @@ export interface DatabaseChange {
   persistence?: string | null;
   policy?: null | Policy;
   ram_limit_bytes?: number | null;
+  /** 0: no target. */
+  recovery_time_target_s?: number | null;
 }
 
 export interface DatabaseList {
@@ -215,6 +217,8 @@ export interface DefinitionCard {
   policy: Policy;
   port: number;
   ram_limit_bytes: number;
+  /** How long a restart should take at most; 0: no target. */
+  recovery_time_target_s: number;
   replicas: number;
   shards: number;
   tls_port: number;
@@ -414,6 +418,8 @@ export interface NewDatabase {
   port?: number | null;
   /** Missing: 30 % of the memory limit, or all of it on a node without flash. */
   ram_limit_bytes?: number | null;
+  /** How long a restart should take at most; 0: no target. Missing: 10. */
+  recovery_time_target_s?: number | null;
   replicas?: number | null;
   shards?: number | null;
   tls_port?: number | null;

@@ -78,7 +78,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
       },
       {
         ...axis,
-        size: look.small ? 54 : 66,
+        size: look.small ? 60 : 66,
         space: look.small ? 26 : 34,
         splits: (_u, _index, min, max) => ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 32 : 44))),
         values: (_u, splits) => splits.map((value) => inUnit(value, graph.unit)),

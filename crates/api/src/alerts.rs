@@ -15,17 +15,18 @@ use crate::webhook;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use utoipa::ToSchema;
 
-/// The rules that a node begins with: name, metric, threshold, seconds, severity. They tell of what endangers the data.
+/// The rules that every node is offered, once: name, metric, threshold, seconds, severity. They tell of what endangers the data.
 const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
     ("the journal cannot be written: writes are refused", "journal_failed", 0.0, 0, Severity::Critical),
     ("the journal's device is behind: writes wait", "journal_behind", 0.0, 5, Severity::Warning),
+    ("the journal is nearly full again and again: writes wait", "journal_waiting", 0.1, 30, Severity::Warning),
     ("syncs of the journal are late", "journal_sync_us", 2_000_000.0, 10, Severity::Warning),
     ("no new base can be written: the journal grows", "base_failures", 0.0, 0, Severity::Warning),
     ("a restart takes longer than recovery-time-target", "recovery_late", 0.0, 120, Severity::Warning),
@@ -231,9 +232,10 @@ struct All {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Stored {
     rules: Vec<Rule>,
-    /// The rules of [`DEFAULTS`] were added once. Those that an operator deletes stay away.
+    /// The rules of [`DEFAULTS`] that were added, by their ids. Those that an operator deletes stay away; those of a later release are
+    /// added.
     #[serde(default)]
-    has_defaults: bool,
+    offered: BTreeSet<String>,
     webhook: Webhook,
     #[serde(default)]
     history: VecDeque<Change>,
@@ -268,8 +270,10 @@ impl Alerts {
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
             Some(Err(error)) => return Err(error),
         };
-        if !std::mem::replace(&mut stored.has_defaults, true) {
-            stored.rules.extend(defaults());
+        for rule in defaults() {
+            if stored.offered.insert(rule.id.clone()) && stored.rules.iter().all(|known| known.id != rule.id) {
+                stored.rules.push(rule);
+            }
         }
         let state = Arc::new(Mutex::new(State { stored, standing: BTreeMap::new() }));
         let (queue, messages) = sync_channel(QUEUE_MAX);
@@ -677,6 +681,21 @@ mod tests {
             })
             .unwrap();
         assert!(Alerts::open(Some(path)).unwrap().all().rules.is_empty());
+    }
+
+    #[test]
+    fn a_rule_of_a_later_release_is_added_and_a_deleted_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.json");
+        let known: Vec<Rule> = defaults().collect();
+        let (new, deleted) = (&known[0], &known[1]);
+        let mut stored = Stored { rules: known[2..].to_vec(), ..Stored::default() };
+        stored.rules[0].threshold = 17.0;
+        stored.offered = known[1..].iter().map(|rule| rule.id.clone()).collect();
+        std::fs::write(&path, serde_json::to_vec(&stored).unwrap()).unwrap();
+        let rules = Alerts::open(Some(path)).unwrap().all().rules;
+        assert!(rules.contains(new) && !rules.iter().any(|rule| rule.id == deleted.id));
+        assert_eq!((rules.len(), rules[0].threshold), (known.len() - 1, 17.0), "what the operator changed stays");
     }
 
     #[test]

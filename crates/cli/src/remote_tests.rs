@@ -97,18 +97,21 @@ fn what_survives_and_what_is_backed_up_is_changed() {
     run(
         &mock,
         "database create ads --memory-limit 1gb --from nightly/one --at 2026-11-21T18:04:05Z --backup-schedule 6h --backup-keep 3 \
-         --backup-journal-keep 7d",
+         --backup-journal-keep 7d --recovery-time-target 30",
     )
     .unwrap();
     let sent = mock.sent("POST", "/databases");
     assert_eq!((&sent["at_ms"], &sent["backup_journal_keep"]), (&json!(1_795_284_245_000_u64), &json!("7d")));
     assert_eq!(
-        (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"]),
-        (&json!("nightly/one"), &json!("6h"), &json!(3))
+        (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"], &sent["recovery_time_target_s"]),
+        (&json!("nightly/one"), &json!("6h"), &json!(3), &json!(30))
     );
     let shown = run(&mock, "database update ads --persistence everysec").unwrap();
     assert!(shown.contains("persistence") && shown.contains("everysec"), "{shown}");
     assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "persistence": "everysec" }));
+    let shown = run(&mock, "database update ads --recovery-time-target 0").unwrap();
+    assert!(shown.contains("no target"), "{shown}");
+    assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "recovery_time_target_s": 0 }));
 }
 
 #[test]

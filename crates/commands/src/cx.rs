@@ -150,6 +150,13 @@ pub fn share_of(bytes: usize, count: usize, len: usize) -> usize {
     bytes / len.max(1) * count.min(len)
 }
 
+/// About the bytes of so many draws, with repetition, from `len` elements that take `bytes` together. 0 for more than a reply may
+/// have: that is refused.
+pub fn drawn_bytes(bytes: usize, draws: usize, len: usize) -> usize {
+    let each = bytes / len.max(1) + BULK_FRAME_BYTES;
+    if draws > REPLY_BYTES_MAX / 6 { 0 } else { draws.saturating_mul(each).min(REPLY_BYTES_MAX) }
+}
+
 /// Like [`claim`], for a reply of about this length. The output then grows once, and not by doubling.
 #[inline]
 pub fn claim_reply(settings: &Settings, session: &mut Session, out: &mut Out<'_>, bytes: usize) -> Run {

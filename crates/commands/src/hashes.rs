@@ -7,7 +7,7 @@ pub use expiry::ROWS as EXPIRY_ROWS;
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{
     BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE,
-    bulk_bytes, claim, claim_reply, share_of, wrong_arity,
+    bulk_bytes, claim, claim_reply, drawn_bytes, share_of, wrong_arity,
 };
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
@@ -380,6 +380,15 @@ impl<'a> Hash<'a> {
         }
     }
 
+    /// The bytes of its fields, and of their values, about. A table does not know how long its fields are.
+    fn element_bytes(self, with_values: bool) -> usize {
+        let (bytes, frames) = match self {
+            Hash::Packed(bytes) => (bytes.len(), packed::len(bytes) * BULK_FRAME_BYTES),
+            Hash::Table(table) => (table.mem_bytes(), table.len() * BULK_FRAME_BYTES),
+        };
+        if with_values { bytes + frames } else { bytes / 2 }
+    }
+
     fn len(self) -> usize {
         match self {
             Hash::Packed(bytes) => packed::len(bytes),
@@ -688,10 +697,11 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
         cx.out.array(0);
         return Ok(());
     };
-    if distinct {
-        let bytes = share_of(hash.reply_bytes(), wanted, hash.len());
-        claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
-    }
+    let bytes = match distinct {
+        true => share_of(hash.reply_bytes(), wanted, hash.len()),
+        false => drawn_bytes(hash.element_bytes(with_values), wanted, hash.len()),
+    };
+    claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     let mut reply = Sample { out: &mut cx.out, with_values, draws };
     match hash {
         Hash::Table(table) if is_sample(table, wanted, distinct) => {

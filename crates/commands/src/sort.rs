@@ -196,7 +196,8 @@ fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
         Some(Value::Boxed(boxed)) => boxed.mem_bytes(),
         _ => 0,
     };
-    claim(cx.settings, cx.session, 3 * value_bytes)?;
+    let claimed_bytes = 3 * value_bytes;
+    claim(cx.settings, cx.session, claimed_bytes)?;
     let (elements, chosen) = if keeps_order {
         let elements = in_their_order(value, options)?;
         let all = (0..elements.len()).collect();
@@ -204,14 +205,14 @@ fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
     } else {
         let elements = all_of(value)?;
         let window = options.window(elements.len());
-        let chosen = sorted(cx, &elements, options, window)?;
+        let chosen = sorted(cx, &elements, options, claimed_bytes, window)?;
         (elements, chosen)
     };
     let mut wanted = Texts::default();
     if options.gets.is_empty() {
         chosen.iter().for_each(|&element| wanted.push(elements.get(element)));
     } else {
-        wanted = look_up(cx, &options.gets, chosen.iter().map(|&element| elements.element(element)))?;
+        wanted = look_up(cx, &options.gets, chosen.iter().map(|&element| elements.element(element)), claimed_bytes)?;
     }
     if options.store {
         return store(cx, &wanted);
@@ -278,9 +279,17 @@ fn all_of(value: Option<Value<'_>>) -> Result<Texts, Stop> {
 }
 
 /// The numbers of the elements that are in the window after sorting.
-fn sorted(cx: &mut Cx<'_>, elements: &Texts, options: &Options<'_>, window: Range<usize>) -> Result<Vec<usize>, Stop> {
+fn sorted(
+    cx: &mut Cx<'_>,
+    elements: &Texts,
+    options: &Options<'_>,
+    claimed_bytes: usize,
+    window: Range<usize>,
+) -> Result<Vec<usize>, Stop> {
     let texts = match options.by {
-        Some(pattern) => Some(look_up(cx, &[pattern], (0..elements.len()).map(|index| elements.element(index)))?),
+        Some(pattern) => {
+            Some(look_up(cx, &[pattern], (0..elements.len()).map(|index| elements.element(index)), claimed_bytes)?)
+        }
         None => None,
     };
     let texts = texts.as_ref().unwrap_or(elements);
@@ -324,6 +333,7 @@ fn look_up<'e>(
     cx: &mut Cx<'_>,
     patterns: &[&[u8]],
     elements: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
+    claimed_bytes: usize,
 ) -> Result<Texts, Stop> {
     // Each text takes at least 5 bytes of a reply.
     if elements.len().saturating_mul(patterns.len()) > REPLY_BYTES_MAX / 5 {
@@ -346,14 +356,26 @@ fn look_up<'e>(
     if !cx.ks.holds(&keys) && !cx.ks.add(&keys) {
         return Err(Stop::Yield);
     }
-    let mut values = cx.ks.get_all(&keys)?.into_iter();
+    let mut fields = patterns
+        .iter()
+        .filter_map(|pattern| match pattern {
+            Pattern::Key { field, .. } => Some(*field),
+            _ => None,
+        })
+        .cycle();
+    let texts = cx.ks.get_all(&keys)?.into_iter().map(|value| text_of(value, fields.next().flatten()));
+    let texts: Vec<Option<&[u8]>> = texts.collect();
+    // A copy, and the reply.
+    let bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
+    claim(cx.settings, cx.session, claimed_bytes + 2 * bytes)?;
+    let mut values = texts.into_iter();
     let mut found = Texts::default();
     for element in elements {
         for pattern in &patterns {
             match pattern {
                 Pattern::Element => found.push(Some(element)),
                 Pattern::Nothing => found.push(None),
-                Pattern::Key { field, .. } => push_value(&mut found, values.next().flatten(), *field),
+                Pattern::Key { .. } => found.push(values.next().flatten()),
             }
         }
         if found.bytes.len() > REPLY_BYTES_MAX {
@@ -389,13 +411,12 @@ impl<'a> Pattern<'a> {
 }
 
 /// Pushes a string, or a field of a hash. Any other value counts as absent.
-fn push_value(texts: &mut Texts, value: Option<Value<'_>>, field: Option<&[u8]>) {
-    let text = match (value, field) {
+fn text_of<'v>(value: Option<Value<'v>>, field: Option<&[u8]>) -> Option<&'v [u8]> {
+    match (value, field) {
         (Some(Value::Inline(Kind::String, text)), None) => Some(text),
         (value, Some(field)) => hash(value).ok().flatten().and_then(|hash| hash.get(field)),
         _ => None,
-    };
-    texts.push(text);
+    }
 }
 
 /// An absent text is stored as an empty one.

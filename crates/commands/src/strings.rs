@@ -183,7 +183,6 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
-        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys.",
         summary: "Sets several keys to strings, all at once, if none of them exists.",

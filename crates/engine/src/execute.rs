@@ -276,7 +276,7 @@ pub fn inside(
 
 /// Runs a handler to its end, without unlocking and without parking.
 fn attend(
-    &Around { worker, live, card, .. }: &Around<'_>,
+    &Around { worker, live, card, is_script }: &Around<'_>,
     session: &mut Session,
     ks: &mut Keyspace<'_>,
     call: Call<'_>,
@@ -293,7 +293,7 @@ fn attend(
                 output.truncate(reply_from);
                 let bytes = session.claim.wanted;
                 let memory = &worker.hub.memory;
-                if !memory.ask_at_once(card, bytes - session.claim.granted) {
+                if !memory.ask_now(card, bytes - session.claim.granted) {
                     return Err(Stop::Error(memory.too_much(bytes).text().into()));
                 }
                 session.claim.granted = bytes;
@@ -303,7 +303,12 @@ fn attend(
                 return Ok(());
             }
             result => {
-                session.claim.granted = 0;
+                // Many commands may follow. What stays is the reply, until EXEC sends it; a script has its own copy.
+                let granted = std::mem::take(&mut session.claim.granted);
+                let stays = if is_script { 0 } else { output.len() - reply_from };
+                if granted > stays {
+                    worker.hub.memory.give_back(card, granted - stays);
+                }
                 return result;
             }
         }

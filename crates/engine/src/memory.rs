@@ -186,17 +186,38 @@ impl Memory {
 
     /// Adds `bytes` to what the connection holds if they can be had at once.
     pub fn ask_at_once(&self, card: &Card, bytes: usize) -> bool {
+        let is_lent = || self.waiting.load(Relaxed) == 0 && self.store.try_lend(bytes);
+        self.is_free(card, bytes) || self.add_if(card, bytes, is_lent())
+    }
+
+    /// The same for a command inside a transaction or a script: it holds stripes, and can wait neither for others nor until objects have
+    /// left RAM.
+    pub fn ask_now(&self, card: &Card, bytes: usize) -> bool {
+        self.is_free(card, bytes) || self.add_if(card, bytes, self.store.try_lend_now(bytes))
+    }
+
+    /// Whether the connection has this much for nothing. Then it holds it.
+    fn is_free(&self, card: &Card, bytes: usize) -> bool {
         let held = card.held_bytes.load(Relaxed);
-        if held + bytes <= self.free_bytes() {
+        let is_free = held + bytes <= self.free_bytes();
+        if is_free {
             self.hold(card, held + bytes);
-            return true;
         }
-        let has_room = self.waiting.load(Relaxed) == 0 && self.store.try_lend(bytes);
-        if has_room {
+        is_free
+    }
+
+    fn add_if(&self, card: &Card, bytes: usize, is_lent: bool) -> bool {
+        if is_lent {
             card.held_bytes.fetch_add(bytes, Relaxed);
             self.renew_pause();
         }
-        has_room
+        is_lent
+    }
+
+    /// The connection holds so much less.
+    pub fn give_back(&self, card: &Card, bytes: usize) {
+        let held = card.held_bytes.load(Relaxed);
+        self.hold(card, held.saturating_sub(bytes));
     }
 
     /// Adds `bytes` to what the connection holds, as soon as there is room. Poll it until it is ready.

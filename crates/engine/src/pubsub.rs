@@ -190,7 +190,7 @@ impl<'n> Delivery<'n> {
                 bytes => bytes.min(FREE_BYTES as u64),
             };
         }
-        match card.outbox.put(message, self.limit, wall_ms) {
+        match card.outbox.put(message, self.limit, self.store, wall_ms) {
             Put::Done => {}
             Put::List => {
                 if self.lists.is_empty() {

@@ -58,7 +58,7 @@ pub fn queue(
     let may_refuse = session.replay_ms.is_none();
     if may_refuse
         && step(multi.bytes) > step(before)
-        && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before))
+        && !memory.ask_now(card, QUEUE_STEP_BYTES.max(multi.bytes - before))
     {
         let too_much = memory.too_much(multi.bytes);
         multi.fail();
@@ -249,7 +249,7 @@ fn run_steps(
             let charged = card.held_bytes.load(Relaxed) - held;
             let more = (output.len() - reply_from).saturating_sub(charged) + (output.len() / 2).max(FREE_BYTES);
             let is_charged = output.len() - reply_from <= charged;
-            has_room = has_room && (is_charged || worker.hub.memory.ask_at_once(card, more));
+            has_room = has_room && (is_charged || worker.hub.memory.ask_now(card, more));
             if has_room {
                 full_bytes = reply_from + card.held_bytes.load(Relaxed) - held;
                 output.reserve_exact(full_bytes.saturating_sub(output.len()));

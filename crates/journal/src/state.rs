@@ -32,6 +32,8 @@ pub struct Figures {
     pub last_sync: Duration,
     /// For how long [`crate::Log::is_behind`] has been true.
     pub behind: Option<Duration>,
+    /// For how long it has been true since the start.
+    pub behind_total: Duration,
     /// Why no file can be made. Tried again each second.
     pub trouble: Option<String>,
 }
@@ -259,7 +261,8 @@ impl Shared {
         let was_behind = state.behind_since.is_some();
         let is_behind = state.is_behind(was_behind);
         if is_behind != was_behind {
-            state.behind_since = is_behind.then(Instant::now);
+            let since = std::mem::replace(&mut state.behind_since, is_behind.then(Instant::now));
+            state.figures.behind_total += since.map_or(Duration::ZERO, |since| since.elapsed());
             self.is_behind.store(is_behind, Ordering::Release);
         }
         limit != before || durable != state.durable || is_behind != was_behind || has_failed != state.failed.is_some()
@@ -267,7 +270,9 @@ impl Shared {
 
     pub fn figures(&self) -> Figures {
         let state = self.state.lock();
-        Figures { behind: state.behind_since.map(|since| since.elapsed()), ..state.figures.clone() }
+        let behind = state.behind_since.map(|since| since.elapsed());
+        let behind_total = state.figures.behind_total + behind.unwrap_or_default();
+        Figures { behind, behind_total, ..state.figures.clone() }
     }
 }
 

@@ -386,7 +386,8 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     let in_ring = number - 1;
     assert_eq!(log.safe(), u64::from(in_ring) * stored_bytes(1000));
     assert!(log.is_behind());
-    assert!(log.figures().behind.is_some());
+    let waited = log.figures();
+    assert!(waited.behind.is_some() && waited.behind_total >= waited.behind.unwrap());
     // A later one that would fit goes behind it.
     append_all(&log, number..number + 300, 10);
     let end = append_all(&log, number + 300..number + 310, 100_000);
@@ -400,6 +401,8 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     device.tell(|told| told.holds_syncs = false);
     wait_until("the overflow to be durable", || log.durable() == end && !log.is_behind());
     assert_eq!(log.safe(), end);
+    let after = log.figures();
+    assert!(after.behind.is_none() && after.behind_total > waited.behind_total, "the time before counts");
     // The ring is used again.
     device.tell(|told| told.holds_syncs = true);
     append_all(&log, number..number + 20, 1000);

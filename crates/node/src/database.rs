@@ -313,6 +313,10 @@ impl Database {
             let why = "appendonly is switched alone: give the other directives in a command of their own";
             return Err(draft.refused_for("appendonly", why));
         }
+        if draft.now.redis_files.appendonly {
+            config::leaves_ram_for_values(&draft.now, self.is_default())
+                .map_err(|why| draft.refused_for("appendonly", &why))?;
+        }
         self.switch_persistence(&draft.before, &draft.now).map_err(|why| draft.refused_for("appendonly", &why))
     }
 

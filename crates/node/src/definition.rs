@@ -30,6 +30,8 @@ pub struct Definition {
     pub password: Option<String>,
     /// One of [`PERSISTENCE`].
     pub persistence: String,
+    /// recovery-time-target; 0: none.
+    pub recovery_time_target_s: u32,
     /// backup-schedule; empty: none.
     pub backup_schedule: String,
     /// backup-keep.
@@ -61,6 +63,7 @@ impl Default for Definition {
             compression: Codec::Lz4.as_str().to_owned(),
             password: None,
             persistence: "none".to_owned(),
+            recovery_time_target_s: RECOVERY_TIME_TARGET_S,
             backup_schedule: String::new(),
             backup_keep: BACKUPS_KEPT,
             backup_journal_keep: String::new(),
@@ -83,6 +86,8 @@ pub struct DefinitionChange {
     pub compression: Option<String>,
     /// One of [`PERSISTENCE`]. It is changed alone.
     pub persistence: Option<String>,
+    /// 0: none.
+    pub recovery_time_target_s: Option<u32>,
     /// Empty: no schedule.
     pub backup_schedule: Option<String>,
     pub backup_keep: Option<u32>,
@@ -132,6 +137,8 @@ impl std::error::Error for NodeError {}
 
 /// Why there is nothing to archive.
 pub const NO_JOURNAL: &str = "only a database with persistence has a journal that can be kept: set persistence too";
+/// The default of recovery-time-target.
+const RECOVERY_TIME_TARGET_S: u32 = 10;
 /// The default of backup-keep.
 const BACKUPS_KEPT: u32 = 7;
 pub const NAME_BYTES_MAX: usize = 40;
@@ -205,6 +212,10 @@ impl Definition {
             let message = "a moment needs the backups that it is reached from: give from too".to_owned();
             return invalid("at_ms", message);
         }
+        if self.recovery_time_target_s > i32::MAX as u32 {
+            let message = format!("a restart may take at most {} seconds; 0: as long as it takes", i32::MAX);
+            return invalid("recovery_time_target_s", message);
+        }
         if !self.zones.is_empty() {
             return unsupported("zones", "zones are for replicas, which are not built yet: leave zones empty");
         }
@@ -245,6 +256,7 @@ impl Definition {
                 line("appendfsync", &[appendfsync.to_owned()]);
             }
         }
+        line("recovery-time-target", &[self.recovery_time_target_s.to_string()]);
         if !self.backup_schedule.is_empty() {
             line("backup-schedule", std::slice::from_ref(&self.backup_schedule));
         }
@@ -269,6 +281,7 @@ impl DefinitionChange {
         add("flash-limit", self.flash_limit_bytes.map(|bytes| bytes.to_string()));
         add("maxmemory-policy", self.policy.clone());
         add("flash-compression", self.compression.clone());
+        add("recovery-time-target", self.recovery_time_target_s.map(|seconds| seconds.to_string()));
         add("backup-schedule", self.backup_schedule.clone());
         add("backup-keep", self.backup_keep.map(|keep| keep.to_string()));
         add("backup-journal-keep", self.backup_journal_keep.clone());
@@ -297,6 +310,7 @@ impl Database {
                 true => config.redis_files.appendfsync.as_str().to_owned(),
                 false => "none".to_owned(),
             },
+            recovery_time_target_s: config.redis_files.recovery_target_s as u32,
             backup_schedule: self.hub.config.words("backup-schedule").concat(),
             backup_keep: config.backup_keep as u32,
             backup_journal_keep: self.hub.config.words("backup-journal-keep").concat(),
@@ -360,6 +374,7 @@ mod tests {
         assert_eq!(field(|d| d.shards = 2), "shards");
         assert_eq!(field(|d| d.replicas = 1), "replicas");
         assert_eq!(field(|d| d.persistence = "aof".to_owned()), "persistence");
+        assert_eq!(field(|d| d.recovery_time_target_s = 1 << 31), "recovery_time_target_s");
         assert_eq!(field(|d| d.zones = vec!["a".to_owned()]), "zones");
         assert_eq!(field(|d| d.tls_port = 7000), "tls_port");
     }

@@ -3,10 +3,8 @@
 use crate::database::Database;
 use crate::memory;
 use crate::node::Node;
-use crate::role::LinkState;
-use engine::replication::Link;
-use engine::{Gate, Summary, bit, wall_ms};
-use std::sync::Arc;
+use crate::replication::ReplicationFigures;
+use engine::{Gate, Summary, bit};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
@@ -54,50 +52,6 @@ pub struct Figures {
     pub replication: ReplicationFigures,
 }
 
-/// Who follows the database, and whom it follows. All but the counts of synchronisations and bytes are current.
-#[derive(Clone, Debug, Default)]
-pub struct ReplicationFigures {
-    pub replicas: Vec<ReplicaFigures>,
-    /// Of the stream; 0: there is none.
-    pub offset: u64,
-    pub backlog_from: u64,
-    pub backlog_bytes: u64,
-    pub backlog_bytes_max: u64,
-    pub full_syncs: u64,
-    pub partial_syncs: u64,
-    pub refused_partial_syncs: u64,
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
-    /// Commands of the primary that have failed here.
-    pub failed_commands: u64,
-    /// `None`: the database is a primary.
-    pub primary: Option<PrimaryFigures>,
-}
-
-/// A replica.
-#[derive(Clone, Debug)]
-pub struct ReplicaFigures {
-    pub ip: String,
-    pub port: u16,
-    /// INFO's word.
-    pub state: &'static str,
-    pub offset: u64,
-    pub lag_bytes: u64,
-    /// Since it last said something.
-    pub silent_s: u64,
-}
-
-/// The primary that the database follows.
-#[derive(Clone, Debug)]
-pub struct PrimaryFigures {
-    pub host: String,
-    pub port: u16,
-    pub is_up: bool,
-    /// Since its last byte.
-    pub silent_s: u64,
-    pub is_synchronising: bool,
-}
-
 /// What of the dataset is kept. The booleans and all sizes are current; 0 stands for what has not happened.
 #[derive(Clone, Debug, Default)]
 pub struct Durability {
@@ -127,6 +81,8 @@ pub struct Durability {
     pub last_sync_us: u64,
     /// The device is behind, and writes wait.
     pub is_behind: bool,
+    /// For how long it has been, since the start.
+    pub behind_us: u64,
     /// The journal cannot be written.
     pub journal_has_failed: bool,
     /// How long a restart would take.
@@ -230,43 +186,6 @@ impl Database {
         }
     }
 
-    fn replication_figures(&self) -> ReplicationFigures {
-        let (stream, links, now_ms) = (&self.hub.journaling.stream, &self.hub.links, wall_ms());
-        let (offset, backlog, role) = (stream.offset(), stream.backlog(), &self.replication.role);
-        let replica = |link: &Arc<Link>| ReplicaFigures {
-            ip: link.ip.clone(),
-            port: link.port,
-            state: link.phase().name(),
-            offset: link.acked(),
-            lag_bytes: offset.saturating_sub(link.acked()),
-            silent_s: link.silent_ms(now_ms) / 1000,
-        };
-        let primary = role.following().map(|following| PrimaryFigures {
-            host: following.host.clone(),
-            port: following.port,
-            is_up: following.state() == LinkState::Connected,
-            silent_s: match following.last_io_ms.load(Relaxed) {
-                0 => 0,
-                at_ms => now_ms.saturating_sub(at_ms) / 1000,
-            },
-            is_synchronising: matches!(following.state(), LinkState::Sync | LinkState::Load),
-        });
-        ReplicationFigures {
-            replicas: links.all().iter().map(replica).collect(),
-            offset,
-            backlog_from: if stream.is_on() { backlog.start + 1 } else { 0 },
-            backlog_bytes: backlog.end - backlog.start,
-            backlog_bytes_max: self.hub.config.snapshot().redis_files.backlog_bytes,
-            full_syncs: links.full_syncs.load(Relaxed),
-            partial_syncs: links.partial_syncs.load(Relaxed),
-            refused_partial_syncs: links.refused_partial_syncs.load(Relaxed),
-            sent_bytes: links.sent_bytes.load(Relaxed),
-            received_bytes: role.received_bytes.load(Relaxed),
-            failed_commands: role.failures.count.load(Relaxed),
-            primary,
-        }
-    }
-
     fn durability(&self) -> Durability {
         let files = &self.files;
         let (journal, backups) = (&files.journal, &files.backups);
@@ -310,6 +229,7 @@ impl Database {
             durability.journal_syncs = figures.syncs;
             durability.last_sync_us = figures.last_sync.as_micros() as u64;
             durability.is_behind = figures.behind.is_some();
+            durability.behind_us = figures.behind_total.as_micros() as u64;
             durability.journal_has_failed = kept.log.has_failed();
             let target_ms = self.hub.config.snapshot().redis_files.recovery_target_s * 1000;
             let estimate = journal.estimate(&kept);

@@ -52,7 +52,7 @@ pub use backup::WantedBackup;
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
-pub use figures::{Durability, Figures, Latencies, NodeFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
+pub use figures::{Durability, Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};

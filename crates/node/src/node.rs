@@ -17,7 +17,7 @@ use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
 use crate::room::{DEFAULT_NAME, Room, files_limit};
 use base::{Codec, Policy, size};
-use config::{Config, ConfigStore};
+use config::{Config, ConfigStore, LoadError};
 use engine::{CHANGE_PATIENCE, Gate, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
@@ -382,6 +382,11 @@ impl Node {
         if !now.redis_files.appendonly && change.backup_journal_keep.as_ref().is_some_and(|keep| !keep.is_empty()) {
             return invalid("backup_journal_keep", NO_JOURNAL);
         }
+        if change.ram_limit_bytes.is_some() {
+            let wanted = Config { ram_limit_bytes: ram, ..Config::clone(&now) };
+            config::leaves_ram_for_values(&wanted, database.is_default())
+                .map_err(|message| NodeError::Invalid { field: "ram_limit_bytes", message })?;
+        }
         let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
         let files = match change.flash_limit_bytes.unwrap_or(before.flash_limit_bytes) {
             0 => config::files_bytes(memory, ram, flash, now.redis_files.appendonly),
@@ -394,6 +399,7 @@ impl Node {
             _ if change.flash_limit_bytes.is_some() => "flash_limit_bytes",
             (.., Some(_), _) => "policy",
             (.., Some(_)) => "compression",
+            _ if change.recovery_time_target_s.is_some() => "recovery_time_target_s",
             _ if change.backup_schedule.is_some() => "backup_schedule",
             _ if change.backup_keep.is_some() => "backup_keep",
             _ if change.backup_journal_keep.is_some() => "backup_journal_keep",
@@ -463,11 +469,10 @@ impl Node {
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
         // Best effort: a leftover file shows by its name what it is.
         let _ = fs::remove_file(&trial);
-        let checked = loaded.map_err(|error| error.why).and_then(|config| {
-            config::leaves_ram_for_values(&config.snapshot(), false)?;
-            Ok((config.snapshot().ram_limit_bytes, files_limit(&config.snapshot())))
-        });
-        checked.map_err(|message| NodeError::Invalid { field: "memory_limit_bytes", message })
+        let invalid = |field, message| NodeError::Invalid { field, message };
+        let config = loaded.map_err(|error| invalid(field_of(&error), error.why))?.snapshot();
+        config::leaves_ram_for_values(&config, false).map_err(|why| invalid("ram_limit_bytes", why))?;
+        Ok((config.ram_limit_bytes, files_limit(&config)))
     }
 
     fn free_port(&self) -> Option<u16> {
@@ -548,6 +553,22 @@ impl Node {
     pub fn backup_path(&self) -> PathBuf {
         self.config().snapshot().backup_path.clone()
     }
+}
+
+/// The field of a definition that an error of its file is about. The place of a wrong value ends with its line, and a contradiction
+/// begins with a directive.
+fn field_of(error: &LoadError) -> &'static str {
+    let fields = [
+        ("ram-limit", "ram_limit_bytes"),
+        ("flash-limit", "flash_limit_bytes"),
+        ("maxmemory-policy", "policy"),
+        ("flash-compression", "compression"),
+        ("bind", "bind"),
+        ("backup-schedule", "backup_schedule"),
+        ("backup-keep", "backup_keep"),
+    ];
+    let is_of = |directive: &str| error.why.starts_with(directive) || error.place.contains(&format!(": {directive} "));
+    fields.iter().find(|(directive, _)| is_of(directive)).map_or("memory_limit_bytes", |&(_, field)| field)
 }
 
 /// Switches `appendonly` and `appendfsync` as CONFIG SET does.

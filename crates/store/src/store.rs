@@ -496,10 +496,24 @@ impl Store {
         let max = match self.tier.admission_of(bytes.saturating_sub(lent.wanted()), &self.arena) {
             Admission::Open => lent.max(),
             Admission::Slow => return false,
-            // Objects cannot make room. What the margin of the limit allows is lent all the same.
-            Admission::Full => lent.max().min((self.tier.ram_limit() as usize / 8).max(LENT_BYTES_MIN)),
+            // Objects cannot make room.
+            Admission::Full => self.margin_bytes(),
         };
-        let has_room = lent.try_add(bytes, max);
+        self.lend_up_to(bytes, max)
+    }
+
+    /// The same for who cannot wait until objects have made room.
+    pub fn try_lend_now(&self, bytes: usize) -> bool {
+        self.try_lend(bytes) || self.lend_up_to(bytes, self.margin_bytes())
+    }
+
+    /// What the margin of the RAM limit allows to lend however many objects there are.
+    fn margin_bytes(&self) -> usize {
+        self.tier.lent.max().min((self.tier.ram_limit() as usize / 8).max(LENT_BYTES_MIN))
+    }
+
+    fn lend_up_to(&self, bytes: usize, max: usize) -> bool {
+        let has_room = self.tier.lent.try_add(bytes, max);
         if has_room {
             self.tier.renew_budget();
         }

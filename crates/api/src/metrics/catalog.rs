@@ -122,6 +122,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("journal_unsynced_bytes", Bytes, Max, "Durability", "Not synced", "Bytes of the journal that are not on the device yet.", |span| span.now.figures.durability.unsynced_bytes as f64),
     of_database("journal_sync_us", Us, Max, "Durability", "Sync", "How long the last sync of the journal took.", |span| span.now.figures.durability.last_sync_us as f64),
     of_database("journal_behind", Count, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| f64::from(u8::from(span.now.figures.durability.is_behind))),
+    of_database("journal_waiting", Ratio, Mean, "Durability", "Writes wait for the journal", "The share of the time in which the journal's ring was nearly full, and writes waited for its device.", |span| span.rate(|f| f.durability.behind_us) / 1e6),
     of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| f64::from(u8::from(span.now.figures.durability.journal_has_failed))),
     of_database("recovery_us", Us, Max, "Durability", "Restart", "How long a restart would take, as estimated.", |span| span.now.figures.durability.recovery_estimated_ms as f64 * 1000.0),
     of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| f64::from(u8::from(span.now.figures.durability.recovery_is_late))),

@@ -7,7 +7,7 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
-use node::{Database, Figures, KeyCounts, Latencies, PrimaryFigures, ReplicaFigures, Summary};
+use node::{Database, Durability, Figures, KeyCounts, Latencies, PrimaryFigures, ReplicaFigures, Summary};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
@@ -168,9 +168,9 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_connected_slaves", GAUGE, "Replicas that are connected.", |f| f.replication.replicas.len() as u64),
     ("redis_master_repl_offset", GAUGE, "Bytes of the stream for replicas; 0: there is none.", |f| f.replication.offset),
     ("redis_replication_backlog_bytes", GAUGE, "The most bytes that the backlog for replicas holds.", |f| f.replication.backlog_bytes_max),
-    ("redis_repl_backlog_is_active", GAUGE, "1 if there is a stream for replicas.", |f| (f.replication.backlog_from > 0).into()),
-    ("redis_repl_backlog_first_byte_offset", GAUGE, "The first byte of the stream that the backlog has.", |f| f.replication.backlog_from),
-    ("redis_repl_backlog_history_bytes", GAUGE, "Bytes of the stream that the backlog has.", |f| f.replication.backlog_bytes),
+    ("redis_repl_backlog_is_active", GAUGE, "1 if there is a stream for replicas.", |f| (!f.replication.id.is_empty()).into()),
+    ("redis_repl_backlog_first_byte_offset", GAUGE, "The first byte of the stream that the backlog has.", |f| if f.replication.id.is_empty() { 0 } else { f.replication.backlog.start + 1 }),
+    ("redis_repl_backlog_history_bytes", GAUGE, "Bytes of the stream that the backlog has.", |f| f.replication.backlog.end - f.replication.backlog.start),
     ("redis_replica_resyncs_full", GAUGE, "Replicas that got the whole dataset.", |f| f.replication.full_syncs),
     ("redis_replica_partial_resync_accepted", GAUGE, "Replicas that went on where they were.", |f| f.replication.partial_syncs),
     ("redis_replica_partial_resync_denied", GAUGE, "Replicas that could not go on where they were.", |f| f.replication.refused_partial_syncs),
@@ -183,7 +183,7 @@ type OfReplica = fn(&ReplicaFigures) -> u64;
 #[rustfmt::skip]
 const REPLICAS: &[(&str, &str, OfReplica)] = &[
     ("redis_connected_slave_offset_bytes", "Bytes of the stream that a replica has.", |replica| replica.offset),
-    ("redis_connected_slave_lag_seconds", "Seconds since a replica last said what it has.", |replica| replica.silent_s),
+    ("redis_connected_slave_lag_seconds", "Seconds since a replica last said what it has.", |replica| replica.silent_ms / 1000),
     ("flintkv_replica_lag_bytes", "Bytes of the stream that a replica has not.", |replica| replica.lag_bytes),
 ];
 
@@ -191,8 +191,18 @@ type OfPrimary = fn(&PrimaryFigures) -> u64;
 #[rustfmt::skip]
 const PRIMARIES: &[(&str, &str, OfPrimary)] = &[
     ("redis_master_link_up", "1 if the replica is connected with its primary.", |primary| primary.is_up.into()),
-    ("redis_master_last_io_seconds_ago", "Seconds since the last byte of the primary.", |primary| primary.silent_s),
+    ("redis_master_last_io_seconds_ago", "Seconds since the last byte of the primary.", |primary| primary.silent_ms.unwrap_or(0) / 1000),
     ("redis_master_sync_in_progress", "1 while the primary's dataset is copied.", |primary| primary.is_synchronising.into()),
+];
+
+/// Spans of time in microseconds, shown in seconds.
+type Microseconds = fn(&Durability) -> u64;
+
+#[rustfmt::skip]
+const SPANS: &[(&str, &str, &str, Microseconds)] = &[
+    ("flintkv_journal_last_sync_seconds", GAUGE, "How long the last sync of the journal took.", |d| d.last_sync_us),
+    ("flintkv_journal_behind_seconds_total", COUNTER, "For how long the journal's ring was nearly full, and writes waited for its device.", |d| d.behind_us),
+    ("flintkv_recovery_estimated_seconds", GAUGE, "How long a restart would take, as estimated.", |d| d.recovery_estimated_ms * 1000),
 ];
 
 type OfLatencies = fn(&Latencies) -> &Summary;
@@ -231,15 +241,11 @@ fn page(app: &App, now_ms: u64) -> String {
             page.sample(name, &[("database", database.name())], of(&reading.figures));
         }
     }
-    page.family("flintkv_journal_last_sync_seconds", GAUGE, "How long the last sync of the journal took.");
-    for (reading, database) in &all {
-        let seconds = reading.figures.durability.last_sync_us as f64 / 1e6;
-        page.sample("flintkv_journal_last_sync_seconds", &[("database", database.name())], seconds);
-    }
-    page.family("flintkv_recovery_estimated_seconds", GAUGE, "How long a restart would take, as estimated.");
-    for (reading, database) in &all {
-        let seconds = reading.figures.durability.recovery_estimated_ms as f64 / 1e3;
-        page.sample("flintkv_recovery_estimated_seconds", &[("database", database.name())], seconds);
+    for (name, kind, help, us) in SPANS {
+        page.family(name, kind, help);
+        for (reading, database) in &all {
+            page.sample(name, &[("database", database.name())], us(&reading.figures.durability) as f64 / 1e6);
+        }
     }
     replication(&mut page, &all);
     type Count = fn(&KeyCounts) -> u64;

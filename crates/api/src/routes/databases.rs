@@ -55,7 +55,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
-        summary: "Changes limits, policy, compression, password, backups or persistence while the database serves clients. Its state is resizing while values move.",
+        summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move.",
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
         action: "database.update",
@@ -92,7 +92,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/flush",
-        summary: "Deletes all keys of all logical databases of a database.",
+        summary: "Deletes all keys of all logical databases of a database, which cannot be undone.",
         body: Some(one::<Confirmation>),
         reply: Answer::Json(one::<Db>),
         action: "database.flush",
@@ -169,6 +169,8 @@ struct DefinitionCard {
     shards: u32,
     replicas: u32,
     persistence: String,
+    /// How long a restart should take at most; 0: no target.
+    recovery_time_target_s: u32,
     /// How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: String,
     /// How many scheduled backups are kept.
@@ -213,6 +215,8 @@ struct NewDatabase {
     replicas: Option<u32>,
     /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
     persistence: Option<String>,
+    /// How long a restart should take at most; 0: no target. Missing: 10.
+    recovery_time_target_s: Option<u32>,
     /// Missing: no schedule.
     backup_schedule: Option<String>,
     /// Missing: 7.
@@ -240,6 +244,8 @@ struct DatabaseChange {
     compression: Option<String>,
     /// none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds.
     persistence: Option<String>,
+    /// 0: no target.
+    recovery_time_target_s: Option<u32>,
     /// 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
     backup_schedule: Option<String>,
     backup_keep: Option<u32>,
@@ -302,6 +308,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             shards: definition.shards,
             replicas: definition.replicas,
             persistence: definition.persistence,
+            recovery_time_target_s: definition.recovery_time_target_s,
             backup_schedule: definition.backup_schedule,
             backup_keep: definition.backup_keep,
             backup_journal_keep: definition.backup_journal_keep,
@@ -363,6 +370,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
                 false => "none".to_owned(),
             }
         }),
+        recovery_time_target_s: wanted.recovery_time_target_s.unwrap_or(Definition::default().recovery_time_target_s),
         backup_schedule: wanted.backup_schedule.unwrap_or_default(),
         backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
         backup_journal_keep: wanted.backup_journal_keep.unwrap_or_default(),
@@ -396,13 +404,14 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: DatabaseChange = cx.body()?;
     let database = cx.database()?;
     let mut changed: Vec<String> = Vec::new();
-    let number = |name: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{name} {bytes}"));
+    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
     changed.extend(number("memory_limit_bytes", wanted.memory_limit_bytes));
     changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
     changed.extend(number("flash_limit_bytes", wanted.flash_limit_bytes));
     changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
     changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
     changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
+    changed.extend(number("recovery_time_target_s", wanted.recovery_time_target_s.map(u64::from)));
     changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
     changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
     changed.extend(wanted.backup_journal_keep.as_ref().map(|keep| format!("backup_journal_keep '{keep}'")));
@@ -419,6 +428,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         policy: wanted.policy,
         compression: wanted.compression,
         persistence: wanted.persistence,
+        recovery_time_target_s: wanted.recovery_time_target_s,
         backup_schedule: wanted.backup_schedule,
         backup_keep: wanted.backup_keep,
         backup_journal_keep: wanted.backup_journal_keep,
@@ -452,7 +462,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     if database.is_default() {
         return Err(ApiError::unsupported("the default database cannot be deleted").hint("flush it, or stop the node"));
     }
-    confirmed("confirm", cx.query("confirm").unwrap_or(""), &database)?;
+    confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", &database)?;
     cx.app.node.delete(database.name())?;
     cx.app.event(
         Event::info("database", database.name(), "the database was deleted").severity(Severity::Warning).by(cx.user()),
@@ -460,11 +470,17 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-fn confirmed(field: &str, given: &str, database: &Database) -> Result<(), ApiError> {
-    if given == database.name() {
+/// What cannot be undone is told, and a backup offered.
+fn confirmed(given: &str, lost: &str, database: &Database) -> Result<(), ApiError> {
+    let name = database.name();
+    if given == name {
         return Ok(());
     }
-    Err(ApiError::field(field, format!("'{}' is expected, to be sure", database.name())))
+    Err(ApiError::field(
+        "confirm",
+        format!("this deletes {lost}, which cannot be undone: give confirm={name} to be sure"),
+    )
+    .hint(format!("POST /api/v1/databases/{name}/backups makes a backup first")))
 }
 
 fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
@@ -482,7 +498,7 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
 fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     let Confirmation { confirm } = cx.body()?;
     let database = cx.database()?;
-    confirmed("confirm", &confirm, &database)?;
+    confirmed(&confirm, "all its keys", &database)?;
     Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
     cx.app.event(
         Event::info("database", database.name(), "all keys were deleted").severity(Severity::Warning).by(cx.user()),

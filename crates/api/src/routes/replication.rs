@@ -134,7 +134,7 @@ fn shown(database: &Database) -> Replication {
     let figures = database.replication_figures();
     let primary = figures.primary.map(|primary| {
         let PrimaryFigures { host, port, state, is_up, silent_ms, down_ms, .. } = primary;
-        let PrimaryFigures { sync_total_bytes, sync_bytes, error, failed_commands, .. } = primary;
+        let PrimaryFigures { sync_total_bytes, sync_bytes, error, .. } = primary;
         PrimaryCard {
             host,
             port,
@@ -145,13 +145,22 @@ fn shown(database: &Database) -> Replication {
             sync_total_bytes,
             sync_bytes,
             error,
-            failed_commands,
+            failed_commands: figures.failed_commands,
         }
     });
     let replicas = figures.replicas.into_iter().map(|replica| {
-        let ReplicaFigures { address, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes } =
+        let ReplicaFigures { ip, port, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes } =
             replica;
-        ReplicaCard { address, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes }
+        ReplicaCard {
+            address: format!("{ip}:{port}"),
+            version,
+            state,
+            offset,
+            lag_bytes,
+            silent_ms,
+            sync_total_bytes,
+            sync_bytes,
+        }
     });
     Replication {
         role: if primary.is_some() { "replica" } else { "primary" },

@@ -48,10 +48,11 @@ fn a_backup_from_its_beginning_to_a_new_database() {
     let copy = json!({"name": "copy", "memory_limit_bytes": 100 * MB, "from": "nightly/none"});
     assert_eq!(operator.post(ALL, copy).error(), error(400, "invalid", "from"));
     let copy = json!({"name": "copy", "memory_limit_bytes": 100 * MB, "from": "nightly/one",
-        "backup_schedule": "6h", "backup_keep": 3});
+        "backup_schedule": "6h", "backup_keep": 3, "recovery_time_target_s": 0});
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), copy.clone()).status, 204);
     let made = operator.post(ALL, copy).ok();
     assert_eq!((&made["definition"]["backup_schedule"], &made["definition"]["backup_keep"]), (&json!("6h"), &json!(3)));
+    assert_eq!(made["definition"]["recovery_time_target_s"], 0);
     let port = made["definition"]["port"].as_u64().unwrap() as u16;
     until("the dataset", || (operator.get(&format!("{ALL}/copy")).ok()["state"] == "active").then_some(()));
     assert_eq!(node.command(port, &["GET", "b"]), Value::Bulk(b"2".to_vec()));
@@ -128,6 +129,11 @@ fn what_survives_a_restart_changes_while_the_database_serves() {
         }
     }
     assert!(node.folder().path().join("flintkv.journal/manifest").exists());
+    let target = |seconds: u64| operator.patch(&one, json!({ "recovery_time_target_s": seconds }));
+    assert_eq!(target(30).ok()["definition"]["recovery_time_target_s"], 30);
+    let told = node.command(node.port(), &["CONFIG", "GET", "recovery-time-target"]);
+    assert_eq!(told, Value::Array(["recovery-time-target", "30"].map(|word| Value::Bulk(word.into())).into()));
+    assert_eq!(target(1 << 31).error(), error(400, "invalid", "recovery_time_target_s"));
 }
 
 #[test]

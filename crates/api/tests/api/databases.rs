@@ -36,6 +36,20 @@ fn a_database_from_its_form_to_its_end() {
     let wanted = |name: &str| json!({"name": name, "memory_limit_bytes": 100 * MB});
     // The form asks whether it would work. Nothing is created or recorded.
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), wanted("sessions")).status, 204);
+    let small = json!({"name": "sessions", "memory_limit_bytes": 100 * MB, "ram_limit_bytes": 20 * MB});
+    assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), small).error(), error(400, "invalid", "ram_limit_bytes"));
+    for (field, value) in [
+        ("flash_limit_bytes", json!(10 * MB)),
+        ("backup_schedule", json!("often")),
+        ("backup_keep", json!(0)),
+        ("policy", json!("none")),
+        ("memory_limit_bytes", json!(31 * MB)),
+    ] {
+        let mut body = wanted("sessions");
+        body["ram_limit_bytes"] = json!(30 * MB);
+        body[field] = value;
+        assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), body).error(), error(400, "invalid", field));
+    }
     assert_eq!(names(&operator), ["default"]);
     let made = operator.post(ALL, wanted("sessions"));
     assert_eq!(made.status, 201, "{}", made.text());
@@ -63,6 +77,9 @@ fn a_database_from_its_form_to_its_end() {
     assert!(
         matches!(node.command(port, &["GET", "k"]), resp::client::Value::Error(text) if text.starts_with(b"NOAUTH"))
     );
+    let too_little = operator.patch(&one, json!({"ram_limit_bytes": 20 * MB}));
+    assert_eq!(too_little.error(), error(400, "invalid", "ram_limit_bytes"));
+    assert!(too_little.text().contains("8mb for the journal"), "{}", too_little.text());
     operator.patch(&one, json!({"password": null})).ok();
     assert_eq!(node.command(port, &["GET", "k"]), resp::client::Value::Bulk(b"v".to_vec()));
     assert_eq!(operator.patch(&one, json!({})).error(), error(400, "invalid", ""));
@@ -81,7 +98,11 @@ fn a_database_from_its_form_to_its_end() {
     operator.post(&format!("{one}/flush"), json!({"confirm": "sessions"})).ok();
     assert_eq!(node.command(port, &["DBSIZE"]), resp::client::Value::Int(0));
 
-    assert_eq!(operator.delete(&one).error(), error(400, "invalid", "confirm"));
+    let unconfirmed = operator.delete(&one);
+    assert_eq!(unconfirmed.error(), error(400, "invalid", "confirm"));
+    assert!(
+        unconfirmed.text().contains("cannot be undone") && unconfirmed.text().contains("/databases/sessions/backups")
+    );
     assert_eq!(operator.delete(&format!("{ALL}/default?confirm=default")).error(), error(422, "unsupported", ""));
     assert_eq!(operator.delete(&format!("{one}?confirm=sessions")).status, 204);
     assert_eq!(names(&operator), ["default"]);

@@ -179,6 +179,9 @@ pub struct Create {
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always [default: everysec with flash, otherwise none]
     #[arg(long, value_name = "KIND", help_heading = "Placement")]
     pub persistence: Option<String>,
+    /// How long a restart should take at most, in seconds; 0: no target [default: 10]
+    #[arg(long, value_name = "SECONDS", help_heading = "Placement")]
+    pub recovery_time_target: Option<u32>,
     /// The backup to begin with: its directory below the node's backup-path
     #[arg(long, value_name = "BACKUP", help_heading = "Placement")]
     pub from: Option<String>,
@@ -232,6 +235,9 @@ pub struct Resize {
     /// Whether the data survives restarts: none, no, everysec, always; given alone
     #[arg(long, value_name = "KIND")]
     pub persistence: Option<String>,
+    /// How long a restart should take at most, in seconds; 0: no target
+    #[arg(long, value_name = "SECONDS")]
+    pub recovery_time_target: Option<u32>,
     /// How often the node makes a backup: 30m, 6h, 1d; empty: never
     #[arg(long, value_name = "SPAN")]
     pub backup_schedule: Option<String>,

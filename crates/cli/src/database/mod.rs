@@ -93,6 +93,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("persistence", create.persistence.as_ref().map(|persistence| json!(persistence)));
     set("zones", (!create.zone.is_empty()).then(|| json!(create.zone)));
     set("password", password(&create.password, &create.name)?.map(|password| json!(password)));
+    set("recovery_time_target_s", create.recovery_time_target.map(|seconds| json!(seconds)));
     set("from", create.from.as_ref().map(|from| json!(from)));
     set("at_ms", create.at.map(|at_ms| json!(at_ms)));
     set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
@@ -163,6 +164,7 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     set("policy", resize.policy.as_ref().map(|policy| json!(policy)));
     set("compression", resize.compression.as_ref().map(|compression| json!(compression)));
     set("persistence", resize.persistence.as_ref().map(|persistence| json!(persistence)));
+    set("recovery_time_target_s", resize.recovery_time_target.map(|seconds| json!(seconds)));
     set("backup_schedule", resize.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", resize.backup_keep.map(|keep| json!(keep)));
     set("backup_journal_keep", resize.backup_journal_keep.as_ref().map(|keep| json!(keep)));
@@ -171,7 +173,8 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     if change.is_empty() {
         return Err(Failure::refused(
             "nothing to change: give at least one of --memory-limit, --ram-limit, --flash-limit, --policy, --compression, \
-             --persistence, --backup-schedule, --backup-keep, --backup-journal-keep, --password and --no-password",
+             --persistence, --recovery-time-target, --backup-schedule, --backup-keep, --backup-journal-keep, \
+             --password and --no-password",
         ));
     }
     let mut database = client.patch(&path(name), &Value::Object(change))?;
@@ -376,7 +379,12 @@ fn show(database: &Value) -> String {
             ("clients", figure(&now["clients"], count)),
         ]);
         if definition["persistence"] != "none" {
+            let target = match integer(&definition["recovery_time_target_s"]) {
+                0 => "no target".to_owned(),
+                seconds => format!("at most {}", moment::span(seconds)),
+            };
             rows.push(("restart", figure(&now["recovery_us"], |us| format!("about {}", micros(us)))));
+            rows.push(("restart target", target));
         }
     }
     pairs(&rows)

@@ -58,8 +58,8 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
     let flash_bytes = (smallest as f64 * FLASH_SHARE) as u64 * measured.len() as u64;
     // 30 % of the memory limit is FlintKV's default. More RAM is left to the rest of the system.
     let ram_bytes = (flash_bytes / 7 * 3).min((machine.ram_bytes as f64 * RAM_SHARE) as u64);
-    // What the node needs for itself, with its console.
-    let ram_min = (28 + 2 * machine.cores as u64) << 20;
+    // What the node needs for itself, with its journal and its console.
+    let ram_min = (36 + 2 * machine.cores as u64) << 20;
     let ram_bytes = ram_bytes.max(ram_min);
     let ram = size::directive(ram_bytes);
     set(
@@ -249,7 +249,7 @@ mod tests {
     fn small_flash_does_not_get_more_ram_than_it_needs() {
         assert!(settings(&[flash("/mnt/a", 10 * GB)]).contains(&"ram-limit 3949mb".to_owned()));
         let tiny = settings(&[flash("/mnt/a", 100 << 20)]);
-        assert!(tiny.contains(&"ram-limit 60mb".to_owned()), "{tiny:?}: the least that a node of 16 workers takes");
+        assert!(tiny.contains(&"ram-limit 68mb".to_owned()), "{tiny:?}: the least that a node of 16 workers takes");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
@@ -256,6 +256,12 @@ fn rectangle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
 }
 
 impl Search {
+    /// What a reply has for each member besides its name.
+    fn more_bytes(&self) -> usize {
+        let of = |wanted: bool, bytes: usize| if wanted { BULK_FRAME_BYTES + bytes } else { 0 };
+        of(self.with_distance, 16) + of(self.with_hash, 16) + of(self.with_position, 60)
+    }
+
     /// Without a sorted set, the position of a member is not looked up.
     fn parse(args: Args<'_>, family: Family, zset: Option<View<'_>>) -> Result<Search, Stop> {
         let mut search = Search {
@@ -484,6 +490,8 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         cx.out.int(len as i64);
         return Ok(());
     }
+    let members: usize = points.iter().map(|point| point.member.len() + BULK_FRAME_BYTES).sum();
+    claim_reply(cx.settings, cx.session, &mut cx.out, members + points.len() * search.more_bytes())?;
     let out = &mut cx.out;
     out.array(points.len());
     let parts = 1 + [search.with_distance, search.with_hash, search.with_position].into_iter().filter(|&on| on).count();

@@ -93,6 +93,14 @@ impl<'a> Set<'a> {
         }
     }
 
+    /// The bytes of its members, about.
+    pub fn element_bytes(self) -> usize {
+        match self {
+            Set::Ints(bytes) | Set::List(bytes) => bytes.len(),
+            Set::Table(table) => table.mem_bytes(),
+        }
+    }
+
     pub fn len(self) -> usize {
         match self {
             Set::Ints(bytes) => ints::len(bytes),

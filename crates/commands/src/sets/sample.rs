@@ -1,7 +1,7 @@
 //! Owns random members of sets: SPOP and SRANDMEMBER. Never knows other changes of a set.
 
 use super::form::{self, Draft, Limits, Member, Set, is_sample, of_sample, set};
-use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, share_of};
+use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, drawn_bytes, share_of};
 use crate::number::int_or_error;
 use crate::random::{self, Draws, Selection};
 use resp::reply::Out;
@@ -29,10 +29,11 @@ pub fn srandmember(cx: &mut Cx<'_>) -> Run {
         cx.out.array(0);
         return Ok(());
     };
-    if is_distinct {
-        let bytes = share_of(set.reply_bytes(), wanted, set.len());
-        claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
-    }
+    let bytes = match is_distinct {
+        true => share_of(set.reply_bytes(), wanted, set.len()),
+        false => drawn_bytes(set.element_bytes(), wanted, set.len()),
+    };
+    claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     match set {
         Set::Table(table) if is_sample(table, wanted, is_distinct) => {
             let sample = table.sample(wanted, is_distinct, |n| draws.below(n));

@@ -3,14 +3,15 @@
 use super::state::Who;
 use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
 use crate::block::{Block, until_milliseconds};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
 use store::{Class, Keyspace, Kind, NOTHING, Wants};
-use value::stream::{Group, Id, Order, Stream};
+use value::listpack::Element;
+use value::stream::{Entry, Group, Id, Order, Stream};
 use value::{Absent, Boxed};
 
 pub const ROWS: &[Row] = &[
@@ -218,6 +219,13 @@ fn xread(cx: &mut Cx<'_>) -> Run {
             id => ids::strict(id, 0)?,
         });
     }
+    let mut bytes = 0;
+    for (key, after) in keys.iter().zip(&after) {
+        if let (Some(stream), Some(start)) = (stream(cx.ks.get_for(key, NOTHING)?)?, after.next()) {
+            bytes += new_bytes(stream, start, request.count);
+        }
+    }
+    claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     let out = &mut cx.out;
     let before = out.len();
     let mut reply = Reply::begin(out);
@@ -252,6 +260,41 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     }
 }
 
+/// A stream of less is not walked twice: many such streams in one command are rare.
+const WALKED_BYTES_MIN: usize = 16 << 10;
+
+/// What the entries from this id on take in a reply. 0 for a small stream.
+fn new_bytes(stream: &Stream, start: Id, count: Count) -> usize {
+    if stream.mem_bytes() < WALKED_BYTES_MIN || stream.last_id < start {
+        return 0;
+    }
+    let (mut bytes, mut given) = (0, 0);
+    stream.each(start, Id::MAX, Order::Ascending, |entry| {
+        bytes += entry_bytes(entry);
+        given += 1;
+        !count.is_reached(given)
+    });
+    bytes
+}
+
+/// The same of the entries that a consumer has not acknowledged.
+fn own_bytes(stream: &Stream, group: &Group, consumer: &[u8], start: Id, count: Count) -> usize {
+    let Some(consumer) = group.consumer(consumer).filter(|_| stream.mem_bytes() >= WALKED_BYTES_MIN) else { return 0 };
+    let pending = consumer.pending().range(start..).take(count.most());
+    pending.map(|&id| stream.get(id).map_or(ENTRY_BYTES, |entry| entry_bytes(&entry))).sum()
+}
+
+/// What a reply needs for an entry besides its fields and values: the id and the lengths.
+const ENTRY_BYTES: usize = 40;
+
+fn entry_bytes(entry: &Entry<'_>) -> usize {
+    let bytes = |element: Element<'_>| match element {
+        Element::Bytes(bytes) => bytes.len() + BULK_FRAME_BYTES,
+        Element::Int(_) => 2 * BULK_FRAME_BYTES,
+    };
+    ENTRY_BYTES + entry.pairs().map(|(field, value)| bytes(field) + bytes(value)).sum::<usize>()
+}
+
 /// What a consumer asks of one stream.
 #[derive(Clone, Copy)]
 enum Asks {
@@ -278,7 +321,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let (args, keys) = (cx.args, cx.keys);
     let now_ms = cx.ks.clock_ms();
     let request = Request::parse(args, true, &cx.ks)?;
-    let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
+    let (mut asked, mut bytes) = (SmallVec::<[Asks; 8]>::new(), 0);
     let touched = |at: usize, value: &Boxed, out: &mut Absent| {
         let Boxed::Stream(stream) = value else { return };
         let Some(group) = stream.group(request.group) else { return };
@@ -301,11 +344,16 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     };
     for (at, (key, value)) in keys.iter().zip(cx.ks.get_all_for(keys, &touched)?).enumerate() {
         let found = stream(value)?;
-        if found.is_none_or(|stream| stream.group(request.group).is_none()) {
-            return Err(no_group_to_read(key.name, request.group));
-        }
-        asked.push(asks(&args[request.ids_at + at])?);
+        let group = found.and_then(|stream| Some((stream, stream.group(request.group)?)));
+        let Some((stream, group)) = group else { return Err(no_group_to_read(key.name, request.group)) };
+        let asks = asks(&args[request.ids_at + at])?;
+        bytes += match asks {
+            Asks::New => group.last_id.next().map_or(0, |start| new_bytes(stream, start, request.count)),
+            Asks::Own(start) => own_bytes(stream, group, request.consumer, start, request.count),
+        };
+        asked.push(asks);
     }
+    claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     let out = &mut cx.out;
     let before = out.len();
     let mut reply = Reply::begin(out);

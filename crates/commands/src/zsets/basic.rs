@@ -2,8 +2,11 @@
 //! sorted set is stored.
 
 use super::form::{Draft, Edit, Entries, Limits, of_members, of_tree, zset};
+use super::range::reply_bytes;
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRITE_FAST, WRONG};
-use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
+use crate::cx::{
+    BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, drawn_bytes,
+};
 use crate::number;
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Flag, KeyUse, Row, is, only_here};
@@ -500,6 +503,11 @@ fn zrandmember(cx: &mut Cx<'_>) -> Run {
         cx.out.array(0);
         return Ok(());
     };
+    let bytes = match is_distinct {
+        true => reply_bytes(zset, wanted.min(zset.len())),
+        false => drawn_bytes(element_bytes(zset), wanted, zset.len()),
+    };
+    claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     let mut entries = Entries { out: &mut cx.out, with_scores };
     if is_sample(zset, wanted, is_distinct) {
         let ranks = sample(zset.len(), wanted, is_distinct, draws);
@@ -513,6 +521,14 @@ fn zrandmember(cx: &mut Cx<'_>) -> Run {
     }
     distinct(entries, zset, wanted);
     Ok(())
+}
+
+/// The bytes of all members and scores, about.
+fn element_bytes(zset: View<'_>) -> usize {
+    match zset {
+        View::Run(_) => zset.iter().map(|(_, member)| member.len() + BULK_FRAME_BYTES).sum(),
+        View::Tree(tree) => tree.mem_bytes() + tree.len() * BULK_FRAME_BYTES,
+    }
 }
 
 /// Whether to draw this many members one by one, by rank. If so, only the parts of those members are read. Distinct

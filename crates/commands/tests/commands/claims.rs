@@ -23,12 +23,23 @@ fn filled() -> Harness {
         run(&["HSET", "hash", &name, &name]);
         run(&["ZADD", "zset", "1", &name]);
         run(&["XADD", "stream", &id, "field", &name]);
+        run(&["GEOADD", "places", &format!("{}.5", number % 90), "1", &name]);
+        run(&["RPUSH", "ids", &number.to_string()]);
+        run(&["SET", &format!("of-{number}"), &name]);
     }
+    run(&["SADD", "few", "1", "2"]);
+    run(&["HSET", "packed", "field", "value"]);
+    run(&["ZADD", "pair", "1", "one", "2", "two"]);
+    run(&["XGROUP", "CREATE", "stream", "new", "0"]);
+    run(&["XGROUP", "CREATE", "stream", "old", "0"]);
+    run(&["XREADGROUP", "GROUP", "old", "ann", "STREAMS", "stream", ">"]);
     harness
 }
 
 #[test]
 fn long_replies_are_claimed_before_they_are_made() {
+    let both = || (filled(), filled());
+    let (mut free, mut bounded) = both();
     for line in [
         "GET string",
         "GETSET string x",
@@ -58,17 +69,31 @@ fn long_replies_are_claimed_before_they_are_made() {
         "ZPOPMAX zset 180",
         "XRANGE stream - +",
         "XREVRANGE stream + - COUNT 180",
+        "XREAD STREAMS stream 0",
+        "XREAD COUNT 180 STREAMS stream 0",
+        "XREADGROUP GROUP new ann STREAMS stream >",
+        "XREADGROUP GROUP old ann STREAMS stream 0",
+        "SRANDMEMBER set -500",
+        "SRANDMEMBER few -2000",
+        "HRANDFIELD hash -500",
+        "HRANDFIELD hash -500 WITHVALUES",
+        "HRANDFIELD packed -1000 WITHVALUES",
+        "ZRANDMEMBER zset 180",
+        "ZRANDMEMBER zset -500 WITHSCORES",
+        "ZRANDMEMBER pair -1000",
+        "GEOSEARCH places FROMLONLAT 45 1 BYRADIUS 20000 km WITHDIST WITHCOORD",
+        "SORT ids GET of-* GET #",
     ] {
         let names = [format!("{:0BYTES$}", 1), format!("{:0BYTES$}", 2)];
         let line = line.replace("{0}", &names[0]).replace("{1}", &names[1]);
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let mut free = filled();
         let expected = free.reply(&words);
         assert_eq!(free.claimed_bytes, 0, "without a limit nothing is claimed: {line}");
-        let mut bounded = filled();
         bounded.settings.claim_free_bytes = FREE_BYTES;
+        bounded.claimed_bytes = 0;
         let reply = bounded.reply(&words);
-        let is_random = ["SPOP set 180", "SRANDMEMBER", "HRANDFIELD"].iter().any(|name| line.starts_with(name));
+        let is_random =
+            ["SPOP set 180", "SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER"].iter().any(|name| line.starts_with(name));
         assert!(is_random || reply == expected, "{line}");
         if line.starts_with("HMGET hash") {
             assert_eq!(bounded.claimed_bytes, 0, "what is small is not claimed");
@@ -76,6 +101,9 @@ fn long_replies_are_claimed_before_they_are_made() {
         }
         let (claimed, made) = (bounded.claimed_bytes, reply.len());
         assert!((made * 8 / 10..made * 4).contains(&claimed), "{line}: {claimed} bytes claimed, {made} made");
+        if ["GETSET", "GETDEL", "POP", "XREADGROUP"].iter().any(|name| line.contains(name)) {
+            (free, bounded) = both();
+        }
     }
 }
 
@@ -84,6 +112,8 @@ fn long_replies_are_claimed_before_they_are_made() {
 fn a_small_part_of_a_large_stream_claims_nothing() {
     let mut harness = filled();
     harness.settings.claim_free_bytes = FREE_BYTES;
-    harness.run("XRANGE stream 5-0 9-0");
-    assert_eq!(harness.claimed_bytes, 0);
+    for line in ["XRANGE stream 5-0 9-0", "XREAD STREAMS stream 195-0", "XREAD COUNT 5 STREAMS stream 0"] {
+        harness.run(line);
+        assert_eq!(harness.claimed_bytes, 0, "{line}");
+    }
 }

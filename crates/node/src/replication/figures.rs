@@ -6,8 +6,8 @@ use engine::wall_ms;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A database as a primary, and as a replica if it follows.
-#[derive(Clone, Debug)]
+/// A database as a primary, and as a replica if it follows. The counts are of this run of the node.
+#[derive(Clone, Debug, Default)]
 pub struct ReplicationFigures {
     /// `None`: it is a primary.
     pub primary: Option<PrimaryFigures>,
@@ -18,6 +18,14 @@ pub struct ReplicationFigures {
     pub offset: u64,
     /// Which of them can still be sent to a replica that was cut off.
     pub backlog: Range<u64>,
+    pub backlog_bytes_max: u64,
+    pub full_syncs: u64,
+    pub partial_syncs: u64,
+    pub refused_partial_syncs: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    /// Commands of the primary that have failed here.
+    pub failed_commands: u64,
     /// INFO's word.
     pub failover: &'static str,
 }
@@ -30,6 +38,8 @@ pub struct PrimaryFigures {
     /// ROLE's word: connect, connecting, handshake, sync or connected.
     pub state: &'static str,
     pub is_up: bool,
+    /// The primary's dataset is being received or loaded.
+    pub is_synchronising: bool,
     /// `None`: nothing has come yet.
     pub silent_ms: Option<u64>,
     /// `None`: it is up.
@@ -38,14 +48,13 @@ pub struct PrimaryFigures {
     pub sync_total_bytes: u64,
     pub sync_bytes: u64,
     pub error: Option<String>,
-    /// Commands of the primary that have failed here.
-    pub failed_commands: u64,
 }
 
 /// Who follows the database.
 #[derive(Clone, Debug)]
 pub struct ReplicaFigures {
-    pub address: String,
+    pub ip: String,
+    pub port: u16,
     pub version: String,
     /// INFO's word: wait_bgsave, send_bulk, online.
     pub state: &'static str,
@@ -76,16 +85,17 @@ impl Database {
                 port: following.port,
                 state: state.name(),
                 is_up,
+                is_synchronising: is_syncing,
                 silent_ms: since(following.last_io_ms.load(Relaxed)),
                 down_ms: since(following.down_since_ms.load(Relaxed)).filter(|_| !is_up),
                 sync_total_bytes: of_sync(following.sync_total_bytes.load(Relaxed)),
                 sync_bytes: of_sync(following.sync_bytes.load(Relaxed)),
                 error: following.error.lock().clone(),
-                failed_commands: self.replication.role.failures.count.load(Relaxed),
             }
         });
         let replicas = hub.links.all().into_iter().map(|link| ReplicaFigures {
-            address: format!("{}:{}", link.ip, link.port),
+            ip: link.ip.clone(),
+            port: link.port,
             version: link.version.to_string(),
             state: link.phase().name(),
             offset: link.acked(),
@@ -94,12 +104,20 @@ impl Database {
             sync_total_bytes: link.dump_bytes.load(Relaxed),
             sync_bytes: link.dump_sent_bytes.load(Relaxed),
         });
+        let (links, role) = (&hub.links, &self.replication.role);
         ReplicationFigures {
             primary,
             replicas: replicas.collect(),
             id: mark.map_or_else(String::new, |mark| mark.id.to_string()),
             offset,
             backlog: stream.backlog(),
+            backlog_bytes_max: hub.config.snapshot().redis_files.backlog_bytes,
+            full_syncs: links.full_syncs.load(Relaxed),
+            partial_syncs: links.partial_syncs.load(Relaxed),
+            refused_partial_syncs: links.refused_partial_syncs.load(Relaxed),
+            sent_bytes: links.sent_bytes.load(Relaxed),
+            received_bytes: role.received_bytes.load(Relaxed),
+            failed_commands: role.failures.count.load(Relaxed),
             failover: self.failover_state(),
         }
     }

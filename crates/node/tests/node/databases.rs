@@ -61,8 +61,8 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
             let definition = Definition {
                 name: name.to_owned(),
                 port: port.parse().unwrap(),
-                memory_limit_bytes: mb("40"),
-                ram_limit_bytes: mb("20"),
+                memory_limit_bytes: mb("60"),
+                ram_limit_bytes: mb("40"),
                 persistence: persistence.to_owned(),
                 ..Definition::default()
             };

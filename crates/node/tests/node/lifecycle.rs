@@ -272,16 +272,29 @@ fn a_dataset_larger_than_ram_reads_back_in_pipelines() {
 fn a_ram_limit_below_the_nodes_own_needs_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
-    let start = |ram| {
+    let start_and = |ram, kept| {
         let limits = [("flash-path", path), ("memory-limit", "400mb"), ("ram-limit", ram), ("io-threads", "4")];
-        Node::try_start(free_port(), &limits)
+        Node::try_start(free_port(), &[&limits[..], &[("appendonly", kept)]].concat())
     };
+    let start = |ram| start_and(ram, "no");
     let said = start("23mb").map(|_| ()).unwrap_err();
     assert!(
         said.contains("ram-limit 23mb is less than the 24mb") && said.contains("16mb + 4 io-threads × 2mb"),
         "{said}"
     );
-    assert_eq!(start("24mb").unwrap().connect().run("SET k v"), "OK");
+    let node = start("24mb").unwrap();
+    let mut client = node.connect();
+    assert_eq!(client.run("SET k v"), "OK");
+    let kept = start_and("31mb", "yes").map(|_| ()).unwrap_err();
+    assert!(kept.contains("less than the 32mb") && kept.contains("+ 8mb for the journal"), "{kept}");
+    // The next start would be refused, so this is too.
+    let switched = client.run("CONFIG SET appendonly yes");
+    assert!(
+        switched.contains("raise ram-limit to at least 32mb, or lower io-threads, or set appendonly no"),
+        "{switched}"
+    );
+    assert_eq!(client.run("CONFIG SET ram-limit 32mb memory-limit 408mb"), "OK");
+    assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
 }
 
 #[test]

@@ -26,6 +26,26 @@ fn commands_are_queued_and_run_as_one() {
     lines(&mut a, &[("EXISTS y", "(integer) 0"), ("SELECT 3", "OK"), ("GET y", "\"3\"")]);
 }
 
+/// Once, what the first commands of a transaction had claimed was theirs until EXEC ended. So a long transaction of commands that each
+/// make a string longer got OOM, with memory to spare.
+#[test]
+fn what_a_command_of_a_transaction_claims_is_given_back_at_its_end() {
+    const COMMANDS: usize = 300;
+    let node = Node::start(&[("memory-limit", "80mb"), ("maxmemory", "80mb")]);
+    let mut client = node.connect();
+    assert_eq!(client.run("SETRANGE long 299999 x"), "(integer) 300000");
+    client.run("MULTI");
+    for _ in 0..COMMANDS {
+        assert_eq!(client.run("APPEND long y"), "QUEUED");
+    }
+    let replies = client.run("EXEC");
+    assert!(!replies.contains("OOM"), "{}", &replies[replies.len() - 200..]);
+    assert_eq!(client.run("STRLEN long"), format!("(integer) {}", 300_000 + COMMANDS));
+    let script = "EVAL \"for i = 1, 300 do redis.call('GETRANGE', KEYS[1], 0, -1) end return 1\" 1 long";
+    assert_eq!(client.run(script), "(integer) 1");
+    eventually("nothing is held", || client.info("memory", "mem_clients_charged") == "0");
+}
+
 #[test]
 fn a_refused_command_fails_the_whole_transaction() {
     let node = Node::start(&[]);
