@@ -2,7 +2,7 @@
 # The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
 # a scratch directory, runs the scenario against it over the network, and stops the node whatever happens. On a terminal
 # the node stays, with its web console, until Enter or ctrl-C. Before that, the dataset is made durable, the node is killed and
-# started again, and the keys are counted.
+# started again, and the keys are counted; then a second node follows it, the first is killed for good, and the second takes over.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scale="${SCALE:-1/150}"
@@ -12,12 +12,17 @@ cargo build --release -p flintkv
 flintkv="$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
 
 node=""
+replica=""
 load=""
 scratch=""
 finish() {
     local code=$?
     trap - EXIT INT TERM
     if [ -n "$load" ]; then kill -TERM "$load" 2>/dev/null || true; fi
+    if [ -n "$replica" ]; then
+        kill -KILL "$replica" 2>/dev/null || true
+        wait "$replica" 2>/dev/null || true
+    fi
     if [ -n "$node" ] && kill -TERM "$node" 2>/dev/null; then
         for _ in $(seq 100); do
             kill -0 "$node" 2>/dev/null || break
@@ -60,7 +65,7 @@ if [ -z "$scratch" ]; then
     echo "no directory here takes O_DIRECT: flash in $scratch goes through the page cache, figures will differ" >&2
 fi
 
-# Half of the published 100 GB was for replicas, which this node does not have. 30 % of the rest is RAM. All sizes have the
+# Half of the published 100 GB was for replicas, so the other half is the first node's. 30 % of it is RAM. All sizes have the
 # scale of the keys.
 memory_limit=$(awk -v scale="$scale" 'BEGIN { split(scale, part, "/"); printf "%d", 50e9 * part[1] / (part[2] ? part[2] : 1) }')
 mkdir "$scratch/flash"
@@ -77,10 +82,10 @@ ready() {
 taken() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
-# The first line of the reply to a command.
+# The first line of the reply to a command, of the first node or the one at a port.
 ask() {
     local reply=""
-    exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1
+    exec 3<>"/dev/tcp/127.0.0.1/${2:-$port}" || return 1
     printf '%s\r\n' "$1" >&3
     read -r -t 120 reply <&3 || true
     exec 3>&-
@@ -91,6 +96,18 @@ begin_node() {
         --console-port "$(($1 + 1))" --console-password "$password" \
         --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash --appendonly "$2" &
     node=$!
+}
+# A node that follows the first one.
+begin_replica() {
+    mkdir -p "$scratch/replica/flash"
+    "$flintkv" server --port "$1" --bind 127.0.0.1 --dir "$scratch/replica" --logfile node.log --console-port 0 \
+        --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash --appendonly no --replicaof "127.0.0.1 $port" &
+    replica=$!
+}
+# Operations a second of the scenario's mix, for some seconds.
+rate() {
+    "$flintkv" bench -p "$port" -t 1 -c 20 --pipeline=24 -d 500 --ratio=1:1 --key-pattern=G:G --key-maximum="${keys#:}" --test-time=5 \
+        --hide-histogram 2>/dev/null | awk '$1 == "Totals" { printf "%d", $2 }'
 }
 # The time since a moment, in seconds.
 since() {
@@ -144,5 +161,61 @@ echo "killed (kill -9) and started again: all ${found#:} keys are there after $(
 if [ -t 0 ] && [ -t 1 ]; then
     echo
     echo "$console"
-    read -r -p "The node stays until Enter is pressed. " || true
+    read -r -p "The node stays until Enter is pressed; then a second node follows it, and takes over. " || true
 fi
+
+echo
+alone="$(rate)"
+second=""
+for _ in 1 2 3 4 5; do
+    try=$((20000 + RANDOM % 20000))
+    taken "$try" || { second="$try"; break; }
+done
+begun=$(date +%s.%N)
+begin_replica "$second"
+# Until the replica has acknowledged a write of now.
+for _ in $(seq 1200); do
+    kill -0 "$replica" 2>/dev/null || break
+    ask "SET demo:replica on" >/dev/null
+    ask "GET demo:replica" "$second" 2>/dev/null | grep -q '^\$2' && break
+    sleep 0.1
+done
+copied="$(ask DBSIZE "$second")"
+[ "${copied#:}" -ge "${keys#:}" ] || { echo "the second node has ${copied#:} of ${keys#:} keys" >&2; exit 1; }
+echo "a second node on 127.0.0.1:$second follows, and has all ${copied#:} keys after $(since "$begun")"
+replicated="$(rate)"
+awk -v alone="$alone" -v replicated="$replicated" 'BEGIN {
+    printf "operations a second, 1:1 at a pipeline of 24: %d alone, %d with every write replicated on the same machine (%.2f)\n",
+        alone, replicated, replicated / (alone ? alone : 1)
+}'
+# A client that waits for the replica after each write, until the first node is killed under it.
+(
+    exec 3<>"/dev/tcp/127.0.0.1/$port"
+    for n in $(seq 1000000); do
+        printf 'SET demo:waited:%d %d\r\nWAIT 1 1000\r\n' "$n" "$n" >&3
+        read -r -t 5 <&3 && read -r -t 5 acknowledged <&3 || exit 0
+        [ "${acknowledged%$'\r'}" = :1 ] || exit 0
+        echo "$n" >"$scratch/waited"
+    done
+) 2>/dev/null &
+load=$!
+sleep 2
+kill -KILL "$node"
+wait "$node" 2>/dev/null || true
+node=""
+wait "$load" 2>/dev/null || true
+load=""
+begun=$(date +%s.%N)
+ask "REPLICAOF NO ONE" "$second" >/dev/null
+for _ in $(seq 100); do
+    [ "$(ask "SET demo:promoted yes" "$second")" = +OK ] && break
+    sleep 0.01
+done
+took="$(since "$begun")"
+waited="$(cat "$scratch/waited")"
+missing=0
+for n in $(seq "$waited"); do
+    [ "$(ask "EXISTS demo:waited:$n" "$second")" = :1 ] || missing=$((missing + 1))
+done
+[ "$missing" -eq 0 ] || { echo "$missing of $waited acknowledged writes are missing" >&2; exit 1; }
+echo "the first node was killed (kill -9), the second is the primary after $took; all $waited writes that WAIT had acknowledged are there"
