@@ -165,6 +165,8 @@ await main(async (node, browser) => {
     await button("Expiry").click();
     await dialog.getByLabel("Time to live").fill("2 h");
     await dialog.getByRole("button", { name: "Apply" }).click();
+    // The page reads the key again, which would take a dialog away that is opened meanwhile.
+    await dialog.waitFor({ state: "detached" });
     await page.getByText(/1 h 59 min|2 h/).first().waitFor();
     await button("Delete").click();
     await dialog.getByRole("button", { name: "Delete" }).click();

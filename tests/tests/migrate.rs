@@ -117,7 +117,7 @@ fn moves(method: &str) {
     assert_eq!(node.connect().run(&format!("GET w:{counted}")), format!("\"{counted}\""));
     assert_eq!(node.connect().run("SET mine now"), "OK");
     let events = redis.connect().call(&[b"CONFIG", b"GET", b"notify-keyspace-events"]);
-    assert!(one_line(&events).ends_with("\"\""), "{}", one_line(&events));
+    assert!(one_line(&events).contains("\"\""), "{}", one_line(&events));
 }
 
 #[test]

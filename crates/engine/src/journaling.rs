@@ -4,7 +4,7 @@
 //! Without a journal, each question here costs one relaxed load.
 
 use crate::replication::Stream;
-use journal::{Draft, Log, Record};
+use journal::{Draft, Log};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -230,8 +230,9 @@ impl Journaling {
                 return;
             }
             if journaling.stream.is_on() {
-                let write = |out: &mut Vec<u8>| out.extend_from_slice(sent.bytes);
-                return journaling.stream.add(sent.db as u32, write, |db, resp| journaling.log(db, sent.now_ms, resp));
+                return journaling.stream.add(sent.db as u32, sent.bytes, |db, resp| {
+                    journaling.log(db, sent.now_ms, resp);
+                });
             }
             journaling.with(|log| {
                 keep_sent(log, sent);
@@ -245,7 +246,7 @@ impl Journaling {
     /// A record of the journal, if there is one. The stream is locked, so that both have one order.
     fn log(&self, db: u32, time_ms: u64, resp: &[u8]) {
         self.with(|log| {
-            log.append(&Record { stripe: None, db, time_ms, resp });
+            append(log, db, time_ms, resp);
             self.notice(log);
         });
     }
@@ -259,7 +260,7 @@ impl Journaling {
             let bytes = encode(effects, &mut out[from..]);
             out.truncate(from + bytes);
         };
-        self.stream.add(first.db as u32, write, |db, resp| self.log(db, first.now_ms, resp));
+        self.stream.add_written(first.db as u32, write, |db, resp| self.log(db, first.now_ms, resp));
     }
 
     /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing.
@@ -359,11 +360,15 @@ impl Drop for Listening<'_> {
 }
 
 fn keep_sent(log: &Log, sent: &Sent<'_>) {
-    let &Sent { db, now_ms, bytes } = sent;
-    let draft = Draft { stripe: None, db: db as u32, time_ms: now_ms, resp_bytes_max: bytes.len() };
+    append(log, sent.db as u32, sent.now_ms, sent.bytes);
+}
+
+#[inline]
+fn append(log: &Log, db: u32, time_ms: u64, resp: &[u8]) {
+    let draft = Draft { stripe: None, db, time_ms, resp_bytes_max: resp.len() };
     log.append_draft(&draft, |out| {
-        out.copy_from_slice(bytes);
-        bytes.len()
+        out.copy_from_slice(resp);
+        resp.len()
     });
 }
 

@@ -8,6 +8,7 @@ use super::backlog::{Backlog, Gone, PORTION_BYTES};
 use crate::random;
 use journal::{Id, Mark};
 use parking_lot::{Condvar, Mutex};
+use resp::client::encode_command;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -174,20 +175,18 @@ impl Stream {
         });
     }
 
-    /// Adds a command, or commands that belong together, which begin and end in logical database `db`. `write` writes them. `log` gets what
-    /// is added, a record at a time, with its logical database.
-    pub(crate) fn add(&self, db: u32, write: impl FnOnce(&mut Vec<u8>), mut log: impl FnMut(u32, &[u8])) {
+    /// Adds a command, or commands that belong together, which begin and end in logical database `db`. `log` gets what is added, a record
+    /// at a time, with its logical database.
+    pub(crate) fn add(&self, db: u32, commands: &[u8], mut log: impl FnMut(u32, &[u8])) {
+        self.change(|state| state.add(db, commands, &mut log));
+    }
+
+    /// As [`Stream::add`]. `write` writes the commands.
+    pub(crate) fn add_written(&self, db: u32, write: impl FnOnce(&mut Vec<u8>), mut log: impl FnMut(u32, &[u8])) {
         self.change(|state| {
             let mut scratch = std::mem::take(&mut state.scratch);
-            if state.mark.db != Some(db) {
-                select(db, &mut scratch);
-                log(db, &scratch);
-                state.push(&scratch, db);
-                scratch.clear();
-            }
             write(&mut scratch);
-            log(db, &scratch);
-            state.push(&scratch, db);
+            state.add(db, &scratch, &mut log);
             scratch.clear();
             scratch.shrink_to(SCRATCH_KEPT_BYTES);
             state.scratch = scratch;
@@ -255,6 +254,17 @@ impl Stream {
 }
 
 impl State {
+    fn add(&mut self, db: u32, commands: &[u8], log: &mut impl FnMut(u32, &[u8])) {
+        if self.mark.db != Some(db) {
+            let mut select = Vec::new();
+            encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut select);
+            log(db, &select);
+            self.push(&select, db);
+        }
+        log(db, commands);
+        self.push(commands, db);
+    }
+
     fn push(&mut self, bytes: &[u8], db: u32) {
         self.mark.db = Some(db);
         self.push_bytes(bytes);
@@ -264,10 +274,6 @@ impl State {
         self.backlog.push(bytes);
         self.mark.offset = self.backlog.end();
     }
-}
-
-fn select(db: u32, out: &mut Vec<u8>) {
-    resp::client::encode_command(&[b"SELECT", db.to_string().as_bytes()], out);
 }
 
 #[cfg(test)]
@@ -286,8 +292,7 @@ mod tests {
     }
 
     fn set(stream: &Stream, db: u32, log: &mut Vec<(u32, usize)>) {
-        let write = |out: &mut Vec<u8>| out.extend_from_slice(b"*1\r\n$3\r\nSET\r\n");
-        stream.add(db, write, |db, bytes| log.push((db, bytes.len())));
+        stream.add(db, b"*1\r\n$3\r\nSET\r\n", |db, bytes| log.push((db, bytes.len())));
     }
 
     #[test]
@@ -344,7 +349,7 @@ mod tests {
         let adder = Arc::clone(&stream);
         let adder = std::thread::spawn(move || {
             for number in 0..20_000_u32 {
-                adder.add(0, |out| out.extend_from_slice(format!("{number:0>1000}").as_bytes()), |_, _| {});
+                adder.add(0, format!("{number:0>1000}").as_bytes(), |_, _| {});
                 // Not faster than the file is written, however busy the machine is.
                 while adder.with(|state| state.backlog.end() - state.backlog.range().start > 30 << 20).unwrap() {
                     std::thread::yield_now();

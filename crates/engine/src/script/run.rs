@@ -342,6 +342,15 @@ fn execute(
         if script.is_ro && !script.flags.no_writes {
             return error("ERR Can not execute a script with write flag using *_ro command.");
         }
+        if !script.flags.no_writes && !acl::is_loader(&session.user) {
+            match hub.journaling.room() {
+                Room::ReadOnly => {
+                    return error("READONLY You can not run script with write flag on readonly replica.");
+                }
+                Room::TooFewReplicas => return error(TOO_FEW_REPLICAS),
+                Room::Free | Room::Behind | Room::Failed => {}
+            }
+        }
         if is_full && !script.flags.allow_oom && !script.flags.no_writes {
             return error("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
         }
