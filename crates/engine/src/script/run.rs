@@ -344,9 +344,7 @@ fn execute(
         }
         if !script.flags.no_writes && !acl::is_loader(&session.user) {
             match hub.journaling.room() {
-                Room::ReadOnly => {
-                    return error("READONLY You can not run script with write flag on readonly replica.");
-                }
+                Room::ReadOnly => return error(READ_ONLY),
                 Room::TooFewReplicas => return error(TOO_FEW_REPLICAS),
                 Room::Free | Room::Behind | Room::Failed => {}
             }

@@ -103,8 +103,8 @@ fn write(primary: &mut Client, seed: u64, count: usize) {
     }
 }
 
-const LIBRARY: &str =
-    "FUNCTION LOAD REPLACE \"#!lua name=lib\\nredis.register_function('seven', function() return 7 end)\"";
+const LIBRARY: &str = "FUNCTION LOAD REPLACE \"#!lua name=lib\\nredis.register_function{function_name='seven', callback=function() return 7 end, \
+     flags={'no-writes'}} redis.register_function('writer', function() return 8 end)\"";
 
 #[test]
 fn a_node_takes_redis_servers_dataset_and_follows_it() {
@@ -120,6 +120,7 @@ fn a_node_takes_redis_servers_dataset_and_follows_it() {
         assert_eq!(replica.run("EXISTS own"), "(integer) 0");
         agree(&mut primary, &mut replica);
         assert_eq!(replica.run("FCALL seven 0"), "(integer) 7");
+        assert!(replica.run("FCALL writer 0").contains("READONLY You can't write against a read only replica"));
 
         write(&mut primary, 8, 800);
         agree(&mut primary, &mut replica);
