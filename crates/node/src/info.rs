@@ -556,6 +556,15 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         ("repl_backlog_first_byte_offset", &if mark.is_some() { backlog.start + 1 } else { 0 }),
         ("repl_backlog_histlen", &(backlog.end - backlog.start)),
     ]);
+    let checks = facts.database.check_figures(now_ms);
+    text.lines(&[
+        ("repl_checks", &checks.done),
+        ("repl_checks_given_up", &checks.given_up),
+        ("repl_check_differences", &checks.differences),
+        ("repl_check_last_seconds_ago", &checks.last_ago_ms.map_or(-1, |ms| ms as i64 / 1000)),
+        ("repl_check_last_stripes", &checks.stripes),
+        ("repl_check_last_error", &one_line(checks.error.as_deref())),
+    ]);
 }
 
 /// What a replica says of its primary.

@@ -1,7 +1,7 @@
 //! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream, and the
 //! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
 
-use super::apply::Applier;
+use super::apply::{Applied, Applier};
 use super::wire::Wire;
 use crate::database::Database;
 use crate::files::{Plan, about, directory, empty, load_base};
@@ -528,7 +528,7 @@ impl Link {
             while pending.read(&mut input)? {
                 let applied = applier.apply(&input).map_err(Ended::Apply)?;
                 input.drain(..applied.bytes);
-                reports.are_due |= applied.asks;
+                reports.note(&applied);
                 self.acknowledge_if_due(wire, &mut reports)?;
                 if self.is_over() && self.following.wish() != Wish::Promote {
                     return Ok(());
@@ -539,7 +539,7 @@ impl Link {
         loop {
             let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
             wire.used(applied.bytes);
-            reports.are_due |= applied.asks;
+            reports.note(&applied);
             match self.following.wish() {
                 Wish::Stop => return Ok(()),
                 Wish::Promote => return self.drain(wire, applier),
@@ -562,6 +562,9 @@ impl Link {
     }
 
     fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
+        if std::mem::take(&mut reports.missed_check) {
+            wire.send(&[b"REPLCONF", b"MISSED-CHECK"]).map_err(|error| Ended::Link(lost(&error)))?;
+        }
         reports.note_durable(&self.database);
         let is_due = reports.are_due || reports.told.is_none_or(|told| told.elapsed() >= ACK_INTERVAL);
         if is_due { self.acknowledge(wire, reports) } else { Ok(()) }
@@ -599,6 +602,8 @@ impl From<String> for Ended {
 struct Reports {
     told: Option<Instant>,
     are_due: bool,
+    /// The primary has begun a comparison of the datasets, and it could not be made here.
+    missed_check: bool,
     /// What of the stream is on the device here. `None`: there is no journal.
     durable: Option<u64>,
     /// Positions of the journal and the stream that agree, until the journal is durable up to there.
@@ -606,6 +611,11 @@ struct Reports {
 }
 
 impl Reports {
+    fn note(&mut self, applied: &Applied) {
+        self.are_due |= applied.asks;
+        self.missed_check |= applied.missed_check;
+    }
+
     fn note_durable(&mut self, database: &Database) {
         let journaling = &database.hub.journaling;
         if !journaling.is_on() {
