@@ -604,6 +604,7 @@ fn replica(facts: &Facts<'_>, following: &Following, text: &mut Text) {
     let failed = role.failures.last.lock().clone();
     text.lines(&[
         ("master_link_state", &state.name()),
+        ("replica_state", &if following.is_full.load(Relaxed) { "full" } else { state.name() }),
         ("master_link_error", &one_line(error.as_deref())),
         ("replica_failed_commands", &role.failures.count.load(Relaxed)),
         ("replica_last_failure", &one_line(failed.as_deref())),

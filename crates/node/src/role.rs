@@ -77,6 +77,9 @@ pub struct Following {
     pub error: Mutex<Option<String>>,
     /// The primary is still a replica, which is to take over: see FAILOVER.
     pub hands_over: AtomicBool,
+    /// The last attempt has ended because there is no room here, and the database waits for some.
+    pub meets_full: AtomicBool,
+    pub is_full: AtomicBool,
     /// Why it does not take over.
     pub refusal: Mutex<Option<String>>,
     /// Ends a wait for the primary.
@@ -99,6 +102,8 @@ impl Following {
             sync_bytes: AtomicU64::new(0),
             error: Mutex::default(),
             hands_over: AtomicBool::new(false),
+            meets_full: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             refusal: Mutex::default(),
             socket: Mutex::default(),
             thread: Mutex::default(),

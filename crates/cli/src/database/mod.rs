@@ -99,6 +99,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
     set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
+    set("replica_of", create.replica_of.as_ref().map(|primary| json!(primary)));
     let spinner = spinner(&format!("creating {}", create.name));
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));

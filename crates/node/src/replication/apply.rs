@@ -7,6 +7,7 @@ use crate::files::{Broken, Expect, Finder, Pipes};
 use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use store::Admission;
 
 /// The primary has accepted its commands.
 const LIMITS: Limits =
@@ -34,6 +35,8 @@ pub struct Applied {
     pub asks: bool,
     /// The primary has begun a comparison of the datasets, and it could not be made here.
     pub missed_check: bool,
+    /// There is no room for what comes next, which is not used. Why.
+    pub full: Option<&'static str>,
 }
 
 impl<'d> Applier<'d> {
@@ -44,7 +47,7 @@ impl<'d> Applier<'d> {
         Ok(Applier { database, pipes, finder, scanner: Scanner::default(), db, check: None })
     }
 
-    /// Applies what is whole at the beginning of the input, and waits until it has run. The rest must be there again, at the beginning,
+    /// Applies what is whole at the beginning of the input and has room, and waits until it has run. The rest must be there again, at the beginning,
     /// with more behind it. After an error, the dataset is not what the stream says.
     pub fn apply(&mut self, input: &[u8]) -> Result<Applied, String> {
         let mut applied = Applied::default();
@@ -56,11 +59,19 @@ impl<'d> Applier<'d> {
             let mut next = Some(first);
             while let Some(bytes) = next {
                 self.run(&input[applied.bytes..][..bytes], &mut applied).map_err(|why| self.broken(why))?;
+                if applied.full.is_some() {
+                    break;
+                }
                 applied.bytes += bytes;
                 let goes_on = applied.bytes < portion_end;
                 next = if goes_on { self.scanner.unit(&input[applied.bytes..])? } else { None };
             }
             self.pipes.drain().map_err(|Broken| self.broken(None))?;
+            if applied.full.is_some() {
+                // It must be found again.
+                self.scanner = Scanner::default();
+                return Ok(applied);
+            }
         }
         let checked = check::settle(self.database, &mut self.check)?;
         applied.missed_check |= checked == Some(false);
@@ -78,6 +89,12 @@ impl<'d> Applier<'d> {
     /// Applies a unit. An error without a text is that of a connection.
     fn run(&mut self, unit: &[u8], applied: &mut Applied) -> Result<(), Option<String>> {
         let touched = self.finder.find(unit).map_err(|why| Some(format!("the stream has no command: {why}")))?;
+        let store = &self.database.shard.store;
+        // The connections do not refuse it, because what is replayed had room once. What is under way in them is at most a portion.
+        if touched.needs_room && store.admission() == Admission::Full {
+            applied.full = Some(store.refusal());
+            return Ok(());
+        }
         let db = self.db;
         if let Some(selected) = touched.selected {
             let databases = self.database.hub.config.snapshot().databases;

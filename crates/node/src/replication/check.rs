@@ -125,9 +125,14 @@ impl Database {
 /// Tells the replicas the digests of a moment, and before them the moment.
 fn check(database: &Database) -> Result<(), String> {
     let journaling = &database.hub.journaling;
-    let (id, now_ms) = (new_id(), wall_ms());
-    let tell = |message: &Message| journaling.keep_for_replicas(&[b"PING", &message.to_bytes()], now_ms);
-    let cut = Cut::new(database, now_ms, || tell(&Message::Begin { id, now_ms }))?;
+    let id = new_id();
+    let tell = |message: &Message| journaling.keep_for_replicas(&[b"PING", &message.to_bytes()], wall_ms());
+    let cut = Cut::new(database, || {
+        // Not earlier: what has expired in between may be removed, and its expiry would count as to come.
+        let now_ms = wall_ms();
+        tell(&Message::Begin { id, now_ms });
+        now_ms
+    })?;
     let digests = cut.digests(database, &|| database.replication.role.following().is_some())?;
     if database.replication.failover.lock().is_some() {
         return Err("the role is handed over".to_owned());
@@ -145,20 +150,20 @@ struct Cut {
 }
 
 impl Cut {
-    /// `at_cut` is called at the moment, while every stripe is locked. Who saves or loads the dataset goes first, so this waits for nobody.
-    fn new(database: &Database, now_ms: u64, at_cut: impl FnOnce()) -> Result<Cut, String> {
+    /// `at_cut` is called at the moment, while every stripe is locked, and says by when what has expired does not count. Who saves or loads the dataset goes first, so this waits for nobody.
+    fn new(database: &Database, at_cut: impl FnOnce() -> u64) -> Result<Cut, String> {
         if database.files.busy.is_locked() {
             return Err("the dataset is being saved or loaded".to_owned());
         }
         let mut functions = Sum::default();
         let begin = || {
-            at_cut();
+            let now_ms = at_cut();
             for library in database.hub.scripts.libraries.read().all() {
                 functions.add(Sum::of("library", &[library.name.as_bytes(), &library.code]));
             }
             Ok(Digester::new(now_ms))
         };
-        match database.shard.store.cut(now_ms, begin) {
+        match database.shard.store.cut(0, begin) {
             Some(Ok(snapshot)) => Ok(Cut { snapshot, functions }),
             Some(Err(error)) => Err(format!("{error:?}")),
             None => Err("a script keeps the dataset, or it is being saved".to_owned()),
@@ -238,7 +243,7 @@ impl Check {
     fn begin(database: &Database, id: Id, now_ms: u64) -> Result<Check, String> {
         let offset = database.hub.journaling.stream.offset();
         let (ours, is_over) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
-        let cut = Cut::new(database, now_ms, || ())?;
+        let cut = Cut::new(database, || now_ms)?;
         let database = database.me.upgrade().ok_or("the database is being closed")?;
         let (digests, over) = (Arc::clone(&ours), Arc::clone(&is_over));
         let compute = move || *digests.lock() = Some(cut.digests(&database, &|| over.load(Relaxed)));
@@ -325,8 +330,7 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written_and_other_words_are_no_message() {
         let id = new_id();
-        let Some(Message::Begin { id: found, now_ms: 17 }) =
-            Message::of(&Message::Begin { id, now_ms: 17 }.to_bytes())
+        let Some(Message::Begin { id: found, now_ms: 17 }) = Message::of(&Message::Begin { id, now_ms: 17 }.to_bytes())
         else {
             panic!()
         };
@@ -336,7 +340,9 @@ mod tests {
         let Some(Message::Digests { id: found, digests: read }) = Message::of(&bytes) else { panic!() };
         assert!(found == id);
         assert_eq!(read, digests);
-        for other in [&b""[..], b"hello", b"flint-check ", b"flint-check 12", b"flint-digests ", &bytes[..bytes.len() - 1]] {
+        for other in
+            [&b""[..], b"hello", b"flint-check ", b"flint-check 12", b"flint-digests ", &bytes[..bytes.len() - 1]]
+        {
             assert!(Message::of(other).is_none(), "{}", other.escape_ascii());
         }
     }

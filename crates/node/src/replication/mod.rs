@@ -6,6 +6,7 @@ mod check;
 mod failover;
 mod figures;
 mod follow;
+mod full;
 mod sync;
 mod tend;
 mod wire;
