@@ -546,7 +546,7 @@ impl World {
             66..72 => self.acknowledge(),
             72..78 => {
                 let which = self.below(2);
-                let disk = &mut self.nodes[which].disk;
+                let Node { up: Some(_), disk, .. } = &mut self.nodes[which] else { return };
                 match self.writes.random.below(3) {
                     0 => disk.writer.sync(),
                     _ => disk.writer.write(),
