@@ -356,9 +356,13 @@ fn show(database: &Value) -> String {
         ("password", if definition["has_password"] == true { "set" } else { "none" }.to_owned()),
         ("shards", text(&definition["shards"])),
         ("replicas", text(&definition["replicas"])),
+        ("replica of", text(&definition["replica_of"])),
         ("persistence", text(&definition["persistence"])),
         ("backups", backup_schedule(definition)),
     ];
+    if definition["replica_of"].as_str().unwrap_or_default().is_empty() {
+        rows.retain(|(name, _)| *name != "replica of");
+    }
     if !database["failure"].is_null() {
         rows.insert(2, ("failure", text(&database["failure"])));
     }
