@@ -8,6 +8,7 @@
 //! (here the primary's stream from its first byte), the files of a base, the journal's ring and its thread. Tests of the node cover these.
 
 use crate::harness::{Harness, dumps};
+use crate::snapshot::Text;
 use commands::session::APPLY;
 use engine::Journaling;
 use engine::replication::{Mark, new_id};
@@ -179,6 +180,7 @@ impl Up {
     fn repeat(&mut self, unit: &[u8], db: u32, replay_ms: u64) {
         let now_ms = self.here.now_ms;
         self.here.session.replay_ms = Some(replay_ms);
+        self.here.session.repeats = true;
         if replay_ms != APPLY {
             self.here.now_ms = replay_ms;
         }
@@ -191,6 +193,7 @@ impl Up {
             assert!(!reply.starts_with("(error)"), "{words:?}: {reply}");
         }
         self.here.session.replay_ms = None;
+        self.here.session.repeats = false;
         self.here.session.db = 0;
         self.here.now_ms = now_ms;
     }
@@ -205,6 +208,11 @@ impl Up {
             db = db_after(unit, db);
         }
         self.journaling.stream.set_follows(follows);
+    }
+
+    fn text(&self) -> Text {
+        let snapshot = self.here.store.cut(0, || Ok(Text::default())).expect("nobody else").expect("it begins");
+        snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())).expect("it is complete")
     }
 
     fn digest(&self, now_ms: u64) -> DatasetDigest {
@@ -297,7 +305,8 @@ struct World {
     nodes: [Node; 2],
     primary: usize,
     link: Option<Link>,
-    now_ms: u64,
+    /// Their clocks are not the same.
+    clocks_ms: [u64; 2],
     /// WAIT has told clients that the replica has the stream up to here.
     acknowledged: u64,
     counts: Counts,
@@ -326,8 +335,9 @@ impl World {
         };
         let nodes = [node(0), node(1)];
         let now_ms = nodes[0].up.as_ref().unwrap().here.now_ms;
-        let (writes, counts) = (Writes::new(seed, dumps), Counts::default());
-        World { seed, writes, nodes, primary: 0, link: None, now_ms, acknowledged: 0, counts }
+        let (mut writes, counts) = (Writes::new(seed, dumps), Counts::default());
+        let clocks_ms = [0; 2].map(|_| now_ms + writes.random.below(500) as u64);
+        World { seed, writes, nodes, primary: 0, link: None, clocks_ms, acknowledged: 0, counts }
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -343,7 +353,7 @@ impl World {
     }
 
     fn write(&mut self) {
-        let (now_ms, primary) = (self.now_ms, self.primary);
+        let (now_ms, primary) = (self.clocks_ms[self.primary], self.primary);
         let words = match self.below(60) {
             0 => vec![b"SET".to_vec(), b"large".to_vec(), vec![b'x'; LARGE_BYTES]],
             _ => self.writes.command(now_ms),
@@ -362,7 +372,7 @@ impl World {
             return;
         }
         let (primary, replica) = (self.primary, self.replica());
-        let seed = self.seed + self.counts.full;
+        let (seed, clock_ms) = (self.seed + self.counts.full, self.clocks_ms[self.replica()]);
         let Mark { id, offset, .. } = self.nodes[replica].up().mark();
         let theirs = self.nodes[primary].up();
         let mark = theirs.mark();
@@ -379,6 +389,7 @@ impl World {
             self.counts.full += 1;
             let mark = Mark { second: None, db: Some(mark.db.unwrap_or(0)), ..mark };
             let mut up = Up::new(seed, to.has_flash, mark, true);
+            up.here.now_ms = clock_ms;
             up.fill(&from.said);
             (to.up, to.said) = (Some(up), from.said.clone());
             to.write_base();
@@ -403,7 +414,8 @@ impl World {
 
     /// Some bytes arrive at the replica, which applies what is whole.
     fn apply(&mut self) {
-        let (count, replica, now_ms) = (1 + self.below(400) * self.below(400), self.replica(), self.now_ms);
+        let (count, replica, now_ms) =
+            (1 + self.below(400) * self.below(400), self.replica(), self.clocks_ms[self.replica()]);
         let Some(link) = &mut self.link else { return };
         let count = count.min(link.to_replica.len());
         link.input.extend(link.to_replica.drain(..count));
@@ -454,7 +466,7 @@ impl World {
         if self.nodes[which].up.is_some() {
             return;
         }
-        let (seed, follows, now_ms) = (self.seed + self.counts.crashes, which != self.primary, self.now_ms);
+        let (seed, follows, now_ms) = (self.seed + self.counts.crashes, which != self.primary, self.clocks_ms[which]);
         let (before, node) = (self.nodes[which].said.len(), &mut self.nodes[which]);
         node.restart(seed, follows, now_ms);
         let has_lost = node.has_lost_power;
@@ -474,7 +486,7 @@ impl World {
 
     /// The replica becomes the primary, if it is what an operator would take.
     fn promote(&mut self) {
-        let (replica, now_ms) = (self.replica(), self.now_ms);
+        let (replica, now_ms) = (self.replica(), self.clocks_ms[self.replica()]);
         let [first, second] = &self.nodes;
         let (old, new) = if self.primary == 0 { (first, second) } else { (second, first) };
         if new.up.is_none() || new.has_lost_power || !old.said.starts_with(&new.said) {
@@ -500,19 +512,25 @@ impl World {
         if !self.are_up() || self.link.is_none() {
             return;
         }
-        let now_ms = self.now_ms;
+        let now_ms = self.clocks_ms[self.primary];
         let [one, other] = &mut self.nodes;
         if one.up().offset() == other.up().offset() {
             self.counts.checks += 1;
             let (ours, theirs) = (one.up().digest(now_ms), other.up().digest(now_ms));
-            let differing = (0..ours.stripes.len()).filter(|&at| ours.stripes[at] != theirs.stripes[at]).count();
-            assert_eq!(differing, 0, "stripes differ");
+            if ours != theirs {
+                let (ours, theirs) = (one.up().text(), other.up().text());
+                let differing =
+                    ours.0.keys().chain(theirs.0.keys()).filter(|&key| ours.0.get(key) != theirs.0.get(key));
+                let shown = differing.map(|key| format!("{key}\n  {:?}\n  {:?}\n", ours.0.get(key), theirs.0.get(key)));
+                panic!("at {now_ms} these keys differ:\n{}", shown.collect::<String>());
+            }
         }
     }
 
     /// What nodes do by themselves: the primary removes what has expired, and values go to flash.
     fn idle(&mut self) {
-        let (which, now_ms) = (self.below(2), self.now_ms);
+        let which = self.below(2);
+        let now_ms = self.clocks_ms[which];
         let squeezes = self.below(2) == 0;
         let Some(up) = &mut self.nodes[which].up else { return };
         up.here.now_ms = now_ms;
@@ -520,14 +538,14 @@ impl World {
         if squeezes && self.nodes[which].has_flash {
             self.nodes[which].up().here.squeeze();
             // Maintenance has a clock of its own meanwhile.
-            self.now_ms += 60;
+            self.clocks_ms[which] += 60;
         }
-        let now_ms = self.now_ms;
+        let now_ms = self.clocks_ms[which];
         self.nodes[which].journal(now_ms);
     }
 
     fn read_from_replica(&mut self) {
-        let (replica, now_ms) = (self.replica(), self.now_ms);
+        let (replica, now_ms) = (self.replica(), self.clocks_ms[self.replica()]);
         let kind = ["k", "l", "s", "z", "h"][self.below(5)];
         let name = format!("{kind}{}", self.below(4));
         let Some(up) = &mut self.nodes[replica].up else { return };
@@ -538,7 +556,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.now_ms += self.below(40) as u64;
+        let passed_ms = self.below(40) as u64;
+        self.clocks_ms.iter_mut().for_each(|clock_ms| *clock_ms += passed_ms);
         match self.below(100) {
             0..40 => self.write(),
             40..52 => self.send(),
@@ -611,9 +630,10 @@ fn run(seed: u64, dumps: &[Vec<u8>]) -> Counts {
     assert!(world.nodes[0].said.len() as u64 >= world.acknowledged, "a write is lost that WAIT has acknowledged");
     // The dataset is what the stream says.
     let mut fresh = Up::new(seed, false, Mark { id: new_id(), second: None, offset: 0, db: None }, true);
-    fresh.here.now_ms = world.now_ms;
+    let now_ms = world.clocks_ms[primary];
+    fresh.here.now_ms = now_ms;
     fresh.fill(&world.nodes[0].said);
-    assert!(fresh.digest(world.now_ms) == world.nodes[0].up().digest(world.now_ms), "the stream says something else");
+    assert!(fresh.digest(now_ms) == world.nodes[0].up().digest(now_ms), "the stream says something else");
     world.counts
 }
 
