@@ -105,7 +105,6 @@ impl Database {
     }
 
     /// Whether the dataset is a copy of a primary's: effects are not kept, expired keys are hidden and stay, and nothing is evicted.
-    #[allow(dead_code)]
     pub(crate) fn follow_in_store(&self, follows: bool) {
         let store = &self.shard.store;
         self.hub.journaling.stream.set_follows(follows);
