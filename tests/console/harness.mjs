@@ -83,7 +83,7 @@ export async function makeNode() {
 /** A command of an operator. */
 export function flintkv(node, ...args) {
   return new Promise((done, fail) => {
-    const env = { ...process.env, FLINTKV_CONSOLE_PASSWORD: PASSWORD };
+    const env = { ...process.env, FLINTKV_PASSWORD: PASSWORD };
     execFile(process.env.FLINTKV, [...args, "--url", node.url, "--user", "admin"], { env, timeout: DEADLINE_MS }, (error, out, err) =>
       error ? fail(new Error(`flintkv ${args.join(" ")}: ${error.message} ${err}`)) : done(out),
     );

@@ -1,13 +1,13 @@
 // What an operator must not miss, with real nodes: a database that refuses writes, a node that is frozen, a session over a restart, an
 // alert and its webhook, marks on graphs, and a replica that follows and takes over. The dialogs are used with the keyboard alone.
-import { createHmac } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import { connect } from "node:net";
 import { flintkv, logIn, main, makeNode, openPage, overflow, PASSWORD, picture, same, story, that, until, violations, visit } from "./harness.mjs";
 
-/** Sends SETs of large values, and returns the replies. */
-function setMany(port, count, bytes = 100_000) {
-  const value = "v".repeat(bytes);
+/** Sends SETs of values that do not compress, and returns the replies. */
+function setMany(port, count, bytes) {
+  const value = randomBytes(bytes);
   return new Promise((done, fail) => {
     const socket = connect(port, "127.0.0.1");
     let replies = "";
@@ -16,7 +16,7 @@ function setMany(port, count, bytes = 100_000) {
       replies += data;
       if (ended()) socket.end();
     }).on("close", () => done(replies));
-    for (let nth = 0; nth < count; nth += 1) socket.write(`*3\r\n$3\r\nSET\r\n$8\r\nk${String(nth).padStart(7, "0")}\r\n$${bytes}\r\n${value}\r\n`);
+    for (let nth = 0; nth < count; nth += 1) socket.write(Buffer.concat([Buffer.from(`*3\r\n$3\r\nSET\r\n$8\r\nk${String(nth).padStart(7, "0")}\r\n$${bytes}\r\n`), value, Buffer.from("\r\n")]));
   });
 }
 
@@ -60,13 +60,13 @@ await main(async (node, browser) => {
   await logIn(page);
 
   await step("a database that refuses writes is red in the list, on its page and on the command line", async () => {
-    const made = await api(page, "POST", "/databases", { name: "small", memory_limit_bytes: 32 << 20, ram_limit_bytes: 32 << 20, persistence: "none" });
+    const made = await api(page, "POST", "/databases", { name: "small", memory_limit_bytes: 48 << 20, ram_limit_bytes: 40 << 20, persistence: "none" });
     same(made.status, 201, JSON.stringify(made.body));
     const { port } = made.body.definition;
     // It goes on writing, so that the last second always has a refused write.
     let stop = false;
     const writing = (async () => {
-      while (!stop) await setMany(port, 50, 200_000);
+      while (!stop) await setMany(port, 600, 100_000);
     })();
     try {
       await visit(page, "/databases");
