@@ -193,7 +193,7 @@ await main(async (node, browser) => {
       await other.keyboard.press("Enter");
       await dialog.getByText("are lost when the primary's dataset arrives").waitFor();
       for (const [label, text] of [["Host", "127.0.0.1"], ["Port", String(node.port)], ["Type default to confirm", "default"]]) {
-        await tabTo(other, dialog.getByLabel(label));
+        await tabTo(other, dialog.getByLabel(label, { exact: true }));
         await other.keyboard.press("Control+A");
         await other.keyboard.type(text);
       }
