@@ -1,6 +1,7 @@
 //! Owns databases as resources: list, create, change, pause, flush, delete. Never knows how a database is opened.
 
 use crate::auth::Role;
+use crate::condition::{Condition, Facts, Filling};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
@@ -119,6 +120,11 @@ struct FailedDatabase {
 pub struct Db {
     name: String,
     state: StateName,
+    /// What it is and does, the worst first; never empty.
+    conditions: Vec<Condition>,
+    ram: Filling,
+    /// The values on flash, and how much they may take.
+    flash: Filling,
     /// While it is resizing or loading.
     progress: Option<Progress>,
     /// Why it has failed.
@@ -278,6 +284,8 @@ struct Confirmation {
 
 pub fn card(cx: &Cx, database: &Database) -> Db {
     let definition = database.definition();
+    let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
+    let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
         State::Loading { done_bytes, total_bytes } => (StateName::Loading, Some(Progress { done_bytes, total_bytes })),
         State::Failed => (StateName::Failed, None),
@@ -297,6 +305,9 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     Db {
         name: database.name().to_owned(),
         state,
+        conditions: facts.conditions(),
+        ram: facts.ram(),
+        flash: facts.flash(),
         progress,
         failure: database.load_failure(),
         is_default: database.is_default(),
@@ -322,7 +333,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             backup_journal_keep: definition.backup_journal_keep,
             zones: definition.zones,
         },
-        now: cx.app.watch.now(database.name()),
+        now,
     }
 }
 
@@ -447,6 +458,9 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         replica_of: wanted.replica_of,
         password: wanted.password,
     };
+    let is_resize =
+        [change.memory_limit_bytes, change.ram_limit_bytes, change.flash_limit_bytes].iter().any(Option::is_some);
+    let mark = if is_resize { "resized" } else { "changed" };
     let (done, outcome) = mpsc::channel::<Result<(), NodeError>>();
     let (app, name, user) = (std::sync::Arc::clone(&cx.app), database.name().to_owned(), cx.user());
     std::thread::spawn(move || {
@@ -455,7 +469,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         // Nobody waits any more, so an event reports the result.
         if let (Err(_), why) = (done.send(result), why) {
             let event = match why {
-                None => Event::info("database", &name, "the change is done"),
+                None => Event::info("database", &name, "the change is done").mark(mark),
                 Some(why) => {
                     Event::info("database", &name, format!("the change failed: {why}")).severity(Severity::Warning)
                 }
@@ -465,7 +479,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     });
     if let Ok(result) = outcome.recv_timeout(RESIZE_PATIENCE) {
         result?;
-        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()));
+        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark(mark));
     }
     Reply::json(&card(cx, &database))
 }
@@ -504,7 +518,7 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
         cx.app.node.resume(database.name())?;
     }
     let what = if paused { "paused" } else { "resumed" };
-    cx.app.event(Event::info("database", database.name(), what).by(cx.user()));
+    cx.app.event(Event::info("database", database.name(), what).by(cx.user()).mark(what));
     Reply::json(&card(cx, &database))
 }
 
@@ -514,7 +528,10 @@ fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     confirmed(&confirm, "all its keys", &database)?;
     Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
     cx.app.event(
-        Event::info("database", database.name(), "all keys were deleted").severity(Severity::Warning).by(cx.user()),
+        Event::info("database", database.name(), "all keys were deleted")
+            .severity(Severity::Warning)
+            .by(cx.user())
+            .mark("flushed"),
     );
     Reply::json(&card(cx, &database))
 }
