@@ -204,6 +204,8 @@ export interface DatabaseChange {
   ram_limit_bytes?: number | null;
   /** 0: no target. */
   recovery_time_target_s?: number | null;
+  /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own. */
+  replica_of?: string | null;
 }
 
 export interface DatabaseList {
@@ -252,6 +254,8 @@ export interface DefinitionCard {
   ram_limit_bytes: number;
   /** How long a restart should take at most; 0: no target. */
   recovery_time_target_s: number;
+  /** HOST:PORT of the primary that the database follows; empty: it is a primary. */
+  replica_of: string;
   replicas: number;
   shards: number;
   tls_port: number;
@@ -472,6 +476,8 @@ export interface NewDatabase {
   ram_limit_bytes?: number | null;
   /** How long a restart should take at most; 0: no target. Missing: 10. */
   recovery_time_target_s?: number | null;
+  /** HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
+  replica_of?: string | null;
   replicas?: number | null;
   shards?: number | null;
   tls_port?: number | null;

@@ -134,6 +134,9 @@ pub fn look(app: &App) {
         for text in database.take_rot().iter().flat_map(damage) {
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
+        for text in database.take_replication_news() {
+            app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
+        }
         for news in database.take_archive_news() {
             let event = match news {
                 Ok(text) => Event::info("backup", database.name(), text),

@@ -182,6 +182,9 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_replication_sent_bytes_total", COUNTER, "Bytes sent to replicas.", |f| f.replication.sent_bytes),
     ("flintkv_replication_received_bytes_total", COUNTER, "Bytes received from the primary.", |f| f.replication.received_bytes),
     ("flintkv_replication_failed_commands_total", COUNTER, "Commands of the primary that have failed here.", |f| f.replication.failed_commands),
+    ("flintkv_replication_checks_total", COUNTER, "Comparisons of the datasets of primary and replica, as either of them.", |f| f.replication.checks.done),
+    ("flintkv_replication_checks_given_up_total", COUNTER, "Comparisons of the datasets that could not be made.", |f| f.replication.checks.given_up),
+    ("flintkv_replication_differences_total", COUNTER, "Comparisons that have found that the dataset is not the primary's.", |f| f.replication.checks.differences),
 ];
 
 type OfReplica = fn(&ReplicaFigures) -> u64;

@@ -172,6 +172,8 @@ struct DefinitionCard {
     #[schema(value_type = CodecWord)]
     compression: String,
     has_password: bool,
+    /// HOST:PORT of the primary that the database follows; empty: it is a primary.
+    replica_of: String,
     shards: u32,
     replicas: u32,
     persistence: String,
@@ -217,6 +219,9 @@ struct NewDatabase {
     #[schema(value_type = Option<CodecWord>)]
     compression: Option<String>,
     password: Option<String>,
+    /// HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is
+    /// followed with /databases/{name}/replicate.
+    replica_of: Option<String>,
     shards: Option<u32>,
     replicas: Option<u32>,
     /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
@@ -257,6 +262,8 @@ struct DatabaseChange {
     backup_keep: Option<u32>,
     /// 7d, 12h; empty: the journal is not archived.
     backup_journal_keep: Option<String>,
+    /// HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own.
+    replica_of: Option<String>,
     /// null takes the password away.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -316,6 +323,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             policy: definition.policy,
             compression: definition.compression,
             has_password,
+            replica_of: definition.replica_of,
             shards: definition.shards,
             replicas: definition.replicas,
             persistence: definition.persistence,
@@ -388,6 +396,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         zones: wanted.zones.unwrap_or_default(),
         from: wanted.from,
         at_ms: wanted.at_ms,
+        replica_of: wanted.replica_of.unwrap_or_default(),
     }
 }
 
@@ -404,9 +413,11 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(definition.name.clone(), limits.clone());
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
+    let of = &definition.replica_of;
+    let of = if of.is_empty() { String::new() } else { format!(" as a replica of {of}") };
     let from = definition.from.map_or(String::new(), |from| format!(" from the backup {from}"));
     let at = definition.at_ms.map_or(String::new(), |at_ms| format!(", as it was at {}", base::time::instant(at_ms)));
-    let text = format!("the database was created{from}{at}");
+    let text = format!("the database was created{from}{at}{of}");
     cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
     Reply::created(&card(cx, &database))
 }
@@ -426,6 +437,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
     changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
     changed.extend(wanted.backup_journal_keep.as_ref().map(|keep| format!("backup_journal_keep '{keep}'")));
+    changed.extend(wanted.replica_of.as_ref().map(|primary| format!("replica_of '{primary}'")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
     if changed.is_empty() {
         return Err(ApiError::invalid("the request changes nothing"));
@@ -443,6 +455,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         backup_schedule: wanted.backup_schedule,
         backup_keep: wanted.backup_keep,
         backup_journal_keep: wanted.backup_journal_keep,
+        replica_of: wanted.replica_of,
         password: wanted.password,
     };
     let is_resize =

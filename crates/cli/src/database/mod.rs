@@ -99,6 +99,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
     set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
+    set("replica_of", create.replica_of.as_ref().map(|primary| json!(primary)));
     let spinner = spinner(&format!("creating {}", create.name));
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
@@ -368,12 +369,16 @@ fn show(database: &Value) -> String {
         ("password", if definition["has_password"] == true { "set" } else { "none" }.to_owned()),
         ("shards", text(&definition["shards"])),
         ("replicas", text(&definition["replicas"])),
+        ("replica of", text(&definition["replica_of"])),
         ("persistence", text(&definition["persistence"])),
         ("backups", backup_schedule(definition)),
     ];
     let told = conditions(database).filter(|condition| condition["level"] != "good");
     let told = told.flat_map(|condition| [("", text(&condition["sentence"])), ("", text(&condition["advice"]))]);
     rows.splice(2..2, told.filter(|(_, sentence)| !sentence.is_empty()));
+    if definition["replica_of"].as_str().unwrap_or_default().is_empty() {
+        rows.retain(|(name, _)| *name != "replica of");
+    }
     for endpoint in database["endpoints"].as_array().into_iter().flatten() {
         let command = endpoint["command"].as_str().map(|command| format!("    {command}")).unwrap_or_default();
         rows.push(("endpoint", format!("{} {}{command}", text(&endpoint["kind"]), text(&endpoint["address"]))));
