@@ -2,7 +2,7 @@
 
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
-use crate::role::{Following, LinkState};
+use crate::role::{Following, GivenUp, Left, LinkState};
 use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use engine::replication::Link;
@@ -534,6 +534,18 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
     text.line("role", if following.is_some() { "slave" } else { "master" });
     if let Some(following) = following {
         replica(facts, &following, text);
+    }
+    let role = &facts.database.replication.role;
+    if let Some(Left { host, port, was_up }) = &*role.left.lock() {
+        text.line("promoted_from", format!("{host}:{port}"));
+        text.line("promoted_while_primary_up", u8::from(*was_up));
+    }
+    if let Some(GivenUp { from, bytes, writes }) = *role.given_up.lock() {
+        text.lines(&[
+            ("given_up_from_offset", &from),
+            ("given_up_bytes", &bytes),
+            ("given_up_writes", &writes.map_or(-1, |writes| writes as i64)),
+        ]);
     }
     text.line("connected_slaves", links.len());
     if settings.replicas_min > 0 {

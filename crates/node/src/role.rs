@@ -132,11 +132,11 @@ impl Following {
     pub fn tell(&self, wish: Wish) {
         // In one order with the state: either the thread sees the wish before its handshake, or it is waited for.
         self.wish.store(wish as u8, SeqCst);
-        if wish == Wish::Stop
-            && let Some(socket) = &*self.socket.lock()
-        {
+        if let Some(socket) = &*self.socket.lock() {
+            // What has arrived can still be read; then comes the end, so that nobody waits for more.
+            let how = if wish == Wish::Stop { Shutdown::Both } else { Shutdown::Read };
             // It may be disconnected already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.shutdown(how);
         }
         drop(self.rest.lock());
         self.woken.notify_all();
@@ -175,6 +175,31 @@ pub struct RoleState {
     now: Mutex<Option<Arc<Following>>>,
     pub failures: Arc<Failures>,
     pub received_bytes: AtomicU64,
+    /// The primary hands over: see FAILOVER.
+    pub takes_over: AtomicBool,
+    /// Whom the database followed before it was promoted.
+    pub left: Mutex<Option<Left>>,
+    /// What the database had that the primary whose dataset it took last had not.
+    pub given_up: Mutex<Option<GivenUp>>,
+}
+
+/// A primary that the database has followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    pub host: String,
+    pub port: u16,
+    /// It still sent when the database was promoted, so both may take writes.
+    pub was_up: bool,
+}
+
+/// The end of a stream that the new primary does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Where the two streams part.
+    pub from: u64,
+    pub bytes: u64,
+    /// The commands in it that write. `None`: the backlog does not have them any more.
+    pub writes: Option<u64>,
 }
 
 impl RoleState {

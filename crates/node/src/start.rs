@@ -105,7 +105,7 @@ fn announce(database: &Database, config: &Config) {
     }
     for endpoint in database.endpoints() {
         let how = if endpoint.kind == "tls" { " (TLS)" } else { "" };
-        tracing::info!("ready to accept connections on {}{how}", endpoint.address);
+        tracing::info!("listening on {}{how}", endpoint.address);
     }
 }
 
@@ -157,7 +157,11 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
 fn tell_start(node: &Node, supervisor: &mut Supervisor) -> bool {
     match node.still_loading() {
         Some(loading) => supervisor.loading(&loading, Instant::now()),
-        None => supervisor.ready(),
+        None => {
+            // The words that Redis's tools wait for.
+            tracing::info!("Ready to accept connections");
+            supervisor.ready();
+        }
     }
     node.is_ready()
 }

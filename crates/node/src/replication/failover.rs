@@ -97,7 +97,10 @@ impl Database {
             return Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned());
         }
         match self.hub.journaling.stream.mark() {
-            Some(mark) if mark.id.to_string() == id => Ok(()),
+            Some(mark) if mark.id.to_string() == id => {
+                self.replication.role.takes_over.store(true, Relaxed);
+                Ok(())
+            }
             _ => Err("ERR PSYNC FAILOVER replid must match my replid.".to_owned()),
         }
     }
