@@ -28,7 +28,7 @@ PART=(dump protocol keyspace scan info-command type/string type/incr type/hash t
     slowlog scripting functions introspection-2 bitfield lazyfree tracking)
 # What redis-server.sh, beside this file, is started for. Their form is `own`.
 OWN=(integration/replication integration/replication-2 integration/replication-3 integration/replication-4
-    integration/replication-buffer integration/replication-psync integration/psync2 integration/psync2-pingoff
+    integration/replication-psync integration/psync2 integration/psync2-pingoff
     integration/psync2-reg integration/psync2-master-restart integration/block-repl integration/failover
     integration/shutdown unit/wait)
 forms="${REDIS_FORMS:-hot cold}" units=() own=()
@@ -44,6 +44,10 @@ case "${1:-}" in
 esac
 
 [ -x "$flintkv" ] || { echo "no binary at $flintkv: cargo build, or set FLINTKV" >&2; exit 1; }
+if [ "${#own[@]}" -gt 0 ] && ! command -v redis-benchmark >/dev/null; then
+    echo "Redis's own tests of replication are not run: redis-benchmark is missing: apt-get install redis-tools" >&2
+    exit 3
+fi
 command -v tclsh >/dev/null || { echo "Redis's own tests are not run: tclsh is missing: apt-get install tcl" >&2; exit 3; }
 suite="$(./fetch.sh "${REDIS_SUITE_DIR:-$root/.scratch/redis}")" || exit 3
 
@@ -100,13 +104,35 @@ run_suite() {
     local dir="$1"
     shift
     timeout "${REDIS_UNIT_SECONDS:-300}" tclsh tests/test_helper.tcl --durable --skipfile "$dir/skip" \
-        --baseport "$((21000 + RANDOM % 9000))" --portcount 500 "$@" 2>&1 | sed 's/\x1b\[[0-9;]*m//g' >"$dir/out"
-    return "${PIPESTATUS[0]}"
+        --baseport "$((21000 + RANDOM % 9000))" --portcount 500 "$@" 2>&1 |
+        # Its own summary repeats the failures.
+        sed -e 's/\x1b\[[0-9;]*m//g' -e '/^ *The End$/,$d' >"$dir/out"
+}
+
+has_ended() {
+    grep -q '^\[[0-9]*/[0-9]* done\]: ' "$1/out"
+}
+
+# run_parts DIR: what the unit was cut into, each part by itself. A part that an error outside of its tests has ended fails as
+# `(behind NAME)`, after its last test.
+run_parts() {
+    local dir="$1" part number last
+    : >"$dir/all"
+    for number in $(seq "$(find "$dir/suite/tests/integration" -name 'part-*.tcl' | wc -l)"); do
+        part="integration/part-$number"
+        (cd "$dir/suite" && FLINTKV="$flintkv" run_suite "$dir" --single "$part" --clients 1)
+        if ! has_ended "$dir"; then
+            last="$(sed -n -e "s/^\[err\]: \(.*\) in tests\/.*\.tcl$/\1/p" -e 's/^\[ok\]: \(.*\) ([0-9]* ms)$/\1/p' "$dir/out" | tail -n 1)"
+            echo "[err]: (behind ${last:-part $number}) in tests/$part.tcl" >>"$dir/out"
+        fi
+        cat "$dir/out" >>"$dir/all"
+    done
+    mv "$dir/all" "$dir/out"
 }
 
 # run_unit FORM UNIT
 run_unit() {
-    local form="$1" unit="$2" dir="$scratch/$1-${2//\//-}" name code options=()
+    local form="$1" unit="$2" dir="$scratch/$1-${2//\//-}" name options=()
     mkdir -p "$dir"
     listed skip "$form" "$unit" >"$dir/skip"
     if [ "$form" = own ]; then
@@ -114,27 +140,25 @@ run_unit() {
         mkdir -p "$dir/suite/src"
         cp -r "$suite/tests" "$dir/suite/tests"
         ln -s "$PWD/redis-server.sh" "$dir/suite/src/redis-server"
-        (cd "$dir/suite" && FLINTKV="$flintkv" run_suite "$dir" --single "$unit" --clients 1)
-        code=$?
-        [ -n "${REDIS_KEEP:-}" ] || rm -rf "$dir/suite"
+        ln -s "$(command -v redis-benchmark)" "$(command -v redis-cli)" "$dir/suite/src/"
+        tclsh split.tcl "$suite/tests/$unit.tcl" "$dir/suite/tests/integration/part"
+        run_parts "$dir"
+        rm -rf "$dir/suite"
     else
         start_node "$form" "$dir" || { complain "$form $unit: no node"; return; }
         # Redis 7.2 keeps short lists in listpacks, which 7.0 does not have.
         case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
         (cd "$suite" && run_suite "$dir" --host 127.0.0.1 --port "$port" --single "unit/$unit" \
             --tags "-needs:save -large-memory" "${options[@]}")
-        code=$?
+        has_ended "$dir" || complain "$form $unit: it did not end: $(tail -n 1 "$dir/out")"
         kill -0 "$node" 2>/dev/null || complain "$form $unit: the node has ended"
         stop_node
         rm -rf "$dir/flash"
     fi
-    # Its own summary repeats the failures.
-    sed -i '/^ *The End$/,$d' "$dir/out"
     sed -n "s/^\[err\]: \(.*\) in tests\/\(unit\|integration\)\/.*\.tcl$/\1/p" "$dir/out" | sort -u >"$dir/failed"
     sed -n 's/^\[ok\]: \(.*\) ([0-9]* ms)$/\1/p' "$dir/out" | sort -u >"$dir/passed"
     sed -n 's/^\[skip\]: //p' "$dir/out" | sort -u >"$dir/skipped"
     listed fails "$form" "$unit" | sort -u >"$dir/expected"
-    grep -q '^\[[0-9]*/[0-9]* done\]: ' "$dir/out" || complain "$form $unit: it did not end (exit code $code): $(tail -n 1 "$dir/out")"
     while IFS= read -r name; do
         complain "$form $unit: $name"
         grep -aF -A 3 "[err]: $name in tests" "$dir/out" | sed -n '2,4s/^/    /p'

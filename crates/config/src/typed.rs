@@ -94,6 +94,8 @@ pub struct PrimarySettings {
     /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
     pub replicas_min: usize,
     pub lag_s_max: u64,
+    /// How long the end of the node waits for replicas that lack writes.
+    pub shutdown_timeout_s: u64,
 }
 
 /// How the database follows a primary.
@@ -451,6 +453,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             ping_period_s: v.int("repl-ping-replica-period"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
+            shutdown_timeout_s: v.int("shutdown-timeout"),
         },
         replica: ReplicaSettings {
             primary: match v.words("replicaof") {

@@ -21,6 +21,7 @@ mod backup;
 mod crew;
 mod database;
 mod definition;
+mod ending;
 mod estimate;
 mod figures;
 mod files;

@@ -1,9 +1,11 @@
 //! Owns what a database has for its replicas and its primary: whom it follows, how far it is, what went wrong, and who waits for a dump.
 //! Plain data. Never knows what comes over a connection.
 
+use commands::host::{ClientFilter, ClientKind};
 use engine::replication::Order;
 use parking_lot::{Condvar, Mutex};
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -140,6 +142,27 @@ impl Following {
         }
         drop(self.rest.lock());
         self.woken.notify_all();
+    }
+
+    /// Ends the connection if it fits, as if it were a client's. It is made again.
+    pub fn hang_up(&self, filter: &ClientFilter) -> bool {
+        let ClientFilter { ids, addr, laddr, kind, user, skip_me: _, age_s_min } = filter;
+        if !ids.is_empty()
+            || user.is_some()
+            || age_s_min.is_some()
+            || kind.is_some_and(|kind| kind != ClientKind::Master)
+        {
+            return false;
+        }
+        let Some(socket) = self.socket.lock().as_ref().and_then(|socket| socket.try_clone().ok()) else { return false };
+        let is = |wanted: &Option<String>, address: io::Result<SocketAddr>| {
+            wanted.as_ref().is_none_or(|wanted| address.is_ok_and(|address| address.to_string() == *wanted))
+        };
+        let is_named = kind.is_some() || addr.is_some() || laddr.is_some();
+        is_named
+            && is(addr, socket.peer_addr())
+            && is(laddr, socket.local_addr())
+            && socket.shutdown(Shutdown::Both).is_ok()
     }
 
     /// Waits, unless there is a wish.

@@ -99,7 +99,8 @@ impl Database {
     /// As [`Database::load`], at the start. If the dump says where the stream was at its moment, the stream goes on there: replicas that
     /// have no more than that need no dataset, and a replica asks its primary for the rest.
     pub(crate) fn load_with_stream(&self, plan: &Plan) -> Result<(), String> {
-        let dump = plan.files.first().filter(|_| !plan.is_aof);
+        // A pipe can be read only once.
+        let dump = plan.files.first().filter(|file| !plan.is_aof && file.is_file());
         let at = dump.map(|dump| StreamAtDump::read(dump).map_err(|why| about(dump, why))).transpose()?;
         let Some(mark) = at.and_then(|at| at.mark()) else { return self.load(plan) };
         let store = &self.shard.store;

@@ -67,7 +67,8 @@ impl Database {
         })
     }
 
-    fn let_write(&self) {
+    /// Ends the pause of writers.
+    pub(crate) fn let_write(&self) {
         self.hub.clients.unpause();
         self.hub.store.keep_expired_until(0);
     }

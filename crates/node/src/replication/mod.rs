@@ -5,6 +5,7 @@ mod apply;
 mod failover;
 mod figures;
 mod follow;
+pub(crate) mod parting;
 mod sync;
 mod tend;
 mod wire;
