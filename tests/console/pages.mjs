@@ -12,6 +12,7 @@ const PAGES = {
   slowlog: "/databases/default/slowlog",
   clients: "/databases/default/clients",
   backups: "/databases/default/backups",
+  replication: "/databases/default/replication",
   config: "/databases/default/config?search=slowlog",
   node: "/node",
   benchmark: "/benchmark",

@@ -103,7 +103,7 @@ complain() {
 run_suite() {
     local dir="$1"
     shift
-    timeout "${REDIS_UNIT_SECONDS:-300}" tclsh tests/test_helper.tcl --durable --skipfile "$dir/skip" \
+    timeout "${REDIS_UNIT_SECONDS:-600}" tclsh tests/test_helper.tcl --durable --skipfile "$dir/skip" \
         --baseport "$((21000 + RANDOM % 9000))" --portcount 500 "$@" 2>&1 |
         # Its own summary repeats the failures.
         sed -e 's/\x1b\[[0-9;]*m//g' -e '/^ *The End$/,$d' >"$dir/out"
@@ -149,7 +149,7 @@ run_unit() {
         # Redis 7.2 keeps short lists in listpacks, which 7.0 does not have.
         case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
         (cd "$suite" && run_suite "$dir" --host 127.0.0.1 --port "$port" --single "unit/$unit" \
-            --tags "-needs:save -large-memory" "${options[@]}")
+            --tags "-needs:repl -needs:save -large-memory" "${options[@]}")
         has_ended "$dir" || complain "$form $unit: it did not end: $(tail -n 1 "$dir/out")"
         kill -0 "$node" 2>/dev/null || complain "$form $unit: the node has ended"
         stop_node

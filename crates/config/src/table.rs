@@ -348,7 +348,7 @@ pub const ROWS: &[Row] = &[
     row("bio_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("aof_rewrite_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("bgsave_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
-    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Used, Process, ""),
+    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Used, Process, "Seconds that the end of a node waits for replicas that lack writes. 0: it does not wait."),
     row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
     row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
 
@@ -402,6 +402,8 @@ pub const ROWS: &[Row] = &[
     row("repl-disable-tcp-nodelay", Bool, "no", Live, Inert("TCP_NODELAY is always on"), Replication, ""),
     row("repl-backlog-size", Size(1, LONG_MAX_BYTES), "1gb", Live, Used, Replication, "The newest bytes that replicas get, kept in a file in the database's directory for those that are slow, that were cut off or that are being synchronised. A change counts from the next start of the stream on: the first replica's, or a full synchronisation of this database."),
     row("repl-backlog-ttl", Int(0, LONG_MAX), "3600", Live, Inert("the backlog stays as long as the database is open"), Replication, ""),
+    row("repl-check-interval", Int(0, 31_536_000), "86400", Live, Used, Replication, "Seconds between two comparisons of a FlintKV replica's dataset with this primary's. Both compute digests of their datasets as they are at one byte of the stream, while commands go on, each with at most a quarter of one core; everything on flash is read. A replica that differs says so and asks for the whole dataset anew. A comparison that could not be made is tried again after a twenty-fourth of the interval. 0: nothing is compared."),
+    row("repl-transfer-rate", Size(0, LONG_MAX_BYTES), "0", Live, Used, Replication, "The most bytes a second that a primary sends for full synchronisations, of all replicas together. The stream of changes is not slowed down. 0: no bound."),
     row("min-replicas-to-write", Int(0, INT_MAX), "0", Live, Used, Replication, "A primary refuses writes with -NOREPLICAS while fewer replicas than this are connected and have said what they have within min-replicas-max-lag. 0: never.").alias("min-slaves-to-write"),
     row("min-replicas-max-lag", Int(0, INT_MAX), "10", Live, Used, Replication, "The seconds of min-replicas-to-write. 0: writes are never refused for that.").alias("min-slaves-max-lag"),
     row("propagation-error-behavior", Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live, Inert("a command of the stream that fails is logged and counted: replica_failed_commands of INFO"), Replication, ""),
