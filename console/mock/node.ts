@@ -13,7 +13,7 @@ const STARTED = Date.now() - 3 * 86_400_000;
 
 function database(name: string, port: number, memory: number, ram: number, more: Partial<Db> = {}): Db {
   return {
-    name, state: "active", progress: null, failure: null, is_default: false,
+    name, state: "active", progress: null, failure: null, is_default: false, has_file: true,
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
       compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],

@@ -122,11 +122,16 @@ export async function openPage(browser, node, options = {}) {
   return page;
 }
 
-export async function logIn(page, user = "admin", password = PASSWORD) {
+/** Logs in, whatever comes then. */
+export async function enter(page, user, password) {
   await page.goto("/login");
   await page.getByLabel("User").fill(user);
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Log in" }).click();
+}
+
+export async function logIn(page, user = "admin", password = PASSWORD) {
+  await enter(page, user, password);
   await page.getByRole("heading", { level: 1, name: "Databases" }).waitFor();
 }
 

@@ -158,13 +158,3 @@ export async function picture(plot: uPlot, graph: Graph, title: string): Promise
   context.drawImage(source, 0, head);
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
-
-export function save(blob: Blob, name: string): void {
-  const url = URL.createObjectURL(blob);
-  const anchor = document.createElement("a");
-  anchor.href = url;
-  anchor.download = name;
-  anchor.click();
-  // When the click returns, the download has begun. The URL must exist until then.
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}

@@ -1,6 +1,7 @@
 //! Owns what all requests share. Never knows a single request.
 
 use crate::alerts::Alerts;
+use crate::analysis::Analyses;
 use crate::auth::sessions::Sessions;
 use crate::auth::tries::Tries;
 use crate::auth::users::Users;
@@ -60,6 +61,7 @@ pub struct App {
     pub watch: Watch,
     pub alerts: Alerts,
     pub benchmarks: Benchmarks,
+    pub analyses: Analyses,
     pub console_tls: bool,
     /// The last run of the node did not end by itself.
     pub has_crashed: bool,
@@ -94,6 +96,7 @@ impl App {
             watch: Watch::open(file("history"), &node, now_ms)?,
             alerts: Alerts::open(file("alerts.json"))?,
             benchmarks: Benchmarks::new(options.scenario),
+            analyses: Analyses::default(),
             console_tls,
             has_crashed,
             metrics_open: settings.metrics_open,

@@ -4,11 +4,12 @@
 //! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
 //! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
-//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
+//! scenarios, `analysis` goes over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
 mod alerts;
+mod analysis;
 mod app;
 mod auth;
 mod benchmarks;

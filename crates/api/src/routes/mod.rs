@@ -1,13 +1,14 @@
 //! Owns the list of all routes. Never knows what any of them does.
 
 mod backups;
+mod bulk;
 mod clients;
 mod command;
 mod configuration;
 mod databases;
 mod edit;
 mod health;
-mod keys;
+pub mod keys;
 mod metrics;
 mod node;
 mod replication;
@@ -27,6 +28,8 @@ static AREAS: &[&[Route]] = &[
     clients::ROUTES,
     keys::ROUTES,
     edit::ROUTES,
+    bulk::ROUTES,
+    crate::analysis::ROUTES,
     command::ROUTES,
     configuration::ROUTES,
     crate::benchmarks::ROUTES,
