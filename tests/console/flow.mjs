@@ -23,7 +23,7 @@ await main(async (node, browser) => {
     await page.getByText(/missing/).first().waitFor();
     await page.getByLabel("Memory limit").fill("256 mb");
     await page.getByLabel("RAM limit").fill("25 %");
-    await page.getByText(/^This database: 64 Mi?B\.$/).waitFor();
+    await page.getByText(/This database: 64 Mi?B\./).waitFor();
     await page.getByRole("textbox", { name: "Port", exact: true }).fill("abc");
     await page.locator("input[name=port][aria-invalid=true]").waitFor();
     await page.getByText("A whole number.").first().waitFor();

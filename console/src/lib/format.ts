@@ -50,6 +50,9 @@ export function ratio(value: number | null | undefined): string {
   return known(value) ? percent(value * 100) : MISSING;
 }
 
+/** A ratio of hits, which is unknown while nobody reads. */
+export const hits = (value: number | null | undefined): string => (known(value) ? ratio(value) : "no reads");
+
 export function percent(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   if (value > 99.9 && value < 100) return "99.9 %";
