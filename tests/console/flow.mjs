@@ -105,7 +105,7 @@ await main(async (node, browser) => {
   });
 
   await step("resized up and down, while it serves", async () => {
-    for (const [memory, ram, shown] of [["512 mb", "128 mb", "Limit 512 MB"], ["384 mb", "64 mb", "Limit 384 MB"]]) {
+    for (const [memory, ram, shown] of [["512 mb", "128 mb", "Limit 512 MiB"], ["384 mb", "64 mb", "Limit 384 MiB"]]) {
       await visit(page, "/databases/shop");
       await button("Resize").click();
       await dialog.getByLabel("Memory limit").fill(memory);

@@ -92,5 +92,13 @@ test("another database beside: by time, unstacked", () => {
 
 test("a sparkline has gaps", () => {
   expect(sparkline([0, 10, null, 5], 90, 20, true)).toBe("M0.0 21.0h0L30.0 1.0M90.0 11.0h0");
+  expect(sparkline([null, null, 2, 4], 90, 20, true)).toBe("M0.0 11.0h0L90.0 1.0");
   expect(sparkline([], 90, 20, true)).toBe("");
+});
+
+test("the ratio of hits ends with the reads", () => {
+  const graph: Graph = { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", lines: [{ name: "hit_ratio", label: "RAM hit ratio" }] };
+  const of = (row: (number | null)[]) => summaries(graph, { ...DATA, series: { hit_ratio: row } })[0]!;
+  expect(of([0.5, 0.7, null])).toMatchObject({ last: 0.7, most: 0.7 });
+  expect(of([0.5, null, null, null])).toMatchObject({ last: null, most: 0.5 });
 });

@@ -178,7 +178,7 @@ export function summaries(graph: Graph, data: Series): Summary[] {
     if (values.length === 0) return { label, last: null, least: null, mean: null, most: null };
     return {
       label,
-      last: values[values.length - 1]!,
+      last: latest(name, data.series[name] ?? []),
       least: values.reduce((a, b) => Math.min(a, b)),
       mean: values.reduce((a, b) => a + b, 0) / values.length,
       most: values.reduce((a, b) => Math.max(a, b)),
@@ -189,10 +189,19 @@ export function summaries(graph: Graph, data: Series): Summary[] {
 /** A ratio of hits is unknown while nobody reads. */
 export const isOfReads = (name: string): boolean => name.split("/").pop() === "hit_ratio";
 
+/** The newest points may not be measured yet: so many unknown ones at the end say nothing. */
+const UNMEASURED = 3;
+
+/** The present value of a line. What was the ratio of hits when somebody read last is not its present value. */
+function latest(name: string, row: readonly (number | null | undefined)[]): number | null {
+  const recent = isOfReads(name) ? row.slice(-UNMEASURED) : row;
+  return recent.findLast((value) => value !== null && value !== undefined) ?? null;
+}
+
 /** The sentence that describes a graph to screen readers. */
 export function spoken(graph: Graph, data: Series): string {
   const parts = summaries(graph, data).map((one) =>
-    one.last === null
+    one.most === null
       ? `${one.label}: no ${one.label.endsWith("hit ratio") ? "reads" : "values"}`
       : `${one.label}: latest ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
   );
@@ -226,6 +235,8 @@ export const fileName = (name: string, graph: Graph, at_ms: number, ending: stri
 export function sparkline(values: readonly (number | null | undefined)[], width: number, height: number, from_zero: boolean): string {
   const known = values.filter((value): value is number => value !== null && value !== undefined);
   if (known.length === 0) return "";
+  // A young history takes the whole width.
+  values = values.slice(values.findIndex((value) => value !== null && value !== undefined));
   const low = from_zero ? Math.min(0, ...known) : Math.min(...known);
   const high = Math.max(...known);
   const x = (at: number): string => ((at * width) / Math.max(1, values.length - 1)).toFixed(1);

@@ -1,7 +1,7 @@
 // Owns the map from addresses to pages. Pure: strings in, plain data out.
 
 export type Page =
-  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "config"
+  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "config" | "acl"
   | "node" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
 
 export interface Route {
@@ -33,6 +33,7 @@ const OF_DATABASE: Record<string, Page> = {
   clients: "clients",
   backups: "backups",
   config: "config",
+  acl: "acl",
 };
 
 export function routeOf(path: string): Route {

@@ -200,8 +200,9 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     }
     let row = table::find(&args[0]);
     cx.note(cx.param("name"), audited(row, &args, db));
-    // Commands that only read are not changes.
-    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly)) {
+    // Commands that only read are not changes, and neither are those that tell of the server.
+    let tells = |row: &Row| ["info", "ping", "echo", "time", "command"].contains(&row.name);
+    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly) || tells(row)) {
         cx.unaudited();
     }
     unsuited(&args)?;

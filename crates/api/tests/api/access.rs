@@ -183,6 +183,7 @@ fn commands_that_fail_are_audited_as_failed_with_their_keys() {
     assert_eq!(run(&operator, json!(["SUBSCRIBE", "news"])), 422);
     assert_eq!(run(&viewer, json!(["GET", "cart:1"])), 200);
     assert_eq!(run(&viewer, json!(["GET"])), 200);
+    assert_eq!(run(&operator, json!(["INFO", "commandstats"])), 200);
     assert_eq!(viewer.delete("/api/v1/databases/default?confirm=default").status, 403);
     let audit = admin.get("/api/v1/audit").ok();
     let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
