@@ -21,6 +21,8 @@ FLINTKV_CRASHES=$(((crashes + 199) / 200)) cargo_tests "the store over a simulat
     --profile soak -p flintkv-store --test checkpoint -- --nocapture
 cat "$scratch"/tmp.* | awk '/ crashes were simulated/ { for (at = 2; at <= NF; at++) if ($at == "crashes") sum += $(at - 1) }
     END { printf "==> %d crashes were simulated in all\n", sum }'
+FLINTKV_CRASHES=$((crashes * 3 / 10)) cargo_tests "a simulated primary and its replica, a hundred thousand histories" \
+    --profile soak -p flintkv-commands --test commands -- pair:: --nocapture
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::

@@ -14,6 +14,9 @@ const STARTED = Date.now() - 3 * 86_400_000;
 function database(name: string, port: number, memory: number, ram: number, more: Partial<Db> = {}): Db {
   return {
     name, state: "active", progress: null, failure: null, is_default: false, has_file: true,
+    conditions: [{ name: "active", level: "good", sentence: "The database serves its clients.", advice: "" }],
+    ram: { used_bytes: ram * 0.97, limit_bytes: ram, percent: 97, level: "good" },
+    flash: { used_bytes: (memory - ram) * 0.4, limit_bytes: memory - ram, percent: memory > ram ? 40 : null, level: "good" },
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
       compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
@@ -34,8 +37,8 @@ const DATABASES: Db[] = [
     ],
   }),
   database("cart", 6381, 20 * GB, 6 * GB),
-  database("sessions-of-the-european-shop-production", 6382, 4 * GB, 4 * GB, { state: "paused" }),
-  database("recommendations", 6383, 400 * GB, 40 * GB, { state: "resizing", progress: { done_bytes: 3.1 * GB, total_bytes: 9 * GB } }),
+  database("sessions-of-the-european-shop-production", 6382, 4 * GB, 4 * GB, { state: "paused", conditions: [{ name: "paused", level: "warning", sentence: "Clients get an error for every command. The console can still use the database.", advice: "Resume it when the work is done." }] }),
+  database("recommendations", 6383, 400 * GB, 40 * GB, { state: "resizing", conditions: [{ name: "resizing", level: "info", sentence: "Flash becomes smaller, 3.1 GB of 9 GB are moved.", advice: "" }], progress: { done_bytes: 3.1 * GB, total_bytes: 9 * GB } }),
 ];
 const SHARE: Record<string, number> = { default: 1, cart: 0.22, recommendations: 6.5 };
 const EMPTY_DATABASES = new Set<string>(["sessions-of-the-european-shop-production"]);
@@ -80,21 +83,22 @@ const keyId = (key: unknown): string => JSON.stringify(key);
 
 const alerts: Alerts = {
   rules: [
-    { id: "r1", name: "RAM hit ratio is low", metric: "hit_ratio", scope: "databases", op: "<", threshold: 0.8, for_s: 300, severity: "warning", enabled: true },
-    { id: "r2", name: "Flash is nearly full", metric: "used_flash_bytes", scope: "node", op: ">", threshold: 1600 * GB, for_s: 60, severity: "critical", enabled: true },
-    { id: "r3", name: "p99 is above 2 ms", metric: "latency_p99_us", scope: "database:cart", op: ">", threshold: 2000, for_s: 30, severity: "info", enabled: false },
+    { id: "r1", name: "RAM hit ratio is low", metric: "hit_ratio", scope: "databases", op: "<", threshold: 0.8, for_s: 300, keep_s: 0, severity: "warning", enabled: true },
+    { id: "r2", name: "Flash is nearly full", metric: "used_flash_bytes", scope: "node", op: ">", threshold: 1600 * GB, for_s: 60, keep_s: 0, severity: "critical", enabled: true },
+    { id: "r3", name: "p99 is above 2 ms", metric: "latency_p99_us", scope: "database:cart", op: ">", threshold: 2000, for_s: 30, keep_s: 0, severity: "info", enabled: false },
   ],
   states: [
-    { rule_id: "r1", scope: "database:cart", state: "firing", since_ms: Date.now() - 400_000, value: 0.61 },
-    { rule_id: "r1", scope: "database:default", state: "ok", since_ms: STARTED, value: 0.86 },
-    { rule_id: "r2", scope: "node", state: "pending", since_ms: Date.now() - 20_000, value: 1630 * GB },
-    { rule_id: "r1", scope: "database:sessions-of-the-european-shop-production", state: "no_data", since_ms: STARTED, value: null },
+    { rule_id: "r1", scope: "database:cart", state: "firing", since_ms: Date.now() - 400_000, value: 0.61, acknowledged: null, silenced_until_ms: null },
+    { rule_id: "r1", scope: "database:default", state: "ok", since_ms: STARTED, value: 0.86, acknowledged: null, silenced_until_ms: null },
+    { rule_id: "r2", scope: "node", state: "pending", since_ms: Date.now() - 20_000, value: 1630 * GB, acknowledged: null, silenced_until_ms: null },
+    { rule_id: "r1", scope: "database:sessions-of-the-european-shop-production", state: "no_data", since_ms: STARTED, value: null, acknowledged: null, silenced_until_ms: null },
   ],
+  silences: [],
   history: [
     { at_ms: Date.now() - 400_000, rule_id: "r1", name: "RAM hit ratio is low", scope: "database:cart", from: "pending", to: "firing", value: 0.61 },
     { at_ms: Date.now() - 4_000_000, rule_id: "r2", name: "Flash is nearly full", scope: "node", from: "firing", to: "ok", value: 1200 * GB },
   ],
-  webhook: { url: "https://alerts.example.org/flintkv", enabled: true, last: { at_ms: Date.now() - 390_000, ok: true, message: "200 OK" } },
+  webhook: { url: "https://alerts.example.org/flintkv", enabled: true, format: "json", is_signed: false, last: { at_ms: Date.now() - 390_000, ok: true, message: "200 OK" } },
 };
 
 const benchmarks: Benchmark[] = [

@@ -65,7 +65,11 @@ export async function makeNode() {
       child.kill("SIGTERM");
       await ended;
     },
+    /** It takes connections, and answers nothing. */
+    freeze: () => child.kill("SIGSTOP"),
+    thaw: () => child.kill("SIGCONT"),
     async remove() {
+      node.thaw();
       await node.stop();
       rmSync(dir, { recursive: true, force: true });
       rmSync(flash, { recursive: true, force: true });
@@ -74,6 +78,16 @@ export async function makeNode() {
   };
   await node.start();
   return node;
+}
+
+/** A command of an operator. */
+export function flintkv(node, ...args) {
+  return new Promise((done, fail) => {
+    const env = { ...process.env, FLINTKV_PASSWORD: PASSWORD };
+    execFile(process.env.FLINTKV, [...args, "--url", node.url, "--user", "admin"], { env, timeout: DEADLINE_MS }, (error, out, err) =>
+      error ? fail(new Error(`flintkv ${args.join(" ")}: ${error.message} ${err}`)) : done(out),
+    );
+  });
 }
 
 /** flintkv bench against a port, to its end. */

@@ -14,6 +14,7 @@ const PAGES = {
   backups: "/databases/default/backups",
   acl: "/databases/default/acl",
   analysis: "/databases/default/keys?view=analysis",
+  replication: "/databases/default/replication",
   config: "/databases/default/config?search=slowlog",
   node: "/node",
   benchmark: "/benchmark",

@@ -1,7 +1,29 @@
-//! Owns which replies count as the same. Never knows where replies come from.
+//! Owns which replies and which datasets count as the same. Never knows where replies come from.
 
-use crate::one_line;
+use crate::{Client, one_line};
 use resp::client::{Value, parse_value};
+
+/// Asserts that two servers have the same keys, with the same values, expiries and consumer groups, and the same functions.
+pub fn assert_same_dataset(ours: &mut Client, theirs: &mut Client) {
+    for db in 0..16 {
+        let [ours, theirs] = [&mut *ours, &mut *theirs].map(|client| {
+            client.run(&format!("SELECT {db}"));
+            let mut keys = client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap();
+            keys.sort();
+            let state = |key: &Vec<u8>| {
+                let digest = client.words(&[b"DEBUG", b"DIGEST-VALUE", key]);
+                let groups = client.words(&[b"XINFO", b"GROUPS", key]);
+                (key.clone(), digest, client.words(&[b"TYPE", key]), client.words(&[b"PEXPIRETIME", key]), groups)
+            };
+            keys.iter().map(state).collect::<Vec<_>>()
+        });
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs, "in database {db}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "in database {db}");
+    }
+    assert_eq!(ours.run("FUNCTION LIST"), theirs.run("FUNCTION LIST"));
+}
 
 /// For two clocks, and a machine that is busy with other work.
 const CLOCKS_MS_MAX: i64 = 10_000;

@@ -79,22 +79,27 @@ export async function call<T>(method: string, path: string, options: Options = {
   const headers: Record<string, string> = { accept: "application/json" };
   if (options.body !== undefined) headers["content-type"] = "application/json";
   if (method !== "GET" && session) headers["x-csrf-token"] = session.csrf;
+  const patience = AbortSignal.timeout(PATIENCE_MS);
   let response: Response;
+  let text = "";
   try {
     response = await fetch(`/api/v1${path}${queryOf(options.query ?? {})}`, {
       method,
       headers,
       body: options.body === undefined ? null : JSON.stringify(options.body),
-      signal: options.signal ?? null,
+      signal: options.signal ? AbortSignal.any([options.signal, patience]) : patience,
       credentials: "same-origin",
     });
+    if (response.status !== 204) text = await response.text();
   } catch (error) {
     if (options.signal?.aborted) throw error;
+    if (patience.aborted) {
+      throw new ApiError(0, "timeout", `The node has not answered within ${PATIENCE_MS / 1000} s.`, "What was asked for may still happen: look again later.");
+    }
     lost();
     throw new ApiError(0, "gone", "The node does not answer.", "The console tries again by itself.");
   }
   if (response.status === 204) return undefined as T;
-  const text = await response.text();
   let body: unknown;
   try {
     body = text === "" ? undefined : JSON.parse(text);
@@ -117,22 +122,39 @@ export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): P
   call<T>("GET", path, signal ? { query, signal } : { query });
 
 const RETRY_MS = 1500;
+/** The node itself gives up after 30 seconds. */
+const PATIENCE_MS = 35_000;
+/** Whether the node is alive is asked so often, and an answer takes it no time: without one for so long, it is frozen. */
+const PULSE_MS = 2000;
+const PULSE_PATIENCE_MS = 5000;
+
+async function isAlive(): Promise<boolean> {
+  return fetch("/health/live", { cache: "no-store", signal: AbortSignal.timeout(PULSE_PATIENCE_MS) }).then((response) => response.ok, () => false);
+}
+
+/** Notices a node that takes connections and does not answer, on every page. Returns what ends it. */
+export function feelPulse(): () => void {
+  let ended = false;
+  const beat = async () => {
+    if (!document.hidden && !gone && !(await isAlive())) lost();
+    if (!ended) setTimeout(beat, PULSE_MS);
+  };
+  void beat();
+  return () => (ended = true);
+}
 
 function lost(): void {
   if (gone) return;
   gone = true;
   gone_since = Date.now();
   const retry = async () => {
-    try {
-      const response = await fetch("/health/live", { cache: "no-store" });
-      if (!response.ok) throw new Error();
-      gone = false;
-      epoch += 1;
-      // The session may have another CSRF token now, for example after a restart of the node.
-      if (session) void resume();
-    } catch {
+    if (!(await isAlive())) {
       setTimeout(retry, RETRY_MS);
+      return;
     }
+    gone = false;
+    epoch += 1;
+    if (session) void resume();
   };
   setTimeout(retry, RETRY_MS);
 }

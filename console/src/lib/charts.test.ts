@@ -1,6 +1,9 @@
 import { expect, test } from "vitest";
 import { CATALOG } from "../../mock/metrics";
-import { beginOf, beside, csv, decades, drawn, fileName, GRAPHS, graphsOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, zoomOf, type Graph } from "./charts";
+import {
+  beginOf, beside, csv, decades, drawn, fileName, GRAPHS, graphsOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, thresholdsOf,
+  topOf, zoomOf, type Graph,
+} from "./charts";
 import type { Series } from "./types";
 
 const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
@@ -101,4 +104,17 @@ test("the ratio of hits ends with the reads", () => {
   const of = (row: (number | null)[]) => summaries(graph, { ...DATA, series: { hit_ratio: row } })[0]!;
   expect(of([0.5, 0.7, null])).toMatchObject({ last: 0.7, most: 0.7 });
   expect(of([0.5, null, null, null])).toMatchObject({ last: null, most: 0.5 });
+});
+
+test("thresholds are those of the rules that watch a line, and do not press the values to the ground", () => {
+  const rule = { id: "r", name: "late", metric: "r", scope: "databases", op: ">" as const, threshold: 5, for_s: 0, keep_s: 0, severity: "warning" as const, enabled: true };
+  const plain = { ...GRAPH, stacked: false };
+  expect(thresholdsOf(plain, [rule], "database:a")).toEqual([{ value: 5, label: "late", severity: "warning" }]);
+  expect(thresholdsOf(GRAPH, [rule], "database:a")).toEqual([]);
+  for (const other of [{ ...rule, enabled: false }, { ...rule, threshold: 0 }, { ...rule, scope: "database:b" }, { ...rule, metric: "x" }]) expect(thresholdsOf(plain, [other], "database:a")).toEqual([]);
+  expect(thresholdsOf(plain, [rule], "node")).toEqual([]);
+  const [line] = thresholdsOf(plain, [rule], "database:a");
+  expect(topOf(plain, 2, [line!])).toBeCloseTo(5.4);
+  expect(topOf(plain, 1, [line!])).toBeCloseTo(1.08);
+  expect(topOf({ ...plain, top: 1 }, 9, [line!])).toBe(1);
 });

@@ -1,6 +1,6 @@
 // Owns the list of graphs, their lines and their time ranges. Pure: the page keeps its state in its address.
 import { clock, inUnit } from "./format";
-import type { Metric, Series } from "./types";
+import type { Metric, Rule, Series } from "./types";
 
 export interface Line {
   name: string;
@@ -49,6 +49,10 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "journalled", title: "Journalled", unit: "bytes/s", lines: [line("journal_bytes", "journalled")] },
     { id: "journal-sync", title: "Sync of the journal", unit: "us", log: true, lines: [line("journal_sync_us", "last sync")] },
     { id: "restart", title: "Restart, as estimated", unit: "us", lines: [line("recovery_us", "restart")] },
+    { id: "limits", title: "Of the limits", unit: "percent", lines: [line("ram_percent", "RAM"), line("flash_percent", "flash"), line("files_percent", "files"), line("clients_percent", "clients")] },
+    { id: "replica-lag", title: "Lag of the last replica", unit: "us", lines: [line("replica_lag_us", "behind")] },
+    { id: "replica-lag-bytes", title: "Lag of the last replica in bytes", unit: "bytes", lines: [line("replica_lag_bytes", "behind")] },
+    { id: "replica-traffic", title: "Replication", unit: "bytes/s", lines: [line("replicated_bytes", "to replicas"), line("followed_bytes", "from the primary")] },
     { id: "errors", title: "Error replies", unit: "ops/s", lines: [line("errors", "errors")] },
   ],
   node: [
@@ -80,6 +84,35 @@ export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[]
     }
   }
   return graphs;
+}
+
+/** A line across a graph: the threshold of a rule that watches one of its metrics. */
+export interface Threshold {
+  value: number;
+  label: string;
+  severity: Rule["severity"];
+}
+
+/** Zero says only that something must not be, and is the axis already. In a stack, a line is not at its own height. */
+export function thresholdsOf(graph: Graph, rules: Rule[], scope: string): Threshold[] {
+  if (graph.stacked) return [];
+  const watches = (rule: Rule) =>
+    rule.enabled && rule.threshold !== 0 && graph.lines.some((one) => one.name === rule.metric) && (rule.scope === scope || (rule.scope === "databases" && scope.startsWith("database:")));
+  return rules.filter(watches).map((rule) => ({ value: rule.threshold, label: rule.name, severity: rule.severity }));
+}
+
+/** The top of the axis: a threshold is shown if values come near it; otherwise it would press them to the ground. */
+export function topOf(graph: Graph, most: number, thresholds: Threshold[]): number {
+  if (graph.top !== undefined) return graph.top;
+  const near = thresholds.map((one) => one.value).filter((value) => value <= 4 * most);
+  const top = Math.max(most, ...near);
+  return top > 0 ? Math.max(top * 1.08, graph.unit === "count" ? 1 : 0) : 1;
+}
+
+/** Something that happened, drawn as a line down a graph. */
+export interface Mark {
+  at_ms: number;
+  word: string;
 }
 
 export const RANGES: { id: string; label: string; spoken: string; ms: number; refresh_ms: number }[] = [

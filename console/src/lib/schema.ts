@@ -1,10 +1,25 @@
 // The types of the HTTP API, made of its OpenAPI document by
 // `cargo run -p flintkv-api --example api_ts > console/src/lib/schema.ts`. A test of the API holds it to that.
 
+/** Somebody works on it. */
+export interface Acknowledged {
+  at_ms: number;
+  by: string;
+  note: string;
+}
+
+export interface Acknowledgement {
+  note?: string;
+  rule_id: string;
+  /** `node` or `database:NAME`. */
+  scope: string;
+}
+
 export interface All {
   /** Newest first. */
   history: Change[];
   rules: Rule[];
+  silences: Silence[];
   states: RuleState[];
   webhook: Webhook;
 }
@@ -183,6 +198,19 @@ export interface CommandOutcome {
   reply: Reply;
 }
 
+export interface Condition {
+  /** What to do about it; empty: nothing has to be done. */
+  advice: string;
+  level: Level;
+  name: ConditionWord;
+  /** What is so. */
+  sentence: string;
+}
+
+/** What a database is or does, in a word. */
+export const ConditionWord = ["failed", "full", "degraded", "too few replicas", "link down", "deleting", "paused", "loading", "synchronising", "waiting for flash", "near full", "resizing", "active"] as const;
+export type ConditionWord = (typeof ConditionWord)[number];
+
 export interface Confirmation {
   /** The database's name, once more. */
   confirm: string;
@@ -205,6 +233,8 @@ export interface DatabaseChange {
   ram_limit_bytes?: number | null;
   /** 0: no target. */
   recovery_time_target_s?: number | null;
+  /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own. */
+  replica_of?: string | null;
 }
 
 export interface DatabaseList {
@@ -215,10 +245,14 @@ export interface DatabaseList {
 }
 
 export interface Db {
+  /** What it is and does, the worst first; never empty. */
+  conditions: Condition[];
   definition: DefinitionCard;
   endpoints: EndpointCard[];
   /** Why it has failed. */
   failure: string | null;
+  /** The values on flash, and how much they may take. */
+  flash: Filling;
   /** It was started with a configuration file, which CONFIG REWRITE can write. */
   has_file: boolean;
   is_default: boolean;
@@ -226,6 +260,7 @@ export interface Db {
   /** Every metric of the catalog as it is now; null where nothing is known. */
   now: Record<string, number | null>;
   progress: null | Progress;
+  ram: Filling;
   state: StateName;
 }
 
@@ -250,6 +285,8 @@ export interface DefinitionCard {
   ram_limit_bytes: number;
   /** How long a restart should take at most; 0: no target. */
   recovery_time_target_s: number;
+  /** HOST:PORT of the primary that the database follows; empty: it is a primary. */
+  replica_of: string;
   replicas: number;
   shards: number;
   tls_port: number;
@@ -343,6 +380,8 @@ export interface Event {
   database: string;
   id: number;
   kind: string;
+  /** A word that graphs show at this moment: resize, paused, restarted and the like; empty: they show none. */
+  mark: string;
   message: string;
   severity: Severity;
   /** Empty: nobody in particular. */
@@ -371,6 +410,20 @@ export interface FieldError {
   field: string;
   message: string;
 }
+
+/** How much of a limit is used. */
+export interface Filling {
+  /** warning from 85 % on, critical from 95 % on, where that matters: RAM in front of flash is full on purpose, and a database that evicts is never worse than warning. */
+  level: Level;
+  /** 0: no limit. */
+  limit_bytes: number;
+  /** null: no limit. */
+  percent: number | null;
+  used_bytes: number;
+}
+
+export const Format = ["json", "slack"] as const;
+export type Format = (typeof Format)[number];
 
 export interface Import {
   db?: number;
@@ -438,6 +491,9 @@ export interface KeyView {
   type: string;
   value: ValueView;
 }
+
+export const Level = ["good", "info", "warning", "critical"] as const;
+export type Level = (typeof Level)[number];
 
 export interface ListedKey {
   bytes: number;
@@ -523,6 +579,8 @@ export interface NewDatabase {
   ram_limit_bytes?: number | null;
   /** How long a restart should take at most; 0: no target. Missing: 10. */
   recovery_time_target_s?: number | null;
+  /** HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
+  replica_of?: string | null;
   replicas?: number | null;
   shards?: number | null;
   tls_port?: number | null;
@@ -550,6 +608,8 @@ export interface NewRule {
   enabled?: boolean;
   /** The alert fires after the threshold was passed for this long without a break. */
   for_s?: number;
+  /** The alert ends after the threshold was not passed for this long without a break. */
+  keep_s?: number;
   /** One of the catalog's. */
   metric: string;
   name: string;
@@ -558,6 +618,16 @@ export interface NewRule {
   scope: string;
   severity: Severity;
   threshold: number;
+}
+
+export interface NewSilence {
+  reason?: string;
+  /** Missing: of every rule. */
+  rule_id?: string | null;
+  /** `node` or `database:NAME`. Missing: of each. */
+  scope?: string | null;
+  /** At most 90 days ahead. */
+  until_ms: number;
 }
 
 export interface NewToken {
@@ -654,6 +724,8 @@ export interface Progress {
 export interface ReplicaCard {
   address: string;
   lag_bytes: number;
+  /** The age of the first change that it has not, to a second. */
+  lag_ms: number;
   /** The bytes of the stream that it has. */
   offset: number;
   /** When it last said something. */
@@ -748,6 +820,7 @@ export interface Rule {
   enabled: boolean;
   for_s: number;
   id: string;
+  keep_s: number;
   metric: string;
   name: string;
   op: Op;
@@ -757,9 +830,11 @@ export interface Rule {
 }
 
 export interface RuleState {
+  acknowledged: null | Acknowledged;
   rule_id: string;
   /** `node` or `database:NAME`. */
   scope: string;
+  silenced_until_ms: number | null;
   since_ms: number;
   state: Stand;
   value: number | null;
@@ -814,6 +889,18 @@ export interface Share {
   flash_bytes: number;
   name: string;
   ram_bytes: number;
+}
+
+/** Until a moment, nobody is told of some alerts. */
+export interface Silence {
+  by: string;
+  id: string;
+  reason: string;
+  /** null: of every rule. */
+  rule_id: string | null;
+  /** `node` or `database:NAME`; null: of each. */
+  scope: string | null;
+  until_ms: number;
 }
 
 export interface SlowCommand {
@@ -890,11 +977,17 @@ export type ValueView = Bytes | Bytes[] | [string | {
 
 export interface WantedWebhook {
   enabled: boolean;
+  /** Missing: json. */
+  format?: Format;
+  /** For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed. */
+  secret?: string | null;
   url: string;
 }
 
 export interface Webhook {
   enabled: boolean;
+  format: Format;
+  is_signed: boolean;
   last: null | Delivery;
   url: string;
 }

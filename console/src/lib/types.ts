@@ -6,6 +6,8 @@ export type {
   Benchmark, Bytes, Codec, Db, Directive, Event, KeyPage, KeyView, Policy, Reply, Role, Rule, Scenario, Series, Severity, Webhook,
 } from "./schema";
 
+export type Condition = api.Condition;
+export type Filling = api.Filling;
 export type Backups = api.Backups;
 export type AllBackups = api.AllBackups;
 export type Backup = api.BackupCard;
@@ -24,6 +26,8 @@ export type KeyRow = api.KeyCard;
 export type CommandResult = api.CommandOutcome;
 export type CommandDoc = api.CommandCard;
 export type AlertWord = api.Stand;
+export type AlertState = api.RuleState;
+export type Replication = api.Replication;
 export type Alerts = api.All;
 export type AuditEntry = api.Audited;
 export type User = api.UserCard;

@@ -1,7 +1,7 @@
 // uPlot for this console: colours from the style sheet, time on the x axis, one unit on the y axis, areas for stacked lines.
 // Never fetches, and never knows a page.
 import uPlot from "uplot";
-import { decades, drawn, lonely, powers, type Graph } from "../lib/charts";
+import { decades, drawn, lonely, powers, topOf, type Graph, type Mark, type Threshold } from "../lib/charts";
 import { clock, inUnit } from "../lib/format";
 import type { Series } from "../lib/types";
 
@@ -17,6 +17,8 @@ export function colour(name: string): string {
 
 export interface Look {
   small: boolean;
+  thresholds: () => Threshold[];
+  marks: () => Mark[];
   onzoom: (from_ms: number, to_ms: number) => void;
   oncursor: (index: number | null) => void;
 }
@@ -69,7 +71,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
     scales: {
       x: { time: true },
       y: graph.log ? { distr: 3, log: 10, range: (_u, min, max) => decades(min, max) } : {
-        range: (_u, _min, max) => [0, graph.top ?? (max > 0 ? Math.max(max * 1.08, graph.unit === "count" ? 1 : 0) : 1)],
+        range: (_u, _min, max) => [0, topOf(graph, max ?? 0, look.thresholds())],
       },
     },
     axes: [
@@ -96,6 +98,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
       ...(look.small ? { show: true } : {}),
     },
     hooks: {
+      draw: [(u) => annotate(u, look)],
       setCursor: [(u) => look.oncursor(u.cursor.idx ?? null)],
       setSelect: [
         (u) => {
@@ -109,6 +112,47 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
     },
   };
   return new uPlot(options, plotData(graph, data), node);
+}
+
+const LEVELS = { info: "--accent", warning: "--warn", critical: "--bad" } as const;
+
+/** Thresholds across, and what happened down. */
+function annotate(u: uPlot, look: Look): void {
+  const context = u.ctx;
+  const { left, top, width, height } = u.bbox;
+  const scale = window.devicePixelRatio || 1;
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  context.lineWidth = scale;
+  context.font = `${10 * scale}px ${getComputedStyle(document.body).fontFamily}`;
+  for (const one of look.thresholds()) {
+    const y = u.valToPos(one.value, "y", true);
+    context.strokeStyle = colour(LEVELS[one.severity]);
+    context.setLineDash([6 * scale, 4 * scale]);
+    line(context, left, y, left + width, y);
+  }
+  context.setLineDash([2 * scale, 3 * scale]);
+  context.strokeStyle = context.fillStyle = colour("--muted");
+  let free = 0;
+  for (const one of look.marks()) {
+    const x = u.valToPos(one.at_ms / 1000, "x", true);
+    if (x < left || x > left + width) continue;
+    line(context, x, top, x, top + height);
+    // A word that would lie on the one before is left out: the list below the graph has all.
+    if (look.small || x < free) continue;
+    context.fillText(one.word, x + 3 * scale, top + 11 * scale);
+    free = x + context.measureText(one.word).width + 8 * scale;
+  }
+  context.restore();
+}
+
+function line(context: CanvasRenderingContext2D, x: number, y: number, to_x: number, to_y: number): void {
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(to_x, to_y);
+  context.stroke();
 }
 
 /** The label of a time on the axis: days for long ranges, seconds for short ones. */

@@ -7,6 +7,7 @@ use crate::auth::tries::Tries;
 use crate::auth::users::Users;
 use crate::benchmarks::Benchmarks;
 use crate::events::{Audited, Event, Events};
+use crate::following::Following;
 use crate::lines::Lines;
 use crate::metrics::watch::Watch;
 use config::Secret;
@@ -60,6 +61,7 @@ pub struct App {
     pub events: Events,
     pub watch: Watch,
     pub alerts: Alerts,
+    pub following: Following,
     pub benchmarks: Benchmarks,
     pub analyses: Analyses,
     pub console_tls: bool,
@@ -88,13 +90,14 @@ impl App {
         let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
         let app = App {
             users,
-            sessions: Mutex::default(),
+            sessions: Mutex::new(Sessions::open(folder.join("sessions.json"), now_ms)?),
             tries: Mutex::default(),
             logins: AtomicUsize::new(0),
             audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
             events,
             watch: Watch::open(file("history"), &node, now_ms)?,
-            alerts: Alerts::open(file("alerts.json"))?,
+            alerts: Alerts::open(file("alerts.json"), &node, now_ms)?,
+            following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
             analyses: Analyses::default(),
             console_tls,
@@ -109,6 +112,7 @@ impl App {
 
     /// The node ends by itself.
     pub fn ends(&self) {
+        self.sessions.lock().keep();
         // Best effort: without this, the next start tells of a crash.
         let _ = fs::remove_file(self.node.state_dir().join(RUNNING));
     }

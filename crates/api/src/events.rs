@@ -5,7 +5,7 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
-use crate::route::{Answer, Route, list, number, text};
+use crate::route::{Answer, Route, flag, list, number, text};
 use node::{Database, Recovered, Rot, State};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,10 @@ pub const ROUTES: &[Route] = &[
         query: &[
             number("before_ms", "only what happened before"),
             number("count", "at most so many, 1 to 1000; 100 unless said"),
-            text("kind", "only of this kind: node, database, backup, alert, benchmark, webhook, user"),
+            text("kind", "only of this kind: node, database, replication, backup, alert, benchmark, webhook, user"),
+            number("after_ms", "only what happened after"),
+            text("database", "only of this database, and of the node"),
+            flag("marked", "true: only what graphs show"),
         ],
         reply: Answer::Json(list::<Event>),
         run: events,
@@ -59,6 +62,9 @@ pub struct Event {
     /// Empty: nobody in particular.
     pub user: String,
     pub message: String,
+    /// A word that graphs show at this moment: resize, paused, restarted and the like; empty: they show none.
+    #[serde(default)]
+    pub mark: String,
 }
 
 impl Event {
@@ -71,7 +77,14 @@ impl Event {
             database: database.to_owned(),
             user: String::new(),
             message: message.into(),
+            mark: String::new(),
         }
+    }
+
+    #[must_use]
+    pub fn mark(mut self, word: &str) -> Event {
+        self.mark = word.to_owned();
+        self
     }
 
     #[must_use]
@@ -116,12 +129,15 @@ pub fn look(app: &App) {
                 "restarted{after}: {keys} keys in {seconds:.1} s, journal replayed from {from} to {to}, {records} records"
             );
             let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
-            app.event(Event::info("database", database.name(), text).severity(severity));
+            app.event(Event::info("database", database.name(), text).severity(severity).mark("restarted"));
         }
         if let Some(text) = lost(app, &database) {
             app.event(Event::info("database", database.name(), text).severity(Severity::Warning));
         }
         for text in database.take_rot().iter().flat_map(damage) {
+            app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
+        }
+        for text in database.take_replication_news() {
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
         for news in database.take_archive_news() {
@@ -203,9 +219,16 @@ fn damage(rot: &Rot) -> Vec<String> {
 fn events(cx: &Cx) -> Result<Reply, ApiError> {
     let before_ms = cx.number("before_ms", u64::MAX, (0, u64::MAX))?;
     let count = cx.number("count", 100, (1, KEPT))?;
-    let kind = cx.query("kind");
+    let after_ms = cx.number("after_ms", 0, (0, u64::MAX))?;
+    let (kind, database, marked) = (cx.query("kind"), cx.query("database"), cx.flag("marked")?);
     let (lines, _) = &*cx.app.events.0.lock();
-    let fits = |event: &&Event| event.at_ms < before_ms && kind.is_none_or(|kind| event.kind == kind);
+    let fits = |event: &&Event| {
+        event.at_ms < before_ms
+            && (after_ms == 0 || event.at_ms > after_ms)
+            && kind.is_none_or(|kind| event.kind == kind)
+            && database.is_none_or(|database| event.database.is_empty() || event.database == database)
+            && !(marked && event.mark.is_empty())
+    };
     Reply::json(&lines.newest().filter(fits).take(count).collect::<Vec<_>>())
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
-//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
-//! scenarios, `analysis` goes over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
+//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `condition` says how a database is,
+//! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
+//! over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
@@ -13,10 +14,12 @@ mod analysis;
 mod app;
 mod auth;
 mod benchmarks;
+mod condition;
 mod console;
 mod cx;
 mod error;
 mod events;
+mod following;
 mod gate;
 mod lines;
 mod link;

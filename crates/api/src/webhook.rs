@@ -41,15 +41,36 @@ pub fn parse(url: &str) -> Result<Target, ApiError> {
     Ok(Target(uri))
 }
 
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Another attempt may succeed.
+    Passing(String),
+    /// The server has refused the message.
+    Final(String),
+}
+
 /// Ok for a status of 2xx. Blocking, at most [`PATIENCE`].
-pub fn post(target: &Target, body: &[u8]) -> Result<(), String> {
-    let request = agent(target)?.post(&target.0).content_type("application/json");
+pub fn post(target: &Target, headers: &[(&str, String)], body: &[u8]) -> Result<(), Failure> {
+    let mut request = agent(target).map_err(Failure::Passing)?.post(&target.0).content_type("application/json");
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
     match request.send(body) {
-        Ok(response) if response.status().is_success() => Ok(()),
-        Ok(response) => Err(format!("the server answered with status {}", response.status().as_u16())),
-        Err(ureq::Error::Protocol(_)) => Err("the server's answer is not HTTP".to_owned()),
-        Err(ureq::Error::Io(error)) => Err(format!("{}: {error}", target.host())),
-        Err(error) => Err(format!("{}: {error}", target.host())),
+        Ok(response) => judged(response.status().as_u16()),
+        Err(ureq::Error::Protocol(_)) => Err(Failure::Passing("the server's answer is not HTTP".to_owned())),
+        Err(ureq::Error::Io(error)) => Err(Failure::Passing(format!("{}: {error}", target.host()))),
+        Err(error) => Err(Failure::Passing(format!("{}: {error}", target.host()))),
+    }
+}
+
+/// Too early, too late, too many: another time. Whatever else the sender did wrong, it would do wrong again.
+fn judged(status: u16) -> Result<(), Failure> {
+    let text = format!("the server answered with status {status}");
+    match status {
+        200..300 => Ok(()),
+        408 | 425 | 429 | 500.. => Err(Failure::Passing(text)),
+        _ => Err(Failure::Final(text)),
     }
 }
 
@@ -102,7 +123,7 @@ mod tests {
         }
     }
 
-    fn answered(reply: &'static str) -> Result<(), String> {
+    fn answered(reply: &'static str) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -115,12 +136,17 @@ mod tests {
             stream.write_all(reply.as_bytes()).unwrap();
             String::from_utf8(request[..read].to_vec()).unwrap()
         });
-        let outcome = post(&parse(&format!("http://127.0.0.1:{port}/hook")).unwrap(), b"{}");
+        let outcome = post(
+            &parse(&format!("http://127.0.0.1:{port}/hook")).unwrap(),
+            &[("flintkv-delivery", "a/b".to_owned())],
+            b"{}",
+        );
         let request = server.join().unwrap();
         let head = request.to_ascii_lowercase();
         assert!(request.starts_with("POST /hook HTTP/1.1\r\n") && head.contains("\r\nhost: 127.0.0.1:"), "{request}");
         assert!(head.contains("\r\ncontent-length: 2\r\n"), "{request}");
         assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{request}");
+        assert!(head.contains("\r\nflintkv-delivery: a/b\r\n"), "{request}");
         outcome
     }
 
@@ -129,11 +155,16 @@ mod tests {
         assert_eq!(answered("HTTP/1.1 204 No Content\r\n\r\n"), Ok(()));
         assert_eq!(
             answered("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n"),
-            Err("the server answered with status 302".into())
+            Err(Failure::Final("the server answered with status 302".into()))
         );
-        assert_eq!(answered("220 smtp ready\r\n"), Err("the server's answer is not HTTP".into()));
-        assert_eq!(answered(""), Err("127.0.0.1: Peer disconnected".into()));
+        assert_eq!(answered("220 smtp ready\r\n"), Err(Failure::Passing("the server's answer is not HTTP".into())));
+        assert_eq!(answered(""), Err(Failure::Passing("127.0.0.1: Peer disconnected".into())));
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        assert!(post(&parse(&format!("http://127.0.0.1:{free}/")).unwrap(), b"{}").is_err());
+        assert!(post(&parse(&format!("http://127.0.0.1:{free}/")).unwrap(), &[], b"{}").is_err());
+        for (status, is_passing) in
+            [(400, false), (404, false), (410, false), (408, true), (429, true), (500, true), (503, true)]
+        {
+            assert_eq!(matches!(judged(status), Err(Failure::Passing(_))), is_passing, "{status}");
+        }
     }
 }

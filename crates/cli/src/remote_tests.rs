@@ -106,6 +106,8 @@ fn what_survives_and_what_is_backed_up_is_changed() {
         (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"], &sent["recovery_time_target_s"]),
         (&json!("nightly/one"), &json!("6h"), &json!(3), &json!(30))
     );
+    run(&mock, "database create copy --memory-limit 1gb --replica-of old:6379").unwrap();
+    assert_eq!(mock.sent("POST", "/databases")["replica_of"], json!("old:6379"));
     let shown = run(&mock, "database update ads --persistence everysec").unwrap();
     assert!(shown.contains("persistence") && shown.contains("everysec"), "{shown}");
     assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "persistence": "everysec" }));

@@ -94,6 +94,10 @@ pub struct PrimarySettings {
     /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
     pub replicas_min: usize,
     pub lag_s_max: u64,
+    /// How often replicas compare their datasets with this one. 0: never.
+    pub check_interval_ms: u64,
+    /// Of the dumps for all replicas. 0: no bound.
+    pub transfer_bytes_per_s: u64,
 }
 
 /// How the database follows a primary.
@@ -451,6 +455,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             ping_period_s: v.int("repl-ping-replica-period"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
+            check_interval_ms: v.int::<u64>("repl-check-interval") * 1_000,
+            transfer_bytes_per_s: v.bytes("repl-transfer-rate"),
         },
         replica: ReplicaSettings {
             primary: match v.words("replicaof") {

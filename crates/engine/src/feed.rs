@@ -3,7 +3,7 @@
 //! ends when the backlog does not have the offset any more.
 
 use crate::hub::Hub;
-use crate::replication::{Dump, Gone, Id, Link, Mark, Order, Phase};
+use crate::replication::{Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, End};
 use crate::thread::Worker;
 use commands::Args;
@@ -253,14 +253,26 @@ impl Feed {
             self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
             return Ok(Poll::Ready(()));
         }
-        let task = reading.get_or_insert_with(|| {
+        if reading.is_none() {
+            let hub = &connection.worker.hub;
+            let rate = hub.config.snapshot().primary.transfer_bytes_per_s;
+            let bytes = Pace::piece_bytes(rate, PIECE_BYTES).min((dump.bytes - *at) as usize);
+            let taken = hub.links.pace.lock().take(bytes, rate, Instant::now().into_std());
+            if let Err(again) = taken {
+                self.timer.as_mut().reset(again.into());
+                if self.timer.as_mut().poll(cx).is_pending() {
+                    return Ok(Poll::Pending);
+                }
+                return Ok(Poll::Ready(()));
+            }
             let (dump, from) = (Arc::clone(dump), *at);
-            tokio::task::spawn_blocking(move || {
-                let mut piece = vec![0; PIECE_BYTES.min((dump.bytes - from) as usize)];
+            *reading = Some(tokio::task::spawn_blocking(move || {
+                let mut piece = vec![0; bytes];
                 dump.file.read_exact_at(&mut piece, from)?;
                 Ok(piece)
-            })
-        });
+            }));
+        }
+        let Some(task) = reading else { return Ok(Poll::Pending) };
         let Poll::Ready(read) = Pin::new(task).poll(cx) else { return Ok(Poll::Pending) };
         *reading = None;
         let piece = read.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(Ended::File)?;
@@ -338,10 +350,14 @@ impl Feed {
         if batch.broken.is_some() { Err(End::Asked) } else { Ok(()) }
     }
 
-    /// `REPLCONF ACK offset [FACK offset]`. Nothing else is expected, and nothing is answered.
+    /// `REPLCONF ACK offset [FACK offset]`, and `REPLCONF MISSED-CHECK` of a replica that could not compare its dataset. Nothing else is
+    /// expected, and nothing is answered.
     fn note(&self, args: Args<'_>, now_ms: u64) {
         let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
         let offset = |at: usize| args.get(at).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        if is(0, "replconf") && is(1, "missed-check") {
+            self.link.missed_check.store(true, Relaxed);
+        }
         if !is(0, "replconf") || !is(1, "ack") {
             return;
         }

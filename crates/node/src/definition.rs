@@ -42,6 +42,8 @@ pub struct Definition {
     pub from: Option<String>,
     /// The moment whose dataset it gets, in milliseconds since 1970: `from` may be a directory with several backups then.
     pub at_ms: Option<u64>,
+    /// HOST:PORT of the primary that the database follows; empty: it is a primary.
+    pub replica_of: String,
     /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
     pub shards: u32,
     pub replicas: u32,
@@ -69,6 +71,7 @@ impl Default for Definition {
             backup_journal_keep: String::new(),
             from: None,
             at_ms: None,
+            replica_of: String::new(),
             shards: 1,
             replicas: 0,
             zones: Vec::new(),
@@ -93,6 +96,8 @@ pub struct DefinitionChange {
     pub backup_keep: Option<u32>,
     /// Empty: the journal is not archived.
     pub backup_journal_keep: Option<String>,
+    /// HOST:PORT; empty: it becomes a primary. It is changed alone.
+    pub replica_of: Option<String>,
     /// `Some(None)` removes the password.
     pub password: Option<Option<String>>,
 }
@@ -212,6 +217,10 @@ impl Definition {
             let message = "a moment needs the backups that it is reached from: give from too".to_owned();
             return invalid("at_ms", message);
         }
+        if primary_of(&self.replica_of)?.is_some() && self.from.is_some() {
+            let message = "a replica's dataset comes from its primary: give from or replica_of".to_owned();
+            return invalid("from", message);
+        }
         if self.recovery_time_target_s > i32::MAX as u32 {
             let message = format!("a restart may take at most {} seconds; 0: as long as it takes", i32::MAX);
             return invalid("recovery_time_target_s", message);
@@ -264,10 +273,30 @@ impl Definition {
         if !self.backup_journal_keep.is_empty() {
             line("backup-journal-keep", std::slice::from_ref(&self.backup_journal_keep));
         }
+        // `check` has looked at it.
+        if let Ok(Some((host, port))) = primary_of(&self.replica_of) {
+            line("replicaof", &[host.to_owned(), port.to_string()]);
+        }
         if let Some(password) = &self.password {
             line("requirepass", std::slice::from_ref(password));
         }
         text
+    }
+}
+
+/// The primary's host and port. `None`: the text is empty.
+pub fn primary_of(text: &str) -> Result<Option<(&str, u16)>, NodeError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let message = || format!("'{text}' is no HOST:PORT of a primary");
+    let invalid = || NodeError::Invalid { field: "replica_of", message: message() };
+    let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"');
+    match port.parse::<u16>() {
+        Ok(port @ 1..) if is_host => Ok(Some((host, port))),
+        _ => Err(invalid()),
     }
 }
 
@@ -314,6 +343,7 @@ impl Database {
             backup_schedule: self.hub.config.words("backup-schedule").concat(),
             backup_keep: config.backup_keep as u32,
             backup_journal_keep: self.hub.config.words("backup-journal-keep").concat(),
+            replica_of: self.hub.config.words("replicaof").join(":"),
             ..Definition::default()
         }
     }
@@ -377,17 +407,26 @@ mod tests {
         assert_eq!(field(|d| d.recovery_time_target_s = 1 << 31), "recovery_time_target_s");
         assert_eq!(field(|d| d.zones = vec!["a".to_owned()]), "zones");
         assert_eq!(field(|d| d.tls_port = 7000), "tls_port");
+        for primary in ["host", ":1", "host:", "host:0", "host:65536", "two words:1"] {
+            let definition = Definition { replica_of: primary.to_owned(), ..sound() };
+            assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "replica_of", .. })), "{primary}");
+        }
+        let definition = Definition { replica_of: "h:1".to_owned(), from: Some("b".to_owned()), ..sound() };
+        assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "from", .. })));
     }
 
     #[test]
     fn a_file_says_what_the_definition_says() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("orders-2.conf");
-        let definition = Definition { password: Some("with \"quotes\" and spaces #1".to_owned()), ..sound() };
+        let replica_of = "[::1]:6379".to_owned();
+        let definition =
+            Definition { replica_of, password: Some("with \"quotes\" and spaces #1".to_owned()), ..sound() };
         std::fs::write(&path, definition.file()).unwrap();
         let config = ConfigStore::from_file_and(&path, &[]).unwrap();
         assert_eq!(config.snapshot().requirepass.as_ref().map(|p| p.expose().to_owned()), definition.password);
         assert_eq!(config.snapshot().port, 7000);
+        assert_eq!(config.snapshot().replica.primary, Some(("::1".to_owned(), 6379)));
         assert_eq!(config.snapshot().memory_limit_bytes, 100 << 20);
         assert_eq!(config.snapshot().ram_limit_bytes, 30 << 20);
     }

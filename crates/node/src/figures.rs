@@ -19,6 +19,8 @@ pub struct Figures {
     pub rejected_connections: u64,
     /// Current.
     pub clients: u64,
+    /// Current: maxclients.
+    pub clients_max: u64,
     /// Current.
     pub blocked_clients: u64,
     /// Current: the memory that clients hold beside the objects, and the most that they may; 0: no limit.
@@ -31,6 +33,11 @@ pub struct Figures {
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
     pub error_replies: u64,
+    /// Error replies for want of room, of the journal, or of replicas.
+    pub refused_for_room: u64,
+    pub refused_otherwise: u64,
+    /// Current: how many of the replicas that writes need do not keep up.
+    pub replicas_missing: u64,
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     /// Current.
@@ -151,6 +158,8 @@ impl Database {
             *class += calls;
         }
         let memory = &self.hub.memory;
+        let codes = self.hub.stats.errors();
+        let errors = |code: &str| codes.get(code).copied().unwrap_or(0);
         let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
         Figures {
             commands_read: read,
@@ -159,6 +168,7 @@ impl Database {
             connections_received: sum(|worker| &worker.connections),
             rejected_connections: self.rejected_connections.load(Relaxed),
             clients: self.hub.clients.count() as u64,
+            clients_max: config.maxclients as u64,
             blocked_clients: self.hub.clients.blocked.load(Relaxed) as u64,
             client_memory_bytes: memory.bytes() as u64,
             client_memory_max_bytes: memory.bytes_max().unwrap_or(0) as u64,
@@ -168,6 +178,9 @@ impl Database {
             net_in_bytes: sum(|worker| &worker.net_in_bytes),
             net_out_bytes: sum(|worker| &worker.net_out_bytes),
             error_replies: sum(|worker| &worker.error_replies),
+            refused_for_room: errors("OOM"),
+            refused_otherwise: errors("MISCONF") + errors("NOREPLICAS"),
+            replicas_missing: self.replicas_missing(),
             keyspace_hits: store.keyspace_hits(),
             keyspace_misses: store.keyspace_misses,
             expires: store.expires(),
@@ -184,6 +197,15 @@ impl Database {
             durability: self.durability(),
             replication: self.replication_figures(),
         }
+    }
+
+    fn replicas_missing(&self) -> u64 {
+        let settings = self.hub.config.snapshot().primary.clone();
+        if self.shard.store.follows() || settings.lag_s_max == 0 {
+            return 0;
+        }
+        let alive = self.hub.links.count_alive(settings.lag_s_max.saturating_mul(1000), engine::wall_ms());
+        settings.replicas_min.saturating_sub(alive) as u64
     }
 
     fn durability(&self) -> Durability {

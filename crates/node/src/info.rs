@@ -556,6 +556,15 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         ("repl_backlog_first_byte_offset", &if mark.is_some() { backlog.start + 1 } else { 0 }),
         ("repl_backlog_histlen", &(backlog.end - backlog.start)),
     ]);
+    let checks = facts.database.check_figures(now_ms);
+    text.lines(&[
+        ("repl_checks", &checks.done),
+        ("repl_checks_given_up", &checks.given_up),
+        ("repl_check_differences", &checks.differences),
+        ("repl_check_last_seconds_ago", &checks.last_ago_ms.map_or(-1, |ms| ms as i64 / 1000)),
+        ("repl_check_last_stripes", &checks.stripes),
+        ("repl_check_last_error", &one_line(checks.error.as_deref())),
+    ]);
 }
 
 /// What a replica says of its primary.
@@ -595,6 +604,7 @@ fn replica(facts: &Facts<'_>, following: &Following, text: &mut Text) {
     let failed = role.failures.last.lock().clone();
     text.lines(&[
         ("master_link_state", &state.name()),
+        ("replica_state", &if following.is_full.load(Relaxed) { "full" } else { state.name() }),
         ("master_link_error", &one_line(error.as_deref())),
         ("replica_failed_commands", &role.failures.count.load(Relaxed)),
         ("replica_last_failure", &one_line(failed.as_deref())),

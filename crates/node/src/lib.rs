@@ -58,7 +58,7 @@ pub use memory::report as allocator_report;
 pub use node::{Node, State};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;
-pub use replication::{PrimaryFigures, ReplicaFigures, ReplicationFigures};
+pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;

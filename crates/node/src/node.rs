@@ -10,7 +10,7 @@
 use crate::backup::{self, Restore, Target};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
-use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited};
+use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
@@ -366,6 +366,14 @@ impl Node {
                 return Err(NodeError::Invalid { field: "persistence", message: message.to_owned() });
             }
             return change_persistence(&database, persistence);
+        }
+        if let Some(replica_of) = &change.replica_of {
+            let alone = DefinitionChange { replica_of: Some(replica_of.clone()), ..DefinitionChange::default() };
+            if *change != alone {
+                let message = "the primary is changed alone: give the other changes in a request of their own";
+                return Err(NodeError::Invalid { field: "replica_of", message: message.to_owned() });
+            }
+            return database.follow(primary_of(replica_of)?, true).map_err(NodeError::Busy);
         }
         let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);

@@ -1,8 +1,10 @@
 //! Owns what a database has for its replicas and its primary: whom it follows, how far it is, what went wrong, and who waits for a dump.
 //! Plain data. Never knows what comes over a connection.
 
+use crate::progress::UNTOLD_MAX;
 use engine::replication::Order;
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -75,6 +77,9 @@ pub struct Following {
     pub error: Mutex<Option<String>>,
     /// The primary is still a replica, which is to take over: see FAILOVER.
     pub hands_over: AtomicBool,
+    /// The last attempt has ended because there is no room here, and the database waits for some.
+    pub meets_full: AtomicBool,
+    pub is_full: AtomicBool,
     /// Why it does not take over.
     pub refusal: Mutex<Option<String>>,
     /// Ends a wait for the primary.
@@ -97,6 +102,8 @@ impl Following {
             sync_bytes: AtomicU64::new(0),
             error: Mutex::default(),
             hands_over: AtomicBool::new(false),
+            meets_full: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             refusal: Mutex::default(),
             socket: Mutex::default(),
             thread: Mutex::default(),
@@ -201,6 +208,45 @@ pub struct Replication {
     pub role: RoleState,
     /// A FAILOVER that is under way.
     pub failover: Mutex<Option<Arc<Attempt>>>,
+    pub checks: Checks,
+    /// What nobody was told of, at most [`UNTOLD_MAX`].
+    pub untold: Mutex<VecDeque<String>>,
+}
+
+impl Replication {
+    pub fn tell(&self, news: String) {
+        let mut untold = self.untold.lock();
+        if untold.len() == UNTOLD_MAX {
+            untold.pop_front();
+        }
+        untold.push_back(news);
+    }
+}
+
+/// The comparisons of this dataset with that of the primary, or of the replicas. The counts are of this run of the node.
+#[derive(Default)]
+pub struct Checks(pub Mutex<CheckState>);
+
+pub struct CheckState {
+    /// When a primary begins the next, in milliseconds since 1970; 0: no replica has been there.
+    pub due_ms: u64,
+    pub is_running: bool,
+    /// As a primary: digests were sent. As a replica: they were compared.
+    pub done: u64,
+    pub given_up: u64,
+    /// How many have found that the dataset is not the primary's.
+    pub differences: u64,
+    /// When the last one ended; 0: there was none.
+    pub ended_ms: u64,
+    /// Of the last one: how many stripes differ, or why it was given up.
+    pub last: Result<usize, String>,
+}
+
+impl Default for CheckState {
+    fn default() -> CheckState {
+        let (done, given_up, differences) = (0, 0, 0);
+        CheckState { due_ms: 0, is_running: false, done, given_up, differences, ended_ms: 0, last: Ok(0) }
+    }
 }
 
 /// A FAILOVER.

@@ -18,12 +18,14 @@
 //! do not reproduce these exactly, and clients see them only in a score `-0` and in replies of introspection commands. Functions
 //! are no part of a store: their owner adds them, see [`Sum::of`].
 
-use crate::keyspace::{Cold, Keyspace, Visited, Visitor};
+use crate::keyspace::{Cold, Keyspace, Value, Visited, Visitor};
+use crate::log::read::ReadError;
 use crate::mem::hash::STRIPES;
+use crate::snapshot::{DumpError, Dumper, PartReader};
 use sha2::{Digest, Sha256};
-use std::fmt;
+use std::{fmt, io};
 use value::stream::Id;
-use value::walk::Element;
+use value::walk::{Cursor, Element, walk_inline};
 
 /// A sum of SHA-256 hashes: four 64-bit lanes, and each lane wraps around on its own.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -39,6 +41,11 @@ impl Sum {
 
     pub fn add(&mut self, other: Sum) {
         self.0.iter_mut().zip(other.0).for_each(|(lane, other)| *lane = lane.wrapping_add(other));
+    }
+
+    /// A quarter of the sum: enough to find a mistake.
+    pub fn short(self) -> u64 {
+        self.0[0]
     }
 
     fn to_bytes(self) -> [u8; 32] {
@@ -153,6 +160,59 @@ impl Visitor for Digesting {
         let mut head = std::mem::replace(&mut self.head, Fields::of("key"));
         head.bytes(&self.elements.to_bytes());
         self.done.stripes[self.stripe].add(head.sum());
+    }
+}
+
+/// Computes the digest of a snapshot. What has expired by the given time is left out, fields of hashes too, whether it is removed already
+/// or not.
+pub struct Digester {
+    digesting: Digesting,
+    now_ms: u64,
+}
+
+impl Digester {
+    pub fn new(now_ms: u64) -> Digester {
+        Digester { digesting: Digesting::new(), now_ms }
+    }
+
+    pub fn finish(self) -> DatasetDigest {
+        self.digesting.done
+    }
+}
+
+impl Dumper for Digester {
+    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+        let (digesting, now_ms) = (&mut self.digesting, self.now_ms);
+        if key.expiry.is_some_and(|at_ms| at_ms <= now_ms) {
+            return Ok(());
+        }
+        digesting.begin(key);
+        let mut is_empty = true;
+        let mut add = |element: Element<'_>| {
+            if !matches!(element, Element::Field(_, _, Some(at_ms)) if at_ms <= now_ms) {
+                is_empty = false;
+                digesting.element(element);
+            }
+        };
+        match value {
+            Value::Inline(kind, bytes) => walk_inline(kind, bytes, &mut add),
+            Value::Boxed(value) => {
+                let mut cursor = Cursor::default();
+                while let Some(stretch) = value.stretch(cursor) {
+                    let bytes = stretch.absent.map(|part| parts.read(value, part)).transpose()?;
+                    value.walk(cursor, bytes.as_deref(), &mut add).map_err(|_| ReadError::Missing)?;
+                    cursor = stretch.next;
+                }
+            }
+        }
+        if !is_empty {
+            digesting.end();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

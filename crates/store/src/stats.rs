@@ -2,7 +2,7 @@
 
 use crate::counters::Counter;
 use crate::log::resize::Progress;
-use crate::log::segment::Sums;
+use crate::log::segment::{FULLEST, Sums};
 use crate::mem::tier::Full;
 use crate::store::Store;
 use crate::stripe::census::KeyCounts;
@@ -30,10 +30,10 @@ pub struct StoreStats {
     pub flash_bytes: u64,
     pub flash_used_bytes: u64,
     pub flash_live_bytes: u64,
-    /// What the live data takes with the unused parts of its pages and segments, and how much data could take. Flash is full from
-    /// 92 % on.
+    /// What the live data takes with the unused parts of its pages and segments, how much data could take, and where flash is full.
     pub flash_charged_bytes: u64,
     pub flash_usable_bytes: u64,
+    pub flash_full_at_bytes: u64,
     pub flash_free_segments: u64,
     pub flash_retired_segments: u64,
     pub segment_bytes: u64,
@@ -128,6 +128,7 @@ impl Store {
             flash_live_bytes: segments.live_bytes,
             flash_charged_bytes,
             flash_usable_bytes,
+            flash_full_at_bytes: (FULLEST * flash_usable_bytes as f64) as u64,
             flash_free_segments: self.segments.free_count().into(),
             flash_retired_segments: segments.retired.into(),
             segment_bytes: self.segments.segment_bytes(),

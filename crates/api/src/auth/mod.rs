@@ -1,11 +1,12 @@
 //! Owns access to the console: users, tokens, sessions, and the limit on password tries. Never knows a route.
 //!
-//! `users` is on disk, `sessions` in memory, `tries` the limit on guessing.
+//! `users` and `sessions` are on disk, `tries` is the limit on guessing.
 
 pub mod sessions;
 pub mod tries;
 pub mod users;
 
+use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -68,6 +69,15 @@ pub fn random(count: usize) -> String {
     // The system's generator fails only if there is none at all.
     SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
     crate::text::base64url(&bytes)
+}
+
+/// In hexadecimal.
+pub fn sha256(text: &str) -> String {
+    hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref())
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Takes the same time for a wrong secret and for the right one.

@@ -4,13 +4,12 @@
 //! 19 MiB and 2 passes: a login must take little memory, because the node keeps its RAM limit. Tokens are 256 random
 //! bits, which nobody can guess, so a slow hash instead of SHA-256 would only cost time for every request.
 
-use super::{Role, random, same};
+use super::{Role, random, same, sha256};
 use crate::error::ApiError;
 use crate::lines::replace;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
 use parking_lot::{Mutex, RwLock};
-use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -347,11 +346,6 @@ fn hash(password: &str) -> io::Result<String> {
     let argon2 = argon2().map_err(|error| io::Error::other(error.message().to_owned()))?;
     let hash = argon2.hash_password(password.as_bytes(), &salt);
     Ok(hash.map_err(|error| io::Error::other(error.to_string()))?.to_string())
-}
-
-fn sha256(text: &str) -> String {
-    let digest = digest::digest(&digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

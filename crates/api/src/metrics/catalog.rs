@@ -2,6 +2,7 @@
 //! charts and the alerts read this list. Never knows a file or a request.
 
 use super::reading::{NodeSpan, Span, quotient};
+use crate::condition;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -101,12 +102,31 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
     of_database("files_bytes", Bytes, Mean, "Memory", "Files on flash", "What the flash log and, with persistence, the journal and the bases take of their devices.", |span| span.now.figures.files_bytes as f64),
     of_database("files_limit_bytes", Bytes, Mean, "Memory", "Limit of files on flash", "flash-limit, or what follows from the other limits; 0: none.", |span| span.now.figures.files_limit_bytes as f64),
+    of_database("ram_percent", Percent, Max, "Limits", "RAM, of its limit", "Used RAM in percent of the RAM limit. In front of flash, RAM is full on purpose.", |span| known(condition::ram_percent(&span.now.figures))),
+    of_database("flash_percent", Percent, Max, "Limits", "Flash, of its limit", "The values on flash in percent of what they may take; at 100 flash is full.", |span| known(condition::flash_percent(&span.now.figures))),
+    of_database("files_percent", Percent, Max, "Limits", "Files, of their limit", "All files on flash in percent of their limit.", |span| known(condition::files_percent(&span.now.figures))),
+    of_database("index_percent", Percent, Max, "Limits", "Index, of the RAM limit", "The index in percent of the RAM limit. The index never leaves RAM.", |span| known(condition::index_percent(&span.now.figures))),
+    of_database("clients_percent", Percent, Max, "Limits", "Clients, of maxclients", "Connections in percent of maxclients.", |span| known(condition::clients_percent(&span.now.figures))),
+    of_database("flash_full", Count, Max, "Limits", "Flash is full", "1 while flash is full: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.flash_full)),
+    of_database("ram_full", Count, Max, "Limits", "RAM is full", "1 while RAM is full of what cannot leave it: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.ram_full)),
+    of_database("refused", OpsPerS, Max, "Limits", "Refused writes", "Commands per second that got OOM, MISCONF or NOREPLICAS.", |span| span.rate(|f| f.refused_for_room + f.refused_otherwise)),
+    of_database("rejected_clients", OpsPerS, Max, "Limits", "Rejected clients", "Connections per second that were refused because of maxclients.", |span| span.rate(|f| f.rejected_connections)),
     of_database("flash_reads", OpsPerS, Mean, "Flash", "Flash reads", "Reads of flash per second.", |span| span.rate(|f| f.store.flash_reads)),
     of_database("flash_writes", OpsPerS, Mean, "Flash", "Flash writes", "Writes to flash per second.", |span| span.rate(|f| f.store.flash_writes)),
     of_database("flash_read_bytes", BytesPerS, Mean, "Flash", "Read from flash", "Bytes read from flash per second.", |span| span.rate(|f| f.store.flash_read_bytes)),
     of_database("flash_write_bytes", BytesPerS, Mean, "Flash", "Written to flash", "Bytes written to flash per second.", |span| span.rate(|f| f.store.flash_write_bytes)),
     of_database("compression_ratio", Ratio, Mean, "Flash", "Size on flash", "Stored bytes ÷ raw bytes of all records written since the start.", |span| quotient(span.now.figures.store.record_stored_bytes, span.now.figures.store.record_bytes)),
     of_database("write_amplification", Ratio, Mean, "Flash", "Write amplification", "Bytes written to flash ÷ bytes that clients wrote, since the start.", |span| quotient(span.now.figures.store.flash_write_bytes, span.now.figures.store.user_bytes)),
+    of_database("busy_write_amplification", Ratio, Mean, "Flash", "Write amplification under load", "Bytes written to flash ÷ bytes that clients wrote, while more than 10 MB a second are written to flash.", |span| match span.rate(|f| f.store.flash_write_bytes) > 10e6 {
+        true => span.rate(|f| f.store.flash_write_bytes) / span.rate(|f| f.store.user_bytes),
+        false => f64::NAN,
+    }),
+    of_database("busy_hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio under load", "The RAM hit ratio while more than 1000 reads a second come from flash.", |span| match span.rate(|f| f.reads_flash_hit) > 1000.0 {
+        true => span.share(|f| f.reads_ram_hit, |f| f.reads_flash_hit),
+        false => f64::NAN,
+    }),
+    of_database("flash_errors", OpsPerS, Max, "Flash", "Errors of flash", "Reads and writes of flash per second that failed.", |span| span.rate(|f| f.store.read_errors + f.store.write_errors)),
+    of_database("checksum_errors", OpsPerS, Max, "Flash", "Damaged pages read", "Reads per second that found a page with a wrong checksum.", |span| span.rate(|f| f.store.checksum_errors)),
     of_database("demotions", OpsPerS, Mean, "Flash", "Demotions", "Values per second that left RAM.", |span| span.rate(|f| f.store.demotions_clean + f.store.demotions_written)),
     of_database("promotions", OpsPerS, Mean, "Flash", "Promotions", "Values per second that came into RAM.", |span| span.rate(|f| f.store.promotions)),
     of_database("flash_fragmentation", Ratio, Mean, "Flash", "Fragmentation", "Used flash ÷ live flash.", |span| quotient(span.now.figures.store.flash_used_bytes, span.now.figures.store.flash_live_bytes)),
@@ -122,19 +142,30 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("base_bytes", Bytes, Mean, "Durability", "Base", "Bytes of the base.", |span| span.now.figures.durability.base_bytes as f64),
     of_database("journal_unsynced_bytes", Bytes, Max, "Durability", "Not synced", "Bytes of the journal that are not on the device yet.", |span| span.now.figures.durability.unsynced_bytes as f64),
     of_database("journal_sync_us", Us, Max, "Durability", "Sync", "How long the last sync of the journal took.", |span| span.now.figures.durability.last_sync_us as f64),
-    of_database("journal_behind", Count, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| f64::from(u8::from(span.now.figures.durability.is_behind))),
+    of_database("journal_behind", Count, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| flag(span.now.figures.durability.is_behind)),
     of_database("journal_waiting", Ratio, Mean, "Durability", "Writes wait for the journal", "The share of the time in which the journal's ring was nearly full, and writes waited for its device.", |span| span.rate(|f| f.durability.behind_us) / 1e6),
-    of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| f64::from(u8::from(span.now.figures.durability.journal_has_failed))),
+    of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| flag(span.now.figures.durability.journal_has_failed)),
     of_database("recovery_us", Us, Max, "Durability", "Restart", "How long a restart would take, as estimated.", |span| span.now.figures.durability.recovery_estimated_ms as f64 * 1000.0),
-    of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| f64::from(u8::from(span.now.figures.durability.recovery_is_late))),
+    of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
     of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
     of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
     of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that the scrubber has found since the start or CONFIG RESETSTAT.", |span| {
         let durability = &span.now.figures.durability;
         (span.now.figures.store.rotten_pages + durability.damaged_bases + durability.damaged_journals + durability.damaged_backups) as f64
     }),
-    of_database("backup_failed", Count, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| f64::from(u8::from(span.now.figures.durability.last_backup_failed))),
-    of_database("archive_failed", Count, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| f64::from(u8::from(span.now.figures.durability.archive_has_failed))),
+    of_database("backup_failed", Count, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| flag(span.now.figures.durability.last_backup_failed)),
+    of_database("archive_failed", Count, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| flag(span.now.figures.durability.archive_has_failed)),
+    of_database("load_failed", Count, Max, "Durability", "Dataset not loaded", "1 if the dataset could not be loaded: the database serves nobody.", |span| flag(span.now.figures.durability.load_has_failed)),
+    of_database("paused", Count, Max, "Clients", "Paused", "1 while the database is paused.", |span| flag(span.now.is_paused)),
+    of_database("replicas", Count, Mean, "Replication", "Replicas", "Replicas that are connected.", |span| span.now.figures.replication.replicas.len() as f64),
+    of_database("replicas_missing", Count, Max, "Replication", "Replicas missing", "Replicas that writes need (min-replicas-to-write) and that do not keep up.", |span| span.now.figures.replicas_missing as f64),
+    of_database("replica_lag_bytes", Bytes, Max, "Replication", "Lag in bytes", "Bytes of the stream that the last of the replicas has not.", |span| span.now.figures.replication.replicas.iter().map(|replica| replica.lag_bytes).max().map_or(f64::NAN, |bytes| bytes as f64)),
+    of_database("replica_lag_us", Us, Max, "Replication", "Lag in time", "The age of the first change that the last of the replicas has not.", |span| span.lag_ms_max.map_or(f64::NAN, |ms| ms as f64 * 1000.0)),
+    of_database("link_down", Count, Max, "Replication", "No link to the primary", "1 while a replica has no link to its primary, and does not receive its dataset either.", |span| {
+        span.now.figures.replication.primary.as_ref().map_or(f64::NAN, |primary| flag(!primary.is_up && !primary.is_synchronising))
+    }),
+    of_database("replicated_bytes", BytesPerS, Mean, "Replication", "Sent to replicas", "Bytes sent to replicas per second.", |span| span.rate(|f| f.replication.sent_bytes)),
+    of_database("followed_bytes", BytesPerS, Mean, "Replication", "Received from the primary", "Bytes received from the primary per second.", |span| span.rate(|f| f.replication.received_bytes)),
 ];
 
 #[rustfmt::skip]
@@ -161,6 +192,14 @@ pub fn database_values(span: &Span<'_>) -> Vec<f64> {
 
 pub fn node_values(span: &NodeSpan<'_>) -> Vec<f64> {
     NODE.iter().map(|metric| finite((metric.of)(span))).collect()
+}
+
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
+fn known(value: Option<f64>) -> f64 {
+    value.unwrap_or(f64::NAN)
 }
 
 fn finite(value: f64) -> f64 {

@@ -1,8 +1,9 @@
-//! Owns metrics over time: `catalog` lists them, `reading` reads a database's counters, `history` stores values in a
-//! file, `watch` does so every second, `prometheus` publishes them. Never changes a database.
+//! Owns metrics over time: `catalog` lists them, `reading` reads a database's counters, `trace` knows
+//! when a stream had which bytes, `history` stores values in a file, `watch` does so every second, `prometheus` publishes them. Never changes a database.
 
 pub mod catalog;
 pub mod history;
 pub mod prometheus;
 pub mod reading;
+mod trace;
 pub mod watch;

@@ -4,6 +4,7 @@
 use super::reading::Reading;
 use crate::app::App;
 use crate::auth::Role;
+use crate::condition::{self, Facts, Word};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
@@ -74,6 +75,7 @@ type Of = fn(&Figures) -> u64;
 #[rustfmt::skip]
 const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_connected_clients", GAUGE, "Connections.", |f| f.clients),
+    ("redis_config_maxclients", GAUGE, "The most connections: maxclients.", |f| f.clients_max),
     ("redis_blocked_clients", GAUGE, "Clients that wait for a key.", |f| f.blocked_clients),
     ("redis_evicted_clients_total", COUNTER, "Clients closed because they held most while others waited for memory.", |f| f.evicted_clients),
     ("flintkv_client_memory_bytes", GAUGE, "RAM of what clients ask for: replies, queries, transactions, messages.", |f| f.client_memory_bytes),
@@ -86,6 +88,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_net_input_bytes_total", COUNTER, "Bytes received from clients.", |f| f.net_in_bytes),
     ("redis_net_output_bytes_total", COUNTER, "Bytes sent to clients.", |f| f.net_out_bytes),
     ("redis_total_error_replies", COUNTER, "Error replies.", |f| f.error_replies),
+    ("flintkv_refused_writes_total", COUNTER, "Commands that got OOM, MISCONF or NOREPLICAS.", |f| f.refused_for_room + f.refused_otherwise),
+    ("flintkv_replicas_missing", GAUGE, "Replicas that writes need (min-replicas-to-write) and that do not keep up.", |f| f.replicas_missing),
     ("redis_keyspace_hits_total", COUNTER, "Reads that found their key.", |f| f.keyspace_hits),
     ("redis_keyspace_misses_total", COUNTER, "Reads of keys that did not exist.", |f| f.keyspace_misses),
     ("redis_expired_keys_total", COUNTER, "Keys that expired.", |f| f.store.expired_keys),
@@ -107,7 +111,8 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_flash_used_bytes", GAUGE, "Flash in segments that are not empty.", |f| f.store.flash_used_bytes),
     ("flintkv_tier_flash_live_bytes", GAUGE, "Flash that live values take.", |f| f.store.flash_live_bytes),
     ("flintkv_tier_flash_charged_bytes", GAUGE, "Flash that live values take with the unused parts of their pages and segments.", |f| f.store.flash_charged_bytes),
-    ("flintkv_tier_flash_usable_bytes", GAUGE, "Flash that live values may take; flash is full from 92 % on.", |f| f.store.flash_usable_bytes),
+    ("flintkv_tier_flash_usable_bytes", GAUGE, "Flash that live values may take, without the collector's part.", |f| f.store.flash_usable_bytes),
+    ("flintkv_tier_flash_full_at_bytes", GAUGE, "At so many charged bytes flash is full.", |f| f.store.flash_full_at_bytes),
     ("flintkv_tier_flash_full", GAUGE, "1 if flash is full.", |f| f.store.flash_full.into()),
     ("flintkv_tier_ram_full", GAUGE, "1 if RAM is full of what cannot move to flash.", |f| f.store.ram_full.into()),
     ("flintkv_tier_flash_free_segments", GAUGE, "Segments that are empty.", |f| f.store.flash_free_segments),
@@ -177,6 +182,9 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_replication_sent_bytes_total", COUNTER, "Bytes sent to replicas.", |f| f.replication.sent_bytes),
     ("flintkv_replication_received_bytes_total", COUNTER, "Bytes received from the primary.", |f| f.replication.received_bytes),
     ("flintkv_replication_failed_commands_total", COUNTER, "Commands of the primary that have failed here.", |f| f.replication.failed_commands),
+    ("flintkv_replication_checks_total", COUNTER, "Comparisons of the datasets of primary and replica, as either of them.", |f| f.replication.checks.done),
+    ("flintkv_replication_checks_given_up_total", COUNTER, "Comparisons of the datasets that could not be made.", |f| f.replication.checks.given_up),
+    ("flintkv_replication_differences_total", COUNTER, "Comparisons that have found that the dataset is not the primary's.", |f| f.replication.checks.differences),
 ];
 
 type OfReplica = fn(&ReplicaFigures) -> u64;
@@ -193,6 +201,20 @@ const PRIMARIES: &[(&str, &str, OfPrimary)] = &[
     ("redis_master_link_up", "1 if the replica is connected with its primary.", |primary| primary.is_up.into()),
     ("redis_master_last_io_seconds_ago", "Seconds since the last byte of the primary.", |primary| primary.silent_ms.unwrap_or(0) / 1000),
     ("redis_master_sync_in_progress", "1 while the primary's dataset is copied.", |primary| primary.is_synchronising.into()),
+];
+
+type Percent = fn(&Figures) -> Option<f64>;
+/// Percentages, shown as ratios.
+const RATIOS: &[(&str, &str, Percent)] = &[
+    ("flintkv_ram_used_ratio", "Used RAM, of the RAM limit.", condition::ram_percent),
+    (
+        "flintkv_tier_flash_used_ratio",
+        "Values on flash, of what they may take; at 1 flash is full.",
+        condition::flash_percent,
+    ),
+    ("flintkv_tier_files_used_ratio", "Files on flash, of their limit.", condition::files_percent),
+    ("flintkv_index_ratio", "The index, of the RAM limit.", condition::index_percent),
+    ("flintkv_clients_used_ratio", "Connections, of maxclients.", condition::clients_percent),
 ];
 
 /// Spans of time in microseconds, shown in seconds.
@@ -241,13 +263,22 @@ fn page(app: &App, now_ms: u64) -> String {
             page.sample(name, &[("database", database.name())], of(&reading.figures));
         }
     }
+    for (name, help, percent) in RATIOS {
+        page.family(name, GAUGE, help);
+        for (reading, database) in &all {
+            if let Some(percent) = percent(&reading.figures) {
+                page.sample(name, &[("database", database.name())], percent / 100.0);
+            }
+        }
+    }
+    conditions(&mut page, app, &all);
     for (name, kind, help, us) in SPANS {
         page.family(name, kind, help);
         for (reading, database) in &all {
             page.sample(name, &[("database", database.name())], us(&reading.figures.durability) as f64 / 1e6);
         }
     }
-    replication(&mut page, &all);
+    replication(&mut page, app, &all, now_ms);
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [
         ("redis_db_keys", "Keys of a logical database.", |counts| counts.keys),
@@ -280,7 +311,30 @@ fn page(app: &App, now_ms: u64) -> String {
     page.0
 }
 
-fn replication(page: &mut Page, all: &[(Reading, Arc<Database>)]) {
+/// As redis_exporter and Prometheus have sets of states: one sample for each word, 1 where it applies.
+fn conditions(page: &mut Page, app: &App, all: &[(Reading, Arc<Database>)]) {
+    let name = "flintkv_database_condition";
+    page.family(name, GAUGE, "1 for each word that says what a database is or does.");
+    for (reading, database) in all {
+        let refuses = app.watch.now(database.name()).get("refused").copied().flatten().is_some_and(|rate| rate > 0.0);
+        let found = Facts::of(database, &reading.figures, refuses).conditions();
+        for word in Word::WORDS {
+            let applies = found.iter().any(|condition| condition.name.as_str() == *word);
+            page.sample(name, &[("database", database.name()), ("condition", word)], u8::from(applies));
+        }
+    }
+}
+
+fn replication(page: &mut Page, app: &App, all: &[(Reading, Arc<Database>)], now_ms: u64) {
+    page.family("flintkv_replica_lag_seconds", GAUGE, "The age of the first change that a replica has not.");
+    for (reading, database) in all {
+        for replica in &reading.figures.replication.replicas {
+            let (ip, port) = (&*replica.ip, &*replica.port.to_string());
+            let labels = [("database", database.name()), ("slave_ip", ip), ("slave_port", port)];
+            let lag_ms = app.watch.lag_ms(database.name(), replica.offset, now_ms);
+            page.sample("flintkv_replica_lag_seconds", &labels, lag_ms as f64 / 1000.0);
+        }
+    }
     for (name, help, of) in REPLICAS {
         page.family(name, GAUGE, help);
         for (reading, database) in all {

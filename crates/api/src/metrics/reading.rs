@@ -8,11 +8,13 @@ pub struct Reading {
     pub at_ms: u64,
     pub figures: Figures,
     pub latencies: Latencies,
+    pub is_paused: bool,
 }
 
 impl Reading {
     pub fn of(database: &Database, at_ms: u64) -> Reading {
-        Reading { at_ms, figures: database.figures(), latencies: database.latencies() }
+        let (figures, latencies) = (database.figures(), database.latencies());
+        Reading { at_ms, figures, latencies, is_paused: database.is_paused() }
     }
 }
 
@@ -21,6 +23,8 @@ impl Reading {
 pub struct Span<'r> {
     pub before: Option<&'r Reading>,
     pub now: &'r Reading,
+    /// How far the last replica is behind.
+    pub lag_ms_max: Option<u64>,
     /// The latencies within the interval.
     all: Option<Summary>,
     ram: Option<Summary>,
@@ -28,12 +32,13 @@ pub struct Span<'r> {
 }
 
 impl<'r> Span<'r> {
-    pub fn new(before: Option<&'r Reading>, now: &'r Reading) -> Span<'r> {
+    pub fn new(before: Option<&'r Reading>, now: &'r Reading, lag_ms_max: Option<u64>) -> Span<'r> {
         let between =
             |of: fn(&Latencies) -> &Summary| before.map(|before| of(&now.latencies).since(of(&before.latencies)));
         Span {
             before,
             now,
+            lag_ms_max,
             all: between(|latencies| &latencies.all),
             ram: between(|latencies| &latencies.read_ram),
             flash: between(|latencies| &latencies.read_flash),

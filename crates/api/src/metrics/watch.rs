@@ -4,6 +4,7 @@
 use super::catalog::{self, Fold};
 use super::history::{History, RINGS, Ring};
 use super::reading::{NodeReading, NodeSpan, Reading, Span};
+use super::trace::Trace;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::events::{self, Event};
@@ -42,11 +43,18 @@ struct Followed<R> {
     since: [Option<(u64, R)>; RINGS.len()],
     /// In the catalog's order; NaN means unknown.
     now: Vec<f64>,
+    /// Of the stream for replicas, if it is a database.
+    trace: Trace,
 }
 
 impl<R> Followed<R> {
     fn new(history: History, columns: usize) -> Followed<R> {
-        Followed { history, since: [const { None }; RINGS.len()], now: vec![f64::NAN; columns] }
+        Followed {
+            history,
+            since: [const { None }; RINGS.len()],
+            now: vec![f64::NAN; columns],
+            trace: Trace::default(),
+        }
     }
 }
 
@@ -109,7 +117,13 @@ impl Watch {
             }
             let Some(followed) = databases.get_mut(database.name()) else { continue };
             let now = Reading::of(database, now_ms);
-            failed(advance(followed, now_ms, &now, |before, now| catalog::database_values(&Span::new(before, now))));
+            let replication = &now.figures.replication;
+            followed.trace.saw(now_ms, replication.offset);
+            let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
+            let lag_ms_max = lags.max();
+            failed(advance(followed, now_ms, &now, |before, now| {
+                catalog::database_values(&Span::new(before, now, lag_ms_max))
+            }));
         }
         if node_followed.is_none() {
             *node_followed = Some(Followed::new(self.history(NODE, &node_names())?, catalog::NODE.len()));
@@ -134,6 +148,12 @@ impl Watch {
         let state = self.state.lock();
         let values = state.databases.get(database).map(|followed| followed.now.as_slice());
         named(&database_names(), values)
+    }
+
+    /// How long ago a database's stream got the first byte that a replica with the first `has` bytes has not.
+    pub fn lag_ms(&self, database: &str, has: u64, now_ms: u64) -> u64 {
+        let state = self.state.lock();
+        state.databases.get(database).map_or(0, |followed| followed.trace.lag_ms(has, now_ms))
     }
 
     pub fn node_now(&self) -> BTreeMap<&'static str, Option<f64>> {
@@ -290,7 +310,7 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
 /// The watching thread: one look at the start of each second, until the console stops.
 pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     let mut said = false;
-    app.event(Event::info("node", "", "the console has started"));
+    app.event(Event::info("node", "", "the console has started").mark("started"));
     while !*stopped.borrow() {
         let now_ms = (app.now_ms)();
         match app.watch.look(&app.node, now_ms) {
@@ -304,9 +324,11 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         app.alerts.look(app, now_ms);
         app.benchmarks.look(app);
         events::look(app);
+        app.sessions.lock().look(now_ms);
         // Short sleeps, so that the node does not wait a whole second when it stops.
         let next_ms = (now_ms / 1000 + 1) * 1000;
         while !*stopped.borrow() {
+            app.following.look(app);
             let left_ms = next_ms.saturating_sub((app.now_ms)());
             if left_ms == 0 {
                 break;

@@ -1,6 +1,7 @@
 //! Owns databases as resources: list, create, change, pause, flush, delete. Never knows how a database is opened.
 
 use crate::auth::Role;
+use crate::condition::{Condition, Facts, Filling};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
@@ -119,6 +120,11 @@ struct FailedDatabase {
 pub struct Db {
     name: String,
     state: StateName,
+    /// What it is and does, the worst first; never empty.
+    conditions: Vec<Condition>,
+    ram: Filling,
+    /// The values on flash, and how much they may take.
+    flash: Filling,
     /// While it is resizing or loading.
     progress: Option<Progress>,
     /// Why it has failed.
@@ -168,6 +174,8 @@ struct DefinitionCard {
     #[schema(value_type = CodecWord)]
     compression: String,
     has_password: bool,
+    /// HOST:PORT of the primary that the database follows; empty: it is a primary.
+    replica_of: String,
     shards: u32,
     replicas: u32,
     persistence: String,
@@ -213,6 +221,9 @@ struct NewDatabase {
     #[schema(value_type = Option<CodecWord>)]
     compression: Option<String>,
     password: Option<String>,
+    /// HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is
+    /// followed with /databases/{name}/replicate.
+    replica_of: Option<String>,
     shards: Option<u32>,
     replicas: Option<u32>,
     /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
@@ -253,6 +264,8 @@ struct DatabaseChange {
     backup_keep: Option<u32>,
     /// 7d, 12h; empty: the journal is not archived.
     backup_journal_keep: Option<String>,
+    /// HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own.
+    replica_of: Option<String>,
     /// null takes the password away.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -273,6 +286,8 @@ struct Confirmation {
 
 pub fn card(cx: &Cx, database: &Database) -> Db {
     let definition = database.definition();
+    let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
+    let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
         State::Loading { done_bytes, total_bytes } => (StateName::Loading, Some(Progress { done_bytes, total_bytes })),
         State::Failed => (StateName::Failed, None),
@@ -292,6 +307,9 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     Db {
         name: database.name().to_owned(),
         state,
+        conditions: facts.conditions(),
+        ram: facts.ram(),
+        flash: facts.flash(),
         progress,
         failure: database.load_failure(),
         has_file: database.config().file().is_some(),
@@ -308,6 +326,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             policy: definition.policy,
             compression: definition.compression,
             has_password,
+            replica_of: definition.replica_of,
             shards: definition.shards,
             replicas: definition.replicas,
             persistence: definition.persistence,
@@ -317,7 +336,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             backup_journal_keep: definition.backup_journal_keep,
             zones: definition.zones,
         },
-        now: cx.app.watch.now(database.name()),
+        now,
     }
 }
 
@@ -380,6 +399,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         zones: wanted.zones.unwrap_or_default(),
         from: wanted.from,
         at_ms: wanted.at_ms,
+        replica_of: wanted.replica_of.unwrap_or_default(),
     }
 }
 
@@ -396,9 +416,11 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(definition.name.clone(), limits.clone());
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
+    let of = &definition.replica_of;
+    let of = if of.is_empty() { String::new() } else { format!(" as a replica of {of}") };
     let from = definition.from.map_or(String::new(), |from| format!(" from the backup {from}"));
     let at = definition.at_ms.map_or(String::new(), |at_ms| format!(", as it was at {}", base::time::instant(at_ms)));
-    let text = format!("the database was created{from}{at}");
+    let text = format!("the database was created{from}{at}{of}");
     cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
     Reply::created(&card(cx, &database))
 }
@@ -418,6 +440,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
     changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
     changed.extend(wanted.backup_journal_keep.as_ref().map(|keep| format!("backup_journal_keep '{keep}'")));
+    changed.extend(wanted.replica_of.as_ref().map(|primary| format!("replica_of '{primary}'")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
     if changed.is_empty() {
         return Err(ApiError::invalid("the request changes nothing"));
@@ -435,8 +458,12 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         backup_schedule: wanted.backup_schedule,
         backup_keep: wanted.backup_keep,
         backup_journal_keep: wanted.backup_journal_keep,
+        replica_of: wanted.replica_of,
         password: wanted.password,
     };
+    let is_resize =
+        [change.memory_limit_bytes, change.ram_limit_bytes, change.flash_limit_bytes].iter().any(Option::is_some);
+    let mark = if is_resize { "resized" } else { "changed" };
     let (done, outcome) = mpsc::channel::<Result<(), NodeError>>();
     let (app, name, user) = (std::sync::Arc::clone(&cx.app), database.name().to_owned(), cx.user());
     std::thread::spawn(move || {
@@ -445,7 +472,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         // Nobody waits any more, so an event reports the result.
         if let (Err(_), why) = (done.send(result), why) {
             let event = match why {
-                None => Event::info("database", &name, "the change is done"),
+                None => Event::info("database", &name, "the change is done").mark(mark),
                 Some(why) => {
                     Event::info("database", &name, format!("the change failed: {why}")).severity(Severity::Warning)
                 }
@@ -455,7 +482,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     });
     if let Ok(result) = outcome.recv_timeout(RESIZE_PATIENCE) {
         result?;
-        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()));
+        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark(mark));
     }
     Reply::json(&card(cx, &database))
 }
@@ -494,7 +521,7 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
         cx.app.node.resume(database.name())?;
     }
     let what = if paused { "paused" } else { "resumed" };
-    cx.app.event(Event::info("database", database.name(), what).by(cx.user()));
+    cx.app.event(Event::info("database", database.name(), what).by(cx.user()).mark(what));
     Reply::json(&card(cx, &database))
 }
 
@@ -504,7 +531,10 @@ fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     confirmed(&confirm, "all its keys", &database)?;
     Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
     cx.app.event(
-        Event::info("database", database.name(), "all keys were deleted").severity(Severity::Warning).by(cx.user()),
+        Event::info("database", database.name(), "all keys were deleted")
+            .severity(Severity::Warning)
+            .by(cx.user())
+            .mark("flushed"),
     );
     Reply::json(&card(cx, &database))
 }

@@ -24,7 +24,7 @@ pub const ROUTES: &[Route] = &[
         tag: "Replication",
         summary: "Whom a database follows, who follows it, and how far each is.",
         reply: Answer::Json(one::<Replication>),
-        run: |cx| Reply::json(&shown(&*cx.database()?)),
+        run: |cx| Reply::json(&shown(cx, &*cx.database()?)),
         ..Route::BASE
     },
     Route {
@@ -102,6 +102,8 @@ struct ReplicaCard {
     /// The bytes of the stream that it has.
     offset: u64,
     lag_bytes: u64,
+    /// The age of the first change that it has not, to a second.
+    lag_ms: u64,
     /// When it last said something.
     silent_ms: u64,
     /// Of the dataset that it gets; 0: it gets none.
@@ -130,7 +132,7 @@ struct Switchover {
     timeout_ms: Option<u64>,
 }
 
-fn shown(database: &Database) -> Replication {
+fn shown(cx: &Cx, database: &Database) -> Replication {
     let figures = database.replication_figures();
     let primary = figures.primary.map(|primary| {
         let PrimaryFigures { host, port, state, is_up, silent_ms, down_ms, .. } = primary;
@@ -157,6 +159,7 @@ fn shown(database: &Database) -> Replication {
             state,
             offset,
             lag_bytes,
+            lag_ms: cx.app.watch.lag_ms(database.name(), offset, cx.now_ms()),
             silent_ms,
             sync_total_bytes,
             sync_bytes,
@@ -238,5 +241,5 @@ fn told(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<R
         _ => what,
     };
     cx.app.event(Event::info("database", database.name(), event).severity(Severity::Warning).by(cx.user()));
-    Reply::json(&shown(database))
+    Reply::json(&shown(cx, database))
 }

@@ -151,9 +151,13 @@ fn an_alert_fires_is_sent_and_ends() {
     assert_eq!(operator.put(webhook, json!({"url": "ftp://x", "enabled": true})).error(), error(400, "invalid", "url"));
     assert_eq!(operator.put(webhook, json!({"url": "", "enabled": true})).error(), error(400, "invalid", "url"));
     assert_eq!(operator.send("POST", &format!("{webhook}/test"), None).error().0, 400);
-    operator.put(webhook, json!({"url": format!("http://{address}/hook"), "enabled": true})).ok();
+    let empty = json!({"url": format!("http://{address}/hook"), "enabled": true, "secret": ""});
+    assert_eq!(operator.put(webhook, empty).error(), error(400, "invalid", "secret"));
+    let signed = json!({"url": format!("http://{address}/hook"), "enabled": true, "secret": "of both"});
+    let set = operator.put(webhook, signed).ok();
+    assert_eq!((&set["is_signed"], &set["secret"]), (&json!(true), &json!(null)));
 
-    let hear = || -> Value {
+    let hear = |status: &str| -> (String, Value) {
         let (mut stream, _) = hook.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut request = Vec::new();
@@ -162,16 +166,18 @@ fn an_alert_fires_is_sent_and_ends() {
             let read = stream.read(&mut chunk).unwrap();
             request.extend(&chunk[..read]);
             let text = String::from_utf8_lossy(&request);
-            let whole = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
-            if let Some(body) = whole {
-                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-                return body;
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            if let Ok(value) = serde_json::from_str::<Value>(body) {
+                stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
+                return (head.to_ascii_lowercase(), value);
             }
         }
     };
     let tried = std::thread::scope(|scope| {
         let tried = scope.spawn(|| operator.send("POST", &format!("{webhook}/test"), None).ok());
-        assert_eq!(hear()["kind"], "test");
+        let (head, body) = hear("200 OK");
+        assert_eq!(body["kind"], "test");
+        assert!(head.contains("\r\nflintkv-signature: v1=") && head.contains("\r\nflintkv-timestamp: "), "{head}");
         tried.join().unwrap()
     });
     assert_eq!(tried["ok"], true);
@@ -186,19 +192,43 @@ fn an_alert_fires_is_sent_and_ends() {
     let state = || one(&operator, "states", "rule_id")["state"].as_str().map(str::to_owned);
     until("ok", || (state().as_deref() == Some("ok")).then_some(()));
     (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));
-    let message = hear();
+    let (first, message) = hear("503 Busy");
     assert_eq!(
-        (&message["to"], &message["scope"], &message["rule"]["id"]),
+        (&message["status"], &message["scope"], &message["rule"]["id"]),
         (&json!("firing"), &json!("database:default"), &json!(id))
     );
+    // It is tried again, as the same delivery.
+    let (second, again) = hear("200 OK");
+    let delivery = |head: &str| head.lines().find(|line| line.starts_with("flintkv-delivery: ")).unwrap().to_owned();
+    assert_eq!((again, delivery(&first)), (message.clone(), delivery(&second)));
     assert_eq!(message["value"], 10.0);
     assert_eq!(state().as_deref(), Some("firing"));
     assert!(node.client().get("/metrics").text().contains("flintkv_node_alerts_firing 1\n"));
+    let of_rule = json!({"rule_id": id, "scope": "database:default", "note": "I look"});
+    assert_eq!(operator.post("/api/v1/alerts/acknowledge", of_rule.clone()).status, 204);
+    assert_eq!(one(&operator, "states", "rule_id")["acknowledged"]["note"], "I look");
+    let nowhere = json!({"rule_id": id, "scope": "node"});
+    assert_eq!(operator.post("/api/v1/alerts/acknowledge", nowhere).error(), error(404, "not_found", ""));
     node.command(node.port(), &["FLUSHALL"]);
-    assert_eq!(hear()["to"], "ok");
+    let (_, resolved) = hear("200 OK");
+    assert_eq!((&resolved["status"], &resolved["id"]), (&json!("resolved"), &message["id"]));
+
+    // While it is silent, the alert fires and the webhook hears nothing: the next message is of another alert.
+    let silences = "/api/v1/alerts/silences";
+    let until_ms = now_ms() + 3_600_000;
+    assert_eq!(operator.post(silences, json!({"until_ms": 1})).error(), error(400, "invalid", "until_ms"));
+    let silence = operator.post(silences, json!({"rule_id": id, "until_ms": until_ms, "reason": "tests"})).ok();
+    (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));
+    until("it fires", || (state().as_deref() == Some("firing")).then_some(()));
+    assert_eq!(one(&operator, "states", "rule_id")["silenced_until_ms"], until_ms);
+    assert_eq!(operator.send("DELETE", &format!("{silences}/{}", silence["id"].as_str().unwrap()), None).status, 204);
+    let (_, late) = hear("200 OK");
+    assert_eq!((&late["status"], &late["rule"]["id"]), (&json!("firing"), &json!(id)));
+    node.command(node.port(), &["FLUSHALL"]);
+    assert_eq!(hear("200 OK").1["status"], "resolved");
     until("the delivery", || (operator.get(webhook).ok()["last"]["ok"] == json!(true)).then_some(()));
     let history = operator.get("/api/v1/alerts").ok()["history"].clone();
-    assert_eq!(history.as_array().unwrap().len(), 2);
+    assert_eq!(history.as_array().unwrap().len(), 4);
     let events = operator.get("/api/v1/events?kind=alert").ok();
     assert_eq!(events[1]["severity"], "critical");
 

@@ -7,6 +7,39 @@ const MB: u64 = 1 << 20;
 const ALL: &str = "/api/v1/databases";
 
 #[test]
+fn a_definition_says_whom_a_database_follows() {
+    let node = Node::start(&[]);
+    let admin = node.token("admin");
+    node.command(node.port(), &["SET", "a", "1"]);
+    let primary = format!("127.0.0.1:{}", node.port());
+    let new = |replica_of: &str| json!({"name": "copy", "memory_limit_bytes": 100 * MB, "replica_of": replica_of});
+    assert_eq!(admin.post(ALL, new("nowhere")).error(), error(400, "invalid", "replica_of"));
+    let made = admin.post(ALL, new(&primary)).ok();
+    assert_eq!(made["definition"]["replica_of"], json!(primary));
+    let copy = format!("{ALL}/copy");
+    let is_up = || admin.get(&format!("{copy}/replication")).ok()["primary"]["is_up"] == true;
+    until("the dataset", || is_up().then_some(()));
+    let port = made["definition"]["port"].as_u64().unwrap() as u16;
+    assert_eq!(node.command(port, &["GET", "a"]), Value::Bulk(b"1".to_vec()));
+
+    let file = node.state_dir().join("databases/copy.conf");
+    let kept = || std::fs::read_to_string(&file).unwrap();
+    assert!(kept().contains(&format!("replicaof 127.0.0.1 {}", node.port())), "{}", kept());
+    let both = admin.patch(&copy, json!({"replica_of": "", "backup_keep": 3}));
+    assert_eq!(both.error(), error(400, "invalid", "replica_of"));
+    let promoted = admin.patch(&copy, json!({"replica_of": ""})).ok();
+    assert_eq!(promoted["definition"]["replica_of"], "");
+    assert!(!kept().contains("replicaof 127"), "{}", kept());
+    assert_eq!(node.command(port, &["SET", "b", "2"]), Value::Simple(b"OK".to_vec()));
+    // A client's command is kept too: what the definition shows is what a restart does.
+    assert_eq!(admin.patch(&copy, json!({"replica_of": primary})).ok()["definition"]["replica_of"], json!(primary));
+    until("it follows again", || is_up().then_some(()));
+    assert_eq!(node.command(port, &["REPLICAOF", "NO", "ONE"]), Value::Simple(b"OK".to_vec()));
+    assert_eq!(admin.get(&copy).ok()["definition"]["replica_of"], "");
+    assert!(!kept().contains("replicaof 127"), "{}", kept());
+}
+
+#[test]
 fn a_database_follows_another_and_takes_over() {
     let node = Node::start(&[]);
     let admin = node.token("admin");

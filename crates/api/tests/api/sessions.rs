@@ -4,7 +4,7 @@ use crate::common::*;
 
 #[test]
 fn a_session_from_login_to_logout() {
-    let mut node = Node::start(&[]);
+    let node = Node::start(&[]);
     let anybody = node.client();
     let wrong = anybody.post("/api/v1/session", json!({"user": "admin", "password": "wrong"}));
     assert_eq!(wrong.error(), error(401, "unauthenticated", ""));
@@ -25,8 +25,18 @@ fn a_session_from_login_to_logout() {
     assert_eq!(admin.delete("/api/v1/session").status, 204);
     assert_eq!(admin.get("/api/v1/session").status, 401);
 
-    // The session ends twelve hours after the last request.
+    // The session ends twelve hours after the last request. A restart of the node ends nothing, and the CSRF token stays.
     let admin = node.admin();
+    let ended = node.admin();
+    assert_eq!(ended.delete("/api/v1/session").status, 204);
+    let folder = node.folder();
+    node.stop();
+    let mut node = Node::start_in(folder, &[]);
+    let at_new_port = |client: Client| Client { port: node.console, ..client };
+    let (admin, ended) = (at_new_port(admin), at_new_port(ended));
+    assert_eq!(ended.get("/api/v1/session").status, 401);
+    assert_eq!(admin.post("/api/v1/databases/default/pause", json!({})).status, 400, "no body is expected");
+    assert_eq!(admin.send("POST", "/api/v1/databases/default/pause", None).status, 200);
     let hour_ms = 3_600_000;
     node.set_clock_ahead(11 * hour_ms);
     assert_eq!(admin.get("/api/v1/session").status, 200);

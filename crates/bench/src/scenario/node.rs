@@ -218,6 +218,14 @@ impl Node {
     pub fn is_ours(&self) -> bool {
         self.started.is_some()
     }
+
+    /// Kills the process at once, as a failure of its machine would.
+    pub fn kill(&mut self) -> Result<()> {
+        let started = self.started.as_mut().context("this server was not started here")?;
+        started.child.kill()?;
+        started.child.wait()?;
+        Ok(())
+    }
 }
 
 /// A process of this machine, read through /proc.

@@ -1,7 +1,7 @@
 //! Owns `flintkv bench-suite`: every figure that the project promises, measured on this machine within one run, beside
 //! its target. Never knows the server's code.
 //!
-//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands` and `scenarios` measure.
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication` and `scenarios` measure.
 
 mod cold;
 mod commands;
@@ -10,6 +10,7 @@ mod figure;
 mod hot;
 mod keys;
 mod lab;
+mod replication;
 mod scenarios;
 
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ struct Args {
     /// One repetition, shorter runs, fewer keys
     #[arg(long)]
     quick: bool,
-    /// Only these groups: hot, cold, keys, endurance, commands, scenarios. Repeatable
+    /// Only these groups: hot, cold, endurance, keys, commands, replication, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Figures and the measurements behind them, as JSON
@@ -50,12 +51,13 @@ struct Args {
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
 
-const GROUPS: [(&str, &str, Measure); 6] = [
+const GROUPS: [(&str, &str, Measure); 7] = [
     ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
     ("cold", "nothing in RAM", cold::measure),
     ("endurance", "flash that is nearly full", endurance::measure),
     ("keys", "more and more keys", keys::measure),
     ("commands", "redis-benchmark's list, scripts, pub/sub, small collections", commands::measure),
+    ("replication", "a primary with a replica, copies, and a primary that is lost", replication::measure),
     ("scenarios", "every published scenario, and how far it compresses", scenarios::measure),
 ];
 

@@ -198,6 +198,9 @@ pub struct Create {
     /// For how long --at reaches back: the journal is archived beside the backups: 7d, 12h [default: it is not]
     #[arg(long, value_name = "SPAN", help_heading = "Placement")]
     pub backup_journal_keep: Option<String>,
+    /// The primary that the database follows from its start [default: it is a primary]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "from", help_heading = "Placement")]
+    pub replica_of: Option<String>,
     /// Zone; repeatable; the node refuses what it cannot do yet
     #[arg(long, value_name = "ZONE", help_heading = "Placement")]
     pub zone: Vec<String>,

@@ -99,6 +99,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
     set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
     set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
+    set("replica_of", create.replica_of.as_ref().map(|primary| json!(primary)));
     let spinner = spinner(&format!("creating {}", create.name));
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
@@ -295,10 +296,23 @@ fn percent(value: &Value) -> String {
     figure(value, |ratio| format!("{:.1} %", ratio * 100.0))
 }
 
+/// The node's words, the worst first.
 fn state(database: &Value) -> String {
-    let state = text(&database["state"]);
+    let mut words: Vec<String> = conditions(database).map(|condition| text(&condition["name"])).collect();
+    words.dedup();
+    if words.is_empty() {
+        // A node of an earlier release.
+        words.push(text(&database["state"]));
+    }
     let (done, total) = (integer(&database["progress"]["done_bytes"]), integer(&database["progress"]["total_bytes"]));
-    if total == 0 { state } else { format!("{state} {:.0} %", done as f64 / total as f64 * 100.0) }
+    for word in words.iter_mut().filter(|word| total > 0 && ["loading", "resizing"].contains(&word.as_str())) {
+        *word = format!("{word} {:.0} %", done as f64 / total as f64 * 100.0);
+    }
+    words.join(", ")
+}
+
+fn conditions(database: &Value) -> impl Iterator<Item = &Value> {
+    database["conditions"].as_array().into_iter().flatten()
 }
 
 fn list(reply: &Value) -> String {
@@ -355,11 +369,15 @@ fn show(database: &Value) -> String {
         ("password", if definition["has_password"] == true { "set" } else { "none" }.to_owned()),
         ("shards", text(&definition["shards"])),
         ("replicas", text(&definition["replicas"])),
+        ("replica of", text(&definition["replica_of"])),
         ("persistence", text(&definition["persistence"])),
         ("backups", backup_schedule(definition)),
     ];
-    if !database["failure"].is_null() {
-        rows.insert(2, ("failure", text(&database["failure"])));
+    let told = conditions(database).filter(|condition| condition["level"] != "good");
+    let told = told.flat_map(|condition| [("", text(&condition["sentence"])), ("", text(&condition["advice"]))]);
+    rows.splice(2..2, told.filter(|(_, sentence)| !sentence.is_empty()));
+    if definition["replica_of"].as_str().unwrap_or_default().is_empty() {
+        rows.retain(|(name, _)| *name != "replica of");
     }
     for endpoint in database["endpoints"].as_array().into_iter().flatten() {
         let command = endpoint["command"].as_str().map(|command| format!("    {command}")).unwrap_or_default();
@@ -476,6 +494,28 @@ Promised to databases: 3 GB of 16 GB RAM, 7 GB of 100 GB flash
             .replace("abcd active", "abcd  active")
             .replace("NAME                                      S", "NAME                                       S")
             .replace("ads                                       r", "ads                                        r")
+        );
+    }
+
+    #[test]
+    fn a_database_that_refuses_writes_says_so_and_what_to_do() {
+        let mut full = database("ads");
+        full["conditions"] = json!([
+            { "name": "full", "level": "critical", "sentence": "Flash is full: writes are refused.", "advice": "Delete keys." },
+            { "name": "resizing", "level": "info", "sentence": "Flash becomes smaller.", "advice": "" },
+        ]);
+        let text = show(&full);
+        let lines: Vec<&str> = text.lines().skip(1).take(5).map(str::trim_end).collect();
+        let memory = "memory limit     10 GB";
+        assert_eq!(
+            lines,
+            [
+                "state            full, resizing 25 %",
+                "                 Flash is full: writes are refused.",
+                "                 Delete keys.",
+                "                 Flash becomes smaller.",
+                memory
+            ]
         );
     }
 

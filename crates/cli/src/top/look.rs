@@ -80,7 +80,8 @@ fn database(value: &Value) -> DatabaseLook {
     let endpoint = |endpoint: &Value| format!("{} {}", text(&endpoint["kind"]), text(&endpoint["address"]));
     DatabaseLook {
         name: text(&value["name"]),
-        state: text(&value["state"]),
+        // A node of an earlier release has no conditions.
+        state: value["conditions"][0]["name"].as_str().map_or_else(|| text(&value["state"]), str::to_owned),
         progress: progress["total_bytes"]
             .as_f64()
             .filter(|&total| total > 0.0)

@@ -11,6 +11,7 @@ mod errors;
 mod examples;
 mod handlers;
 mod harness;
+mod pair;
 mod parts;
 mod proof;
 mod snapshot;

@@ -10,7 +10,7 @@ use value::walk::{Cursor, walk_inline};
 
 /// Every key of a snapshot with its value and expiry, as text.
 #[derive(Default)]
-struct Text(BTreeMap<String, String>);
+pub struct Text(pub BTreeMap<String, String>);
 
 impl Dumper for Text {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {

@@ -1,10 +1,11 @@
 //! Owns who follows a database: plain data of each link, for INFO, ROLE and the clients that wait until replicas have their writes. Never
 //! knows a socket or the stream's bytes.
 
+use super::pace::Pace;
 use commands::session::Replica;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 /// How far a link is.
@@ -49,6 +50,8 @@ pub struct Link {
     /// Of the dump: sent, and all.
     pub dump_sent_bytes: AtomicU64,
     pub dump_bytes: AtomicU64,
+    /// The replica could not compare its dataset with the primary's, and nobody was told.
+    pub missed_check: AtomicBool,
     /// The task of the link.
     waker: Mutex<Option<Waker>>,
 }
@@ -68,6 +71,7 @@ impl Link {
             acked_ms: AtomicU64::new(now_ms),
             dump_sent_bytes: AtomicU64::new(0),
             dump_bytes: AtomicU64::new(0),
+            missed_check: AtomicBool::new(false),
             waker: Mutex::default(),
         }
     }
@@ -129,6 +133,8 @@ pub struct Links {
     /// Replicas that asked for the rest of a stream and got a dump.
     pub refused_partial_syncs: AtomicU64,
     pub sent_bytes: AtomicU64,
+    /// Of all dumps.
+    pub pace: Mutex<Pace>,
 }
 
 /// A client that waits until replicas have an offset.

@@ -4,10 +4,12 @@
 mod backlog;
 mod links;
 mod order;
+mod pace;
 mod stream;
 
 pub use backlog::Gone;
 pub use journal::{Id, Mark};
 pub use links::{Link, Links, Phase};
 pub use order::{Dump, Order};
+pub use pace::Pace;
 pub use stream::{Stream, new_id};

@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use store::Hasher;
+use store::{Admission, Store};
 use value::rdb::{Decoded, Parts, Type, dump};
 
 const READ_BYTES: usize = 256 << 10;
@@ -46,6 +46,12 @@ pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
 /// Loads the base of a journal into the database, with all that is in it: the journal says what has expired.
 pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     bring(database, plan, Load::new(database, Pipes::replay(database)?, true, 0))
+}
+
+/// As [`load_base`], for a primary's dataset: it must have room, which one that was here before has had.
+pub fn load_primarys(database: &Database, plan: &Plan) -> Result<Loaded, String> {
+    let load = Load::new(database, Pipes::replay(database)?, true, 0);
+    bring(database, plan, Load { needs_room: true, ..load })
 }
 
 fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded, String> {
@@ -100,8 +106,10 @@ impl From<Broken> for Ended {
 }
 
 struct Load<'d> {
-    hasher: &'d Hasher,
+    store: &'d Store,
     pipes: Pipes,
+    /// It ends when there is no room.
+    needs_room: bool,
     /// Checksums are compared.
     checks: bool,
     now_ms: u64,
@@ -110,12 +118,13 @@ struct Load<'d> {
 
 impl<'d> Load<'d> {
     fn new(database: &'d Database, pipes: Pipes, checks: bool, now_ms: u64) -> Load<'d> {
-        Load { hasher: database.shard.store.hasher(), pipes, checks, now_ms, loaded: Loaded::default() }
+        let store = &database.shard.store;
+        Load { store, pipes, needs_room: false, checks, now_ms, loaded: Loaded::default() }
     }
 
     /// The connection for commands on this key, in its logical database.
     fn pipe_of(&mut self, key: &Key) -> Result<&mut Pipe, Broken> {
-        let pipe = self.pipes.next(Some(self.hasher.hash(&key.name).stripe()))?;
+        let pipe = self.pipes.next(Some(self.store.hasher().hash(&key.name).stripe()))?;
         pipe.select(key.db)?;
         Ok(pipe)
     }
@@ -155,6 +164,9 @@ impl<'d> Load<'d> {
                 Item::Key(next) => {
                     self.loaded.keys += 1;
                     key = Some(next);
+                }
+                Item::Piece(_) if self.needs_room && self.store.admission() == Admission::Full => {
+                    return Err(Ended::File(self.store.refusal().to_owned()));
                 }
                 Item::Piece(piece) => {
                     if let Some(key) = &key {

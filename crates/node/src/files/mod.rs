@@ -18,7 +18,7 @@ mod touched;
 
 pub use cut::AtCut;
 pub use find::{Plan, directory, plan};
-pub use load::{empty, load_base};
+pub use load::{empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use replay::Replay;

@@ -77,7 +77,6 @@ impl Pipe {
         Ok(pipe)
     }
 
-    #[allow(dead_code)]
     /// Opens a connection whose commands repeat what a primary does: nothing has expired for them.
     pub fn apply(database: &Database, worker: usize) -> Result<Pipe, String> {
         let mut pipe = Pipe::open(database, worker)?;

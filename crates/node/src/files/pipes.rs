@@ -30,7 +30,6 @@ impl Pipes {
         Pipes::of(database, Pipe::replay)
     }
 
-    #[allow(dead_code)]
     /// As [`Pipe::apply`].
     pub fn apply(database: &Database) -> Result<Pipes, String> {
         Pipes::of(database, Pipe::apply)

@@ -23,6 +23,8 @@ pub struct Touched {
     pub selected: Option<u32>,
     /// It is one command that changes nothing: PING, REPLCONF or a message.
     pub is_message: bool,
+    /// One of them is refused to clients when there is no room.
+    pub needs_room: bool,
 }
 
 /// Reads commands as clients send them, and finds their keys.
@@ -50,7 +52,7 @@ impl<'d> Finder<'d> {
     /// `commands`: whole commands, one after the other.
     pub fn find(&mut self, mut commands: &[u8]) -> Result<Touched, String> {
         let (mut count, mut selects, mut stripe, mut is_several) = (0, false, None, false);
-        let (mut selected, mut is_message) = (None, false);
+        let (mut selected, mut is_message, mut needs_room) = (None, false, false);
         while !commands.is_empty() {
             self.spans.clear();
             if commands[0] != b'*' {
@@ -69,6 +71,7 @@ impl<'d> Finder<'d> {
                 selected = args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
             }
             is_message = count == 1 && MESSAGES.iter().any(|name| args[0].eq_ignore_ascii_case(name));
+            needs_room |= self.directory.find(&args[0]).is_some_and(|command| command.is(bit::DENYOOM));
             match keys_of(self.directory, self.hasher, args, &mut self.positions) {
                 Keys::Nothing => {}
                 Keys::One(found) => is_several |= stripe.replace(found).is_some_and(|before| before != found),
@@ -76,7 +79,14 @@ impl<'d> Finder<'d> {
             }
             commands = &commands[consumed..];
         }
-        Ok(Touched { stripe: stripe.filter(|_| !is_several), commands: count, selects, selected, is_message })
+        Ok(Touched {
+            stripe: stripe.filter(|_| !is_several),
+            commands: count,
+            selects,
+            selected,
+            is_message,
+            needs_room,
+        })
     }
 }
 

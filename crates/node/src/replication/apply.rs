@@ -1,11 +1,13 @@
 //! Owns how a primary's stream becomes the database's own: whole commands, and transactions as one, go into the database's stream as they
 //! came and then through the connections that replay a journal. Never knows where the bytes come from.
 
+use super::check::{self, Check};
 use crate::database::Database;
 use crate::files::{Broken, Expect, Finder, Pipes};
 use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use store::Admission;
 
 /// The primary has accepted its commands.
 const LIMITS: Limits =
@@ -20,6 +22,8 @@ pub struct Applier<'d> {
     scanner: Scanner,
     /// The logical database of the next command.
     db: u32,
+    /// The comparison of the dataset with the primary's that is under way.
+    check: Option<Check>,
 }
 
 /// What a portion has brought.
@@ -29,6 +33,10 @@ pub struct Applied {
     pub bytes: usize,
     /// The primary asks how far the replica is.
     pub asks: bool,
+    /// The primary has begun a comparison of the datasets, and it could not be made here.
+    pub missed_check: bool,
+    /// There is no room for what comes next, which is not used. Why.
+    pub full: Option<&'static str>,
 }
 
 impl<'d> Applier<'d> {
@@ -36,10 +44,10 @@ impl<'d> Applier<'d> {
     pub fn new(database: &'d Database, db: u32) -> Result<Applier<'d>, String> {
         let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
         let pipes = Pipes::apply(database)?;
-        Ok(Applier { database, pipes, finder, scanner: Scanner::default(), db })
+        Ok(Applier { database, pipes, finder, scanner: Scanner::default(), db, check: None })
     }
 
-    /// Applies what is whole at the beginning of the input, and waits until it has run. The rest must be there again, at the beginning,
+    /// Applies what is whole at the beginning of the input and has room, and waits until it has run. The rest must be there again, at the beginning,
     /// with more behind it. After an error, the dataset is not what the stream says.
     pub fn apply(&mut self, input: &[u8]) -> Result<Applied, String> {
         let mut applied = Applied::default();
@@ -50,13 +58,23 @@ impl<'d> Applier<'d> {
             let portion_end = applied.bytes + PORTION_BYTES;
             let mut next = Some(first);
             while let Some(bytes) = next {
-                applied.asks |= self.run(&input[applied.bytes..][..bytes]).map_err(|why| self.broken(why))?;
+                self.run(&input[applied.bytes..][..bytes], &mut applied).map_err(|why| self.broken(why))?;
+                if applied.full.is_some() {
+                    break;
+                }
                 applied.bytes += bytes;
                 let goes_on = applied.bytes < portion_end;
                 next = if goes_on { self.scanner.unit(&input[applied.bytes..])? } else { None };
             }
             self.pipes.drain().map_err(|Broken| self.broken(None))?;
+            if applied.full.is_some() {
+                // It must be found again.
+                self.scanner = Scanner::default();
+                return Ok(applied);
+            }
         }
+        let checked = check::settle(self.database, &mut self.check)?;
+        applied.missed_check |= checked == Some(false);
         Ok(applied)
     }
 
@@ -68,9 +86,15 @@ impl<'d> Applier<'d> {
         why.unwrap_or_else(|| "the database has refused a command of its primary: the log tells why".to_owned())
     }
 
-    /// Applies a unit. Returns whether it asks how far the replica is. An error without a text is that of a connection.
-    fn run(&mut self, unit: &[u8]) -> Result<bool, Option<String>> {
+    /// Applies a unit. An error without a text is that of a connection.
+    fn run(&mut self, unit: &[u8], applied: &mut Applied) -> Result<(), Option<String>> {
         let touched = self.finder.find(unit).map_err(|why| Some(format!("the stream has no command: {why}")))?;
+        let store = &self.database.shard.store;
+        // The connections do not refuse it, because what is replayed had room once. What is under way in them is at most a portion.
+        if touched.needs_room && store.admission() == Admission::Full {
+            applied.full = Some(store.refusal());
+            return Ok(());
+        }
         let db = self.db;
         if let Some(selected) = touched.selected {
             let databases = self.database.hub.config.snapshot().databases;
@@ -83,18 +107,23 @@ impl<'d> Applier<'d> {
         }
         self.database.hub.journaling.keep_verbatim(db, self.db, unit);
         if touched.is_message {
-            let name = first_word(unit);
+            let (name, word) = first_words(unit);
             if name.eq_ignore_ascii_case(b"replconf") {
-                return Ok(true);
-            }
-            if !name.eq_ignore_ascii_case(b"ping") {
+                applied.asks = true;
+            } else if !name.eq_ignore_ascii_case(b"ping") {
                 // A message needs no order among the changes.
                 self.pipes.first().encoded(unit, Expect::Applied, 1).map_err(|Broken| None)?;
+            } else if !word.is_empty() {
+                self.pipes.drain().map_err(|Broken| None)?;
+                if let Err(why) = check::hear(self.database, &mut self.check, &word) {
+                    check::has_missed(self.database, why);
+                    applied.missed_check = true;
+                }
             }
-            return Ok(false);
+            return Ok(());
         }
         if touched.commands == 1 && touched.selects {
-            return Ok(false);
+            return Ok(());
         }
         let pipe = self.pipes.next(touched.stripe).map_err(|Broken| None)?;
         let sent = pipe.select(db.into()).and_then(|()| {
@@ -103,8 +132,7 @@ impl<'d> Applier<'d> {
             }
             pipe.encoded(unit, Expect::Applied, touched.commands)
         });
-        sent.map_err(|Broken| None)?;
-        Ok(false)
+        sent.map_err(|Broken| None)
     }
 
     /// Waits while the journal's device is behind.
@@ -126,11 +154,16 @@ impl<'d> Applier<'d> {
     }
 }
 
-fn first_word(unit: &[u8]) -> Vec<u8> {
+/// The first two words of a command; empty if they are not there.
+fn first_words(unit: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut spans = Vec::new();
     match parse(unit, &mut Progress::default(), &LIMITS, &mut spans) {
-        Ok(Parsed::Complete { .. }) if !spans.is_empty() => Args::new(unit, &spans)[0].to_vec(),
-        _ => Vec::new(),
+        Ok(Parsed::Complete { .. }) => {
+            let args = Args::new(unit, &spans);
+            let word = |at| args.get(at).map_or_else(Vec::new, <[u8]>::to_vec);
+            (word(0), word(1))
+        }
+        _ => Default::default(),
     }
 }
 

@@ -28,6 +28,21 @@ pub struct ReplicationFigures {
     pub failed_commands: u64,
     /// INFO's word.
     pub failover: &'static str,
+    pub checks: CheckFigures,
+}
+
+/// The comparisons of the datasets of primary and replica.
+#[derive(Clone, Debug, Default)]
+pub struct CheckFigures {
+    pub done: u64,
+    pub given_up: u64,
+    /// How many have found a difference.
+    pub differences: u64,
+    /// `None`: there was none.
+    pub last_ago_ms: Option<u64>,
+    /// Of the last one.
+    pub stripes: usize,
+    pub error: Option<String>,
 }
 
 /// Whom the database follows.
@@ -69,6 +84,27 @@ pub struct ReplicaFigures {
 }
 
 impl Database {
+    pub(crate) fn check_figures(&self, now_ms: u64) -> CheckFigures {
+        let state = self.replication.checks.0.lock();
+        let (stripes, error) = match &state.last {
+            Ok(stripes) => (*stripes, None),
+            Err(why) => (0, Some(why.clone())),
+        };
+        CheckFigures {
+            done: state.done,
+            given_up: state.given_up,
+            differences: state.differences,
+            last_ago_ms: (state.ended_ms != 0).then(|| now_ms.saturating_sub(state.ended_ms)),
+            stripes,
+            error,
+        }
+    }
+
+    /// What has happened to the database as a replica since the last call, and people must know.
+    pub fn take_replication_news(&self) -> Vec<String> {
+        self.replication.untold.lock().drain(..).collect()
+    }
+
     pub fn replication_figures(&self) -> ReplicationFigures {
         let (hub, now_ms) = (&self.hub, wall_ms());
         let stream = &hub.journaling.stream;
@@ -119,6 +155,7 @@ impl Database {
             received_bytes: role.received_bytes.load(Relaxed),
             failed_commands: role.failures.count.load(Relaxed),
             failover: self.failover_state(),
+            checks: self.check_figures(now_ms),
         }
     }
 }

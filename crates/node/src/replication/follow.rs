@@ -1,10 +1,11 @@
 //! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream, and the
 //! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
 
-use super::apply::Applier;
+use super::apply::{Applied, Applier};
+use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
-use crate::files::{Plan, about, directory, empty, load_base};
+use crate::files::{Plan, about, directory, empty, load_primarys};
 use crate::role::{Following, LinkState, Wish};
 use crate::{persist, tls};
 use commands::host::{REDIS_VERSION, Unblock};
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use store::Admission;
 
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
@@ -73,11 +75,19 @@ impl Database {
         Ok(following)
     }
 
-    /// For CONFIG REWRITE and INFO.
+    /// For CONFIG REWRITE and INFO. The file of a database with a definition has it at once.
     fn keep_primary(&self, primary: Option<(&str, u16)>) -> Result<(), String> {
         let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
         let turn = self.hub.config.turn(CHANGE_PATIENCE).ok_or(busy)?;
-        self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))
+        self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))?;
+        drop(turn);
+        // What a definition shows is what a restart does. The default database's file is its owner's.
+        if !self.is_default()
+            && let Err(why) = self.rewrite_config(CHANGE_PATIENCE)
+        {
+            tracing::error!("database '{}': a restart does not know the role: {why}", self.hub.name);
+        }
+        Ok(())
     }
 
     /// A node starts with a replica. No client is there yet, and nothing is loaded.
@@ -193,7 +203,7 @@ impl Link {
             tracing::error!("{why}");
             return;
         }
-        let mut rest = REST_MIN;
+        let (mut rest, mut fullness) = (REST_MIN, Fullness::default());
         while !self.is_over() {
             let attempted = self.attempt();
             rest = match self.following.state() {
@@ -201,7 +211,12 @@ impl Link {
                 LinkState::Load => LONG_REST,
                 _ => rest,
             };
-            if let Err(why) = attempted
+            let meets_full = self.following.meets_full.swap(false, Relaxed);
+            if let Err(why) = &attempted
+                && meets_full
+            {
+                fullness.note(&self.database, &self.following, why);
+            } else if let Err(why) = attempted
                 && !self.is_over()
             {
                 let Following { host, port, .. } = &*self.following;
@@ -214,6 +229,10 @@ impl Link {
             }
             self.set_state(LinkState::Connect);
             *self.following.socket.lock() = None;
+            if meets_full {
+                fullness.rest(&self.database, &self.following, &|| self.is_over());
+                continue;
+            }
             self.following.rest(rest);
             rest = (2 * rest).min(REST_MAX);
         }
@@ -466,7 +485,8 @@ impl Link {
     ) -> Result<(), String> {
         std::thread::scope(|scope| {
             let database = &self.database;
-            let loading = scope.spawn(move || load(database, &spool.0, mark));
+            let following = &self.following;
+            let loading = scope.spawn(move || load(database, following, &spool.0, mark));
             let (mut told, mut broken) = (Instant::now(), None);
             while !loading.is_finished() {
                 if broken.is_some() {
@@ -515,12 +535,16 @@ impl Link {
         match followed {
             Ok(()) => Ok(()),
             Err(Ended::Link(why)) => Err(why),
+            Err(Ended::Full(why)) => {
+                self.following.meets_full.store(true, Relaxed);
+                Err(why.to_owned())
+            }
             Err(Ended::Apply(why)) => Err(finished.err().unwrap_or(why)),
         }
     }
 
     fn follow_stream(&self, wire: &mut Wire, applier: &mut Applier<'_>, pending: Option<Pending>) -> Result<(), Ended> {
-        let mut reports = Reports::default();
+        let (mut reports, is_new) = (Reports::default(), pending.is_some());
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             // The primary waits for this before it sends its stream.
@@ -528,7 +552,10 @@ impl Link {
             while pending.read(&mut input)? {
                 let applied = applier.apply(&input).map_err(Ended::Apply)?;
                 input.drain(..applied.bytes);
-                reports.are_due |= applied.asks;
+                reports.note(&applied);
+                if let Some(why) = applied.full {
+                    return Err(Ended::Full(why));
+                }
                 self.acknowledge_if_due(wire, &mut reports)?;
                 if self.is_over() && self.following.wish() != Wish::Promote {
                     return Ok(());
@@ -539,7 +566,13 @@ impl Link {
         loop {
             let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
             wire.used(applied.bytes);
-            reports.are_due |= applied.asks;
+            reports.note(&applied);
+            if let Some(why) = applied.full {
+                return Err(Ended::Full(why));
+            }
+            if wire.input().is_empty() && (applied.bytes > 0 || is_new) {
+                super::full::goes_on(&self.database, &self.following);
+            }
             match self.following.wish() {
                 Wish::Stop => return Ok(()),
                 Wish::Promote => return self.drain(wire, applier),
@@ -562,6 +595,9 @@ impl Link {
     }
 
     fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
+        if std::mem::take(&mut reports.missed_check) {
+            wire.send(&[b"REPLCONF", b"MISSED-CHECK"]).map_err(|error| Ended::Link(lost(&error)))?;
+        }
         reports.note_durable(&self.database);
         let is_due = reports.are_due || reports.told.is_none_or(|told| told.elapsed() >= ACK_INTERVAL);
         if is_due { self.acknowledge(wire, reports) } else { Ok(()) }
@@ -586,6 +622,8 @@ enum Ended {
     Link(String),
     /// The dataset is not what the stream says.
     Apply(String),
+    /// There is no room for the stream's next command.
+    Full(&'static str),
 }
 
 impl From<String> for Ended {
@@ -599,6 +637,8 @@ impl From<String> for Ended {
 struct Reports {
     told: Option<Instant>,
     are_due: bool,
+    /// The primary has begun a comparison of the datasets, and it could not be made here.
+    missed_check: bool,
     /// What of the stream is on the device here. `None`: there is no journal.
     durable: Option<u64>,
     /// Positions of the journal and the stream that agree, until the journal is durable up to there.
@@ -606,6 +646,11 @@ struct Reports {
 }
 
 impl Reports {
+    fn note(&mut self, applied: &Applied) {
+        self.are_due |= applied.asks;
+        self.missed_check |= applied.missed_check;
+    }
+
     fn note_durable(&mut self, database: &Database) {
         let journaling = &database.hub.journaling;
         if !journaling.is_on() {
@@ -704,12 +749,13 @@ fn stream_db(dump: &Path) -> Result<u32, String> {
 }
 
 /// Replaces the dataset by the dump, behind which the stream goes on at the mark. After an error the dataset is empty.
-fn load(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
+fn load(database: &Database, following: &Following, dump: &Path, mark: Mark) -> Result<(), String> {
     let _busy = database.files.busy.lock();
     database.files.loading_since_ms.store(wall_ms(), Relaxed);
     database.hub.clients.set_gate(Gate::Loading);
     let replaced = replace(database, dump, mark);
     if replaced.is_err() {
+        following.meets_full.store(database.shard.store.admission() == Admission::Full, Relaxed);
         database.prepare_stream(Some(nowhere()));
         // The first error counts.
         let _ = empty(database);
@@ -728,7 +774,7 @@ fn replace(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
     let plan = Plan::dump(dump)?;
     files.loaded_bytes.store(0, Relaxed);
     files.loading_total_bytes.store(plan.bytes(), Relaxed);
-    let loaded = load_base(database, &plan)?;
+    let loaded = load_primarys(database, &plan)?;
     files.keys_loaded.store(loaded.keys, Relaxed);
     // Nobody writes: clients are refused, and the loading has ended.
     database.prepare_stream(Some(mark));

@@ -2,14 +2,16 @@
 //! how a command becomes a part of the stream.
 
 mod apply;
+mod check;
 mod failover;
 mod figures;
 mod follow;
+mod full;
 mod sync;
 mod tend;
 mod wire;
 
-pub use figures::{PrimaryFigures, ReplicaFigures, ReplicationFigures};
+pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 
 use crate::database::Database;
 use crate::files::{AtCut, OnFlash, about, write_dump};
@@ -67,7 +69,7 @@ impl Database {
             limit => (limit / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
         };
         let folder = crate::files::directory(self.name(), &config.redis_files);
-        let file = backlog_file(&folder).map_err(|why| {
+        let file = nameless_file(&folder, "backlog").map_err(|why| {
             tracing::warn!("the backlog for replicas has no file, so it is in RAM only: {why}");
         });
         let first = stream.window_bytes() == 0;
@@ -105,7 +107,6 @@ impl Database {
     }
 
     /// Whether the dataset is a copy of a primary's: effects are not kept, expired keys are hidden and stay, and nothing is evicted.
-    #[allow(dead_code)]
     pub(crate) fn follow_in_store(&self, follows: bool) {
         let store = &self.shard.store;
         self.hub.journaling.stream.set_follows(follows);
@@ -115,9 +116,9 @@ impl Database {
 }
 
 /// A file without a name: it is gone with the process.
-fn backlog_file(folder: &Path) -> Result<File, String> {
+fn nameless_file(folder: &Path, what: &str) -> Result<File, String> {
     fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
-    let path = folder.join(format!("backlog-{}-{}.tmp", std::process::id(), wall_ms()));
+    let path = folder.join(format!("{what}-{}-{}.tmp", std::process::id(), wall_ms()));
     let file = File::options().read(true).write(true).create_new(true).open(&path);
     let file = file.map_err(|error| about(&path, error))?;
     fs::remove_file(&path).map_err(|error| about(&path, error))?;

@@ -27,6 +27,9 @@ impl Database {
             tracing::warn!("replica {}:{} has said nothing for repl-timeout: its link is ended", link.ip, link.port);
             self.hub.clients.end_where(|card| card.id == link.client);
         }
+        if !self.shard.store.follows() {
+            self.check_replicas_if_due(now_ms, &all);
+        }
         // A replica passes on what its own primary says.
         let told_ms = &self.replication.told_ms;
         let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);

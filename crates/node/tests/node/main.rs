@@ -6,6 +6,7 @@ mod all_cold;
 mod answers;
 mod backup;
 mod blocking;
+mod checks;
 mod clients;
 mod common;
 mod config;

@@ -17,16 +17,16 @@ fn redis(more: &[&str]) -> Option<Redis> {
     Redis::if_installed(&[&AT_ONCE[..], more].concat())
 }
 
-fn node(more: &[(&str, &str)]) -> Node {
+pub fn node(more: &[(&str, &str)]) -> Node {
     Node::start(&[&[("enable-debug-command", "yes")], more].concat())
 }
 
-fn follow(node: &mut Client, port: u16) {
+pub fn follow(node: &mut Client, port: u16) {
     assert_eq!(node.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
     is_up(node);
 }
 
-fn is_up(node: &mut Client) {
+pub fn is_up(node: &mut Client) {
     eventually("the link is up", || node.info("replication", "master_link_status") == "up");
 }
 
@@ -74,7 +74,7 @@ fn differences(primary: &mut Client, replica: &mut Client) -> Vec<String> {
 }
 
 /// Random writes of all kinds, in several logical databases. `FLINTKV_SEED` repeats them.
-fn write(primary: &mut Client, seed: u64, count: usize) {
+pub fn write(primary: &mut Client, seed: u64, count: usize) {
     let (mut writes, mut random) = (Writes::new(seed, dumps()), Random::new(seed));
     for n in 0..count {
         if n % 50 == 0 {
@@ -334,7 +334,7 @@ fn a_replica_with_a_journal_goes_on_behind_a_restart() {
 // --- a node follows a node ---
 
 /// Waits until the replica has what the primary has, and compares all that a dataset is.
-fn are_same(primary: &mut Client, replica: &mut Client) {
+pub fn are_same(primary: &mut Client, replica: &mut Client) {
     let offset = primary.info_number("replication", "master_repl_offset");
     eventually("the replica has everything", || replica.info_number("replication", "slave_repl_offset") >= offset);
     assert_eq!(replica.info("replication", "replica_last_failure"), "");

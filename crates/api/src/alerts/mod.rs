@@ -1,0 +1,548 @@
+//! Owns alerts as a resource: rules, how they stand, who works on them, who is silent until when, and whom they tell. Never knows how
+//! a metric is measured.
+//!
+//! Every second, each rule is compared with the current values. A rule for all databases has a state for each of them: ok → pending
+//! (beyond the threshold) → firing (for long enough) → ok, or no_data if the metric is unknown. `rule` is a rule and those of the
+//! beginning, `standing` compares, `message` is what is told, `outbox` brings it to the webhook.
+
+mod message;
+mod outbox;
+mod rule;
+mod standing;
+
+use crate::app::App;
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::{Event, Severity};
+use crate::lines::replace;
+use crate::route::{Answer, Method, Route, one};
+use crate::webhook;
+use message::{Format, Message, Sender};
+use node::Node;
+use outbox::Outbox;
+use parking_lot::Mutex;
+use rule::{GIVEN, NewRule, Rule};
+use serde::{Deserialize, Deserializer, Serialize};
+use standing::{Acknowledged, Change, Kept, Silence, Stand, Standings, Told, resumed, step};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use utoipa::ToSchema;
+
+const RULES_MAX: usize = 200;
+const SILENCES_MAX: usize = 200;
+const SILENCE_MS_MAX: u64 = 90 * 24 * 3600 * 1000;
+const NOTE_BYTES_MAX: usize = 500;
+const SECRET_BYTES_MAX: usize = 256;
+
+const OPERATOR: Route = Route { role: Some(Role::Operator), tag: "Alerts", ..Route::BASE };
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/alerts",
+        tag: "Alerts",
+        summary: "Rules, how they stand, silences, what changed lately, and the webhook (its URL, which may hold a secret, for operators).",
+        reply: Answer::Json(one::<All>),
+        run: show,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/rules",
+        summary: "Makes a rule.",
+        body: Some(one::<NewRule>),
+        reply: Answer::Created(one::<Rule>),
+        action: "alert.create",
+        run: create,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Put,
+        path: "/api/v1/alerts/rules/{id}",
+        summary: "Replaces a rule; its state begins anew.",
+        body: Some(one::<NewRule>),
+        reply: Answer::Json(one::<Rule>),
+        action: "alert.update",
+        run: update,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/alerts/rules/{id}",
+        summary: "Deletes a rule.",
+        action: "alert.delete",
+        run: delete,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/acknowledge",
+        summary: "Says that somebody works on an alert that fires, until it ends.",
+        body: Some(one::<Acknowledgement>),
+        action: "alert.acknowledge",
+        run: acknowledge,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/silences",
+        summary: "Until a moment, the webhook is not told of some alerts. Whatever fires then is told of then.",
+        body: Some(one::<NewSilence>),
+        reply: Answer::Created(one::<Silence>),
+        action: "alert.silence",
+        run: silence,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/alerts/silences/{id}",
+        summary: "Ends a silence now.",
+        action: "alert.unsilence",
+        run: unsilence,
+        ..OPERATOR
+    },
+    Route {
+        path: "/api/v1/alerts/webhook",
+        summary: "Who is told of alerts that fire and end. The secret is not shown.",
+        reply: Answer::Json(one::<Webhook>),
+        run: |cx| Reply::json(&cx.app.alerts.outbox.webhook()),
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Put,
+        path: "/api/v1/alerts/webhook",
+        summary: "Sets who is told: an http:// or https:// URL that takes a POST with JSON. docs/operations.md describes the messages and their signature.",
+        body: Some(one::<WantedWebhook>),
+        reply: Answer::Json(one::<Webhook>),
+        action: "webhook.update",
+        run: set_webhook,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/webhook/test",
+        summary: "Sends a test message now and tells how it went.",
+        reply: Answer::Json(one::<Delivery>),
+        action: "webhook.test",
+        run: test_webhook,
+        ..OPERATOR
+    },
+];
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+struct RuleState {
+    rule_id: String,
+    /// `node` or `database:NAME`.
+    scope: String,
+    state: Stand,
+    since_ms: u64,
+    value: Option<f64>,
+    /// Who works on it, while it fires.
+    acknowledged: Option<Acknowledged>,
+    silenced_until_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct Webhook {
+    pub url: String,
+    pub enabled: bool,
+    pub format: Format,
+    /// Messages are signed with it.
+    #[serde(skip)]
+    pub secret: Option<String>,
+    pub is_signed: bool,
+    /// Of this run of the node.
+    pub last: Option<Delivery>,
+}
+
+impl Webhook {
+    fn is_on(&self) -> bool {
+        self.enabled && !self.url.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Delivery {
+    pub at_ms: u64,
+    pub ok: bool,
+    pub message: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct WantedWebhook {
+    url: String,
+    enabled: bool,
+    /// Missing: json.
+    #[serde(default)]
+    format: Format,
+    /// For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    secret: Option<Option<String>>,
+}
+
+/// Distinguishes null from missing.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Acknowledgement {
+    rule_id: String,
+    /// `node` or `database:NAME`.
+    scope: String,
+    #[serde(default)]
+    note: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewSilence {
+    /// Missing: of every rule.
+    rule_id: Option<String>,
+    /// `node` or `database:NAME`. Missing: of each.
+    scope: Option<String>,
+    /// At most 90 days ahead.
+    until_ms: u64,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct All {
+    rules: Vec<Rule>,
+    states: Vec<RuleState>,
+    silences: Vec<Silence>,
+    /// Newest first.
+    history: Vec<Change>,
+    webhook: Webhook,
+}
+
+/// alerts.json.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Stored {
+    rules: Vec<Rule>,
+    /// The rules of [`GIVEN`] that were added, by their ids. Those that an operator deletes stay away; those of a later release are
+    /// added.
+    #[serde(default)]
+    offered: BTreeSet<String>,
+    webhook: StoredWebhook,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct StoredWebhook {
+    url: String,
+    enabled: bool,
+    #[serde(default)]
+    format: Format,
+    #[serde(default)]
+    secret: Option<String>,
+}
+
+impl StoredWebhook {
+    fn shown(self) -> Webhook {
+        let StoredWebhook { url, enabled, format, secret } = self;
+        Webhook { url, enabled, format, is_signed: secret.is_some(), secret, last: None }
+    }
+}
+
+struct State {
+    stored: Stored,
+    standings: Standings,
+}
+
+pub struct Alerts {
+    path: Option<PathBuf>,
+    state: Mutex<State>,
+    outbox: Outbox,
+}
+
+impl Alerts {
+    pub fn open(path: Option<PathBuf>, node: &Node, now_ms: u64) -> io::Result<Alerts> {
+        let sender = Sender { host: host(), run_id: node.run_id().to_owned(), version: node.version() };
+        Alerts::open_as(path, sender, now_ms)
+    }
+
+    fn open_as(path: Option<PathBuf>, sender: Sender, now_ms: u64) -> io::Result<Alerts> {
+        let mut stored = match path.as_ref().map(std::fs::read) {
+            None => Stored::default(),
+            Some(Ok(text)) => serde_json::from_slice(&text)
+                .map_err(|error| io::Error::other(format!("alerts.json cannot be read: {error}")))?,
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
+            Some(Err(error)) => return Err(error),
+        };
+        for rule in GIVEN.iter().map(Rule::from) {
+            if stored.offered.insert(rule.id.clone()) && stored.rules.iter().all(|known| known.id != rule.id) {
+                stored.rules.push(rule);
+            }
+        }
+        let outbox = Outbox::open(stored.webhook.clone().shown(), sender)?;
+        let standings = resumed(&stored.kept, now_ms);
+        Ok(Alerts { path, state: Mutex::new(State { stored, standings }), outbox })
+    }
+
+    pub fn firing(&self) -> u64 {
+        self.state.lock().stored.kept.firing.len() as u64
+    }
+
+    fn all(&self) -> All {
+        let state = self.state.lock();
+        let kept = &state.stored.kept;
+        let states = state.standings.iter().map(|((rule_id, scope), standing)| RuleState {
+            rule_id: rule_id.clone(),
+            scope: scope.clone(),
+            state: standing.state,
+            since_ms: standing.since_ms,
+            value: standing.value,
+            acknowledged: kept.acknowledged(rule_id, scope),
+            silenced_until_ms: kept.silenced_until_ms(rule_id, scope),
+        });
+        All {
+            rules: state.stored.rules.clone(),
+            states: states.collect(),
+            silences: kept.silences.clone(),
+            history: kept.history.iter().rev().cloned().collect(),
+            webhook: self.outbox.webhook(),
+        }
+    }
+
+    /// If the file cannot be written, nothing changes.
+    fn change<T>(&self, change: impl FnOnce(&mut Stored) -> Result<T, ApiError>) -> Result<T, ApiError> {
+        let mut state = self.state.lock();
+        let mut changed = state.stored.clone();
+        let outcome = change(&mut changed)?;
+        self.write(&changed).map_err(|error| ApiError::failed(format!("cannot write alerts.json: {error}")))?;
+        state.stored = changed;
+        Ok(outcome)
+    }
+
+    fn write(&self, stored: &Stored) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        replace(path, &serde_json::to_vec_pretty(stored)?)
+    }
+
+    /// Every second.
+    pub fn look(&self, app: &App, now_ms: u64) {
+        let databases: Vec<String> = app.node.databases().iter().map(|database| database.name().to_owned()).collect();
+        let of_databases: Vec<_> = databases.iter().map(|name| (name, app.watch.now(name))).collect();
+        let of_node = app.watch.node_now();
+        let value = |scope: &str, metric: &str| match scope.strip_prefix("database:") {
+            Some(name) => {
+                let now = of_databases.iter().find(|(known, _)| *known == name);
+                now.and_then(|(_, now)| now.get(metric).copied().flatten())
+            }
+            None => of_node.get(metric).copied().flatten(),
+        };
+        let outcome = {
+            let mut state = self.state.lock();
+            let State { stored, standings } = &mut *state;
+            let outcome = step(&stored.rules, &mut stored.kept, standings, &databases, value, now_ms);
+            // Written before anybody is told, so that nobody is told twice.
+            if outcome.is_changed
+                && let Err(error) = self.write(stored)
+            {
+                tracing::error!("alerts.json cannot be written: {error}");
+            }
+            outcome
+        };
+        for (change, rule) in outcome.changes {
+            let is_firing = change.to == Stand::Firing;
+            let severity = if is_firing { rule.severity } else { Severity::Info };
+            let database = change.scope.strip_prefix("database:").unwrap_or("").to_owned();
+            let Change { at_ms, scope, value, .. } = change;
+            let alert = standing::Alert { rule, scope, since_ms: at_ms, is_told: false, acknowledged: None };
+            let text = message::text(&Told { alert, is_firing, at_ms, value });
+            app.event(Event::info("alert", &database, text).severity(severity));
+        }
+        outcome.told.into_iter().for_each(|told| self.outbox.push(Message::Alert(told)));
+    }
+}
+
+/// The machine's name, which tells more than a run's id.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+fn create(cx: &Cx) -> Result<Reply, ApiError> {
+    let wanted: NewRule = cx.body()?;
+    let rule = wanted.checked(crate::auth::random(9))?;
+    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
+    cx.app.alerts.change(|stored| {
+        if stored.rules.len() >= RULES_MAX {
+            return Err(ApiError::unsupported(format!("more than {RULES_MAX} rules")));
+        }
+        stored.rules.push(rule.clone());
+        Ok(())
+    })?;
+    Reply::created(&rule)
+}
+
+fn position(stored: &Stored, id: &str) -> Result<usize, ApiError> {
+    let at = stored.rules.iter().position(|rule| rule.id == id);
+    at.ok_or_else(|| ApiError::not_found(format!("there is no rule '{id}'")))
+}
+
+fn update(cx: &Cx) -> Result<Reply, ApiError> {
+    let id = cx.param("id").to_owned();
+    let wanted: NewRule = cx.body()?;
+    let rule = wanted.checked(id.clone())?;
+    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
+    let alerts = &cx.app.alerts;
+    alerts.change(|stored| {
+        let at = position(stored, &id)?;
+        stored.rules[at] = rule.clone();
+        Ok(())
+    })?;
+    alerts.state.lock().standings.retain(|(rule_id, _), _| *rule_id != id);
+    Reply::json(&rule)
+}
+
+fn delete(cx: &Cx) -> Result<Reply, ApiError> {
+    let id = cx.param("id").to_owned();
+    let name = cx.app.alerts.change(|stored| {
+        let at = position(stored, &id)?;
+        Ok(stored.rules.remove(at).name)
+    })?;
+    cx.note(name, "");
+    Ok(Reply::none())
+}
+
+fn bounded(field: &str, text: &str) -> Result<(), ApiError> {
+    match text.len() > NOTE_BYTES_MAX {
+        true => Err(ApiError::field(field, format!("at most {NOTE_BYTES_MAX} bytes are taken"))),
+        false => Ok(()),
+    }
+}
+
+fn acknowledge(cx: &Cx) -> Result<Reply, ApiError> {
+    let Acknowledgement { rule_id, scope, note } = cx.body()?;
+    cx.note(format!("{rule_id} of {scope}"), note.clone());
+    bounded("note", &note)?;
+    cx.app.alerts.change(|stored| {
+        let alert = stored.kept.firing_mut(&rule_id, &scope);
+        let alert = alert.ok_or_else(|| ApiError::not_found(format!("no alert of '{rule_id}' fires for {scope}")))?;
+        alert.acknowledged = Some(Acknowledged { by: cx.user(), at_ms: cx.now_ms(), note });
+        Ok(())
+    })?;
+    Ok(Reply::none())
+}
+
+fn silence(cx: &Cx) -> Result<Reply, ApiError> {
+    let NewSilence { rule_id, scope, until_ms, reason } = cx.body()?;
+    cx.note(scope.clone().unwrap_or_else(|| "everything".to_owned()), base::time::instant(until_ms));
+    bounded("reason", &reason)?;
+    let now_ms = cx.now_ms();
+    if until_ms <= now_ms || until_ms > now_ms + SILENCE_MS_MAX {
+        return Err(ApiError::field("until_ms", "a moment within the next 90 days is expected"));
+    }
+    let silence = Silence { id: crate::auth::random(9), rule_id, scope, until_ms, by: cx.user(), reason };
+    cx.app.alerts.change(|stored| {
+        if let Some(id) = &silence.rule_id {
+            position(stored, id)?;
+        }
+        if stored.kept.silences.len() >= SILENCES_MAX {
+            return Err(ApiError::unsupported(format!("more than {SILENCES_MAX} silences")));
+        }
+        stored.kept.silences.push(silence.clone());
+        Ok(())
+    })?;
+    Reply::created(&silence)
+}
+
+fn unsilence(cx: &Cx) -> Result<Reply, ApiError> {
+    let id = cx.param("id");
+    cx.app.alerts.change(|stored| {
+        let silences = &mut stored.kept.silences;
+        let at = silences.iter().position(|silence| silence.id == id);
+        silences.remove(at.ok_or_else(|| ApiError::not_found(format!("there is no silence '{id}'")))?);
+        Ok(())
+    })?;
+    Ok(Reply::none())
+}
+
+fn show(cx: &Cx) -> Result<Reply, ApiError> {
+    let mut all = cx.app.alerts.all();
+    if cx.role() < Role::Operator {
+        all.webhook.url.clear();
+    }
+    Reply::json(&all)
+}
+
+fn set_webhook(cx: &Cx) -> Result<Reply, ApiError> {
+    let WantedWebhook { url, enabled, format, secret } = cx.body()?;
+    // An empty URL turns the webhook off.
+    let shown = match url.is_empty() {
+        true if enabled => return Err(ApiError::field("url", "a URL is expected when it is enabled")),
+        true => "off".to_owned(),
+        false => webhook::parse(&url).map(|_| if enabled { "on".to_owned() } else { "off".to_owned() })?,
+    };
+    if secret.iter().flatten().any(|secret| secret.is_empty() || secret.len() > SECRET_BYTES_MAX) {
+        return Err(ApiError::field("secret", format!("1 to {SECRET_BYTES_MAX} bytes are expected")));
+    }
+    cx.note("", shown);
+    let webhook = cx.app.alerts.change(|stored| {
+        let secret = secret.unwrap_or_else(|| stored.webhook.secret.clone());
+        stored.webhook = StoredWebhook { url, enabled, format, secret };
+        Ok(stored.webhook.clone().shown())
+    })?;
+    cx.app.alerts.outbox.set(webhook.clone());
+    Reply::json(&webhook)
+}
+
+fn test_webhook(cx: &Cx) -> Result<Reply, ApiError> {
+    let outbox = &cx.app.alerts.outbox;
+    if outbox.webhook().url.is_empty() {
+        return Err(ApiError::invalid("there is no webhook").hint("PUT /api/v1/alerts/webhook sets one"));
+    }
+    let delivery = outbox.try_now(&Message::Test { at_ms: cx.now_ms() });
+    cx.note("", delivery.message.clone());
+    Reply::json(&delivery)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(path: &std::path::Path) -> Alerts {
+        let sender = Sender { host: String::new(), run_id: String::new(), version: "" };
+        Alerts::open_as(Some(path.to_owned()), sender, 0).unwrap()
+    }
+
+    #[test]
+    fn the_rules_of_the_beginning_come_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.json");
+        // A file of an earlier release.
+        std::fs::write(&path, "{\"rules\":[],\"webhook\":{\"url\":\"\",\"enabled\":false,\"last\":null}}").unwrap();
+        let alerts = opened(&path);
+        assert_eq!(alerts.all().rules.len(), GIVEN.len());
+        alerts
+            .change(|stored| {
+                stored.rules.clear();
+                Ok(())
+            })
+            .unwrap();
+        assert!(opened(&path).all().rules.is_empty());
+    }
+
+    #[test]
+    fn a_rule_of_a_later_release_is_added_and_a_deleted_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.json");
+        let known: Vec<Rule> = GIVEN.iter().map(Rule::from).collect();
+        let (new, deleted) = (&known[0], &known[1]);
+        let mut stored = Stored { rules: known[2..].to_vec(), ..Stored::default() };
+        stored.rules[0].threshold = 17.0;
+        stored.offered = known[1..].iter().map(|rule| rule.id.clone()).collect();
+        std::fs::write(&path, serde_json::to_vec(&stored).unwrap()).unwrap();
+        let rules = opened(&path).all().rules;
+        assert!(rules.contains(new) && !rules.iter().any(|rule| rule.id == deleted.id));
+        assert_eq!((rules.len(), rules[0].threshold), (known.len() - 1, 17.0), "what the operator changed stays");
+    }
+}

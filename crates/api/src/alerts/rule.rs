@@ -1,0 +1,213 @@
+//! Owns a rule: its shape, its bounds, and the rules that every node begins with. Never knows how it stands.
+
+use crate::error::ApiError;
+use crate::events::Severity;
+use crate::metrics::catalog;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+const NAME_BYTES_MAX: usize = 100;
+const FOR_S_MAX: u64 = 7 * 24 * 3600;
+
+/// A rule of the beginning. There is one for each metric at most: the metric is its id.
+pub struct Given {
+    /// Its name in contrib/prometheus/alerts.yml.
+    #[allow(dead_code, reason = "a test compares the two lists")]
+    pub prometheus: &'static str,
+    name: &'static str,
+    metric: &'static str,
+    op: Op,
+    threshold: f64,
+    for_s: u64,
+    keep_s: u64,
+    severity: Severity,
+}
+
+const fn above(
+    prometheus: &'static str,
+    severity: Severity,
+    metric: &'static str,
+    threshold: f64,
+    for_s: u64,
+    name: &'static str,
+) -> Given {
+    Given { prometheus, name, metric, op: Op::Above, threshold, for_s, keep_s: 0, severity }
+}
+
+impl Given {
+    /// For what happens in a moment and is to be seen for a while.
+    const fn kept(self, keep_s: u64) -> Given {
+        Given { keep_s, ..self }
+    }
+
+    const fn below(self) -> Given {
+        Given { op: Op::Below, ..self }
+    }
+}
+
+use Severity::{Critical, Info, Warning};
+
+/// They apply to every database. `FlintKVDown` and `FlintKVRestarted` are only for Prometheus: a node that is down tells nobody, and a
+/// restart is an event.
+#[rustfmt::skip]
+pub const GIVEN: &[Given] = &[
+    above("FlintKVJournalFailed", Critical, "journal_failed", 0.0, 0, "the journal cannot be written: writes are refused"),
+    above("FlintKVJournalBehind", Warning, "journal_behind", 0.0, 5, "the journal's device is behind: writes wait"),
+    above("FlintKVJournalWaits", Warning, "journal_waiting", 0.1, 30, "the journal is nearly full again and again: writes wait"),
+    above("FlintKVSlowSync", Warning, "journal_sync_us", 2_000_000.0, 10, "syncs of the journal are late"),
+    above("FlintKVBaseFailed", Warning, "base_failures", 0.0, 0, "no new base can be written: the journal grows"),
+    above("FlintKVRecoveryTargetMissed", Warning, "recovery_late", 0.0, 120, "a restart takes longer than recovery-time-target"),
+    above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 10, "the journal's file system has too little room"),
+    above("FlintKVRot", Critical, "rot", 0.0, 0, "the scrubber has found damage: replace the device"),
+    above("FlintKVBackupFailed", Critical, "backup_failed", 0.0, 0, "the last backup failed"),
+    above("FlintKVArchiveFailed", Critical, "archive_failed", 0.0, 120, "the journal is not archived: its moments cannot be restored"),
+    above("FlintKVLoadFailed", Critical, "load_failed", 0.0, 0, "the dataset could not be loaded: nothing is served"),
+    above("FlintKVRamAboveLimit", Critical, "ram_percent", 110.0, 300, "RAM is far above its limit"),
+    above("FlintKVIndexTakesRam", Warning, "index_percent", 50.0, 900, "the index takes most of the RAM limit"),
+    above("FlintKVLowRamHitRatio", Warning, "busy_hit_ratio", 0.5, 1800, "few reads find their value in RAM").below(),
+    above("FlintKVEvicting", Warning, "evicted", 0.0, 300, "keys are evicted"),
+    above("FlintKVFlashFull", Critical, "flash_full", 0.0, 60, "flash is full: writes are refused, or keys evicted"),
+    above("FlintKVRamFull", Critical, "ram_full", 0.0, 60, "RAM is full of what cannot move to flash"),
+    above("FlintKVFlashNearlyFull", Warning, "flash_percent", 85.0, 900, "flash is nearly full"),
+    above("FlintKVRefusesWrites", Critical, "refused", 0.0, 0, "writes are refused").kept(60),
+    above("FlintKVChecksumErrors", Critical, "checksum_errors", 0.0, 0, "flash returns damaged pages").kept(900),
+    above("FlintKVFlashErrors", Critical, "flash_errors", 0.0, 0, "reads or writes of flash fail").kept(900),
+    above("FlintKVSlowFlash", Warning, "flash_latency_p99_us", 10_000.0, 600, "reads from flash are slow"),
+    above("FlintKVWriteAmplification", Warning, "busy_write_amplification", 3.0, 1800, "much more is written to flash than clients write"),
+    above("FlintKVRejectedConnections", Warning, "rejected_clients", 0.0, 0, "connections are refused: maxclients").kept(300),
+    above("FlintKVDatabasePaused", Info, "paused", 0.0, 3600, "the database has been paused for an hour"),
+    above("FlintKVReplicaLinkDown", Critical, "link_down", 0.0, 30, "the link to the primary is broken"),
+    above("FlintKVReplicaLag", Warning, "replica_lag_us", 30_000_000.0, 60, "a replica is far behind"),
+    above("FlintKVTooFewReplicas", Critical, "replicas_missing", 0.0, 10, "too few replicas keep up: writes are refused"),
+];
+
+impl From<&Given> for Rule {
+    fn from(given: &Given) -> Rule {
+        let &Given { name, metric, op, threshold, for_s, keep_s, severity, .. } = given;
+        Rule {
+            id: metric.replace('_', "-"),
+            name: name.to_owned(),
+            metric: metric.to_owned(),
+            scope: "databases".to_owned(),
+            op,
+            threshold,
+            for_s,
+            keep_s,
+            severity,
+            enabled: true,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Op {
+    #[serde(rename = ">")]
+    Above,
+    #[serde(rename = "<")]
+    Below,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRule {
+    name: String,
+    /// One of the catalog's.
+    metric: String,
+    /// `node`, `databases` (each of them) or `database:NAME`.
+    scope: String,
+    op: Op,
+    threshold: f64,
+    /// The alert fires after the threshold was passed for this long without a break.
+    #[serde(default)]
+    for_s: u64,
+    /// The alert ends after the threshold was not passed for this long without a break.
+    #[serde(default)]
+    keep_s: u64,
+    severity: Severity,
+    #[serde(default = "yes")]
+    enabled: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Rule {
+    pub id: String,
+    pub name: String,
+    pub metric: String,
+    pub scope: String,
+    pub op: Op,
+    pub threshold: f64,
+    pub for_s: u64,
+    #[serde(default)]
+    pub keep_s: u64,
+    pub severity: Severity,
+    pub enabled: bool,
+}
+
+impl Rule {
+    pub fn is_beyond(&self, value: f64) -> bool {
+        match self.op {
+            Op::Above => value > self.threshold,
+            Op::Below => value < self.threshold,
+        }
+    }
+}
+
+impl NewRule {
+    pub fn checked(self, id: String) -> Result<Rule, ApiError> {
+        let NewRule { name, metric, scope, op, threshold, for_s, keep_s, severity, enabled } = self;
+        if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(ApiError::field("name", format!("1 to {NAME_BYTES_MAX} bytes are expected")));
+        }
+        let known = match scope.as_str() {
+            "node" => catalog::NODE.iter().any(|known| known.name == metric),
+            scope if scope == "databases" || scope.strip_prefix("database:").is_some_and(|name| !name.is_empty()) => {
+                catalog::DATABASE.iter().any(|known| known.name == metric)
+            }
+            _ => return Err(ApiError::field("scope", "node, databases or database:NAME is expected")),
+        };
+        if !known {
+            return Err(ApiError::field("metric", format!("there is no metric '{metric}' in this scope"))
+                .hint("GET /api/v1/metrics-catalog lists them"));
+        }
+        if !threshold.is_finite() {
+            return Err(ApiError::field("threshold", "a finite number is expected"));
+        }
+        for (field, seconds) in [("for_s", for_s), ("keep_s", keep_s)] {
+            if seconds > FOR_S_MAX {
+                return Err(ApiError::field(field, "at most a week is taken"));
+            }
+        }
+        Ok(Rule { id, name, metric, scope, op, threshold, for_s, keep_s, severity, enabled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_rules_of_the_beginning_are_as_the_api_takes_them() {
+        for rule in GIVEN.iter().map(Rule::from) {
+            let Rule { name, metric, scope, op, threshold, for_s, keep_s, severity, enabled, id } = rule.clone();
+            let wanted = NewRule { name, metric, scope, op, threshold, for_s, keep_s, severity, enabled };
+            assert_eq!(wanted.checked(id).unwrap(), rule);
+        }
+        let ids: BTreeSet<&str> = GIVEN.iter().map(|given| given.metric).collect();
+        assert_eq!(ids.len(), GIVEN.len());
+    }
+
+    #[test]
+    fn the_console_has_the_rules_that_prometheus_has() {
+        let text = include_str!("../../../../contrib/prometheus/alerts.yml");
+        let theirs: BTreeSet<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+        let ours: BTreeSet<&str> = GIVEN.iter().map(|given| given.prometheus).collect();
+        let only_theirs: Vec<&&str> = theirs.difference(&ours).collect();
+        assert_eq!(only_theirs, [&"FlintKVDown", &"FlintKVRestarted"]);
+        assert_eq!(ours.difference(&theirs).count(), 0, "{ours:?}");
+    }
+}

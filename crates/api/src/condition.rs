@@ -1,0 +1,467 @@
+//! Owns what condition a database is in: a word, how bad it is, a sentence, and what to do about it. The API, the console, `flintkv`
+//! and /metrics show these and judge nothing themselves. Never reads a clock, a file or a socket.
+
+use crate::words::{WordOf, Words};
+use base::{Policy, size};
+use node::{Database, Figures, State};
+use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
+use utoipa::ToSchema;
+
+/// From this part of a limit on, a bar is amber, and the database is near full.
+const NEAR_PERCENT: f64 = 85.0;
+/// From this part of a limit on, a bar is red.
+const ALMOST_PERCENT: f64 = 95.0;
+/// RAM this far above its limit is a fault, whatever the limit is for.
+const ABOVE_PERCENT: f64 = 110.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Good,
+    Info,
+    Warning,
+    Critical,
+}
+
+base::words!(
+    /// The worst come first.
+    Word {
+        Failed = "failed",
+        Full = "full",
+        Degraded = "degraded",
+        TooFewReplicas = "too few replicas",
+        LinkDown = "link down",
+        Deleting = "deleting",
+        Paused = "paused",
+        Loading = "loading",
+        Synchronising = "synchronising",
+        WaitingForFlash = "waiting for flash",
+        NearFull = "near full",
+        Resizing = "resizing",
+        Active = "active",
+    }
+);
+
+impl Words for Word {
+    const NAME: &'static str = "ConditionWord";
+    const ABOUT: &'static str = "What a database is or does, in a word.";
+    const WORDS: &'static [&'static str] = Word::WORDS;
+}
+
+type ConditionWord = WordOf<Word>;
+
+impl Serialize for Word {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Condition {
+    #[schema(value_type = ConditionWord)]
+    pub name: Word,
+    pub level: Level,
+    /// What is so.
+    pub sentence: String,
+    /// What to do about it; empty: nothing has to be done.
+    pub advice: String,
+}
+
+/// How much of a limit is used.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Filling {
+    pub used_bytes: u64,
+    /// 0: no limit.
+    pub limit_bytes: u64,
+    /// null: no limit.
+    pub percent: Option<f64>,
+    /// warning from 85 % on, critical from 95 % on, where that matters: RAM in front of flash is full on purpose, and a database that
+    /// evicts is never worse than warning.
+    pub level: Level,
+}
+
+/// What a condition is judged by.
+pub struct Facts<'f> {
+    pub state: State,
+    pub failure: Option<String>,
+    pub figures: &'f Figures,
+    pub policy: Policy,
+    /// Whether a write was refused for want of room within the last second.
+    pub refuses: bool,
+}
+
+impl<'f> Facts<'f> {
+    pub fn of(database: &Database, figures: &'f Figures, refuses: bool) -> Facts<'f> {
+        Facts {
+            state: database.state(),
+            failure: database.load_failure(),
+            figures,
+            policy: database.config().snapshot().maxmemory_policy,
+            refuses,
+        }
+    }
+
+    fn evicts(&self) -> bool {
+        self.policy != Policy::NoEviction
+    }
+
+    fn has_flash(&self) -> bool {
+        self.figures.store.flash_full_at_bytes > 0
+    }
+
+    pub fn ram(&self) -> Filling {
+        let (used_bytes, limit_bytes) = (self.figures.used_ram_bytes, self.figures.ram_limit_bytes);
+        let percent = ram_percent(self.figures);
+        let level = match percent {
+            Some(percent) if percent >= ABOVE_PERCENT => Level::Critical,
+            _ if self.figures.store.ram_full => self.full_level(),
+            Some(percent) if !self.has_flash() => self.level(percent),
+            _ => Level::Good,
+        };
+        Filling { used_bytes, limit_bytes, percent, level }
+    }
+
+    /// The values on flash, and how much they may take.
+    pub fn flash(&self) -> Filling {
+        let store = &self.figures.store;
+        let percent = flash_percent(self.figures);
+        let level = match percent {
+            _ if store.flash_full => self.full_level(),
+            Some(percent) => self.level(percent),
+            None => Level::Good,
+        };
+        Filling { used_bytes: store.flash_charged_bytes, limit_bytes: store.flash_full_at_bytes, percent, level }
+    }
+
+    fn full_level(&self) -> Level {
+        if self.evicts() { Level::Warning } else { Level::Critical }
+    }
+
+    fn level(&self, percent: f64) -> Level {
+        match percent {
+            percent if percent >= ALMOST_PERCENT => self.full_level(),
+            percent if percent >= NEAR_PERCENT => Level::Warning,
+            _ => Level::Good,
+        }
+    }
+
+    /// Worst first, and never empty.
+    pub fn conditions(&self) -> Vec<Condition> {
+        let mut found = Vec::new();
+        self.life(&mut found);
+        self.room(&mut found);
+        self.durability(&mut found);
+        self.replication(&mut found);
+        if found.is_empty() {
+            found.push(condition(Word::Active, Level::Good, "The database serves its clients.", ""));
+        }
+        found.sort_by_key(|condition| (Reverse(condition.level), condition.name as u8));
+        found
+    }
+
+    fn life(&self, found: &mut Vec<Condition>) {
+        let progress = |done, total| format!("{} of {}", size::human(done), size::human(total));
+        found.push(match self.state {
+            State::Active => return,
+            State::Failed => condition(
+                Word::Failed,
+                Level::Critical,
+                format!(
+                    "The dataset could not be loaded, so nothing is served: {}",
+                    self.failure.as_deref().unwrap_or("the log tells why")
+                ),
+                "Mend what the reason names and restart the node, or make the database anew from a backup.",
+            ),
+            State::Loading { done_bytes, total_bytes } => condition(
+                Word::Loading,
+                Level::Info,
+                format!("The dataset is being loaded, {} are read.", progress(done_bytes, total_bytes)),
+                "Clients get an error until the dataset is there. A backup is read twice: it is verified first.",
+            ),
+            State::Paused => condition(
+                Word::Paused,
+                Level::Warning,
+                "Clients get an error for every command. The console can still use the database.",
+                "Resume it when the work is done.",
+            ),
+            State::Resizing { done_bytes, total_bytes } => condition(
+                Word::Resizing,
+                Level::Info,
+                format!("Flash becomes smaller, {} are moved.", progress(done_bytes, total_bytes)),
+                "",
+            ),
+            State::Deleting => condition(Word::Deleting, Level::Warning, "The database is being deleted.", ""),
+        });
+    }
+
+    fn room(&self, found: &mut Vec<Condition>) {
+        const MORE: &str = "Give it a larger memory limit, delete keys, or choose a policy that evicts.";
+        let store = &self.figures.store;
+        let (ram, flash) = (ram_percent(self.figures), flash_percent(self.figures));
+        let is_near = |percent: Option<f64>| percent.is_some_and(|percent| percent >= NEAR_PERCENT);
+        // With a policy that evicts, the room is made; with another one, the writes of this second were refused.
+        let refuses = self.refuses && (is_near(ram) || is_near(flash));
+        if store.flash_full || store.ram_full || refuses {
+            let what = match self.has_flash() {
+                true if store.flash_full => "Flash is full",
+                true => "RAM is full of what cannot move to flash",
+                false => "RAM is full",
+            };
+            let (outcome, advice) = match self.evicts() {
+                true => (format!("the policy {} makes room by evicting keys.", self.policy.as_str()), ""),
+                false => ("writes are refused.".to_owned(), MORE),
+            };
+            found.push(condition(Word::Full, self.full_level(), format!("{what}: {outcome}"), advice));
+            return;
+        }
+        let nearest = match self.has_flash() {
+            true => flash.map(|percent| ("Flash", percent)),
+            false => ram.map(|percent| ("RAM", percent)),
+        };
+        if let Some((what, percent)) = nearest.filter(|_| !self.evicts())
+            && percent >= NEAR_PERCENT
+        {
+            let text = format!("{what} is {percent:.0} % full. When it is full, writes are refused.");
+            found.push(condition(Word::NearFull, Level::Warning, text, MORE));
+        }
+        if store.flash_room == "waiting" && self.has_flash() {
+            found.push(condition(
+                Word::WaitingForFlash,
+                Level::Warning,
+                "Writes wait until the collector has made room on flash.",
+                "If this lasts, give it a larger memory limit or a faster device: more room makes collecting cheaper.",
+            ));
+        }
+    }
+
+    fn durability(&self, found: &mut Vec<Condition>) {
+        let (kept, store) = (&self.figures.durability, &self.figures.store);
+        let mut degraded = |is_so: bool, level, sentence: String, advice: &str| {
+            if is_so {
+                found.push(condition(Word::Degraded, level, sentence, advice));
+            }
+        };
+        degraded(
+            kept.journal_has_failed,
+            Level::Critical,
+            "The journal cannot be written: writes are refused.".to_owned(),
+            "Look into the log for the error of the device; after it is mended, restart the node.",
+        );
+        let rot = store.rotten_pages + kept.damaged_bases + kept.damaged_journals + kept.damaged_backups;
+        degraded(
+            rot > 0,
+            Level::Critical,
+            format!("The scrubber has found damage in {rot} places."),
+            "Replace the device: the events and the log name the places.",
+        );
+        degraded(
+            store.flash_retired_segments > 0,
+            Level::Warning,
+            format!("{} segments of flash are out of use after errors of the device.", store.flash_retired_segments),
+            "They are tested, and used again if they are good. If the number grows, replace the device.",
+        );
+        degraded(
+            kept.base_failures > 0,
+            Level::Warning,
+            "No new base can be written: the journal grows.".to_owned(),
+            "Look into the log for the reason; often the file system is full.",
+        );
+        degraded(
+            kept.journal_missing_bytes > 0,
+            Level::Warning,
+            format!("The journal's file system lacks {} for the next base.", size::human(kept.journal_missing_bytes)),
+            "Make room on the file system before it is full: then writes are refused.",
+        );
+        if kept.is_behind {
+            found.push(condition(
+                Word::WaitingForFlash,
+                Level::Warning,
+                "Writes wait for the journal's device, which is behind.",
+                "If this lasts, put the journal on a faster device, or choose the persistence everysec in place of always.",
+            ));
+        }
+    }
+
+    fn replication(&self, found: &mut Vec<Condition>) {
+        if self.figures.replicas_missing > 0 {
+            found.push(condition(
+                Word::TooFewReplicas,
+                Level::Critical,
+                format!(
+                    "Writes are refused: {} of the replicas that they need do not keep up.",
+                    self.figures.replicas_missing
+                ),
+                "Bring a replica back, or lower min-replicas-to-write.",
+            ));
+        }
+        let Some(primary) = &self.figures.replication.primary else { return };
+        let place = format!("{}:{}", primary.host, primary.port);
+        if primary.is_synchronising {
+            let progress = match primary.sync_total_bytes {
+                0 => size::human(primary.sync_bytes),
+                total => format!("{} of {}", size::human(primary.sync_bytes), size::human(total)),
+            };
+            let text = format!("The dataset of the primary {place} is being received: {progress} so far.");
+            found.push(condition(Word::Synchronising, Level::Info, text, ""));
+        } else if !primary.is_up {
+            let since = primary.down_ms.map_or(String::new(), |ms| format!(" for {} s", ms / 1000));
+            let why = primary.error.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            found.push(condition(
+                Word::LinkDown,
+                Level::Critical,
+                format!("There has been no link to the primary {place}{since}{why}: what is read here grows old."),
+                "Look whether the primary runs, and whether address, user and password are right. If it is lost, promote this replica.",
+            ));
+        }
+    }
+}
+
+fn condition(word: Word, level: Level, sentence: impl Into<String>, advice: &str) -> Condition {
+    Condition { name: word, level, sentence: sentence.into(), advice: advice.to_owned() }
+}
+
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
+}
+
+pub fn ram_percent(figures: &Figures) -> Option<f64> {
+    percent(figures.used_ram_bytes, figures.ram_limit_bytes)
+}
+
+/// 100 is where flash is full.
+pub fn flash_percent(figures: &Figures) -> Option<f64> {
+    percent(figures.store.flash_charged_bytes, figures.store.flash_full_at_bytes)
+}
+
+pub fn files_percent(figures: &Figures) -> Option<f64> {
+    percent(figures.files_bytes, figures.files_limit_bytes)
+}
+
+pub fn index_percent(figures: &Figures) -> Option<f64> {
+    percent(figures.store.index_bytes, figures.ram_limit_bytes)
+}
+
+pub fn clients_percent(figures: &Figures) -> Option<f64> {
+    percent(figures.clients, figures.clients_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::PrimaryFigures;
+
+    const GB: u64 = 1 << 30;
+
+    /// Half full, with 4 GB of RAM, and 92 GB of flash for values if there is flash.
+    fn figures(has_flash: bool) -> Figures {
+        let mut figures = Figures { used_ram_bytes: 2 * GB, ram_limit_bytes: 4 * GB, ..Figures::default() };
+        if has_flash {
+            figures.store.flash_charged_bytes = 46 * GB;
+            figures.store.flash_full_at_bytes = 92 * GB;
+        }
+        figures.store.flash_room = "plenty";
+        figures
+    }
+
+    fn facts(figures: &Figures) -> Facts<'_> {
+        Facts { state: State::Active, failure: None, figures, policy: Policy::NoEviction, refuses: false }
+    }
+
+    fn words(facts: &Facts<'_>) -> Vec<(&'static str, Level)> {
+        facts.conditions().into_iter().map(|condition| (condition.name.as_str(), condition.level)).collect()
+    }
+
+    #[test]
+    fn a_database_that_refuses_writes_is_never_good() {
+        assert_eq!(words(&facts(&figures(true))), [("active", Level::Good)]);
+        let mut flash_full = figures(true);
+        flash_full.store.flash_full = true;
+        let mut ram_full = figures(true);
+        ram_full.store.ram_full = true;
+        let mut no_journal = figures(true);
+        no_journal.durability.journal_has_failed = true;
+        let no_replica = Figures { replicas_missing: 1, ..figures(true) };
+        for (figures, word) in
+            [(flash_full, "full"), (ram_full, "full"), (no_journal, "degraded"), (no_replica, "too few replicas")]
+        {
+            assert_eq!(words(&facts(&figures)), [(word, Level::Critical)]);
+        }
+        // RAM is at its limit, and no flag says so yet.
+        let at_limit = Figures { used_ram_bytes: 4 * GB, ..figures(false) };
+        assert_eq!(words(&Facts { refuses: true, ..facts(&at_limit) }), [("full", Level::Critical)]);
+        // One answer that was too large for the room of clients does not make a database full.
+        assert_eq!(words(&Facts { refuses: true, ..facts(&figures(true)) }), [("active", Level::Good)]);
+    }
+
+    #[test]
+    fn bars_turn_amber_at_85_and_red_at_95_percent() {
+        let level = |percent: u64| {
+            let mut of_flash = figures(true);
+            of_flash.store.flash_charged_bytes = 92 * GB * percent / 100;
+            let of_ram = Figures { used_ram_bytes: 4 * GB * percent / 100, ..figures(false) };
+            assert_eq!(facts(&of_flash).flash().level, facts(&of_ram).ram().level);
+            (facts(&of_flash).flash().level, words(&facts(&of_flash))[0].0)
+        };
+        assert_eq!(level(84), (Level::Good, "active"));
+        assert_eq!(level(86), (Level::Warning, "near full"));
+        assert_eq!(level(96), (Level::Critical, "near full"));
+        // In front of flash, RAM is full on purpose; far above its limit it is not.
+        let ram_of = |percent| Figures { used_ram_bytes: 4 * GB * percent / 100, ..figures(true) };
+        assert_eq!(facts(&ram_of(99)).ram().level, Level::Good);
+        assert_eq!(facts(&ram_of(111)).ram().level, Level::Critical);
+        assert_eq!(
+            facts(&Figures::default()).ram(),
+            Filling { used_bytes: 0, limit_bytes: 0, percent: None, level: Level::Good }
+        );
+    }
+
+    #[test]
+    fn a_policy_that_evicts_makes_full_a_warning() {
+        let mut full = figures(true);
+        full.store.flash_full = true;
+        full.store.flash_charged_bytes = 92 * GB;
+        let facts = Facts { policy: Policy::AllKeysLru, ..facts(&full) };
+        assert_eq!((words(&facts), facts.flash().level), (vec![("full", Level::Warning)], Level::Warning));
+        assert!(facts.conditions()[0].sentence.contains("allkeys-lru"));
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_each_says_what_to_do() {
+        let mut figures = figures(true);
+        figures.store.flash_room = "waiting";
+        figures.store.flash_retired_segments = 2;
+        figures.durability.journal_has_failed = true;
+        let primary = PrimaryFigures {
+            host: "a".into(),
+            port: 1,
+            state: "connect",
+            is_up: false,
+            is_synchronising: false,
+            silent_ms: None,
+            down_ms: Some(3000),
+            sync_total_bytes: 0,
+            sync_bytes: 0,
+            error: Some("refused".into()),
+        };
+        figures.replication.primary = Some(primary.clone());
+        let facts = Facts { state: State::Resizing { done_bytes: 1, total_bytes: 2 }, ..facts(&figures) };
+        let found = facts.conditions();
+        assert_eq!(
+            words(&facts),
+            [
+                ("degraded", Level::Critical),
+                ("link down", Level::Critical),
+                ("degraded", Level::Warning),
+                ("waiting for flash", Level::Warning),
+                ("resizing", Level::Info),
+            ]
+        );
+        assert!(found.iter().filter(|one| one.level >= Level::Warning).all(|one| !one.advice.is_empty()));
+        let text = "There has been no link to the primary a:1 for 3 s (refused): what is read here grows old.";
+        assert_eq!(found[1].sentence, text);
+        figures.replication.primary = Some(PrimaryFigures { is_synchronising: true, sync_bytes: 5, ..primary });
+        let synchronising = self::facts(&figures);
+        assert_eq!(words(&synchronising)[2..], [("waiting for flash", Level::Warning), ("synchronising", Level::Info)]);
+    }
+}
