@@ -8,7 +8,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link::{self, Link, number as int};
 use crate::route::{Answer, Method, Route, number, one};
-use crate::routes::keys::{self, Filter};
+use crate::scan::{Filter, slice};
 use crate::text::{Bytes, lossy};
 use node::Database;
 use parking_lot::Mutex;
@@ -377,7 +377,7 @@ fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: 
             found.flash_bytes_each = if on_flash > 0.0 { (value("live_flash_bytes") / on_flash) as u64 } else { 0 };
             found.keys_total = int(&link.call(&[b"DBSIZE"])?).unwrap_or(0).unsigned_abs();
         }
-        let slice = keys::slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
+        let slice = slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
         look(&mut link, &slice.keys, run)?;
         cursor = slice.cursor;
         if cursor == "0" {

@@ -27,6 +27,7 @@ mod metrics;
 mod openapi;
 mod route;
 mod routes;
+mod scan;
 mod serve;
 mod text;
 mod typescript;

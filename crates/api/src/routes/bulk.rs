@@ -6,7 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link::{self, Link, bytes, number as int};
 use crate::route::{Answer, Method, Param, Route, number, one, text};
-use crate::routes::keys::{self, Filter};
+use crate::scan::{Filter, Slice, slice};
 use crate::text::{Bytes, lossy};
 use resp::client::Value;
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(cx.param("name"), what.clone());
     let filter = Filter::new(Some(&pattern), Some(&kind))?;
     let mut link = Link::open(&*cx.database()?, cx.role().on_database(), db)?;
-    let slice = keys::slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
+    let slice = slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
     let mut deleted = 0;
     if preview {
         cx.unaudited();
@@ -164,7 +164,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
         }
     }
     let sample = slice.keys.iter().take(SAMPLE_KEYS).cloned().map(Bytes).collect();
-    let keys::Slice { cursor, scanned, keys, .. } = slice;
+    let Slice { cursor, scanned, keys, .. } = slice;
     Reply::json(&Deleted { cursor, scanned, matched: keys.len() as u64, deleted, sample })
 }
 
@@ -175,7 +175,7 @@ fn export(cx: &Cx) -> Result<Reply, ApiError> {
     let until = Instant::now() + EXPORT_TIME;
     let (mut dumped, mut left_out, mut size, mut scanned) = (Vec::new(), Vec::new(), 0, 0);
     loop {
-        let slice = keys::slice(&mut link, &cursor, &filter, EXPORT_BATCH_KEYS)?;
+        let slice = slice(&mut link, &cursor, &filter, EXPORT_BATCH_KEYS)?;
         let is_late = slice.is_late;
         (cursor, scanned) = (slice.cursor, scanned + slice.scanned);
         for key in slice.keys {

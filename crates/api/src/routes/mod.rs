@@ -8,7 +8,7 @@ mod configuration;
 mod databases;
 mod edit;
 mod health;
-pub mod keys;
+mod keys;
 mod metrics;
 mod node;
 mod replication;
