@@ -91,11 +91,12 @@ await main(async (node, browser) => {
       const list = await response.json();
       const [one] = list.databases;
       const named = (name, more, now) => ({ ...one, name, is_default: false, ...more, now: Object.fromEntries(Object.keys(one.now).map((key) => [key, now])) });
+      const is = (name, level) => [{ name, level, sentence: "This is so.", advice: "Do that." }];
       list.databases = [
         named("w".repeat(40), { definition: { ...one.definition, memory_limit_bytes: HUGE, ram_limit_bytes: HUGE / 2 } }, HUGE),
-        named("zero", { state: "paused" }, 0),
-        named("unknown", { state: "resizing", progress: { done_bytes: 1, total_bytes: 3 } }, null),
-        named("leaving", { state: "deleting", endpoints: [] }, 0.5),
+        named("zero", { state: "paused", conditions: is("paused", "warning") }, 0),
+        named("unknown", { state: "resizing", conditions: is("resizing", "info"), progress: { done_bytes: 1, total_bytes: 3 } }, null),
+        named("leaving", { state: "deleting", conditions: [...is("degraded", "critical"), ...is("waiting for flash", "warning"), ...is("deleting", "warning")], endpoints: [] }, 0.5),
       ];
       await route.fulfill({ response, json: list });
     });
