@@ -27,14 +27,13 @@ await main(async (node, browser) => {
   const button = (name, of = page) => of.getByRole("button", { name, exact: true });
 
   async function clean(of, name) {
-    for (const [width, height] of [[1440, 900], [390, 844]]) {
+    // pages.mjs has every page at both widths in both themes.
+    for (const [width, height, colorScheme] of [[1440, 900, "light"], [390, 844, "dark"]]) {
       await of.setViewportSize({ width, height });
-      for (const colorScheme of ["light", "dark"]) {
-        await of.emulateMedia({ colorScheme });
-        same(await violations(of), [], `axe-core at ${width}, ${colorScheme}`);
-        that((await overflow(of)) <= 0, `something runs out of the window at ${width}`);
-        await picture(of, `watch-${name}-${width}-${colorScheme}`, { fullPage: true });
-      }
+      await of.emulateMedia({ colorScheme });
+      same(await violations(of), [], `axe-core at ${width}, ${colorScheme}`);
+      that((await overflow(of)) <= 0, `something runs out of the window at ${width}`);
+      await picture(of, `watch-${name}-${width}-${colorScheme}`, { fullPage: true });
     }
     await of.emulateMedia({ colorScheme: "light" });
     await of.setViewportSize({ width: 1280, height: 860 });
@@ -163,7 +162,8 @@ await main(async (node, browser) => {
       same((await api(page, "POST", "/databases/default/flush", { confirm: "default" })).status, 200, "the flush");
       const resolved = await until("it is heard to end", async () => ours("resolved"));
       same(resolved.message.id, firing.message.id, "the incident");
-      await page.getByRole("status").filter({ hasText: "0 firing" }).waitFor();
+      // On a busy machine, other alerts may fire.
+      await button("Silence many keys of default").waitFor({ state: "detached" });
     } finally {
       hook.closeAllConnections();
       hook.close();
@@ -187,6 +187,10 @@ await main(async (node, browser) => {
     try {
       await setMany(node.port, 20, 1000);
       await logIn(other);
+      // Otherwise the replica would believe in a silent primary for a minute.
+      for (const [of, line] of [[page, "CONFIG SET repl-ping-replica-period 1"], [other, "CONFIG SET repl-timeout 20"]]) {
+        same((await api(of, "POST", "/databases/default/command", { line })).status, 200, line);
+      }
       await visit(other, "/databases/default/replication");
       await other.getByText("No replica follows this database.").waitFor();
       await tabTo(other, button("Follow a primary", other));
@@ -212,8 +216,7 @@ await main(async (node, browser) => {
       await page.getByText(/^the full synchronisation of the replica .* has ended: /).waitFor();
       await clean(page, "primary");
 
-      // The primary is frozen: the replica says that the link is down. Redis's time-out is 60 seconds, so it is made shorter.
-      same((await api(other, "POST", "/databases/default/command", { line: "CONFIG SET repl-timeout 3" })).status, 200, "repl-timeout");
+      // The primary is frozen, and the replica says that the link is down.
       node.freeze();
       try {
         await other.getByText("link down", { exact: true }).first().waitFor();

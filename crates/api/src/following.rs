@@ -138,7 +138,9 @@ impl Seen {
             if replica.state == "online" {
                 let short = (is_new && had_full_sync).then_some(Sync { since_ms: now_ms, bytes });
                 match now.sync.take().or(short) {
-                    Some(sync) => {
+                    Some(mut sync) => {
+                        // What is known at the end is most.
+                        sync.bytes = sync.bytes.max(bytes);
                         let text = format!(
                             "the full synchronisation of the replica {address} has ended: {}",
                             sync.outcome(now_ms)

@@ -77,7 +77,10 @@ pub struct Database {
     pub(crate) tls: Tls,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.
+    /// The node's.
     pub(crate) run_id: String,
+    /// `master_replid` while the database has no stream.
+    pub(crate) lone_id: String,
     /// maxclients, or less if the system allows fewer open files.
     pub(crate) clients_cap: AtomicUsize,
     pub(crate) rejected_connections: AtomicU64,

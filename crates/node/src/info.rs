@@ -533,7 +533,7 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
     let hub = &facts.database.hub;
     let (stream, links, now_ms) = (&hub.journaling.stream, hub.links.all(), facts.now_ms);
     let mark = stream.mark();
-    let id = mark.map_or_else(|| facts.database.run_id.clone(), |mark| mark.id.to_string());
+    let id = mark.map_or_else(|| facts.database.lone_id.clone(), |mark| mark.id.to_string());
     let second = mark.and_then(|mark| mark.second);
     let backlog = stream.backlog();
     let config = hub.config.snapshot();

@@ -31,6 +31,8 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a node gives to each of its databases.
 pub struct Common {
+    /// Of the process, and so of each of its databases.
+    pub run_id: String,
     pub crew: Crew,
     /// The runtime of the thread that accepts connections and watches the clock.
     pub runtime: Handle,
@@ -85,7 +87,8 @@ pub fn open(
             replication: Replication::default(),
             tls,
             started: Instant::now(),
-            run_id: run_id(),
+            run_id: common.run_id.clone(),
+            lone_id: random_id(),
             shard,
             clients_cap: AtomicUsize::new(clients_cap),
             rejected_connections: AtomicU64::new(0),
@@ -202,7 +205,7 @@ fn users(config: &Config) -> Result<Users, String> {
 }
 
 /// Forty random hexadecimal digits.
-pub fn run_id() -> String {
+pub fn random_id() -> String {
     (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
 }
 

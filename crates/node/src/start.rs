@@ -43,7 +43,7 @@ pub fn run(
         tracing::warn!("{notice}");
     }
     memory::release_large_at_once();
-    let clients_cap = raise_open_files(config.maxclients);
+    let clients_cap = raise_open_files(config.maxclients, config_store.is_named("maxclients"));
     let huge_pages = huge_pages::set_up(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let node = Node::new(runtime.handle().clone(), config.io_threads.max(1), &config)?;

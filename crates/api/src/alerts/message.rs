@@ -29,7 +29,7 @@ pub struct Sender {
 
 #[derive(Clone, Debug)]
 pub enum Message {
-    Alert(Told),
+    Alert(Box<Told>),
     Test { at_ms: u64 },
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn body(is_firing: bool, format: Format) -> Value {
-        serde_json::from_slice(&Message::Alert(told(is_firing)).body(format, &sender())).unwrap()
+        serde_json::from_slice(&Message::Alert(Box::new(told(is_firing))).body(format, &sender())).unwrap()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             (&second["id"], &json!("firing"), &json!(5000))
         );
         assert_eq!(second["status"], "resolved");
-        let delivery = |is_firing| Message::Alert(told(is_firing)).delivery();
+        let delivery = |is_firing| Message::Alert(Box::new(told(is_firing))).delivery();
         assert_eq!(delivery(true), "journal-failed/database:shop/5000/firing");
         assert_ne!(delivery(true), delivery(false));
     }

@@ -359,7 +359,7 @@ impl Alerts {
             let text = message::text(&Told { alert, is_firing, at_ms, value });
             app.event(Event::info("alert", &database, text).severity(severity));
         }
-        outcome.told.into_iter().for_each(|told| self.outbox.push(Message::Alert(told)));
+        outcome.told.into_iter().for_each(|told| self.outbox.push(Message::Alert(Box::new(told))));
     }
 }
 

@@ -81,6 +81,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("latency_us", Us, Mean, "Latency", "Average", "Time of a command in the server, without the network.", |span| span.all().mean_us()),
     of_database("latency_p50_us", Us, Max, "Latency", "p50", "Half of the commands take no longer.", |span| span.all().percentile_us(50.0)),
     of_database("latency_p99_us", Us, Max, "Latency", "p99", "99 % of the commands take no longer.", |span| span.all().percentile_us(99.0)),
+    of_database("latency_p999_us", Us, Max, "Latency", "p99.9", "99.9 % of the commands take no longer.", |span| span.all().percentile_us(99.9)),
     of_database("latency_p9999_us", Us, Max, "Latency", "p99.99", "99.99 % of the commands take no longer.", |span| span.all().percentile_us(99.99)),
     of_database("ram_latency_us", Us, Mean, "Latency", "RAM hits", "Time of a read whose value was in RAM.", |span| span.ram().mean_us()),
     of_database("ram_latency_p99_us", Us, Max, "Latency", "RAM hits, p99", "99 % of the reads from RAM take no longer.", |span| span.ram().percentile_us(99.0)),
@@ -163,6 +164,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("link_down", Count, Max, "Replication", "No link to the primary", "1 while a replica has no link to its primary, and does not receive its dataset either.", |span| {
         span.now.figures.replication.primary.as_ref().map_or(f64::NAN, |primary| flag(!primary.is_up && !primary.is_synchronising))
     }),
+    of_database("replica_differences", OpsPerS, Max, "Replication", "Differences from the primary", "Comparisons per second that have found that the dataset is not the primary's.", |span| span.rate(|f| f.replication.checks.differences)),
     of_database("replicated_bytes", BytesPerS, Mean, "Replication", "Sent to replicas", "Bytes sent to replicas per second.", |span| span.rate(|f| f.replication.sent_bytes)),
     of_database("followed_bytes", BytesPerS, Mean, "Replication", "Received from the primary", "Bytes received from the primary per second.", |span| span.rate(|f| f.replication.received_bytes)),
 ];

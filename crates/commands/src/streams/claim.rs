@@ -301,10 +301,7 @@ impl Change {
         if self.last_id.is_some() || !self.is_new_consumer && self.given.is_empty() {
             who.seen(ks, self.last_id);
         }
-        for alike in self.given.chunk_by(|a, b| a.1 == b.1) {
-            let ids: Vec<Id> = alike.iter().map(|(id, _)| *id).collect();
-            who.given(ks, &ids, delivered_ms, alike[0].1, None);
-        }
+        who.given_each(ks, &self.given, delivered_ms);
         if !self.deleted.is_empty() {
             who.acknowledged(ks, &self.deleted);
         }

@@ -4,7 +4,7 @@ use super::state::Who;
 use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
-use crate::number::{Digits, int_or_error};
+use crate::number::int_or_error;
 use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::Proto;
 use resp::reply::Out;
@@ -358,8 +358,8 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let before = out.len();
     let mut reply = Reply::begin(out);
     let keeps_effects = cx.ks.keeps_effects();
-    for (at, (key, asks)) in keys.iter().zip(asked).enumerate() {
-        let (mut is_new_consumer, mut change) = (false, Change::default());
+    for (key, asks) in keys.iter().zip(asked) {
+        let (mut is_new_consumer, mut change, mut again) = (false, Change::default(), Vec::new());
         if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
             stream_mut(&mut value).with_group(request.group, |stream, group| {
                 is_new_consumer = group.see_consumer(request.consumer, now_ms as i64);
@@ -373,7 +373,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
                     }
                     Asks::Own(start) => {
                         reply.stream(out, key.name);
-                        give_own(&request, stream, group, now_ms, start, out);
+                        again = give_own(&request, stream, group, now_ms, start, out);
                     }
                 }
             });
@@ -390,7 +390,9 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
                 Asks::New => change.state(who, &mut cx.ks, &request, is_new_consumer, now_ms as i64),
                 // A new consumer has no entries of its own.
                 Asks::Own(_) if is_new_consumer => {}
-                Asks::Own(_) => state_own(who, &mut cx.ks, request.count, &args[request.ids_at + at]),
+                Asks::Own(_) if again.is_empty() => who.seen(&mut cx.ks, None),
+                // The request itself would take the time of the clock where it is repeated.
+                Asks::Own(_) => who.given_each(&mut cx.ks, &again, now_ms as i64),
             }
         }
     }
@@ -446,16 +448,6 @@ impl Change {
     }
 }
 
-/// States the same request for this stream alone, which never waits. The data decides which entries it delivers again
-/// and how often. XCLAIM would make the consumer look as if it had received something new.
-fn state_own(who: Who<'_>, ks: &mut Keyspace<'_>, count: Count, start: &[u8]) {
-    let Who { key, group, consumer } = who;
-    let number = Digits::new(count.0.min(i64::MAX as u64) as i64);
-    let limit: &[&[u8]] = if count.0 > 0 { &[b"COUNT", number.as_bytes()] } else { &[] };
-    let words: [&[u8]; 4] = [b"XREADGROUP", b"GROUP", group, consumer];
-    ks.effect(words.into_iter().chain(limit.iter().copied()).chain([b"STREAMS", key.name, start]));
-}
-
 /// Delivers new entries to the consumer. A stream without new entries is left out of the reply.
 fn give_new(
     request: &Request<'_>,
@@ -492,7 +484,14 @@ fn give_new(
 }
 
 /// Delivers the consumer's unacknowledged entries again. For a deleted entry only the id is left.
-fn give_own(request: &Request<'_>, stream: &Stream, group: &mut Group, now_ms: u64, start: Id, out: &mut Out<'_>) {
+fn give_own(
+    request: &Request<'_>,
+    stream: &Stream,
+    group: &mut Group,
+    now_ms: u64,
+    start: Id,
+    out: &mut Out<'_>,
+) -> Vec<(Id, u64)> {
     let mut ids: Vec<Id> = Vec::new();
     let (mark, mut given) = (out.array_deferred(), 0);
     if let Some(consumer) = group.consumer(request.consumer) {
@@ -515,5 +514,6 @@ fn give_own(request: &Request<'_>, stream: &Stream, group: &mut Group, now_ms: u
         }
     }
     out.finish(mark, given);
-    ids.into_iter().for_each(|id| group.deliver_again(id, now_ms as i64));
+    ids.iter().for_each(|&id| group.deliver_again(id, now_ms as i64));
+    ids.into_iter().filter_map(|id| Some((id, group.pending_at(id)?.deliveries))).collect()
 }

@@ -41,6 +41,14 @@ impl<'a> Who<'a> {
         ks.effect(self.claim().into_iter().chain(ids.iter().map(IdText::as_bytes)).chain(how).chain(raised));
     }
 
+    /// As [`Who::given`], of entries with their numbers of deliveries.
+    pub fn given_each(self, ks: &mut Keyspace<'_>, given: &[(Id, u64)], delivered_ms: i64) {
+        for alike in given.chunk_by(|a, b| a.1 == b.1) {
+            let ids: Vec<Id> = alike.iter().map(|(id, _)| *id).collect();
+            self.given(ks, &ids, delivered_ms, alike[0].1, None);
+        }
+    }
+
     /// States that entries are not pending any more.
     pub fn acknowledged(self, ks: &mut Keyspace<'_>, ids: &[Id]) {
         let ids: Vec<IdText> = ids.iter().map(|&id| IdText::new(id)).collect();

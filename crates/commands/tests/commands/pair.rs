@@ -31,6 +31,18 @@ const CONFIG: Config =
 const LARGE_BYTES: usize = 200 << 10;
 const STEPS: usize = 150;
 
+/// Commands whose outcome has the time.
+const TIMES: &[&str] = &[
+    "XADD $x * f v",
+    "XGROUP CREATE $x $gr 0 MKSTREAM",
+    "XREADGROUP GROUP $gr $co COUNT 2 STREAMS $x >",
+    "XREADGROUP GROUP $gr $co STREAMS $x 0",
+    "XCLAIM $x $gr $co 0 $i $i FORCE",
+    "XAUTOCLAIM $x $gr $co 0 0",
+    "SET $k $v PX_60",
+    "HPEXPIRE $h 60 FIELDS 2 $f $f",
+];
+
 /// A journal on a device.
 struct Disk {
     sim: Sim,
@@ -145,8 +157,8 @@ fn commands(mut unit: &[u8]) -> Vec<Vec<Vec<u8>>> {
 
 /// The logical database behind a unit that begins in this one.
 fn db_after(unit: &[u8], db: u32) -> u32 {
-    let selects = commands(unit).into_iter().filter(|words| words[0] == b"SELECT");
-    selects.last().map_or(db, |words| std::str::from_utf8(&words[1]).unwrap().parse().unwrap())
+    let mut selects = commands(unit).into_iter().filter(|words| words[0] == b"SELECT");
+    selects.next_back().map_or(db, |words| std::str::from_utf8(&words[1]).unwrap().parse().unwrap())
 }
 
 impl Up {
@@ -356,6 +368,7 @@ impl World {
         let (now_ms, primary) = (self.clocks_ms[self.primary], self.primary);
         let words = match self.below(60) {
             0 => vec![b"SET".to_vec(), b"large".to_vec(), vec![b'x'; LARGE_BYTES]],
+            1..10 => self.writes.of(TIMES, now_ms),
             _ => self.writes.command(now_ms),
         };
         let db = [0, 0, 0, 3][self.below(4)];

@@ -5,6 +5,7 @@
 //! ```text
 //! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
 //!   manifest                    see `manifest`
+//!   manifest.boot               see `boot`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
 //!   base-4711.index             if there is flash: the keys whose values are there; the dump has the others only
 //!   journal-0000 …              the journal
@@ -15,6 +16,7 @@
 //! - `scrub` reads the base now and then, to find damage.
 
 mod base;
+mod boot;
 mod index;
 mod recover;
 mod scrub;
@@ -197,6 +199,7 @@ pub fn begin(database: &Database) -> Result<(), String> {
     match written.and_then(|written| base::publish(database, &folder, log_id, written)) {
         Ok(manifest) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
+            boot::note(&folder);
             *database.files.journal.kept.lock() = Some(Kept { log, folder, manifest });
             Ok(())
         }
@@ -273,7 +276,8 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
 /// Removes a directory whose manifest says that it holds nothing.
 fn clear(folder: &Path) -> Result<(), String> {
     clear_files(folder)?;
-    fs::remove_file(folder.join(manifest::NAME))
+    boot::forget(folder)
+        .and_then(|()| fs::remove_file(folder.join(manifest::NAME)))
         .and_then(|()| fs::remove_dir(folder))
         .map_err(|error| about(folder, error))
 }

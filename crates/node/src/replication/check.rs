@@ -33,8 +33,9 @@ const RESTS: u32 = 3;
 const WORK_MIN: Duration = Duration::from_millis(2);
 /// The first check is not later than this after the first replica.
 const FIRST_MS: u64 = 600_000;
-/// A check that was given up is tried again after this share of the interval.
+/// A check that was given up is tried again after this share of the interval, and a second at least.
 const RETRY_SHARE: u64 = 24;
+const RETRY_MS_MIN: u64 = 1000;
 /// So many stripes that differ are named.
 const NAMED_MAX: usize = 8;
 
@@ -91,9 +92,9 @@ impl Database {
         }
         // The interval may have become shorter, and the clock may have been set back.
         state.due_ms = state.due_ms.min(now_ms + interval_ms);
-        let has_missed = online.iter().fold(false, |any, link| link.missed_check.swap(false, Relaxed) || any);
-        if has_missed {
-            state.due_ms = state.due_ms.min(now_ms + interval_ms / RETRY_SHARE);
+        let missed = online.iter().filter(|link| link.missed_check.swap(false, Relaxed)).count();
+        if missed > 0 {
+            state.due_ms = state.due_ms.min(now_ms + retry_ms(interval_ms));
         }
         if now_ms < state.due_ms || state.is_running {
             return;
@@ -110,7 +111,7 @@ impl Database {
                 Ok(()) => (state.done, state.last) = (state.done + 1, Ok(0)),
                 Err(why) => {
                     tracing::info!("database '{}': the check of its replicas is given up: {why}", database.hub.name);
-                    state.due_ms = wall_ms() + interval_ms / RETRY_SHARE;
+                    state.due_ms = wall_ms() + retry_ms(interval_ms);
                     (state.given_up, state.last) = (state.given_up + 1, Err(why));
                 }
             }
@@ -120,6 +121,10 @@ impl Database {
             tracing::warn!("no thread to check replicas: {error}");
         }
     }
+}
+
+fn retry_ms(interval_ms: u64) -> u64 {
+    (interval_ms / RETRY_SHARE).max(RETRY_MS_MIN)
 }
 
 /// Tells the replicas the digests of a moment, and before them the moment.
