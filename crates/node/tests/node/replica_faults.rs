@@ -270,7 +270,7 @@ fn damager(primary: u16, damages: Arc<AtomicBool>) -> u16 {
             let damages = Arc::clone(&damages);
             thread::spawn(move || {
                 let mut bytes = [0; 4096];
-                while let Ok(1..) = primary.read(&mut bytes[..1]).map(|read| read) {
+                while let Ok(1..) = primary.read(&mut bytes[..1]) {
                     if damages.swap(false, Relaxed) {
                         bytes[0] ^= 0xff;
                     }
