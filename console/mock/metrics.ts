@@ -10,7 +10,7 @@ const row = (scope: Metric["scope"], group: string, unit: Metric["unit"], names:
 
 export const CATALOG: Metric[] = [
   ...row("database", "throughput", "ops/s", "ops ops_read ops_write ops_other"),
-  ...row("database", "latency", "us", "latency_us latency_p50_us latency_p99_us latency_p9999_us ram_latency_us ram_latency_p99_us flash_latency_us flash_latency_p99_us"),
+  ...row("database", "latency", "us", "latency_us latency_p50_us latency_p99_us latency_p999_us latency_p9999_us ram_latency_us ram_latency_p99_us flash_latency_us flash_latency_p99_us"),
   ...row("database", "tiers", "ratio", "hit_ratio values_in_ram_ratio compression_ratio flash_fragmentation"),
   ...row("database", "tiers", "ops/s", "ram_hits flash_hits misses demotions promotions"),
   ...row("database", "keys", "count", "keys values_in_ram values_in_flash write_amplification"),
@@ -34,7 +34,7 @@ export const CATALOG: Metric[] = [
 
 const GB = 1024 ** 3;
 const BASE: Record<string, number> = {
-  ops_read: 118_000, ops_write: 29_000, ops_other: 800, latency_us: 92, latency_p50_us: 61, latency_p99_us: 540, latency_p9999_us: 2100,
+  ops_read: 118_000, ops_write: 29_000, ops_other: 800, latency_us: 92, latency_p50_us: 61, latency_p99_us: 540, latency_p999_us: 1100, latency_p9999_us: 2100,
   ram_latency_us: 41, ram_latency_p99_us: 110, flash_latency_us: 310, flash_latency_p99_us: 890, hit_ratio: 0.862,
   ram_hits: 101_500, flash_hits: 16_300, misses: 220, keys: 41_200_000, values_in_ram: 12_100_000, values_in_flash: 29_100_000,
   values_in_ram_ratio: 0.294, used_ram_bytes: 7.4 * GB, ram_limit_bytes: 8 * GB, used_flash_bytes: 21 * GB, live_flash_bytes: 17 * GB,

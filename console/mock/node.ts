@@ -13,13 +13,13 @@ const STARTED = Date.now() - 3 * 86_400_000;
 
 function database(name: string, port: number, memory: number, ram: number, more: Partial<Db> = {}): Db {
   return {
-    name, state: "active", progress: null, failure: null, is_default: false,
+    name, state: "active", progress: null, failure: null, is_default: false, has_file: true,
     conditions: [{ name: "active", level: "good", sentence: "The database serves its clients.", advice: "" }],
     ram: { used_bytes: ram * 0.97, limit_bytes: ram, percent: 97, level: "good" },
     flash: { used_bytes: (memory - ram) * 0.4, limit_bytes: memory - ram, percent: memory > ram ? 40 : null, level: "good" },
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
-      compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
+      compression: "lz4", has_password: false, shards: 1, replicas: 0, replica_of: "", persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
     },
     endpoints: [{ kind: "tcp", address: `127.0.0.1:${port}`, command: `redis-cli -h 127.0.0.1 -p ${port}` }],
     now: {},

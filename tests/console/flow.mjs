@@ -1,6 +1,6 @@
 // An operator's day: a database is created, loaded, watched, resized, inspected and deleted.
 import { readFileSync } from "node:fs";
-import { bench, benchUntilStopped, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
+import { bench, benchUntilStopped, enter, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
 
 await main(async (node, browser) => {
   const { step, done, on } = story("flow");
@@ -23,7 +23,11 @@ await main(async (node, browser) => {
     await page.getByText(/missing/).first().waitFor();
     await page.getByLabel("Memory limit").fill("256 mb");
     await page.getByLabel("RAM limit").fill("25 %");
-    await page.getByText("This database: 64 MB.").waitFor();
+    await page.getByText(/This database: 64 Mi?B\./).waitFor();
+    await page.getByRole("textbox", { name: "Port", exact: true }).fill("abc");
+    await page.locator("input[name=port][aria-invalid=true]").waitFor();
+    await page.getByText("A whole number.").first().waitFor();
+    await page.getByRole("textbox", { name: "Port", exact: true }).fill("");
     await page.getByText("The node would create this database.").waitFor();
     await page.getByText("Endpoints, shards, replicas").click();
     await page.getByLabel("Shards").fill("3");
@@ -101,7 +105,7 @@ await main(async (node, browser) => {
   });
 
   await step("resized up and down, while it serves", async () => {
-    for (const [memory, ram, shown] of [["512 mb", "128 mb", "Limit 512 MB"], ["384 mb", "64 mb", "Limit 384 MB"]]) {
+    for (const [memory, ram, shown] of [["512 mb", "128 mb", "Limit 512 MiB"], ["384 mb", "64 mb", "Limit 384 MiB"]]) {
       await visit(page, "/databases/shop");
       await button("Resize").click();
       await dialog.getByLabel("Memory limit").fill(memory);
@@ -116,6 +120,8 @@ await main(async (node, browser) => {
   await step("paused and resumed", async () => {
     await visit(page, "/databases/shop");
     await button("Pause").click();
+    await dialog.getByText(/are connected now/).waitFor();
+    await dialog.getByRole("button", { name: "Pause" }).click();
     await page.getByText("Clients get an error for every command.").waitFor();
     await button("Resume").click();
     await button("Pause").waitFor();
@@ -228,7 +234,18 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Create" }).click();
     await page.getByText(/^fkv_/).waitFor();
     const other = await openPage(browser, node);
-    await logIn(other, "vera", "vera's password");
+    // The password is the administrator's choice: nothing but its change is offered.
+    await enter(other, "vera", "vera's password");
+    await other.getByText("admin chose your password.").waitFor();
+    same(await other.getByRole("link", { name: "Databases" }).count(), 0, "links before the password is changed");
+    await other.goto("/databases/default");
+    await other.getByRole("heading", { level: 1, name: "Your account" }).waitFor();
+    await other.getByLabel("Present password").fill("vera's password");
+    await other.getByLabel("New password", { exact: true }).fill("vera's own word");
+    await other.getByLabel("New password again").fill("vera's own word");
+    await other.getByRole("button", { name: "Change the password" }).click();
+    await other.getByRole("heading", { level: 1, name: "default" }).waitFor();
+    await visit(other, "/databases");
     const create = other.getByRole("button", { name: "Create a database" });
     same(await create.getAttribute("aria-disabled"), "true", "the button of a viewer");
     that((await create.getAttribute("title")).includes("operator"), "the reason is missing");

@@ -12,6 +12,8 @@ const PAGES = {
   slowlog: "/databases/default/slowlog",
   clients: "/databases/default/clients",
   backups: "/databases/default/backups",
+  acl: "/databases/default/acl",
+  analysis: "/databases/default/keys?view=analysis",
   replication: "/databases/default/replication",
   config: "/databases/default/config?search=slowlog",
   node: "/node",

@@ -1,6 +1,7 @@
 // Owns every request to the node: the login, and whether the node answers. Never shows anything itself.
 import { queryOf } from "./route";
 import type { Role, Session } from "./types";
+import { forPeople } from "./hint";
 
 export interface FieldError {
   field: string;
@@ -112,7 +113,7 @@ export async function call<T>(method: string, path: string, options: Options = {
     response.status,
     said?.code ?? "unknown",
     said?.message ?? `The node answered with status ${response.status}.`,
-    said?.hint ?? "",
+    forPeople(said?.hint ?? ""),
     said?.fields ?? [],
   );
 }

@@ -1,6 +1,9 @@
 import { expect, test } from "vitest";
 import { CATALOG } from "../../mock/metrics";
-import { csv, drawn, fileName, GRAPHS, graphsOf, hasValues, sampled, spanOf, spoken, summaries, thresholdsOf, topOf, zoomOf, type Graph } from "./charts";
+import {
+  beginOf, beside, csv, decades, drawn, fileName, GRAPHS, graphsOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, thresholdsOf,
+  topOf, zoomOf, type Graph,
+} from "./charts";
 import type { Series } from "./types";
 
 const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
@@ -58,6 +61,49 @@ test("files", () => {
 test("tables have the first and the last row", () => {
   expect(sampled(3, 10)).toEqual([0, 1, 2]);
   expect(sampled(101, 3)).toEqual([0, 50, 100]);
+});
+
+test("layers of zero are not drawn, hidden lines neither, and colours stay", () => {
+  const graph: Graph = { ...GRAPH, lines: [...GRAPH.lines, { name: "o", label: "other" }] };
+  const data: Series = { ...DATA, series: { ...DATA.series, r: [0, null, 0], o: [5, null, 5] } };
+  expect(shownLines(graph, data).lines).toEqual([{ name: "w", label: "write", colour: 1 }, { name: "o", label: "other", colour: 2 }]);
+  expect(shownLines(graph, data, new Set(["w"])).lines.map((line) => line.name)).toEqual(["o"]);
+  expect(shownLines({ ...graph, stacked: false }, data).lines.map((line) => line.name)).toEqual(["r", "w", "o"]);
+  // All of them are zero: a line on the axis says so.
+  expect(shownLines(GRAPH, { ...DATA, series: { r: [0, 0, 0], w: [0, 0, 0] } }).lines).toHaveLength(2);
+});
+
+test("a logarithm has no zero; values without a neighbour are found", () => {
+  expect(drawn({ ...GRAPH, stacked: false, log: true }, { ...DATA, series: { r: [0, 5, null], w: [-1, 2, 3] } })).toEqual([[null, 5, null], [null, 2, 3]]);
+  expect(lonely([1, null, 2, 3, null, 4])).toEqual([0, 5]);
+  expect(decades(3, 4500)).toEqual([1, 10_000]);
+  expect(decades(5, 5)).toEqual([1, 10]);
+  expect(powers(1, 1000)).toEqual([1, 10, 100, 1000]);
+});
+
+test("a range that nobody chose is as long as the history", () => {
+  expect(beginOf({ ...DATA, series: { r: [null, 1, 2] } }, 500)).toBe(1000);
+  expect(beginOf({ ...DATA, series: { r: [null, null, 2] } }, 500)).toBe(1500);
+  expect(beginOf({ ...DATA, series: { r: [null, null, null] } }, 500)).toBe(0);
+});
+
+test("another database beside: by time, unstacked", () => {
+  const both = beside(GRAPH, DATA, "shop", { ...DATA, times_ms: [1000, 2000], series: { r: [7, 8] } });
+  expect(both.graph.lines.map((line) => line.label)).toEqual(["read", "write", "shop: read", "shop: write"]);
+  expect([both.graph.stacked, both.data.series["shop/r"], both.data.series["shop/w"]]).toEqual([false, [null, 7, 8], [null, null, null]]);
+});
+
+test("a sparkline has gaps", () => {
+  expect(sparkline([0, 10, null, 5], 90, 20, true)).toBe("M0.0 21.0h0L30.0 1.0M90.0 11.0h0");
+  expect(sparkline([null, null, 2, 4], 90, 20, true)).toBe("M0.0 11.0h0L90.0 1.0");
+  expect(sparkline([], 90, 20, true)).toBe("");
+});
+
+test("the ratio of hits ends with the reads", () => {
+  const graph: Graph = { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", lines: [{ name: "hit_ratio", label: "RAM hit ratio" }] };
+  const of = (row: (number | null)[]) => summaries(graph, { ...DATA, series: { hit_ratio: row } })[0]!;
+  expect(of([0.5, 0.7, null])).toMatchObject({ last: 0.7, most: 0.7 });
+  expect(of([0.5, null, null, null])).toMatchObject({ last: null, most: 0.5 });
 });
 
 test("thresholds are those of the rules that watch a line, and do not press the values to the ground", () => {

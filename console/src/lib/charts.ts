@@ -2,15 +2,24 @@
 import { clock, inUnit } from "./format";
 import type { Metric, Rule, Series } from "./types";
 
+export interface Line {
+  name: string;
+  label: string;
+  /** Which colour of the theme: it stays the line's own when other lines are hidden. */
+  colour?: number;
+}
+
 export interface Graph {
   id: string;
   title: string;
   unit: string;
-  lines: { name: string; label: string }[];
+  lines: Line[];
   /** The lines are stacked as areas, because their sum matters. */
   stacked?: boolean;
   /** The largest possible value: the axis always reaches it. */
   top?: number;
+  /** Values that differ by orders of magnitude: the axis is logarithmic unless the reader wants it otherwise. */
+  log?: boolean;
 }
 
 const line = (name: string, label: string) => ({ name, label });
@@ -19,8 +28,8 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
   database: [
     { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [line("ops_read", "read"), line("ops_write", "write"), line("ops_other", "other")] },
     { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", top: 1, lines: [line("hit_ratio", "RAM hit ratio")] },
-    { id: "latency", title: "Latency, without the network", unit: "us", lines: [line("latency_us", "average"), line("latency_p50_us", "p50"), line("latency_p99_us", "p99"), line("latency_p9999_us", "p99.99")] },
-    { id: "tier-latency", title: "Latency by tier", unit: "us", lines: [line("ram_latency_us", "RAM hit"), line("flash_latency_us", "flash hit"), line("ram_latency_p99_us", "RAM hit p99"), line("flash_latency_p99_us", "flash hit p99")] },
+    { id: "latency", title: "Latency, without the network", unit: "us", log: true, lines: [line("latency_us", "average"), line("latency_p50_us", "p50"), line("latency_p99_us", "p99"), line("latency_p999_us", "p99.9"), line("latency_p9999_us", "p99.99")] },
+    { id: "tier-latency", title: "Latency by tier", unit: "us", log: true, lines: [line("ram_latency_us", "RAM hit"), line("flash_latency_us", "flash hit"), line("ram_latency_p99_us", "RAM hit p99"), line("flash_latency_p99_us", "flash hit p99")] },
     { id: "hits", title: "Hits by tier", unit: "ops/s", stacked: true, lines: [line("ram_hits", "RAM"), line("flash_hits", "flash"), line("misses", "missed")] },
     { id: "values", title: "Values", unit: "count", stacked: true, lines: [line("values_in_ram", "in RAM"), line("values_in_flash", "in flash")] },
     { id: "values-in-ram", title: "Share of values in RAM", unit: "ratio", top: 1, lines: [line("values_in_ram_ratio", "in RAM")] },
@@ -38,7 +47,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "gone", title: "Expired and evicted", unit: "ops/s", lines: [line("expired", "expired"), line("evicted", "evicted")] },
     { id: "journal", title: "Journal and base", unit: "bytes", stacked: true, lines: [line("base_bytes", "base"), line("journal_tail_bytes", "journal to replay")] },
     { id: "journalled", title: "Journalled", unit: "bytes/s", lines: [line("journal_bytes", "journalled")] },
-    { id: "journal-sync", title: "Sync of the journal", unit: "us", lines: [line("journal_sync_us", "last sync")] },
+    { id: "journal-sync", title: "Sync of the journal", unit: "us", log: true, lines: [line("journal_sync_us", "last sync")] },
     { id: "restart", title: "Restart, as estimated", unit: "us", lines: [line("recovery_us", "restart")] },
     { id: "limits", title: "Of the limits", unit: "percent", lines: [line("ram_percent", "RAM"), line("flash_percent", "flash"), line("files_percent", "files"), line("clients_percent", "clients")] },
     { id: "replica-lag", title: "Lag of the last replica", unit: "us", lines: [line("replica_lag_us", "behind")] },
@@ -139,9 +148,20 @@ export function zoomOf(a_ms: number, b_ms: number): { from: number; to: number }
   return { from, to: Math.max(Math.ceil(Math.max(a_ms, b_ms)), from + MIN_SPAN_MS) };
 }
 
-/** A series as numbers to draw. In a stacked graph, each line starts at the sum of the lines below it. */
+const isZero = (row: (number | null)[] | undefined): boolean => (row ?? []).every((value) => value === null || value === undefined || value === 0);
+
+/** The graph without hidden lines and, where layers are stacked, without layers of zero: these would draw over the one below. */
+export function shownLines(graph: Graph, data: Series, hidden: ReadonlySet<string> = new Set()): Graph {
+  const all = graph.lines.map((one, index) => ({ ...one, colour: one.colour ?? index }));
+  const wanted = all.filter((one) => !hidden.has(one.name));
+  const layers = graph.stacked ? wanted.filter((one) => !isZero(data.series[one.name])) : wanted;
+  return { ...graph, lines: layers.length > 0 ? layers : wanted };
+}
+
+/** A series as numbers to draw. In a stacked graph, each line starts at the sum of the lines below it. A logarithm has no zero. */
 export function drawn(graph: Graph, data: Series): (number | null)[][] {
   const rows = graph.lines.map((one) => data.series[one.name] ?? data.times_ms.map(() => null));
+  if (graph.log) return rows.map((row) => row.map((value) => (value !== null && value > 0 ? value : null)));
   if (!graph.stacked) return rows;
   const sums: (number | null)[][] = [];
   rows.forEach((row, index) => {
@@ -149,6 +169,32 @@ export function drawn(graph: Graph, data: Series): (number | null)[][] {
     sums.push(row.map((value, at) => (value === null || value === undefined ? (below?.[at] ?? null) : value + (below?.[at] ?? 0))));
   });
   return sums;
+}
+
+/** Values without a neighbour: a line does not show them. */
+export function lonely(row: readonly (number | null | undefined)[]): number[] {
+  const known = (at: number): boolean => row[at] !== null && row[at] !== undefined;
+  return row.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
+}
+
+/** Where the values of some lines begin. A range that nobody chose is no longer than that. */
+export function beginOf(data: Series, least_ms: number): number {
+  const first = data.times_ms.findIndex((_, at) => Object.values(data.series).some((row) => row[at] !== null && row[at] !== undefined));
+  const begin = first < 0 ? data.from_ms : data.times_ms[first]!;
+  return Math.max(data.from_ms, Math.min(begin, data.to_ms - least_ms));
+}
+
+/** Another database in the same graph: its lines beside the graph's own, not stacked. Both have the same times. */
+export function beside(graph: Graph, data: Series, other: string, more: Series): { graph: Graph; data: Series } {
+  const name = (line: string): string => `${other}/${line}`;
+  const at = new Map(more.times_ms.map((time, index) => [time, index]));
+  const series = { ...data.series };
+  for (const one of graph.lines) {
+    const row = more.series[one.name] ?? [];
+    series[name(one.name)] = data.times_ms.map((time) => row[at.get(time) ?? -1] ?? null);
+  }
+  const lines = [...graph.lines, ...graph.lines.map((one) => ({ name: name(one.name), label: `${other}: ${one.label}` }))];
+  return { graph: { ...graph, id: `${graph.id}+${other}`, stacked: false, lines }, data: { ...data, series } };
 }
 
 export interface Summary {
@@ -165,7 +211,7 @@ export function summaries(graph: Graph, data: Series): Summary[] {
     if (values.length === 0) return { label, last: null, least: null, mean: null, most: null };
     return {
       label,
-      last: values[values.length - 1]!,
+      last: latest(name, data.series[name] ?? []),
       least: values.reduce((a, b) => Math.min(a, b)),
       mean: values.reduce((a, b) => a + b, 0) / values.length,
       most: values.reduce((a, b) => Math.max(a, b)),
@@ -173,11 +219,23 @@ export function summaries(graph: Graph, data: Series): Summary[] {
   });
 }
 
+/** A ratio of hits is unknown while nobody reads. */
+export const isOfReads = (name: string): boolean => name.split("/").pop() === "hit_ratio";
+
+/** The newest points may not be measured yet: so many unknown ones at the end say nothing. */
+const UNMEASURED = 3;
+
+/** The present value of a line. What was the ratio of hits when somebody read last is not its present value. */
+function latest(name: string, row: readonly (number | null | undefined)[]): number | null {
+  const recent = isOfReads(name) ? row.slice(-UNMEASURED) : row;
+  return recent.findLast((value) => value !== null && value !== undefined) ?? null;
+}
+
 /** The sentence that describes a graph to screen readers. */
 export function spoken(graph: Graph, data: Series): string {
   const parts = summaries(graph, data).map((one) =>
-    one.last === null
-      ? `${one.label}: no values`
+    one.most === null
+      ? `${one.label}: no ${one.label.endsWith("hit ratio") ? "reads" : "values"}`
       : `${one.label}: latest ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
   );
   return `${graph.title}. ${parts.join("; ")}.`;
@@ -205,3 +263,35 @@ export function sampled(length: number, rows: number): number[] {
 
 export const fileName = (name: string, graph: Graph, at_ms: number, ending: string): string =>
   `flintkv-${name}-${graph.id}-${clock(at_ms).replace(" ", "-").replaceAll(":", "")}.${ending}`;
+
+/** The path of a small line without axes, in a box of this size: unknown values are gaps, a lonely one is a dot. */
+export function sparkline(values: readonly (number | null | undefined)[], width: number, height: number, from_zero: boolean): string {
+  const known = values.filter((value): value is number => value !== null && value !== undefined);
+  if (known.length === 0) return "";
+  // A young history takes the whole width.
+  values = values.slice(values.findIndex((value) => value !== null && value !== undefined));
+  const low = from_zero ? Math.min(0, ...known) : Math.min(...known);
+  const high = Math.max(...known);
+  const x = (at: number): string => ((at * width) / Math.max(1, values.length - 1)).toFixed(1);
+  const y = (value: number): string => (1 + height - (high > low ? ((value - low) / (high - low)) * height : from_zero && high > 0 ? height : 0)).toFixed(1);
+  let path = "";
+  values.forEach((value, at) => {
+    if (value === null || value === undefined) return;
+    const before = values[at - 1];
+    path += before === null || before === undefined ? `M${x(at)} ${y(value)}h0` : `L${x(at)} ${y(value)}`;
+  });
+  return path;
+}
+
+/** The powers of ten around all values; at least one decade. */
+export function decades(min: number, max: number): [number, number] {
+  if (!(min > 0) || !(max > 0)) return [1, 1000];
+  const low = 10 ** Math.floor(Math.log10(min));
+  return [low, Math.max(10 ** Math.ceil(Math.log10(max)), low * 10)];
+}
+
+export function powers(min: number, max: number): number[] {
+  const found: number[] = [];
+  for (let value = 10 ** Math.ceil(Math.log10(min) - 1e-9); value <= max * 1.0001 && found.length < 20; value *= 10) found.push(value);
+  return found;
+}

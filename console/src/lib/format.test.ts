@@ -3,7 +3,7 @@ import { ago, bytes, bytesField, count, duration, exact, inUnit, micros, parseBy
 
 test("sizes have three digits at most and the unit that fits", () => {
   expect([0, 1, 999, 1000, 1024, 1536, 1023 * 1024, 8 * 1024 ** 3, 2 ** 60].map(bytes)).toEqual([
-    "0 B", "1 B", "999 B", "0.98 KB", "1 KB", "1.5 KB", "1 MB", "8 GB", "1 EB",
+    "0 B", "1 B", "999 B", "0.98 KiB", "1 KiB", "1.5 KiB", "1 MiB", "8 GiB", "1 EiB",
   ]);
 });
 
@@ -33,7 +33,7 @@ test("how long, in the two largest units", () => {
 
 test("units of the catalog", () => {
   expect(inUnit(0.5, "ratio")).toBe("50 %");
-  expect(inUnit(2048, "bytes/s")).toBe("2 KB/s");
+  expect(inUnit(2048, "bytes/s")).toBe("2 KiB/s");
   expect(inUnit(1500, "ops/s")).toBe("1.5 k/s");
   expect(inUnit(1500, "us")).toBe("1.5 ms");
   expect(inUnit(42, "something new")).toBe("42");

@@ -1,7 +1,7 @@
 // Owns numbers, sizes and times as people read them. Pure; the locale is fixed, so that columns line up everywhere.
 
 const MISSING = "–";
-const BINARY = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /** Three significant digits at most, no trailing zeros: 1.5, 12.3, 145. */
 function three(value: number): string {
@@ -14,12 +14,12 @@ function known(value: number | null | undefined): value is number {
   return typeof value === "number" && Number.isFinite(value);
 }
 
-/** 1536 → "1.5 KB". The powers are of 1024, as in redis.conf's `kb`, `mb`, `gb`. */
+/** 1536 → "1.5 KiB". The powers are of 1024, as in redis.conf's `kb`, `mb`, `gb`: what is typed as 512 mb is shown as 512 MiB. */
 export function bytes(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   let size = value;
   let unit = 0;
-  // Without this, 1023.7 would be shown as "1024 KB".
+  // Without this, 1023.7 would be shown as "1024 KiB".
   while (Math.abs(size) >= 999.5 && unit < BINARY.length - 1) {
     size /= 1024;
     unit += 1;
@@ -49,6 +49,9 @@ export function exact(value: number | null | undefined): string {
 export function ratio(value: number | null | undefined): string {
   return known(value) ? percent(value * 100) : MISSING;
 }
+
+/** A ratio of hits, which is unknown while nobody reads. */
+export const hits = (value: number | null | undefined): string => (known(value) ? ratio(value) : "no reads");
 
 export function percent(value: number | null | undefined): string {
   if (!known(value)) return MISSING;

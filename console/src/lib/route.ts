@@ -1,7 +1,7 @@
 // Owns the map from addresses to pages. Pure: strings in, plain data out.
 
 export type Page =
-  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "replication" | "config"
+  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "replication" | "config" | "acl"
   | "node" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
 
 export interface Route {
@@ -34,6 +34,7 @@ const OF_DATABASE: Record<string, Page> = {
   backups: "backups",
   replication: "replication",
   config: "config",
+  acl: "acl",
 };
 
 export function routeOf(path: string): Route {

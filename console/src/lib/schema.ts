@@ -30,6 +30,35 @@ export interface AllBackups {
   directory: string;
 }
 
+export interface Analysis {
+  db: number;
+  ended_ms: number | null;
+  /** Why it failed. */
+  failure: string;
+  /** What a value on flash takes on average: the sizes of groups on flash are estimates by it. */
+  flash_bytes_each: number;
+  /** Of those in RAM, the most used first. */
+  hottest: ListedKey[];
+  /** How use is measured: frequency (with an LFU policy) or idle. */
+  hottest_by: string;
+  keys_done: number;
+  keys_total: number;
+  /** Of those in RAM, the largest first. */
+  largest: ListedKey[];
+  /** The largest patterns. */
+  patterns: KeyGroup[];
+  /** By the first part of the key. */
+  prefixes: KeyGroup[];
+  started_ms: number;
+  state: AnalysisState;
+  /** Of keys whose values are in RAM. */
+  ttls: TtlBand[];
+  types: KeyGroup[];
+}
+
+export const AnalysisState = ["running", "done", "stopped", "failed"] as const;
+export type AnalysisState = (typeof AnalysisState)[number];
+
 export interface Audited {
   /** `database.create` and the like. */
   action: string;
@@ -224,6 +253,8 @@ export interface Db {
   failure: string | null;
   /** The values on flash, and how much they may take. */
   flash: Filling;
+  /** It was started with a configuration file, which CONFIG REWRITE can write. */
+  has_file: boolean;
   is_default: boolean;
   name: string;
   /** Every metric of the catalog as it is now; null where nothing is known. */
@@ -263,6 +294,29 @@ export interface DefinitionCard {
   zones: string[];
 }
 
+export interface Deleted {
+  cursor: string;
+  /** A key that is gone already is not counted. */
+  deleted: number;
+  /** Keys of this slice that match. */
+  matched: number;
+  /** Some of the keys. */
+  sample: Bytes[];
+  /** Entries looked at, about. */
+  scanned: number;
+}
+
+export interface Deletion {
+  /** 0 to begin. */
+  cursor: string;
+  db?: number;
+  /** Glob, as in SCAN MATCH; * is every key. */
+  pattern: string;
+  /** Nothing is deleted, only counted. */
+  preview?: boolean;
+  type?: string;
+}
+
 export interface Delivery {
   at_ms: number;
   message: string;
@@ -285,6 +339,14 @@ export interface Directive {
   value: string | null;
 }
 
+export interface Dumped {
+  /** What DUMP gives. */
+  dump: Bytes;
+  key: Bytes;
+  /** null: it does not expire. */
+  ttl_ms: number | null;
+}
+
 export interface EndedCard {
   /** null: it is whole. */
   error: string | null;
@@ -302,7 +364,7 @@ export interface EndpointCard {
 }
 
 export interface ErrorBody {
-  /** For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, loading, stopping. */
+  /** For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, loading, stopping. */
   code: string;
   /** Which fields of the request are wrong, and why. */
   fields: FieldError[];
@@ -324,6 +386,14 @@ export interface Event {
   severity: Severity;
   /** Empty: nobody in particular. */
   user: string;
+}
+
+export interface Exported {
+  cursor: string;
+  keys: Dumped[];
+  /** Keys whose values are too large for the console. */
+  left_out: Bytes[];
+  scanned: number;
 }
 
 export interface FailedDatabase {
@@ -355,9 +425,24 @@ export interface Filling {
 export const Format = ["json", "slack"] as const;
 export type Format = (typeof Format)[number];
 
+export interface Import {
+  db?: number;
+  keys: Dumped[];
+  replace?: boolean;
+}
+
+export interface Imported {
+  failed: NotImported[];
+  /** They exist already. */
+  kept: number;
+  restored: number;
+}
+
 export interface KeyCard {
   /** In RAM; null while the value is on flash, which is not read for its size. */
   bytes: number | null;
+  /** As OBJECT ENCODING says; empty while the value is on flash. */
+  encoding: string;
   key: Bytes;
   /** ram or flash. */
   tier: string;
@@ -372,6 +457,16 @@ export interface KeyChange {
   set?: null | Members;
   /** null: it does not expire any more. */
   ttl_ms?: number | null;
+}
+
+export interface KeyGroup {
+  /** Estimated. */
+  flash_bytes: number;
+  keys: number;
+  keys_in_ram: number;
+  keys_on_flash: number;
+  name: string;
+  ram_bytes: number;
 }
 
 export interface KeyPage {
@@ -399,6 +494,14 @@ export interface KeyView {
 
 export const Level = ["good", "info", "warning", "critical"] as const;
 export type Level = (typeof Level)[number];
+
+export interface ListedKey {
+  bytes: number;
+  key: Bytes;
+  type: string;
+  /** Frequency, or seconds without use. */
+  used: number;
+}
 
 export interface Login {
   password: string;
@@ -568,6 +671,11 @@ export interface NodeFiguresCard {
   system_ram_bytes: number;
   system_ram_free_bytes: number;
   uptime_s: number;
+}
+
+export interface NotImported {
+  key: Bytes;
+  message: string;
 }
 
 export const Op = [">", "<"] as const;
@@ -766,8 +874,10 @@ export interface Series {
 export interface SessionCard {
   /** For the header X-CSRF-Token; empty for a token, which needs none. */
   csrf: string;
-  /** The password was given by somebody else. */
+  /** The password was chosen by somebody else: every other route is refused with the code password until it is changed. */
   must_change_password: boolean;
+  /** Who chose it; empty: the node. */
+  password_by: string;
   role: Role;
   user: string;
 }
@@ -828,14 +938,22 @@ export interface TokenCard {
   role: Role;
 }
 
+export interface TtlBand {
+  keys: number;
+  name: string;
+}
+
 export const Unit = ["ops/s", "us", "ratio", "bytes", "bytes/s", "count", "percent"] as const;
 export type Unit = (typeof Unit)[number];
 
 export interface UserCard {
   created_ms: number;
   last_login_ms: number | null;
+  /** The password was chosen by somebody else, and nothing else is allowed before it is changed. */
   must_change_password: boolean;
   name: string;
+  /** Who chose it; empty: the node. */
+  password_by: string;
   role: Role;
 }
 

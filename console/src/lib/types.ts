@@ -32,6 +32,12 @@ export type Alerts = api.All;
 export type AuditEntry = api.Audited;
 export type User = api.UserCard;
 export type Token = api.TokenCard;
+export type Deleted = api.Deleted;
+export type Exported = api.Exported;
+export type Dumped = api.Dumped;
+export type Imported = api.Imported;
+export type Analysis = api.Analysis;
+export type KeyGroup = api.KeyGroup;
 export type FreshToken = api.MadeToken;
 
 /** The latest value of each metric; null or missing if there is none yet. */

@@ -1,7 +1,7 @@
 // uPlot for this console: colours from the style sheet, time on the x axis, one unit on the y axis, areas for stacked lines.
 // Never fetches, and never knows a page.
 import uPlot from "uplot";
-import { drawn, topOf, type Graph, type Mark, type Threshold } from "../lib/charts";
+import { decades, drawn, lonely, powers, topOf, type Graph, type Mark, type Threshold } from "../lib/charts";
 import { clock, inUnit } from "../lib/format";
 import type { Series } from "../lib/types";
 
@@ -41,12 +41,15 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
   const axis: uPlot.Axis = { stroke: text, font, grid, ticks: { ...grid, size: 4 } };
   const series: uPlot.Series[] = [{}];
   graph.lines.forEach((one, index) => {
-    const stroke = colour(`--series-${(index % 5) + 1}`);
+    const stroke = colour(`--series-${((one.colour ?? index) % 5) + 1}`);
+    const dash = (one.colour ?? index) % 10 >= 5 ? { dash: [5, 3] } : {};
     series.push({
+      ...dash,
       label: one.label,
       stroke,
       width: look.small ? 1.25 : 1.5,
-      points: { show: false },
+      // Only values that no line would show.
+      points: { show: true, size: look.small ? 3 : 5, fill: stroke, filter: (u, at) => lonely(u.data[at] as (number | null)[]) },
       spanGaps: false,
       ...(graph.stacked && index === 0 ? { fill: faded(stroke, 0.22) } : {}),
       ...(!graph.stacked && graph.lines.length === 1 ? { fill: faded(stroke, 0.12) } : {}),
@@ -55,7 +58,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
   const bands: uPlot.Band[] = graph.stacked
     ? graph.lines.slice(1).map((_, index) => ({
         series: [index + 2, index + 1],
-        fill: faded(colour(`--series-${((index + 1) % 5) + 1}`), 0.22),
+        fill: faded(colour(`--series-${((graph.lines[index + 1]!.colour ?? index + 1) % 5) + 1}`), 0.22),
       }))
     : [];
   const options: uPlot.Options = {
@@ -67,7 +70,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
     bands,
     scales: {
       x: { time: true },
-      y: {
+      y: graph.log ? { distr: 3, log: 10, range: (_u, min, max) => decades(min, max) } : {
         range: (_u, _min, max) => [0, topOf(graph, max ?? 0, look.thresholds())],
       },
     },
@@ -82,8 +85,9 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
         ...axis,
         size: look.small ? 60 : 66,
         space: look.small ? 26 : 34,
-        splits: (_u, _index, min, max) => ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 32 : 44))),
+        splits: (_u, _index, min, max) => graph.log ? powers(min, max) : ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 32 : 44))),
         values: (_u, splits) => splits.map((value) => inUnit(value, graph.unit)),
+        ...(graph.log ? { filter: (_u: uPlot, splits: number[]) => splits } : {}),
       },
     ],
     cursor: {
@@ -193,7 +197,7 @@ export async function picture(plot: uPlot, graph: Graph, title: string): Promise
   context.font = `${12 * scale}px ${family}`;
   let x = 12 * scale;
   graph.lines.forEach((one, index) => {
-    context.fillStyle = colour(`--series-${(index % 5) + 1}`);
+    context.fillStyle = colour(`--series-${((one.colour ?? index) % 5) + 1}`);
     context.fillRect(x, 34 * scale, 10 * scale, 3 * scale);
     context.fillStyle = colour("--muted");
     context.fillText(one.label, x + 14 * scale, 40 * scale);
@@ -201,14 +205,4 @@ export async function picture(plot: uPlot, graph: Graph, title: string): Promise
   });
   context.drawImage(source, 0, head);
   return new Promise((done) => canvas.toBlob(done, "image/png"));
-}
-
-export function save(blob: Blob, name: string): void {
-  const url = URL.createObjectURL(blob);
-  const anchor = document.createElement("a");
-  anchor.href = url;
-  anchor.download = name;
-  anchor.click();
-  // When the click returns, the download has begun. The URL must exist until then.
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

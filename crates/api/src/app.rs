@@ -1,6 +1,7 @@
 //! Owns what all requests share. Never knows a single request.
 
 use crate::alerts::Alerts;
+use crate::analysis::Analyses;
 use crate::auth::sessions::Sessions;
 use crate::auth::tries::Tries;
 use crate::auth::users::Users;
@@ -62,6 +63,7 @@ pub struct App {
     pub alerts: Alerts,
     pub following: Following,
     pub benchmarks: Benchmarks,
+    pub analyses: Analyses,
     pub console_tls: bool,
     /// The last run of the node did not end by itself.
     pub has_crashed: bool,
@@ -97,6 +99,7 @@ impl App {
             alerts: Alerts::open(file("alerts.json"), &node, now_ms)?,
             following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
+            analyses: Analyses::default(),
             console_tls,
             has_crashed,
             metrics_open: settings.metrics_open,

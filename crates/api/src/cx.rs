@@ -48,8 +48,12 @@ pub struct Cx {
 /// What the audit log says besides who and when. Never a secret.
 #[derive(Clone, Debug, Default)]
 pub struct Note {
+    /// Who, if the request itself says it: a login.
+    pub user: Option<String>,
     pub target: String,
     pub detail: String,
+    /// Why it was not done, although the request got an ordinary answer: an error reply of a command.
+    pub failure: Option<String>,
     /// The request was not meant to change anything, so it is not recorded.
     pub is_silent: bool,
 }
@@ -133,7 +137,18 @@ impl Cx {
 
     /// For the audit log.
     pub fn note(&self, target: impl Into<String>, detail: impl Into<String>) {
-        *self.note.lock() = Note { target: target.into(), detail: detail.into(), is_silent: false };
+        let mut note = self.note.lock();
+        (note.target, note.detail, note.is_silent) = (target.into(), detail.into(), false);
+    }
+
+    /// For the audit log: who the request says to be. Never a password that was typed in its place.
+    pub fn note_user(&self, user: impl Into<String>) {
+        self.note.lock().user = Some(user.into());
+    }
+
+    /// For the audit log: it was not done, although the request gets an ordinary answer.
+    pub fn note_failure(&self, why: impl Into<String>) {
+        self.note.lock().failure = Some(why.into());
     }
 
     /// The request had no effect.

@@ -11,7 +11,7 @@ pub struct Failure {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
-    /// For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large,
+    /// For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large,
     /// rate_limited, failed, timeout, loading, stopping.
     pub code: &'static str,
     /// For people, with the calculation if there is one.
@@ -60,6 +60,12 @@ impl ApiError {
 
     pub fn forbidden(message: impl Into<String>) -> ApiError {
         ApiError::new(403, "forbidden", message)
+    }
+
+    /// Somebody else chose the user's password.
+    pub fn password(user: &str) -> ApiError {
+        ApiError::new(403, "password", format!("{user} must choose a new password first"))
+            .hint("PUT /api/v1/session/password, the page Account, or: flintkv user passwd")
     }
 
     pub fn not_found(message: impl Into<String>) -> ApiError {

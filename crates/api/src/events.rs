@@ -6,7 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, flag, list, number, text};
-use node::{Recovered, Rot};
+use node::{Database, Recovered, Rot, State};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -131,6 +131,9 @@ pub fn look(app: &App) {
             let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
             app.event(Event::info("database", database.name(), text).severity(severity).mark("restarted"));
         }
+        if let Some(text) = lost(app, &database) {
+            app.event(Event::info("database", database.name(), text).severity(Severity::Warning));
+        }
         for text in database.take_rot().iter().flat_map(damage) {
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
@@ -159,6 +162,31 @@ pub fn look(app: &App) {
             app.event(event);
         }
     }
+}
+
+/// What a restart has lost of a database that does not survive one. Told once, when the start is over.
+fn lost(app: &App, database: &Database) -> Option<String> {
+    if matches!(database.state(), State::Loading { .. }) {
+        return None;
+    }
+    let before = app.watch.take_keys_before(database.name())?;
+    let loaded = database.keys_loaded();
+    if before == 0 || loaded >= before || database.definition().persistence != "none" {
+        return None;
+    }
+    let what = match loaded {
+        0 => format!("restarted empty: {} gone, because its persistence is none", keys(before)),
+        loaded => format!(
+            "restarted with {} of a dump: it had {before} when the node ended, and what came after the dump is lost, because its \
+             persistence is none",
+            keys(loaded)
+        ),
+    };
+    Some(what)
+}
+
+fn keys(count: u64) -> String {
+    if count == 1 { "1 key".to_owned() } else { format!("{count} keys") }
 }
 
 /// What the scrubber has found, for people.

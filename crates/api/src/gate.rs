@@ -31,6 +31,9 @@ const BODY_PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than a command may take. The handler continues, and the audit log records its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of a path in the audit log.
+const TARGET_CHARS_MAX: usize = 200;
+
 const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// Scripts and styles only from here, nothing inline, never in a frame. The console draws into canvases and copies them
@@ -65,7 +68,13 @@ async fn admitted(
         })?;
         if who.role < role {
             let text = format!("this needs the role {}, and {} is {}", role.name(), who.name, who.role.name());
-            return Err(ApiError::forbidden(text).hint("ask an administrator"));
+            let error = ApiError::forbidden(text).hint("ask an administrator");
+            return Err(turned_away(&app, route, who, peer, &parts, error));
+        }
+        // Whoever chose the password knows it, so until it is changed nobody knows who is logged in.
+        if matches!(&who.by, By::Session { password_by: Some(_), .. }) && !route.path.starts_with("/api/v1/session") {
+            let error = ApiError::password(&who.name);
+            return Err(turned_away(&app, route, who, peer, &parts, error));
         }
     }
     let changes = route.method != Method::Get;
@@ -111,25 +120,51 @@ async fn admitted(
     }
 }
 
+/// Who may not is turned away before the handler runs: the audit log says so.
+fn turned_away(
+    app: &App,
+    route: &Route,
+    who: &Who,
+    peer: Peer,
+    parts: &axum::http::request::Parts,
+    error: ApiError,
+) -> ApiError {
+    if !route.action.is_empty() {
+        app.audit(Audited {
+            at_ms: (app.now_ms)(),
+            user: who.name.clone(),
+            role: who.role.name().to_owned(),
+            address: peer.address.to_string(),
+            action: route.action.to_owned(),
+            target: parts.uri.path().trim_start_matches("/api/v1/").chars().take(TARGET_CHARS_MAX).collect(),
+            detail: error.message().to_owned(),
+            ok: false,
+        });
+    }
+    error
+}
+
 /// Runs the handler and writes the line in the audit log.
 fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     let outcome = (route.run)(cx);
-    let Note { target, mut detail, is_silent } = cx.note.lock().clone();
+    let Note { user, target, mut detail, failure, is_silent } = cx.note.lock().clone();
     if !route.action.is_empty() && !is_silent {
-        if let Err(error) = &outcome {
-            detail = error.message().to_owned();
+        // What was wanted, and why it was not done.
+        let why = outcome.as_ref().err().map(|error| error.message().to_owned()).or(failure);
+        if let Some(why) = &why {
+            detail = if detail.is_empty() { why.clone() } else { format!("{detail}: {why}") };
         }
         let target =
             if target.is_empty() { cx.params.first().map_or("", |(_, value)| value).to_owned() } else { target };
         cx.app.audit(Audited {
             at_ms: cx.now_ms(),
-            user: cx.user(),
+            user: user.unwrap_or_else(|| cx.user()),
             role: cx.who.as_ref().map_or("", |who| who.role.name()).to_owned(),
             address: cx.peer.address.to_string(),
             action: route.action.to_owned(),
             target,
             detail,
-            ok: outcome.is_ok(),
+            ok: why.is_none(),
         });
     }
     outcome
@@ -153,7 +188,11 @@ pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
     let Some(session) = app.sessions.lock().find(id, now_ms) else { return Ok(None) };
     // The role is the user's current one, not that at login.
     let Some(user) = app.users.card(&session.user) else { return Ok(None) };
-    let by = By::Session { id: id.to_owned(), csrf: session.csrf, must_change_password: user.must_change_password };
+    let by = By::Session {
+        id: id.to_owned(),
+        csrf: session.csrf,
+        password_by: user.must_change_password.then_some(user.password_by),
+    };
     Ok(Some(Who { name: user.name, role: user.role, by }))
 }
 

@@ -4,12 +4,13 @@
 //! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
 //! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `condition` says how a database is,
-//! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `auth` knows
-//! users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
+//! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
+//! over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
 mod alerts;
+mod analysis;
 mod app;
 mod auth;
 mod benchmarks;
@@ -26,6 +27,7 @@ mod metrics;
 mod openapi;
 mod route;
 mod routes;
+mod scan;
 mod serve;
 mod text;
 mod typescript;

@@ -2,6 +2,7 @@
 
 pub mod events;
 pub mod glob;
+pub mod ram;
 pub mod random;
 pub mod size;
 pub mod time;

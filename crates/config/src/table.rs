@@ -222,7 +222,7 @@ pub const ROWS: &[Row] = &[
     // ---- FlintKV's own
     row("flash-path", Paths, "", Start, Used, Flash, "A directory on flash for cold values. Repeat the directive to spread the values over several devices. KeyDB's `storage-provider flash PATH` means the same. Without a flash-path all values stay in RAM."),
     row("flash-io", typed::FLASH_IO, "auto", Start, Used, Flash, "How flash is read and written: `uring`, `threads`, or `auto`, which uses io_uring if the system allows it and threads otherwise."),
-    row("flash-compression", typed::COMPRESSION, "lz4", Start, Used, Flash, "Codec for values on flash. Data that does not shrink is stored uncompressed."),
+    row("flash-compression", typed::COMPRESSION, "lz4", Live, Used, Flash, "Codec for values on flash. Data that does not shrink is stored uncompressed. After a change, values on flash stay as they are until they are written again; a value that only moves there is never compressed less than before."),
     row("flash-segment-size", Segment(typed::SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, Used, Flash, "Size of a segment, the unit in which flash is freed. A power of two. If flash is too small for 64 segments, the size is halved until 64 fit, but not below 256kb."),
     row("flash-split-size", Size(1024, 16 * MB), "64kb", Live, Used, Flash, "A collection larger than this moves to flash in parts of some hundred bytes each, and a command reads back only the parts that it needs. A smaller collection moves as a whole. A collection that is already in parts stays in parts."),
     row("expired-key-lag", Int(1, 31_536_000), "3600", Live, Used, Flash, "An expired key leaves flash at most this many seconds after its expiry. A key that is asked for is gone at once. Segments with many expired keys are cleaned earlier, and when flash is short of room expired keys go first. Cleaning takes at most some tenth of a worker's time, so with very many keys it can take longer."),
@@ -348,7 +348,7 @@ pub const ROWS: &[Row] = &[
     row("bio_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("aof_rewrite_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("bgsave_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
-    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Inert("the end of a node does not wait for replicas: WAIT and FAILOVER do"), Process, ""),
+    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Used, Process, "Seconds that the end of a node waits for replicas that lack writes. 0: it does not wait."),
     row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
     row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
 

@@ -9,7 +9,7 @@ use super::value::{self, Value};
 use base::events::Events;
 use base::time::Schedule;
 pub use base::{Codec, FlashIo, Policy};
-use base::{size, words};
+use base::{ram, size, words};
 
 /// A password. It can be compared and is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -94,6 +94,8 @@ pub struct PrimarySettings {
     /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
     pub replicas_min: usize,
     pub lag_s_max: u64,
+    /// How long the end of the node waits for replicas that lack writes.
+    pub shutdown_timeout_s: u64,
     /// How often replicas compare their datasets with this one. 0: never.
     pub check_interval_ms: u64,
     /// Of the dumps for all replicas. 0: no bound.
@@ -455,6 +457,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             ping_period_s: v.int("repl-ping-replica-period"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
+            shutdown_timeout_s: v.int("shutdown-timeout"),
             check_interval_ms: v.int::<u64>("repl-check-interval") * 1_000,
             transfer_bytes_per_s: v.bytes("repl-transfer-rate"),
         },
@@ -657,11 +660,6 @@ fn share(bytes: u64, percent: u64) -> u64 {
     ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
 }
 
-/// RAM that a node with flash itself needs under load. Measured with 1 to 8 workers: 14 MB of code, allocator and dictionary,
-/// and 2 MB of page buffers and rings for each worker.
-const OWN_RAM_BYTES: u64 = 16 << 20;
-const OWN_RAM_BYTES_PER_WORKER: u64 = 2 << 20;
-
 /// Additional RAM of a database that survives restarts: the journal's ring and what the writer has of it, and the buffers of a base. Measured
 /// with 2 and 8 workers under writes and bases: 4 MB with values of 1 KB, and 8 MB with values of 20 KB. A restart takes less.
 const KEPT_RAM_BYTES: u64 = 8 << 20;
@@ -675,7 +673,7 @@ pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), Strin
     let workers = config.io_threads.max(1) as u64;
     let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
     let of_journal = if config.redis_files.appendonly { KEPT_RAM_BYTES } else { 0 };
-    let own = OWN_RAM_BYTES + workers * OWN_RAM_BYTES_PER_WORKER + of_journal + of_console;
+    let own = ram::least_limit(workers) + of_journal + of_console;
     if config.flash_paths.is_empty() || config.ram_limit_bytes >= own {
         return Ok(());
     }
@@ -693,8 +691,8 @@ pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), Strin
          raise ram-limit to at least {}, or {}",
         size::exact(config.ram_limit_bytes),
         size::exact(own),
-        size::exact(OWN_RAM_BYTES),
-        size::exact(OWN_RAM_BYTES_PER_WORKER),
+        size::exact(ram::OWN_BYTES),
+        size::exact(ram::OWN_BYTES_PER_WORKER),
         size::exact(own),
         advice.join(", or ")
     ))

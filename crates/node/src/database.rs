@@ -1,5 +1,6 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
+use crate::ending::Ending;
 use crate::progress::{Failure, Kept, Progress};
 use crate::role::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
@@ -65,6 +66,8 @@ pub struct Database {
     pub(crate) ledger: Arc<Ledger>,
     /// SHUTDOWN asks here for the node's end.
     pub(crate) shutdown: Arc<Notify>,
+    /// How it is to end.
+    pub(crate) ending: Arc<Ending>,
     /// Why the node must end.
     pub(crate) failure: Failure,
     /// What was loaded from files of Redis, and saved.
@@ -74,7 +77,10 @@ pub struct Database {
     pub(crate) tls: Tls,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.
+    /// The node's.
     pub(crate) run_id: String,
+    /// `master_replid` while the database has no stream.
+    pub(crate) lone_id: String,
     /// maxclients, or less if the system allows fewer open files.
     pub(crate) clients_cap: AtomicUsize,
     pub(crate) rejected_connections: AtomicU64,

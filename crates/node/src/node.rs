@@ -11,6 +11,7 @@ use crate::backup::{self, Restore, Target};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
+use crate::ending::Ending;
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
@@ -41,7 +42,6 @@ pub struct Node {
     huge_pages: AtomicBool,
     /// Every dataset of the start is loaded: see [`Node::is_ready`].
     pub(crate) has_started: AtomicBool,
-    run_id: String,
     pub(crate) started: Instant,
     started_ms: u64,
 }
@@ -73,10 +73,12 @@ impl Node {
     pub(crate) fn new(runtime: Handle, threads: usize, config: &Config) -> io::Result<Arc<Node>> {
         Ok(Arc::new(Node {
             common: Common {
+                run_id: open::random_id(),
                 crew: Crew::start(threads)?,
                 runtime,
                 ledger: Arc::default(),
                 shutdown: Arc::default(),
+                ending: Arc::default(),
                 failure: Failure::default(),
             },
             databases: RwLock::default(),
@@ -84,7 +86,6 @@ impl Node {
             state_dir: config.state_dir.clone(),
             huge_pages: AtomicBool::new(false),
             has_started: AtomicBool::new(false),
-            run_id: open::run_id(),
             started: Instant::now(),
             started_ms: wall_ms(),
         }))
@@ -124,7 +125,7 @@ impl Node {
     }
 
     pub fn run_id(&self) -> &str {
-        &self.run_id
+        &self.common.run_id
     }
 
     pub fn started_ms(&self) -> u64 {
@@ -142,6 +143,10 @@ impl Node {
     /// Returns when SHUTDOWN was asked for, by a command or by [`Node::shut_down`].
     pub(crate) async fn shutdown_asked(&self) {
         self.common.shutdown.notified().await;
+    }
+
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.common.ending
     }
 
     /// Why the node ends, if it cannot go on.
@@ -216,7 +221,8 @@ impl Node {
         self.common.ledger.add(&database.holding);
         self.make_room_for_clients(&database);
         self.follow_maxclients(&database);
-        tracing::info!("database '{name}' accepts connections on {:?}", database.endpoints());
+        let at: Vec<String> = database.endpoints().into_iter().map(|endpoint| endpoint.address).collect();
+        tracing::info!("database '{name}' accepts connections on {}", at.join(", "));
         Ok(database)
     }
 
@@ -253,7 +259,8 @@ impl Node {
         let wanted = |database: &Database| database.hub.config.snapshot().maxclients;
         let databases = self.databases();
         let all: usize = databases.iter().map(|database| wanted(database)).sum();
-        let cap = raise_open_files(all);
+        let is_asked = databases.iter().any(|database| database.hub.config.is_named("maxclients"));
+        let cap = raise_open_files(all, is_asked);
         for database in databases.iter().filter(|database| cap < all || *database.hub.name == *changed.hub.name) {
             let mine = wanted(database);
             let share = if cap < all { (mine as u128 * cap as u128 / all as u128) as usize } else { mine };
@@ -610,6 +617,11 @@ impl Database {
     /// Why the dataset could not be loaded.
     pub fn load_failure(&self) -> Option<String> {
         self.files.load_failure.lock().clone()
+    }
+
+    /// Keys that the last load of files or of a primary's dataset brought; 0: there was none.
+    pub fn keys_loaded(&self) -> u64 {
+        self.files.keys_loaded.load(Relaxed)
     }
 
     /// How the dataset came back at the start. Only the first call is told.

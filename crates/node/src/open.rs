@@ -3,6 +3,7 @@
 use crate::backup::Restore;
 use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
+use crate::ending::Ending;
 use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::persist::{self, Start};
@@ -30,12 +31,16 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a node gives to each of its databases.
 pub struct Common {
+    /// Of the process, and so of each of its databases.
+    pub run_id: String,
     pub crew: Crew,
     /// The runtime of the thread that accepts connections and watches the clock.
     pub runtime: Handle,
     pub ledger: Arc<Ledger>,
     /// Wakes the starter's thread when a client asks for SHUTDOWN.
     pub shutdown: Arc<Notify>,
+    /// How it is to end, and who waits for that.
+    pub ending: Arc<Ending>,
     /// Why the node must end.
     pub failure: Failure,
 }
@@ -76,12 +81,14 @@ pub fn open(
             holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
             ledger: Arc::clone(&common.ledger),
             shutdown: Arc::clone(&common.shutdown),
+            ending: Arc::clone(&common.ending),
             failure: Arc::clone(&common.failure),
             files: Progress::default(),
             replication: Replication::default(),
             tls,
             started: Instant::now(),
-            run_id: run_id(),
+            run_id: common.run_id.clone(),
+            lone_id: random_id(),
             shard,
             clients_cap: AtomicUsize::new(clients_cap),
             rejected_connections: AtomicU64::new(0),
@@ -198,7 +205,7 @@ fn users(config: &Config) -> Result<Users, String> {
 }
 
 /// Forty random hexadecimal digits.
-pub fn run_id() -> String {
+pub fn random_id() -> String {
     (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
 }
 

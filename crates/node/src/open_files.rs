@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const OTHER_FILES: usize = 64;
 
 /// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of
-/// clients that fit.
-pub fn raise_open_files(maxclients: usize) -> usize {
+/// clients that fit. Fewer than `maxclients` deserve a warning only if somebody asked for that number (`is_asked`).
+pub fn raise_open_files(maxclients: usize, is_asked: bool) -> usize {
     let wanted = (maxclients + OTHER_FILES) as u64;
     let now = getrlimit(Resource::Nofile);
     let current = now.current.unwrap_or(u64::MAX);
@@ -25,8 +25,12 @@ pub fn raise_open_files(maxclients: usize) -> usize {
         return maxclients;
     }
     let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
-    tracing::warn!(
-        "only {files} files may be open: at most {cap} clients are served, although maxclients is {maxclients}"
-    );
+    if is_asked {
+        tracing::warn!(
+            "only {files} files may be open: at most {cap} clients are served, although maxclients is {maxclients}"
+        );
+    } else {
+        tracing::info!("{files} files may be open: at most {cap} clients are served");
+    }
     cap
 }

@@ -55,7 +55,8 @@ pub enum By {
     Session {
         id: String,
         csrf: String,
-        must_change_password: bool,
+        /// Who chose the password that must be changed, if it must; empty: the node.
+        password_by: Option<String>,
     },
     Token {
         id: String,

@@ -36,6 +36,9 @@ struct User {
     last_login_ms: Option<u64>,
     #[serde(default)]
     must_change_password: bool,
+    /// Who chose the password that must be changed. Empty: the node.
+    #[serde(default)]
+    password_by: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,7 +66,10 @@ pub struct UserCard {
     pub role: Role,
     pub created_ms: u64,
     pub last_login_ms: Option<u64>,
+    /// The password was chosen by somebody else, and nothing else is allowed before it is changed.
     pub must_change_password: bool,
+    /// Who chose it; empty: the node.
+    pub password_by: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -115,6 +121,7 @@ impl Users {
             created_ms: now_ms,
             last_login_ms: None,
             must_change_password: made_up.is_some(),
+            password_by: String::new(),
         };
         users
             .change(|stored| {
@@ -170,7 +177,7 @@ impl Users {
         })
     }
 
-    pub fn create(&self, name: &str, role: Role, password: &str, now_ms: u64) -> Result<UserCard, ApiError> {
+    pub fn create(&self, name: &str, role: Role, password: &str, by: &str, now_ms: u64) -> Result<UserCard, ApiError> {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(good) {
             return Err(ApiError::field("name", "1 to 64 letters, digits and -_.@ are expected"));
@@ -190,6 +197,7 @@ impl Users {
                 created_ms: now_ms,
                 last_login_ms: None,
                 must_change_password: true,
+                password_by: by.to_owned(),
             };
             stored.users.push(user);
             stored.users.last().map(card).ok_or_else(|| ApiError::failed("no user"))
@@ -207,13 +215,14 @@ impl Users {
         hash(password).map_err(|error| ApiError::failed(error.to_string()))
     }
 
-    /// `own`: the user changes it, so nobody else knows it.
-    pub fn set_password(&self, name: &str, password: &str, own: bool, field: &str) -> Result<(), ApiError> {
+    /// `by` chooses it. If that is the user, nobody else knows it.
+    pub fn set_password(&self, name: &str, password: &str, by: &str, field: &str) -> Result<(), ApiError> {
         let hash = self.hash_of(password, field)?;
         self.change(|stored| {
             let user = find(stored, name)?;
             user.hash = hash;
-            user.must_change_password = !own;
+            user.must_change_password = by != name;
+            user.password_by = by.to_owned();
             Ok(())
         })
     }
@@ -310,6 +319,7 @@ fn card(user: &User) -> UserCard {
         created_ms: user.created_ms,
         last_login_ms: user.last_login_ms,
         must_change_password: user.must_change_password,
+        password_by: user.password_by.clone(),
     }
 }
 
@@ -378,19 +388,25 @@ mod tests {
     #[test]
     fn users_are_made_changed_and_deleted_and_an_administrator_stays() {
         let (users, _) = Users::open(None, Some("chosen word"), 0).unwrap();
-        users.create("ann", Role::Viewer, "long enough", 1).unwrap();
+        users.create("ann", Role::Viewer, "long enough", "admin", 1).unwrap();
         let code =
             |error: ApiError| (error.status, error.body.fields.first().map_or(String::new(), |f| f.field.clone()));
-        assert_eq!(code(users.create("ann", Role::Viewer, "long enough", 1).unwrap_err()), (409, String::new()));
-        assert_eq!(code(users.create("a b", Role::Viewer, "long enough", 1).unwrap_err()), (400, "name".into()));
-        assert_eq!(code(users.create("bob", Role::Viewer, "short", 1).unwrap_err()), (400, "password".into()));
+        assert_eq!(
+            code(users.create("ann", Role::Viewer, "long enough", "admin", 1).unwrap_err()),
+            (409, String::new())
+        );
+        assert_eq!(
+            code(users.create("a b", Role::Viewer, "long enough", "admin", 1).unwrap_err()),
+            (400, "name".into())
+        );
+        assert_eq!(code(users.create("bob", Role::Viewer, "short", "admin", 1).unwrap_err()), (400, "password".into()));
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
-        assert_eq!(code(users.create("bob", Role::Viewer, &long, 1).unwrap_err()), (400, "password".into()));
+        assert_eq!(code(users.create("bob", Role::Viewer, &long, "admin", 1).unwrap_err()), (400, "password".into()));
         assert_eq!(code(users.delete("admin").unwrap_err()), (400, String::new()));
         assert_eq!(code(users.set_role("admin", Role::Viewer).unwrap_err()), (400, String::new()));
         assert_eq!(code(users.delete("nobody").unwrap_err()), (404, String::new()));
         users.set_role("ann", Role::Admin).unwrap();
-        users.set_password("ann", "another word", true, "new").unwrap();
+        users.set_password("ann", "another word", "ann", "new").unwrap();
         assert!(!users.verify("ann", "another word").unwrap().unwrap().must_change_password);
         users.delete("admin").unwrap();
         assert_eq!(users.cards().len(), 1);

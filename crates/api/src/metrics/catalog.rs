@@ -81,6 +81,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("latency_us", Us, Mean, "Latency", "Average", "Time of a command in the server, without the network.", |span| span.all().mean_us()),
     of_database("latency_p50_us", Us, Max, "Latency", "p50", "Half of the commands take no longer.", |span| span.all().percentile_us(50.0)),
     of_database("latency_p99_us", Us, Max, "Latency", "p99", "99 % of the commands take no longer.", |span| span.all().percentile_us(99.0)),
+    of_database("latency_p999_us", Us, Max, "Latency", "p99.9", "99.9 % of the commands take no longer.", |span| span.all().percentile_us(99.9)),
     of_database("latency_p9999_us", Us, Max, "Latency", "p99.99", "99.99 % of the commands take no longer.", |span| span.all().percentile_us(99.99)),
     of_database("ram_latency_us", Us, Mean, "Latency", "RAM hits", "Time of a read whose value was in RAM.", |span| span.ram().mean_us()),
     of_database("ram_latency_p99_us", Us, Max, "Latency", "RAM hits, p99", "99 % of the reads from RAM take no longer.", |span| span.ram().percentile_us(99.0)),

@@ -26,6 +26,8 @@ pub const NODE: &str = "node";
 pub struct Watch {
     folder: Option<PathBuf>,
     state: Mutex<State>,
+    /// The keys that each database had when the node ended, until somebody was told what has become of them.
+    keys_before: Mutex<BTreeMap<String, u64>>,
 }
 
 #[derive(Default)]
@@ -69,7 +71,14 @@ impl Watch {
         if let Some(folder) = &folder {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        let watch = Watch { folder, state: Mutex::default() };
+        let watch = Watch { folder, state: Mutex::default(), keys_before: Mutex::default() };
+        for database in node.databases() {
+            let history = watch.history(database.name(), &database_names())?;
+            watch
+                .keys_before
+                .lock()
+                .extend(last_keys(&history, now_ms)?.map(|keys| (database.name().to_owned(), keys)));
+        }
         watch.look(node, now_ms)?;
         Ok(watch)
     }
@@ -129,6 +138,11 @@ impl Watch {
         outcome
     }
 
+    /// The keys that a database had when the node ended. Only the first call is told.
+    pub fn take_keys_before(&self, database: &str) -> Option<u64> {
+        self.keys_before.lock().remove(database)
+    }
+
     /// Current values by name, in the catalog's order; null means unknown.
     pub fn now(&self, database: &str) -> BTreeMap<&'static str, Option<f64>> {
         let state = self.state.lock();
@@ -164,6 +178,22 @@ impl Watch {
             history.ok_or_else(|| ApiError::not_found("nothing was measured yet").hint("try again in a second"))?;
         read(history, &all, wanted)
     }
+}
+
+/// The newest number of keys in a history.
+fn last_keys(history: &History, now_ms: u64) -> io::Result<Option<u64>> {
+    let column = catalog::DATABASE.iter().position(|metric| metric.name == "keys").expect("a row of the catalog");
+    let mut newest: Option<(u64, f32)> = None;
+    for (number, ring) in RINGS.iter().enumerate() {
+        let from_ms = now_ms.saturating_sub(ring.step_ms * (ring.slots - 1));
+        history.read(number, from_ms, now_ms, |at_ms, value| {
+            let keys = value(column);
+            if !keys.is_nan() && newest.is_none_or(|(before_ms, _)| at_ms > before_ms) {
+                newest = Some((at_ms, keys));
+            }
+        })?;
+    }
+    Ok(newest.map(|(_, keys)| keys as u64))
 }
 
 fn named(names: &[&'static str], values: Option<&[f64]>) -> BTreeMap<&'static str, Option<f64>> {
@@ -309,6 +339,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     app.event(Event::info("node", "", "the console is stopping"));
     app.ends();
     app.benchmarks.stop();
+    app.analyses.stop();
 }
 
 #[cfg(test)]

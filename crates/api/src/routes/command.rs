@@ -9,10 +9,13 @@ use crate::text::{Bytes, lossy};
 use commands::row::{Flag, Handling, Row, categories};
 use commands::table;
 use resp::client::Value;
-use resp::{Limits, Parsed, Progress, Source, Span};
+use resp::{Args, Limits, Parsed, Progress, Source, Span};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use utoipa::ToSchema;
+
+/// Keys of one command in the audit log.
+const AUDITED_KEYS_MAX: usize = 8;
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -150,6 +153,41 @@ fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
     }
 }
 
+/// What the audit log says of a command: its name and its keys, never a value.
+fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
+    let word = |word: &[u8]| lossy(word).chars().take(64).collect::<String>();
+    let mut text = word(&args[0]).to_uppercase();
+    let mut row = row;
+    if let Some(container) = row.filter(|row| !row.subcommands.is_empty())
+        && let Some(name) = args.get(1)
+    {
+        text = format!("{text} {}", word(name).to_uppercase());
+        row = container.subcommands.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name));
+    }
+    let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(args.len()));
+    for arg in args {
+        spans.push(Span { start: bytes.len() as u32, len: arg.len() as u32 });
+        bytes.extend_from_slice(arg);
+    }
+    let mut places = Vec::new();
+    if let Some(row) = row {
+        row.keys.positions(&Args::new(&bytes, &spans), &mut places);
+    }
+    places.retain(|&place| place < args.len());
+    places.sort_unstable();
+    places.dedup();
+    for &place in places.iter().take(AUDITED_KEYS_MAX) {
+        text.push_str(&format!(" {:?}", word(&args[place])));
+    }
+    if places.len() > AUDITED_KEYS_MAX {
+        text.push_str(&format!(" and {} more keys", places.len() - AUDITED_KEYS_MAX));
+    }
+    if db != 0 {
+        text.push_str(&format!(" in db {db}"));
+    }
+    text
+}
+
 fn run(cx: &Cx) -> Result<Answered, ApiError> {
     let CommandLine { args, line, mut db } = cx.body()?;
     let args = match (args, line) {
@@ -160,15 +198,12 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     if args.is_empty() {
         return Err(ApiError::field("args", "a command is expected"));
     }
-    let name: String = lossy(&args[0]).chars().take(64).collect();
-    // Commands that only read are not changes.
     let row = table::find(&args[0]);
-    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly)) {
+    cx.note(cx.param("name"), audited(row, &args, db));
+    // Commands that only read are not changes, and neither are those that tell of the server.
+    let tells = |row: &Row| ["info", "ping", "echo", "time", "command"].contains(&row.name);
+    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly) || tells(row)) {
         cx.unaudited();
-    } else {
-        let subcommand = row.filter(|row| !row.subcommands.is_empty()).and(args.get(1));
-        let subcommand = subcommand.map_or(String::new(), |word| lossy(word).chars().take(64).collect());
-        cx.note(cx.param("name"), format!("{name} {subcommand}").trim().to_uppercase());
     }
     unsuited(&args)?;
     let database = cx.database()?;
@@ -177,8 +212,14 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     let started = Instant::now();
     let value = link.ask(&words)?;
     let elapsed_us = started.elapsed().as_micros() as u64;
+    if let Value::Error(text) = &value {
+        // The error's code: its text may repeat a value.
+        cx.note_failure(lossy(text).split(' ').next().unwrap_or_default());
+    }
     // A right that the role lacks is an error of the API too.
     if matches!(&value, Value::Error(text) if text.starts_with(b"NOPERM")) {
+        // To try what one may not is worth a line, even if it would only have read.
+        cx.note(cx.param("name"), audited(row, &args, db));
         refused(value)?;
         return Err(ApiError::failed("the database refused without an error"));
     }

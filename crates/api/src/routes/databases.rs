@@ -130,6 +130,8 @@ pub struct Db {
     /// Why it has failed.
     failure: Option<String>,
     is_default: bool,
+    /// It was started with a configuration file, which CONFIG REWRITE can write.
+    has_file: bool,
     definition: DefinitionCard,
     endpoints: Vec<EndpointCard>,
     /// Every metric of the catalog as it is now; null where nothing is known.
@@ -310,6 +312,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         flash: facts.flash(),
         progress,
         failure: database.load_failure(),
+        has_file: database.config().file().is_some(),
         is_default: database.is_default(),
         endpoints: endpoints.collect(),
         definition: DefinitionCard {

@@ -5,16 +5,13 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link::{self, Link, bytes, items, number as int};
 use crate::route::{Answer, Param, Route, number, one, text};
+use crate::scan::{Filter, SCAN_STEP, SCAN_TIME, Slice, slice};
 use crate::text::{Bytes, lossy};
 use resp::client::Value;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use utoipa::ToSchema;
 
-/// A scan for a rare pattern ends after this time, with the keys found so far.
-const SCAN_TIME: Duration = Duration::from_millis(500);
-/// Entries per step of the scan, which bounds how long it occupies a worker.
-const SCAN_STEP: u64 = 500;
 /// At most this much of a string is shown, from the offset on.
 const STRING_BYTES_MAX: u64 = 64 << 10;
 
@@ -50,6 +47,7 @@ pub const ROUTES: &[Route] = &[
             number("db", "logical database; default 0"),
             text("offset", "next of the previous page"),
             number("count", "number of members, 1 to 1000; default 100"),
+            text("match", "glob: only these fields of a hash, members of a set or sorted set"),
         ],
         reply: Answer::Json(one::<KeyView>),
         run: |cx| view(cx, &cx.key()?).and_then(|view| Reply::json(&view)),
@@ -74,6 +72,8 @@ struct KeyCard {
     ttl_ms: Option<i64>,
     /// In RAM; null while the value is on flash, which is not read for its size.
     bytes: Option<i64>,
+    /// As OBJECT ENCODING says; empty while the value is on flash.
+    encoding: String,
     /// ram or flash.
     tier: String,
 }
@@ -116,37 +116,10 @@ enum Score {
 }
 
 fn scan(cx: &Cx) -> Result<Reply, ApiError> {
-    let mut cursor = cx.number("cursor", 0u64, (0, u64::MAX))?.to_string();
     let wanted = cx.number("count", 100usize, (1, 1000))?;
-    let pattern = cx.query("pattern").filter(|pattern| !pattern.is_empty());
-    let kind = cx.query("type").filter(|kind| !kind.is_empty());
-    if kind.is_some_and(|kind| !["string", "list", "set", "hash", "zset", "stream"].contains(&kind)) {
-        return Err(ApiError::field("type", "string, list, set, hash, zset or stream is expected"));
-    }
+    let filter = Filter::new(cx.query("pattern"), cx.query("type"))?;
     let mut link = cx.link()?;
-    let until = Instant::now() + SCAN_TIME;
-    let (mut keys, mut scanned) = (Vec::new(), 0);
-    loop {
-        // Without a filter, every scanned entry is a wanted key.
-        let step = if pattern.is_none() && kind.is_none() { (wanted - keys.len()) as u64 } else { SCAN_STEP };
-        let count = step.to_string();
-        let mut args: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes(), b"COUNT", count.as_bytes()];
-        if let Some(pattern) = pattern {
-            args.extend([&b"MATCH"[..], pattern.as_bytes()]);
-        }
-        if let Some(kind) = kind {
-            args.extend([&b"TYPE"[..], kind.as_bytes()]);
-        }
-        let reply = link.call(&args)?;
-        let [next, found] =
-            <[Value; 2]>::try_from(items(reply)).map_err(|_| ApiError::failed("SCAN's reply is malformed"))?;
-        keys.extend(items(found).into_iter().map(bytes));
-        scanned += step;
-        cursor = link::text(next);
-        if cursor == "0" || keys.len() >= wanted || Instant::now() >= until {
-            break;
-        }
-    }
+    let Slice { cursor, keys, scanned, .. } = slice(&mut link, cx.query("cursor").unwrap_or("0"), &filter, wanted)?;
     let cards = cards(&mut link, keys)?;
     Reply::json(&KeyPage { cursor, keys: cards, scanned })
 }
@@ -164,15 +137,20 @@ fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyCard>, ApiError> 
         // Only for values in RAM: finding the size of others would read them from flash.
         let hot: Vec<&Vec<u8>> =
             keys.iter().zip(&tiers).filter(|(_, tier)| *tier == "ram").map(|(key, _)| key).collect();
-        let sizes: Vec<Vec<&[u8]>> = hot.iter().map(|key| vec![&b"MEMORY"[..], b"USAGE", key]).collect();
-        let mut sizes = link.pipeline(&sizes)?.into_iter();
+        let asked: Vec<Vec<&[u8]>> = hot
+            .iter()
+            .flat_map(|key| [vec![&b"MEMORY"[..], b"USAGE", key], vec![&b"OBJECT"[..], b"ENCODING", key]])
+            .collect();
+        let mut found = link.pipeline(&asked)?.into_iter();
         for ((key, tier), replies) in keys.iter().zip(tiers).zip(replies.chunks(3)) {
-            let bytes = if tier == "ram" { sizes.next().as_ref().and_then(int) } else { None };
+            let [usage, encoding] = if tier == "ram" { [found.next(), found.next()] } else { [None, None] };
+            let bytes = usage.as_ref().and_then(int);
+            let encoding = encoding.map(link::text).unwrap_or_default();
             let kind = link::text(replies[1].clone());
             if tier.is_empty() || kind == "none" {
                 continue;
             }
-            cards.push(KeyCard { key: Bytes(key.clone()), kind, ttl_ms: ttl(&replies[2]), bytes, tier });
+            cards.push(KeyCard { key: Bytes(key.clone()), kind, ttl_ms: ttl(&replies[2]), bytes, encoding, tier });
         }
     }
     Ok(cards)
@@ -185,13 +163,25 @@ fn ttl(reply: &Value) -> Option<i64> {
 pub fn view(cx: &Cx, key: &[u8]) -> Result<KeyView, ApiError> {
     let count = cx.number("count", 100u64, (1, 1000))?;
     let offset = cx.query("offset").unwrap_or("");
-    view_of(&mut cx.link()?, key, offset, count)
+    let wanted = cx.query("match").filter(|wanted| !wanted.is_empty());
+    page_of(&mut cx.link()?, key, offset, count, wanted)
 }
 
 pub fn view_of(link: &mut Link, key: &[u8], offset: &str, count: u64) -> Result<KeyView, ApiError> {
+    page_of(link, key, offset, count, None)
+}
+
+/// `wanted`: a pattern of members.
+fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: Option<&str>) -> Result<KeyView, ApiError> {
     let tier = link::text(link.call(&[b"OBJECT", b"TIER", key])?);
     let kind = link::text(link.call(&[b"TYPE", key])?);
     let (length, value, next) = match kind.as_str() {
+        "hash" | "set" | "zset" if wanted.is_some() => {
+            found(link, key, place(offset)?, count, &kind, wanted.unwrap_or("*"))?
+        }
+        "string" | "list" | "stream" if wanted.is_some() => {
+            return Err(ApiError::field("match", format!("a {kind} has no names to search in")));
+        }
         "string" => string(link, key, place(offset)?)?,
         "list" => list(link, key, place(offset)?, count)?,
         "zset" => scores(link, key, place(offset)?, count)?,
@@ -245,11 +235,7 @@ fn scores(link: &mut Link, key: &[u8], offset: u64, count: u64) -> Result<Part, 
     let found = items(link.call(&[b"ZRANGE", key, from.as_bytes(), to.as_bytes(), b"WITHSCORES"])?);
     let pair = |pair: Value| {
         let [member, score] = <[Value; 2]>::try_from(items(pair)).ok()?;
-        let score = match score {
-            Value::Double(score) if score.is_finite() => Score::Number(score),
-            other => Score::Word(link::text(other)),
-        };
-        Some((Bytes(bytes(member)), score))
+        Some((Bytes(bytes(member)), self::score(score)))
     };
     Ok((length, ValueView::Scores(found.into_iter().filter_map(pair).collect()), next))
 }
@@ -265,6 +251,57 @@ fn members(link: &mut Link, key: &[u8], cursor: u64, count: u64, is_hash: bool) 
     let next = Some(link::text(next)).filter(|next| next != "0");
     let value = if is_hash { ValueView::Fields(pairs(found)) } else { ValueView::Members(found) };
     Ok((length, value, next))
+}
+
+/// The members of a hash, set or sorted set that match, until there are enough of them or the time is over.
+fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wanted: &str) -> Result<Part, ApiError> {
+    let (scan, size): (&[u8], &[u8]) = match kind {
+        "hash" => (b"HSCAN", b"HLEN"),
+        "set" => (b"SSCAN", b"SCARD"),
+        _ => (b"ZSCAN", b"ZCARD"),
+    };
+    let length = length(link, size, key)?;
+    let until = Instant::now() + SCAN_TIME;
+    let step = SCAN_STEP.to_string();
+    let (mut cursor, mut flat) = (cursor.to_string(), Vec::new());
+    let each = if kind == "set" { 1 } else { 2 };
+    loop {
+        let args = [scan, key, cursor.as_bytes(), b"MATCH", wanted.as_bytes(), b"COUNT", step.as_bytes()];
+        let reply = items(link.call(&args)?);
+        let [next, more] =
+            <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is malformed"))?;
+        flat.extend(items(more));
+        cursor = link::text(next);
+        if cursor == "0" || (flat.len() / each) as u64 >= count || Instant::now() >= until {
+            break;
+        }
+    }
+    let next = Some(cursor).filter(|next| next != "0");
+    let value = match kind {
+        "zset" => {
+            let mut flat = flat.into_iter();
+            ValueView::Scores(std::iter::from_fn(|| Some((Bytes(bytes(flat.next()?)), score(flat.next()?)))).collect())
+        }
+        kind => {
+            let flat: Vec<Bytes> = flat.into_iter().map(|member| Bytes(bytes(member))).collect();
+            if kind == "hash" { ValueView::Fields(pairs(flat)) } else { ValueView::Members(flat) }
+        }
+    };
+    Ok((length, value, next))
+}
+
+fn score(reply: Value) -> Score {
+    match reply {
+        Value::Double(score) if score.is_finite() => Score::Number(score),
+        // ZSCAN tells scores as texts.
+        other => {
+            let text = link::text(other);
+            match text.parse::<f64>() {
+                Ok(score) if score.is_finite() => Score::Number(score),
+                _ => Score::Word(text),
+            }
+        }
+    }
 }
 
 fn pairs(flat: Vec<Bytes>) -> Vec<(Bytes, Bytes)> {

@@ -1,6 +1,7 @@
 //! Owns the list of all routes. Never knows what any of them does.
 
 mod backups;
+mod bulk;
 mod clients;
 mod command;
 mod configuration;
@@ -27,6 +28,8 @@ static AREAS: &[&[Route]] = &[
     clients::ROUTES,
     keys::ROUTES,
     edit::ROUTES,
+    bulk::ROUTES,
+    crate::analysis::ROUTES,
     command::ROUTES,
     configuration::ROUTES,
     crate::benchmarks::ROUTES,

@@ -69,8 +69,10 @@ struct SessionCard {
     role: Role,
     /// For the header X-CSRF-Token; empty for a token, which needs none.
     csrf: String,
-    /// The password was given by somebody else.
+    /// The password was chosen by somebody else: every other route is refused with the code password until it is changed.
     must_change_password: bool,
+    /// Who chose it; empty: the node.
+    password_by: String,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -119,15 +121,18 @@ fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
 
 fn login(cx: &Cx) -> Result<Reply, ApiError> {
     let Login { user, password } = cx.body()?;
-    cx.note(user.chars().take(64).collect::<String>(), "");
+    let named: String = user.chars().take(64).collect();
+    cx.note_user(named.clone());
+    cx.note(named, "");
     if !check(cx, &user, &password)? {
         return Err(ApiError::unauthenticated("the user or the password is wrong"));
     }
     cx.app.users.logged_in(&user, cx.now_ms())?;
     let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user no longer exists"))?;
     let (id, session) = cx.app.sessions.lock().begin(&user, cx.now_ms());
-    let must_change_password = card.must_change_password;
-    let mut reply = Reply::json(&SessionCard { user, role: card.role, csrf: session.csrf, must_change_password })?;
+    let (must_change_password, password_by) = (card.must_change_password, card.password_by);
+    let card = SessionCard { user, role: card.role, csrf: session.csrf, must_change_password, password_by };
+    let mut reply = Reply::json(&card)?;
     reply.cookie = Some(cookie(cx, &id, LIFETIME_S));
     Ok(reply)
 }
@@ -139,11 +144,14 @@ fn cookie(cx: &Cx, id: &str, seconds: u64) -> String {
 
 fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let who = cx.who.as_ref().ok_or_else(|| ApiError::unauthenticated("log in first"))?;
-    let (csrf, must_change_password) = match &who.by {
-        By::Session { csrf, must_change_password, .. } => (csrf.clone(), *must_change_password),
-        By::Token { .. } => (String::new(), false),
+    let (csrf, by) = match &who.by {
+        By::Session { csrf, password_by, .. } => (csrf.clone(), password_by.clone()),
+        By::Token { .. } => (String::new(), None),
     };
-    let mut reply = Reply::json(&SessionCard { user: who.name.clone(), role: who.role, csrf, must_change_password })?;
+    let must_change_password = by.is_some();
+    let password_by = by.unwrap_or_default();
+    let user = who.name.clone();
+    let mut reply = Reply::json(&SessionCard { user, role: who.role, csrf, must_change_password, password_by })?;
     if let By::Session { id, .. } = &who.by {
         // The browser's cookie is extended with the session.
         reply.cookie = Some(cookie(cx, id, LIFETIME_S));
@@ -172,7 +180,7 @@ fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
     if old == new {
         return Err(ApiError::field("new", "is the old password"));
     }
-    cx.app.users.set_password(&user, &new, true, "new")?;
+    cx.app.users.set_password(&user, &new, &user, "new")?;
     cx.app.sessions.lock().end_of(&user, Some(id));
     Ok(Reply::none())
 }

@@ -113,7 +113,7 @@ struct MadeToken {
 fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let NewUser { name, role, password } = cx.body()?;
     cx.note(name.clone(), role.name());
-    let card = cx.app.users.create(&name, role, &password, cx.now_ms())?;
+    let card = cx.app.users.create(&name, role, &password, &cx.user(), cx.now_ms())?;
     cx.app.event(Event::info("user", "", format!("user '{name}' was made, {}", role.name())).by(cx.user()));
     Reply::created(&card)
 }
@@ -131,7 +131,13 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
     }
     let own = cx.who.as_ref().is_some_and(|who| who.name == name && matches!(who.by, By::Session { .. }));
     if let Some(password) = password {
-        cx.app.users.set_password(name, &password, own, "password")?;
+        // A token may have the name of a user, and is not that user.
+        let by = if own {
+            name.to_owned()
+        } else {
+            format!("{}{}", cx.user(), if cx.user() == name { " (token)" } else { "" })
+        };
+        cx.app.users.set_password(name, &password, &by, "password")?;
         changed.push("password".to_owned());
     }
     cx.note(name, changed.join(", "));

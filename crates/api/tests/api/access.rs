@@ -1,6 +1,7 @@
 //! Who may do what, and how every route handles malformed requests.
 
 use crate::common::*;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 const ROLES: [(Option<api::Role>, &str); 4] = [
@@ -147,6 +148,7 @@ fn changes_are_audited_and_secrets_are_not() {
         .map(|line| {
             let text = |name: &str| line[name].as_str().unwrap().to_owned();
             assert_eq!(text("address"), "127.0.0.1");
+            assert!(!text("user").is_empty(), "{line}");
             (text("action"), text("target"), line["ok"].as_bool().unwrap())
         })
         .collect();
@@ -166,4 +168,39 @@ fn changes_are_audited_and_secrets_are_not() {
     }
     assert!(file.contains("requirepass (secret)"));
     assert_eq!(node.token("operator").get("/api/v1/audit").status, 403);
+}
+
+/// A command that got an error was not done, and one that was refused neither: the audit log says so, with the keys and without values.
+#[test]
+fn commands_that_fail_are_audited_as_failed_with_their_keys() {
+    let node = Node::start(&[]);
+    let (operator, viewer, admin) = (node.token("operator"), node.token("viewer"), node.token("admin"));
+    let path = "/api/v1/databases/default/command";
+    let run = |client: &Client, args: Value| client.post(path, json!({ "args": args, "db": 2 })).status;
+    assert_eq!(run(&operator, json!(["SET", "cart:1", "hidden value"])), 200);
+    assert_eq!(run(&operator, json!(["lpush", "cart:1", "hidden value"])), 200);
+    assert_eq!(run(&viewer, json!(["MSET", "a", "hidden value", "b", "hidden value"])), 403);
+    assert_eq!(run(&operator, json!(["SUBSCRIBE", "news"])), 422);
+    assert_eq!(run(&viewer, json!(["GET", "cart:1"])), 200);
+    assert_eq!(run(&viewer, json!(["GET"])), 200);
+    assert_eq!(run(&operator, json!(["INFO", "commandstats"])), 200);
+    assert_eq!(viewer.delete("/api/v1/databases/default?confirm=default").status, 403);
+    let audit = admin.get("/api/v1/audit").ok();
+    let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+    let lines: Vec<(String, String, String, bool)> = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|line| ["command", "database.delete"].contains(&line["action"].as_str().unwrap()))
+        .map(|line| (text(line, "user"), text(line, "target"), text(line, "detail"), line["ok"].as_bool().unwrap()))
+        .collect();
+    let of = |user: &str, detail: &str, ok| (format!("test {user}"), "default".to_owned(), detail.to_owned(), ok);
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert_eq!(lines[0].1, "databases/default");
+    assert!(lines[0].2.contains("needs the role operator") && !lines[0].3, "{:?}", lines[0]);
+    assert!(lines[1].2.starts_with("SUBSCRIBE in db 2: ") && !lines[1].3, "{:?}", lines[1]);
+    assert!(lines[2].2.starts_with("MSET \"a\" \"b\" in db 2: NOPERM") && !lines[2].3, "{:?}", lines[2]);
+    assert_eq!(lines[3], of("operator", "LPUSH \"cart:1\" in db 2: WRONGTYPE", false));
+    assert_eq!(lines[4], of("operator", "SET \"cart:1\" in db 2", true));
+    assert!(!audit.to_string().contains("hidden value"));
 }

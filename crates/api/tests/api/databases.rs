@@ -80,6 +80,11 @@ fn a_database_from_its_form_to_its_end() {
     let too_little = operator.patch(&one, json!({"ram_limit_bytes": 20 * MB}));
     assert_eq!(too_little.error(), error(400, "invalid", "ram_limit_bytes"));
     assert!(too_little.text().contains("8mb for the journal"), "{}", too_little.text());
+    let changed = operator.patch(&one, json!({"compression": "zstd"})).ok();
+    assert_eq!(changed["definition"]["compression"], "zstd", "while it serves");
+    let set = node.command(port, &["CONFIG", "SET", "flash-compression", "none"]);
+    assert!(matches!(set, resp::client::Value::Error(text) if text.starts_with(b"NOAUTH")));
+    assert_eq!(operator.patch(&one, json!({"compression": "gzip"})).error(), error(400, "invalid", "compression"));
     operator.patch(&one, json!({"password": null})).ok();
     assert_eq!(node.command(port, &["GET", "k"]), resp::client::Value::Bulk(b"v".to_vec()));
     assert_eq!(operator.patch(&one, json!({})).error(), error(400, "invalid", ""));
@@ -199,4 +204,55 @@ fn a_node_with_twenty_databases() {
     node.stop();
     let node = Node::start_in(folder, &[]);
     assert_eq!(names(&node.admin()).len(), 20);
+}
+
+/// A database without persistence begins empty after a restart: an event says what is gone. One with persistence has lost nothing.
+#[test]
+fn an_event_says_what_a_restart_has_lost_and_the_run_id_is_one() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let wanted = |name: &str, persistence: &str| json!({"name": name, "memory_limit_bytes": 40 * MB, "ram_limit_bytes": 40 * MB, "port": free_port(), "persistence": persistence});
+    let port = |name: &str, persistence: &str| {
+        operator.post(ALL, wanted(name, persistence)).ok()["definition"]["port"].as_u64().unwrap() as u16
+    };
+    let (kept, lost, empty) = (port("kept", "everysec"), port("lost", "none"), port("empty", "none"));
+    for port in [kept, lost] {
+        node.command(port, &["MSET", "a", "1", "b", "2", "c", "3"]);
+    }
+    let run_id = operator.get("/api/v1/node").ok()["run_id"].as_str().unwrap().to_owned();
+    for port in [node.port(), kept, lost, empty] {
+        let resp::client::Value::Bulk(info) = node.command(port, &["INFO", "server"]) else { panic!("a text") };
+        let info = String::from_utf8(info).unwrap();
+        assert!(info.contains(&format!("run_id:{run_id}\r\n")), "{info}");
+    }
+    until("the history has the keys", || {
+        let list = operator.get(ALL).ok();
+        let keys = |name: &str| {
+            let all = list["databases"].as_array().unwrap();
+            all.iter().find(|db| db["name"] == name).map(|db| db["now"]["keys"].clone())
+        };
+        (keys("lost") == Some(json!(3.0)) && keys("kept") == Some(json!(3.0))).then_some(())
+    });
+    let folder = node.folder();
+    node.stop();
+    let node = Node::start_in(folder, &[]);
+    let operator = node.token("operator");
+    let told = until("the events", || {
+        let events = operator.get("/api/v1/events?kind=database").ok();
+        let found = |event: &&Value| event["message"].as_str().unwrap().starts_with("restarted");
+        let mut told: Vec<(String, String)> = events
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(found)
+            .map(|event| {
+                (event["database"].as_str().unwrap().to_owned(), event["message"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        told.sort();
+        (told.len() >= 2).then_some(told)
+    });
+    assert_eq!(told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["kept", "lost"], "{told:?}");
+    assert_eq!(told[1].1, "restarted empty: 3 keys gone, because its persistence is none");
+    assert_ne!(operator.get("/api/v1/node").ok()["run_id"], json!(run_id));
 }

@@ -243,3 +243,160 @@ fn the_configuration_is_a_table_that_administrators_change() {
     assert_eq!(node.token("operator").patch(path, json!({"maxclients": "1"})).status, 403);
     assert_eq!(admin.send("POST", &format!("{path}/rewrite"), None).error().0, 400, "there is no file");
 }
+
+/// Work on many keys: a preview changes nothing, a deletion takes what it named, an export brings back what it had.
+#[test]
+fn keys_are_deleted_exported_and_imported_by_pattern() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let all = "/api/v1/databases/default/keys";
+    for number in 0..250 {
+        node.command(node.port(), &["SET", &format!("cart:{number}"), "v", "EX", "5000"]);
+    }
+    node.command(node.port(), &["HSET", "user:1", "name", "Ada", "mail", "ada@example.org"]);
+    node.command(node.port(), &["ZADD", "board", "1.5", "ada", "-inf", "grace"]);
+    // All slices of a route.
+    let slices = |one: &dyn Fn(&str) -> Value| {
+        let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+        loop {
+            let slice = one(&cursor);
+            cursor = slice["cursor"].as_str().unwrap().to_owned();
+            found.push(slice);
+            if cursor == "0" {
+                return found;
+            }
+        }
+    };
+    let delete = |pattern: &str, preview: bool| {
+        let body = |cursor: &str| json!({"pattern": pattern, "cursor": cursor, "preview": preview});
+        let all = slices(&|cursor| operator.post(&format!("{all}/delete"), body(cursor)).ok());
+        let sum = |name: &str| all.iter().map(|slice| slice[name].as_u64().unwrap()).sum::<u64>();
+        (sum("matched"), sum("deleted"))
+    };
+    let exported = slices(&|cursor| operator.get(&format!("{all}/export?cursor={cursor}")).ok());
+    let keys: Vec<Value> = exported.iter().flat_map(|slice| slice["keys"].as_array().unwrap().clone()).collect();
+    assert_eq!(keys.len(), 252);
+    assert_eq!(delete("cart:*", true), (250, 0));
+    assert_eq!(node.command(node.port(), &["DBSIZE"]), resp::client::Value::Int(252), "a preview");
+    assert_eq!(delete("cart:*", false), (250, 250));
+    assert_eq!(node.command(node.port(), &["DBSIZE"]), resp::client::Value::Int(2));
+    let import =
+        |replace: bool| operator.post(&format!("{all}/import"), json!({"keys": keys, "replace": replace})).ok();
+    let done = import(false);
+    assert_eq!((&done["restored"], &done["kept"], &done["failed"]), (&json!(250), &json!(2), &json!([])));
+    let ttl = operator.get("/api/v1/databases/default/key?key=cart:7").ok()["ttl_ms"].as_u64().unwrap();
+    assert!((1..=5_000_000).contains(&ttl), "{ttl}");
+    assert_eq!(import(true)["restored"], json!(252));
+    assert_eq!(
+        operator.get("/api/v1/databases/default/key?key=board").ok()["value"],
+        json!([["grace", "-inf"], ["ada", 1.5]])
+    );
+    let broken = json!({"keys": [{"key": "x", "ttl_ms": null, "dump": "no dump"}]});
+    let done = operator.post(&format!("{all}/import"), broken).ok();
+    assert_eq!((&done["restored"], &done["failed"][0]["key"]), (&json!(0), &json!("x")));
+
+    // Under the ACL of the role, and in the audit log.
+    let viewer = node.token("viewer");
+    let wanted = json!({"pattern": "*", "cursor": "0"});
+    assert_eq!(viewer.post(&format!("{all}/delete"), wanted).status, 403);
+    assert_eq!(operator.post(&format!("{all}/delete"), json!({"pattern": "", "cursor": "0"})).error().2, "pattern");
+    let audit = node.token("admin").get("/api/v1/audit?count=1000").ok();
+    let of = |action: &str| {
+        let lines = audit.as_array().unwrap().iter().filter(|line| line["action"] == action);
+        lines.map(|line| (line["detail"].as_str().unwrap().to_owned(), line["ok"] == true)).collect::<Vec<_>>()
+    };
+    let deleted = of("keys.delete");
+    assert!(deleted.iter().any(|(detail, ok)| detail.starts_with("db 0, pattern \"cart:*\": ") && *ok), "{deleted:?}");
+    assert!(deleted.iter().filter(|(_, ok)| *ok).all(|(detail, _)| !detail.contains(": 0 keys")), "{deleted:?}");
+    assert_eq!(deleted.iter().filter(|(_, ok)| !ok).count(), 2, "the viewer's and the empty pattern");
+    assert_eq!(of("keys.import").len(), 3);
+}
+
+#[test]
+fn members_are_searched() {
+    let node = Node::start(&[]);
+    let viewer = node.token("viewer");
+    for number in 0..3000 {
+        let member = format!("m{number}");
+        node.command(node.port(), &["HSET", "h", &member, "v"]);
+        node.command(node.port(), &["SADD", "s", &member]);
+        node.command(node.port(), &["ZADD", "z", &number.to_string(), &member]);
+    }
+    node.command(node.port(), &["RPUSH", "l", "a"]);
+    let find = |key: &str, pattern: &str| {
+        let (mut offset, mut found) = (String::new(), Vec::new());
+        loop {
+            let page = viewer.get(&format!("{KEY}?key={key}&match={pattern}&offset={offset}")).ok();
+            assert_eq!(page["length"], json!(3000));
+            found.extend(page["value"].as_array().unwrap().clone());
+            match page["next"].as_str() {
+                Some(next) => offset = next.to_owned(),
+                None => return found,
+            }
+        }
+    };
+    assert_eq!(find("h", "m2999"), [json!(["m2999", "v"])]);
+    assert_eq!(find("s", "m2999"), [json!("m2999")]);
+    assert_eq!(find("z", "m2999"), [json!(["m2999", 2999.0])]);
+    assert_eq!(find("h", "m29??").len(), 100);
+    assert!(find("z", "nothing*").is_empty());
+    assert_eq!(viewer.get(&format!("{KEY}?key=l&match=a")).error(), error(400, "invalid", "match"));
+}
+
+/// An analysis tells patterns, types, sizes and times to live, and moves nothing between the tiers.
+#[test]
+fn an_analysis_finds_patterns_and_moves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = folder.path().to_str().unwrap().to_owned();
+    let node = Node::start(&[
+        ("flash-path", &flash),
+        ("memory-limit", "200mb"),
+        ("ram-limit", "60mb"),
+        ("debug-tier-mode", "cold"),
+    ]);
+    let operator = node.token("operator");
+    let path = "/api/v1/databases/default/analysis";
+    assert_eq!(operator.get(path).ok(), Value::Null);
+    for number in 0..300 {
+        node.command(node.port(), &["SET", &format!("session:{number}"), &"v".repeat(300)]);
+    }
+    node.command(node.port(), &["CONFIG", "SET", "debug-tier-mode", "off"]);
+    for number in 0..100 {
+        node.command(node.port(), &["SET", &format!("user:{number}:cart"), "v", "EX", "500"]);
+    }
+    node.command(node.port(), &["SET", "large", &"v".repeat(100_000)]);
+    until("values on flash", || {
+        let now = operator.get("/api/v1/databases/default").ok()["now"].clone();
+        (now["values_in_flash"].as_f64()? >= 300.0 && now["keys"].as_f64()? >= 401.0).then_some(())
+    });
+    let reads = || {
+        let resp::client::Value::Bulk(info) = node.command(node.port(), &["INFO", "tiering"]) else { panic!("a text") };
+        let info = String::from_utf8(info).unwrap();
+        let line = |name: &str| info.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        (line("flash_kv_reads:"), line("values_in_flash:"))
+    };
+    let before = reads();
+    operator.send("POST", path, None).ok();
+    let done = until("the end", || {
+        let analysis = operator.get(path).ok();
+        assert_ne!(analysis["state"], "failed", "{analysis}");
+        (analysis["state"] == "done").then_some(analysis)
+    });
+    assert_eq!(reads(), before, "no value was read or moved");
+    assert_eq!((&done["keys_done"], &done["keys_total"]), (&json!(401), &json!(401)));
+    let group = |list: &str, name: &str| {
+        let found = done[list].as_array().unwrap().iter().find(|group| group["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} in {list}: {}", done[list])).clone()
+    };
+    let sessions = group("patterns", "session:*");
+    assert_eq!((&sessions["keys"], &sessions["keys_on_flash"]), (&json!(300), &json!(300)));
+    assert!(sessions["flash_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(group("patterns", "user:*:cart")["keys_in_ram"], json!(100));
+    assert_eq!(group("prefixes", "user:*")["keys"], json!(100));
+    assert_eq!(group("types", "string")["keys"], json!(401));
+    assert_eq!(group("ttls", "below an hour")["keys"], json!(100));
+    assert_eq!(group("ttls", "no expiry")["keys"], json!(1));
+    assert_eq!(done["largest"][0]["key"], "large");
+    assert_eq!(node.token("viewer").send("POST", path, None).status, 403);
+    assert_eq!(operator.delete(path).status, 204);
+}

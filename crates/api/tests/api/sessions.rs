@@ -71,7 +71,8 @@ fn users_come_change_and_go() {
     let card = admin.post("/api/v1/users", json!({"name": "ann", "role": "viewer", "password": "first word"})).ok();
     assert_eq!((&card["role"], &card["last_login_ms"]), (&json!("viewer"), &json!(null)));
     let ann = node.login("ann", "first word");
-    assert_eq!(ann.get("/api/v1/session").ok()["must_change_password"], true);
+    let session = ann.get("/api/v1/session").ok();
+    assert_eq!((&session["must_change_password"], &session["password_by"]), (&json!(true), &json!("admin")));
     let change = |old: &str, new: &str| ann.put("/api/v1/session/password", json!({"old": old, "new": new}));
     assert_eq!(change("wrong", "second word").error(), error(400, "invalid", "old"));
     assert_eq!(change("first word", "short").error(), error(400, "invalid", "new"));
@@ -100,6 +101,34 @@ fn users_come_change_and_go() {
     node.login("bob", "first word");
     node.admin();
     assert_eq!(files(&node.state_dir().join("history")).iter().filter(|name| *name == "node").count(), 1);
+}
+
+/// A password that somebody else has chosen opens nothing but the change of the password, in every role.
+#[test]
+fn a_temporary_password_only_lets_its_user_choose_another() {
+    let node = Node::start(&[]);
+    let admin = node.admin();
+    admin.post("/api/v1/users", json!({"name": "ann", "role": "admin", "password": "first word"})).ok();
+    let ann = node.login("ann", "first word");
+    let refused = |client: &Client| {
+        assert_eq!(client.get("/api/v1/databases").error(), error(403, "password", ""));
+        assert_eq!(client.get("/api/v1/databases/default/keys").error(), error(403, "password", ""));
+        let flush = client.post("/api/v1/databases/default/flush", json!({"confirm": "default"}));
+        assert_eq!(flush.error(), error(403, "password", ""));
+        assert!(flush.text().contains("ann must choose a new password first"), "{}", flush.text());
+    };
+    refused(&ann);
+    ann.put("/api/v1/session/password", json!({"old": "first word", "new": "second word"})).ok();
+    ann.get("/api/v1/databases").ok();
+    // An administrator who sets a password knows it, so it is temporary again.
+    admin.patch("/api/v1/users/ann", json!({"password": "third word"})).ok();
+    let ann = node.login("ann", "third word");
+    refused(&ann);
+    assert_eq!(ann.get("/api/v1/session").ok()["password_by"], "admin");
+    assert_eq!(ann.delete("/api/v1/session").status, 204);
+    let audit = admin.get("/api/v1/audit").ok();
+    let flush = audit.as_array().unwrap().iter().find(|line| line["action"] == "database.flush").unwrap();
+    assert_eq!((&flush["user"], &flush["ok"]), (&json!("ann"), &json!(false)), "{flush}");
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub fn bytes(count: u64) -> String {
 
 pub fn milliseconds(ms: f64) -> String {
     match ms {
+        // Three digits of a millisecond would say 0.000 of what a node does in a fraction of a microsecond.
+        ms if ms > 0.0 && ms < 0.1 => format!("{:.2} µs", ms * 1000.0),
         ms if ms < 10.0 => format!("{ms:.3} ms"),
         ms if ms < 100.0 => format!("{ms:.1} ms"),
         ms => format!("{ms:.0} ms"),

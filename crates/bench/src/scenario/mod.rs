@@ -146,6 +146,7 @@ fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)
     }
     let base = scratch_base(args.dir.as_deref())?;
     let program = program(spec, &args.directives)?;
+    fits(args.name, spec, workers(&args.directives))?;
     let node = program.start(&base)?;
     let mut shown = vec![program.shown()];
     let compared = if is_sweep {
@@ -176,6 +177,29 @@ pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
     Ok(program)
 }
 
+/// The workers of a node with these directives: as many as cores, unless they say.
+fn workers(directives: &[String]) -> u64 {
+    let given =
+        directives.iter().filter_map(|directive| directive.strip_prefix("io-threads=")?.parse().ok()).next_back();
+    given.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64))
+}
+
+/// A node refuses a RAM limit that it needs for itself. Say so before it is started, and which scale is enough.
+fn fits(name: args::Name, spec: &Spec, workers: u64) -> Result<()> {
+    let (ram, least) = (spec.limits.ram, base::ram::least_limit(workers));
+    // Rounding may take a byte from the smallest scale: so one part less.
+    let whole = spec::spec(name, Scale::ONE).limits.ram;
+    let parts = (whole / least).saturating_sub(1).max(1);
+    ensure!(
+        ram >= least,
+        "scale {} gives a RAM limit of {}, and a node with {workers} workers needs {}: the smallest scale is 1/{parts}",
+        spec.scale,
+        report::bytes(ram),
+        report::bytes(least),
+    );
+    Ok(())
+}
+
 fn one_time_password() -> Result<String> {
     use std::io::Read;
     let mut bytes = [0; 16];
@@ -186,6 +210,17 @@ fn one_time_password() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scale_too_small_names_the_smallest() {
+        for name in Name::value_variants() {
+            let error = fits(*name, &spec::spec(*name, Scale::new(1, 1_000_000)), 2).unwrap_err().to_string();
+            let smallest: Scale = error.rsplit(' ').next().and_then(|scale| scale.parse().ok()).expect(&error);
+            fits(*name, &spec::spec(*name, smallest), 2).expect("the smallest scale is large enough");
+            assert!(error.contains("RAM limit of") && error.contains("21.0 MB"), "{error}");
+        }
+        assert_eq!(workers(&["io-threads=3".to_owned(), "maxclients=1".to_owned()]), 3);
+    }
 
     #[test]
     fn the_catalog_names_what_the_command_line_takes() {

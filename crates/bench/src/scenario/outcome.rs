@@ -302,7 +302,7 @@ p50 latency                                      –          0.250 ms
 p99 latency                                      –          0.250 ms
 p99.99 latency                                   –          0.250 ms
 RAM hit ratio of reads                           85 %       85.0 %
-in the server, RAM hits: p50 / p99 / p99.9       –          0.002 ms / 0.010 ms / 0.050 ms
+in the server, RAM hits: p50 / p99 / p99.9       –          2.00 µs / 10.00 µs / 50.00 µs
 in the server, flash hits: p50 / p99 / p99.9     –          0.100 ms / 0.300 ms / 0.900 ms
 flash reads                                      –          7,500 /s, 30.7 MB/s
 flash writes                                     –          4 /s, 4.19 MB/s

@@ -32,6 +32,10 @@ struct Shared {
     /// The highest resident size ÷ RAM limit, in millionths.
     fill_max: AtomicU64,
     ram_limit: AtomicU64,
+    /// The server tells the RAM of the database itself: its process may have other databases.
+    tells: AtomicBool,
+    /// `used_ram_max` at the start: what was before does not count.
+    max_before: AtomicU64,
     samples: Mutex<Vec<Sample>>,
 }
 
@@ -39,11 +43,15 @@ impl Watch {
     pub fn start(node: &Node) -> Watch {
         let shared = Arc::new(Shared::default());
         shared.ram_limit.store(node.facts.ram_limit.unwrap_or(0), Relaxed);
+        if let Some(Ok(info)) = Client::connect(&node.endpoint).ok().as_mut().map(Client::info) {
+            shared.begin(&Snapshot::of(&info));
+        }
         let (state, process, endpoint) = (Arc::clone(&shared), node.process, node.endpoint.clone());
         let body = move || {
             let mut client = Client::connect(&endpoint).ok();
             let mut asked = Instant::now() - ASK_EVERY;
             while !state.stop.load(Relaxed) {
+                let process = process.filter(|_| !state.tells.load(Relaxed));
                 if let Some(resident) = process.and_then(Process::resident) {
                     state.saw(resident);
                 }
@@ -87,11 +95,22 @@ impl Shared {
         }
     }
 
+    fn begin(&self, snapshot: &Snapshot) {
+        if let Some(tiering) = &snapshot.tiering {
+            self.tells.store(true, Relaxed);
+            self.max_before.store(tiering.resident_max, Relaxed);
+        }
+    }
+
     fn take(&self, snapshot: Snapshot) {
         self.ram_limit.store(snapshot.ram_limit.unwrap_or(0), Relaxed);
         self.saw(snapshot.resident);
         if let Some(tiering) = &snapshot.tiering {
-            self.saw(tiering.resident_max);
+            // CONFIG RESETSTAT lowers it, and then a new maximum begins.
+            let before = self.max_before.fetch_min(tiering.resident_max, Relaxed);
+            if tiering.resident_max > before {
+                self.saw(tiering.resident_max);
+            }
         }
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.push(Sample { at: SystemTime::now(), snapshot });
@@ -120,5 +139,25 @@ mod tests {
         shared.take(Snapshot { ram_limit: Some(2000), resident: 1500, ..Snapshot::default() });
         assert_eq!(shared.fill_max.load(Relaxed), 950_000);
         assert_eq!(shared.resident_max.load(Relaxed), 1500);
+    }
+
+    #[test]
+    fn the_maximum_is_that_of_the_database_since_the_start() {
+        let tiering = |resident_max| Some(super::super::info::Tiering { resident_max, ..Default::default() });
+        let at =
+            |resident, max| Snapshot { ram_limit: Some(1000), resident, tiering: tiering(max), ..Snapshot::default() };
+        let shared = Shared::default();
+        shared.begin(&at(100, 990));
+        assert!(shared.tells.load(Relaxed), "the process is not asked: it may have other databases");
+        shared.take(at(200, 990));
+        assert_eq!(shared.resident_max.load(Relaxed), 200, "990 was before");
+        shared.take(at(300, 995));
+        assert_eq!(shared.resident_max.load(Relaxed), 995);
+        // CONFIG RESETSTAT
+        let shared = Shared::default();
+        shared.begin(&at(100, 990));
+        shared.take(at(100, 110));
+        shared.take(at(100, 400));
+        assert_eq!(shared.resident_max.load(Relaxed), 400);
     }
 }

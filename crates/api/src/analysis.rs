@@ -1,0 +1,480 @@
+//! Owns analyses of a database's keys: which patterns, types and times to live there are, which keys are large, and which are used.
+//! Never reads a value from flash, and so moves none: of a value on flash its key, type and tier are known without a read, and its
+//! size on flash is estimated by the mean of all. Never works for more than a quarter of the time.
+
+use crate::app::App;
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::link::{self, Link, number as int};
+use crate::route::{Answer, Method, Route, number, one};
+use crate::scan::{Filter, slice};
+use crate::text::{Bytes, lossy};
+use node::Database;
+use parking_lot::Mutex;
+use resp::client::Value;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+
+const PATH: &str = "/api/v1/databases/{name}/analysis";
+/// Keys of one slice: some milliseconds of work.
+const SLICE_KEYS: usize = 200;
+/// A slice is followed by a rest of so many times its own duration.
+const REST: u32 = 3;
+/// Keys of the lists of the largest and the most used.
+const LISTED: usize = 50;
+/// Patterns that are told apart. All further ones are counted as one.
+const PATTERNS_MAX: usize = 2000;
+/// Patterns that are shown, the largest.
+const PATTERNS_SHOWN: usize = 100;
+/// Parts of a key that make a pattern; what follows is the key's own.
+const PARTS_MAX: usize = 4;
+const PATTERN_CHARS_MAX: usize = 120;
+const OTHERS: &str = "(others)";
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: PATH,
+        tag: "Keys",
+        summary: "The last analysis of a database's keys, with its progress; null if there is none.",
+        reply: Answer::Json(one::<Analysis>),
+        run: |cx| Reply::json(&cx.app.analyses.of(cx.database()?.name())),
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: PATH,
+        role: Some(Role::Operator),
+        tag: "Keys",
+        summary: "Starts an analysis of all keys. It looks at a few keys at a time, rests in between, and moves no value.",
+        query: &[number("db", "logical database; default 0")],
+        reply: Answer::Created(one::<Analysis>),
+        action: "keys.analyse",
+        run: start,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Delete,
+        path: PATH,
+        role: Some(Role::Operator),
+        tag: "Keys",
+        summary: "Stops an analysis. What it has found so far stays.",
+        action: "keys.analyse.stop",
+        run: stop,
+        ..Route::BASE
+    },
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum AnalysisState {
+    Running,
+    Done,
+    Stopped,
+    Failed,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct Analysis {
+    state: AnalysisState,
+    db: u32,
+    started_ms: u64,
+    ended_ms: Option<u64>,
+    /// Why it failed.
+    failure: String,
+    keys_total: u64,
+    keys_done: u64,
+    /// What a value on flash takes on average: the sizes of groups on flash are estimates by it.
+    flash_bytes_each: u64,
+    /// The largest patterns.
+    patterns: Vec<KeyGroup>,
+    /// By the first part of the key.
+    prefixes: Vec<KeyGroup>,
+    types: Vec<KeyGroup>,
+    /// Of keys whose values are in RAM.
+    ttls: Vec<TtlBand>,
+    /// Of those in RAM, the largest first.
+    largest: Vec<ListedKey>,
+    /// Of those in RAM, the most used first.
+    hottest: Vec<ListedKey>,
+    /// How use is measured: frequency (with an LFU policy) or idle.
+    hottest_by: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+struct KeyGroup {
+    name: String,
+    keys: u64,
+    keys_in_ram: u64,
+    ram_bytes: u64,
+    keys_on_flash: u64,
+    /// Estimated.
+    flash_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct TtlBand {
+    name: String,
+    keys: u64,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct ListedKey {
+    key: Bytes,
+    #[serde(rename = "type")]
+    kind: String,
+    bytes: u64,
+    /// Frequency, or seconds without use.
+    used: u64,
+}
+
+/// The upper ends of the bands, in seconds.
+const TTL_BANDS: [(u64, &str); 6] = [
+    (60, "below a minute"),
+    (3600, "below an hour"),
+    (86_400, "below a day"),
+    (604_800, "below a week"),
+    (2_592_000, "below a month"),
+    (u64::MAX, "longer"),
+];
+const NO_EXPIRY: &str = "no expiry";
+
+/// The last analysis of each database.
+#[derive(Default)]
+pub struct Analyses(Mutex<BTreeMap<String, Arc<Run>>>);
+
+struct Run {
+    stop: AtomicBool,
+    found: Mutex<Found>,
+}
+
+/// What was found so far.
+struct Found {
+    state: AnalysisState,
+    db: u32,
+    started_ms: u64,
+    ended_ms: Option<u64>,
+    failure: String,
+    keys_total: u64,
+    keys_done: u64,
+    flash_bytes_each: u64,
+    patterns: HashMap<String, KeyGroup>,
+    prefixes: HashMap<String, KeyGroup>,
+    types: HashMap<String, KeyGroup>,
+    ttls: [u64; TTL_BANDS.len() + 1],
+    largest: Vec<ListedKey>,
+    hottest: Vec<ListedKey>,
+    by_frequency: bool,
+}
+
+impl Analyses {
+    fn of(&self, database: &str) -> Option<Analysis> {
+        let run = self.0.lock().get(database).cloned()?;
+        let found = run.found.lock();
+        Some(found.shown())
+    }
+
+    /// The node ends.
+    pub fn stop(&self) {
+        self.0.lock().values().for_each(|run| run.stop.store(true, Relaxed));
+    }
+}
+
+impl Found {
+    fn new(db: u32, now_ms: u64) -> Found {
+        Found {
+            state: AnalysisState::Running,
+            db,
+            started_ms: now_ms,
+            ended_ms: None,
+            failure: String::new(),
+            keys_total: 0,
+            keys_done: 0,
+            flash_bytes_each: 0,
+            patterns: HashMap::new(),
+            prefixes: HashMap::new(),
+            types: HashMap::new(),
+            ttls: [0; TTL_BANDS.len() + 1],
+            largest: Vec::new(),
+            hottest: Vec::new(),
+            by_frequency: false,
+        }
+    }
+
+    fn shown(&self) -> Analysis {
+        let each = self.flash_bytes_each;
+        let sorted = |groups: &HashMap<String, KeyGroup>, max: usize| {
+            let mut groups: Vec<KeyGroup> = groups.values().cloned().collect();
+            groups.iter_mut().for_each(|group| group.flash_bytes = group.keys_on_flash * each);
+            groups.sort_by(|a, b| {
+                (b.ram_bytes + b.flash_bytes, b.keys, &a.name).cmp(&(a.ram_bytes + a.flash_bytes, a.keys, &b.name))
+            });
+            groups.truncate(max);
+            groups
+        };
+        let bands = TTL_BANDS.iter().map(|(_, name)| *name).chain([NO_EXPIRY]);
+        Analysis {
+            state: self.state,
+            db: self.db,
+            started_ms: self.started_ms,
+            ended_ms: self.ended_ms,
+            failure: self.failure.clone(),
+            keys_total: self.keys_total.max(self.keys_done),
+            keys_done: self.keys_done,
+            flash_bytes_each: each,
+            patterns: sorted(&self.patterns, PATTERNS_SHOWN),
+            prefixes: sorted(&self.prefixes, PATTERNS_SHOWN),
+            types: sorted(&self.types, usize::MAX),
+            ttls: bands.zip(self.ttls).map(|(name, keys)| TtlBand { name: name.to_owned(), keys }).collect(),
+            largest: self.largest.clone(),
+            hottest: self.hottest.clone(),
+            hottest_by: if self.by_frequency { "frequency" } else { "idle" }.to_owned(),
+        }
+    }
+
+    /// `bytes`: in RAM; `None`: on flash.
+    fn count(&mut self, key: &[u8], kind: &str, bytes: Option<u64>) {
+        self.keys_done += 1;
+        let text = lossy(key);
+        let names = [
+            (&mut self.patterns, pattern(&text)),
+            (&mut self.prefixes, prefix(&text)),
+            (&mut self.types, kind.to_owned()),
+        ];
+        for (groups, name) in names {
+            let name = if groups.len() < PATTERNS_MAX || groups.contains_key(&name) { name } else { OTHERS.to_owned() };
+            let group = groups.entry(name.clone()).or_insert_with(|| KeyGroup { name, ..KeyGroup::default() });
+            group.keys += 1;
+            match bytes {
+                Some(bytes) => {
+                    group.keys_in_ram += 1;
+                    group.ram_bytes += bytes;
+                }
+                None => group.keys_on_flash += 1,
+            }
+        }
+    }
+
+    fn count_ttl(&mut self, ms: Option<u64>) {
+        let band = match ms {
+            Some(ms) => TTL_BANDS.iter().position(|(end, _)| ms / 1000 < *end).unwrap_or(TTL_BANDS.len() - 1),
+            None => TTL_BANDS.len(),
+        };
+        self.ttls[band] += 1;
+    }
+
+    fn list(&mut self, key: ListedKey) {
+        let by_frequency = self.by_frequency;
+        self.largest.push(key.clone());
+        self.largest.sort_by_key(|key| std::cmp::Reverse(key.bytes));
+        self.largest.truncate(LISTED);
+        self.hottest.push(key);
+        // Without use for the shortest time, or used most often.
+        self.hottest.sort_by_key(|key| if by_frequency { u64::MAX - key.used } else { key.used });
+        self.hottest.truncate(LISTED);
+    }
+}
+
+/// `user:1001:cart` is `user:*:cart`: parts that name one thing among many become a star.
+fn pattern(key: &str) -> String {
+    let mut parts: Vec<&str> = key.splitn(PARTS_MAX + 1, ':').collect();
+    let goes_on = parts.len() > PARTS_MAX;
+    parts.truncate(PARTS_MAX);
+    let mut text: Vec<String> =
+        parts.into_iter().map(|part| if is_own(part) { "*".into() } else { shape(part) }).collect();
+    if goes_on {
+        text.push("*".to_owned());
+    }
+    text.join(":").chars().take(PATTERN_CHARS_MAX).collect()
+}
+
+/// The first part, or the whole pattern of a key without parts.
+fn prefix(key: &str) -> String {
+    match key.split_once(':') {
+        Some((first, _)) if !is_own(first) => format!("{}:*", shape(first)).chars().take(PATTERN_CHARS_MAX).collect(),
+        Some(_) => "*:*".to_owned(),
+        None => pattern(key),
+    }
+}
+
+/// A number, or a long identifier: hexadecimal digits, a UUID, base 64.
+fn is_own(part: &str) -> bool {
+    let digits = part.bytes().filter(u8::is_ascii_digit).count();
+    let all = |good: fn(&u8) -> bool| part.bytes().all(|byte| good(&byte));
+    !part.is_empty()
+        && (digits == part.len()
+            || (part.len() >= 8 && digits > 0 && all(|byte| byte.is_ascii_hexdigit() || *byte == b'-'))
+            || (part.len() >= 16 && digits > 0 && all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(byte))))
+}
+
+/// `memtier-00042` is `memtier-*`: the number at the end is the key's own.
+fn shape(part: &str) -> String {
+    let name = part.trim_end_matches(|c: char| c.is_ascii_digit());
+    if name.len() == part.len() { part.to_owned() } else { format!("{name}*") }
+}
+
+fn start(cx: &Cx) -> Result<Reply, ApiError> {
+    let db = cx.number("db", 0, (0, u32::MAX))?;
+    let database = cx.database()?;
+    cx.note(database.name(), format!("db {db}"));
+    let role = cx.role().on_database();
+    // An unknown logical database is an error now, and not of the thread.
+    Link::open(&database, role, db)?;
+    let run = Arc::new(Run { stop: AtomicBool::new(false), found: Mutex::new(Found::new(db, cx.now_ms())) });
+    {
+        let mut all = cx.app.analyses.0.lock();
+        if all.get(database.name()).is_some_and(|run| run.found.lock().state == AnalysisState::Running) {
+            return Err(ApiError::busy("an analysis is running").hint("wait for it, or stop it"));
+        }
+        all.retain(|name, _| cx.app.node.database(name).is_some());
+        all.insert(database.name().to_owned(), Arc::clone(&run));
+    }
+    let reply = Reply::created(&run.found.lock().shown());
+    let app = Arc::clone(&cx.app);
+    let work = move || {
+        let outcome = go_over_keys(&app, &database, role, db, &run);
+        let mut found = run.found.lock();
+        found.ended_ms = Some((app.now_ms)());
+        found.state = match &outcome {
+            Ok(true) => AnalysisState::Done,
+            Ok(false) => AnalysisState::Stopped,
+            Err(_) => AnalysisState::Failed,
+        };
+        found.failure = outcome.err().map_or(String::new(), |error| error.message().to_owned());
+    };
+    std::thread::Builder::new()
+        .name("flintkv-analysis".to_owned())
+        .spawn(work)
+        .map_err(|error| ApiError::failed(format!("no thread for it: {error}")))?;
+    reply
+}
+
+fn stop(cx: &Cx) -> Result<Reply, ApiError> {
+    let database = cx.database()?;
+    let run = cx.app.analyses.0.lock().get(database.name()).cloned();
+    let run = run.ok_or_else(|| ApiError::not_found("there is no analysis"))?;
+    run.stop.store(true, Relaxed);
+    Ok(Reply::none())
+}
+
+/// False: it was stopped.
+fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: &Run) -> Result<bool, ApiError> {
+    let filter = Filter::new(None, None)?;
+    let mut cursor = "0".to_owned();
+    loop {
+        // A link has little time, and an analysis has much: one link for each slice.
+        let mut link = Link::open(database, role, db)?;
+        let begun = Instant::now();
+        {
+            let now = app.watch.now(database.name());
+            let value = |name: &str| now.get(name).copied().flatten().unwrap_or(0.0);
+            let on_flash = value("values_in_flash");
+            let mut found = run.found.lock();
+            found.flash_bytes_each = if on_flash > 0.0 { (value("live_flash_bytes") / on_flash) as u64 } else { 0 };
+            found.keys_total = int(&link.call(&[b"DBSIZE"])?).unwrap_or(0).unsigned_abs();
+        }
+        let slice = slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
+        look(&mut link, &slice.keys, run)?;
+        cursor = slice.cursor;
+        if cursor == "0" {
+            return Ok(true);
+        }
+        if run.stop.load(Relaxed) || app.node.is_stopping() || app.node.database(database.name()).is_none() {
+            return Ok(false);
+        }
+        std::thread::sleep((begun.elapsed() * REST).min(Duration::from_secs(1)));
+    }
+}
+
+/// Asks the facts of some keys that need no read from flash.
+fn look(link: &mut Link, keys: &[Vec<u8>], run: &Run) -> Result<(), ApiError> {
+    let asked: Vec<Vec<&[u8]>> =
+        keys.iter().flat_map(|key| [vec![&b"OBJECT"[..], b"TIER", key], vec![&b"TYPE"[..], key]]).collect();
+    let replies = link.pipeline(&asked)?;
+    let facts: Vec<(&Vec<u8>, String, String)> = keys
+        .iter()
+        .zip(replies.chunks(2))
+        .map(|(key, facts)| (key, link::text(facts[0].clone()), link::text(facts[1].clone())))
+        // A key that is gone has no tier.
+        .filter(|(_, tier, _)| !tier.is_empty())
+        .collect();
+    let hot: Vec<&Vec<u8>> = facts.iter().filter(|(_, tier, _)| tier == "ram").map(|(key, ..)| *key).collect();
+    let asked: Vec<Vec<&[u8]>> = hot
+        .iter()
+        .flat_map(|key| {
+            [
+                vec![&b"MEMORY"[..], b"USAGE", key],
+                vec![&b"PTTL"[..], key],
+                vec![&b"OBJECT"[..], b"FREQ", key],
+                vec![&b"OBJECT"[..], b"IDLETIME", key],
+            ]
+        })
+        .collect();
+    let replies = link.pipeline(&asked)?;
+    let mut details = replies.chunks(4);
+    let mut found = run.found.lock();
+    for (key, tier, kind) in facts {
+        let Some(details) = (if tier == "ram" { details.next() } else { None }) else {
+            found.count(key, &kind, None);
+            continue;
+        };
+        let whole = |reply: &Value| int(reply).and_then(|number| u64::try_from(number).ok());
+        let bytes = whole(&details[0]).unwrap_or(0);
+        found.by_frequency = whole(&details[2]).is_some();
+        let used = whole(&details[2]).or(whole(&details[3])).unwrap_or(0);
+        found.count(key, &kind, Some(bytes));
+        found.count_ttl(whole(&details[1]));
+        found.list(ListedKey { key: Bytes(key.clone()), kind, bytes, used });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_patterns() {
+        for (key, wanted) in [
+            ("user:1001:cart", "user:*:cart"),
+            ("session:9f86d081884c7d65", "session:*"),
+            ("memtier-00042", "memtier-*"),
+            ("config", "config"),
+            ("a:b:c:d:e:f", "a:b:c:d:*"),
+            ("7", "*"),
+            ("", ""),
+            ("job:6f1c1c1e-6b7a-4b8f-9a63-2f6f0a0c9a11", "job:*"),
+        ] {
+            assert_eq!(pattern(key), wanted, "{key}");
+        }
+        assert_eq!(
+            (prefix("user:1001:cart"), prefix("17:x"), prefix("solo9")),
+            ("user:*".into(), "*:*".into(), "solo*".into())
+        );
+    }
+
+    #[test]
+    fn groups_are_bounded_and_sorted() {
+        let mut found = Found::new(0, 1);
+        found.flash_bytes_each = 100;
+        for number in 0..PATTERNS_MAX + 500 {
+            let letters: String = number.to_string().bytes().map(|digit| (b'a' + digit - b'0') as char).collect();
+            found.count(format!("{letters}:x").as_bytes(), "string", Some(1));
+        }
+        (0..50).for_each(|number| found.count(format!("cold:{number}").as_bytes(), "hash", None));
+        assert_eq!(found.patterns.len(), PATTERNS_MAX + 1);
+        let shown = found.shown();
+        assert_eq!((shown.patterns[0].name.as_str(), shown.patterns.len()), (OTHERS, PATTERNS_SHOWN));
+        let hash = shown.types.iter().find(|group| group.name == "hash").unwrap();
+        assert_eq!((hash.keys_on_flash, hash.flash_bytes, hash.ram_bytes), (50, 5000, 0));
+        for (ms, band) in [(Some(59_999), 0), (Some(60_000), 1), (Some(u64::MAX), 5), (None, 6)] {
+            let before = found.ttls[band];
+            found.count_ttl(ms);
+            assert_eq!(found.ttls[band], before + 1, "{ms:?}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+// The key browser: the tree, search among members, deletion of many keys, export and import, the analysis, and the audit log of it all.
+import { readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { logIn, main, openPage, overflow, picture, same, story, that, until, violations, visit } from "./harness.mjs";
+
+await main(async (node, browser) => {
+  const { step, done, on } = story("keys");
+  const page = await openPage(browser, node, { viewport: { width: 1440, height: 900 } });
+  on(page);
+  const dialog = page.getByRole("dialog");
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  const list = page.getByRole("region", { name: "Keys", exact: true });
+  await logIn(page);
+
+  /** Commands, each through the API as the page would send it. */
+  const run = (...lines) =>
+    page.evaluate(async (lines) => {
+      const { csrf } = await (await fetch("/api/v1/session")).json();
+      for (const line of lines) {
+        const headers = { "content-type": "application/json", "x-csrf-token": csrf };
+        const response = await fetch("/api/v1/databases/default/command", { method: "POST", headers, body: JSON.stringify({ line }) });
+        const { reply } = await response.json();
+        if (!response.ok || reply.type === "error") throw new Error(`${line}: ${JSON.stringify(reply)}`);
+      }
+    }, lines);
+  async function clean() {
+    for (const width of [1440, 390]) {
+      await page.setViewportSize({ width, height: 900 });
+      same(await violations(page), [], `axe-core at ${width}`);
+      that((await overflow(page)) <= 0, `something runs out of the window at ${width}`);
+    }
+    await page.setViewportSize({ width: 1440, height: 900 });
+  }
+
+  await step("keys in a tree by their separator, with the keyboard", async () => {
+    await run(
+      `EVAL "for i = 1, 40 do redis.call('SET', 'cart:' .. i .. ':items', i) end" 0`,
+      `EVAL "for i = 1, 2000 do redis.call('HSET', 'users', 'user' .. i, i) end" 0`,
+      "ZADD board 1.5 ada 9 grace", "SET cart:1:note hello EX 5000", "RPUSH queue a b", "SADD tags flash", "XADD orders * total 1",
+    );
+    await visit(page, "/databases/default/keys");
+    await list.getByRole("button", { name: /board/ }).waitFor();
+    for (const heading of ["Key", "Type", "Tier", "TTL", "Size"]) await list.locator(".heads").getByText(heading, { exact: true }).waitFor();
+    await clean();
+    await list.getByRole("button", { name: "Tree" }).click();
+    await page.waitForURL(/tree=/);
+    const folder = list.getByRole("button", { name: /^cart ?41 keys/ });
+    await folder.focus();
+    await page.keyboard.press("Enter");
+    await list.getByRole("button", { name: /^1 ?2 keys/ }).first().click();
+    await list.getByRole("button", { name: /^note/ }).click();
+    await page.getByText(/1 h 2[23] min/).first().waitFor();
+    await clean();
+    await picture(page, "keys-tree");
+  });
+
+  await step("members are searched in all of a hash", async () => {
+    await visit(page, "/databases/default/keys?key=s%3Ausers");
+    await page.getByLabel("Find in the members").fill("user1999");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await page.getByRole("cell", { name: "user1999", exact: true }).waitFor();
+    same(await page.locator(".view tbody tr").count(), 1, "members that match");
+    await page.getByLabel("Find in the members").fill("nobody");
+    await page.keyboard.press("Enter");
+    await page.getByText("No member matches.").waitFor();
+    await page.getByRole("button", { name: "Show all" }).click();
+    await until("all members are back", async () => (await page.locator(".view tbody tr").count()) >= 100);
+  });
+
+  let file;
+  await step("keys that match are exported", async () => {
+    await visit(page, "/databases/default/keys?pattern=cart:*");
+    await list.getByRole("button", { name: "Export the keys that match" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), dialog.getByRole("button", { name: "Export" }).click()]);
+    await dialog.getByText("41 keys exported").waitFor();
+    await clean();
+    file = join(tmpdir(), `flintkv-export-${process.pid}.jsonl`);
+    writeFileSync(file, readFileSync(await download.path()));
+    same(readFileSync(file, "utf8").trim().split("\n").length, 41, "lines of the file");
+    await dialog.getByRole("button", { name: "Close" }).click();
+  });
+
+  await step("they are counted, named, and deleted once the pattern is typed", async () => {
+    await list.getByRole("button", { name: "Delete the keys that match" }).click();
+    await dialog.getByText("41 keys in db 0 will be deleted").waitFor();
+    await dialog.getByText("and 31 more").waitFor();
+    await clean();
+    const confirm = dialog.getByRole("button", { name: "Delete 41 keys" });
+    same(await confirm.getAttribute("aria-disabled"), "true", "the button before the pattern is typed");
+    await dialog.getByLabel("Type cart:* to confirm").fill("cart:*");
+    await confirm.click();
+    await dialog.getByText("41 keys deleted.").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await page.getByText("No key matches").waitFor();
+  });
+
+  await step("and imported again", async () => {
+    await list.getByRole("button", { name: "Import" }).click();
+    await dialog.getByLabel("File").setInputFiles(file);
+    await dialog.getByRole("button", { name: "Import" }).click();
+    await dialog.getByText("41 keys imported of 41.").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await page.getByText("41 keys shown").waitFor();
+    await list.getByRole("button", { name: "Import" }).click();
+    await dialog.getByLabel("File").setInputFiles({ name: "other.jsonl", mimeType: "application/jsonl", buffer: Buffer.from("no export\n") });
+    await dialog.getByRole("button", { name: "Import" }).click();
+    await dialog.getByText("Line 1 of the file is no key of an export.").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+  });
+
+  await step("an analysis tells patterns, types and the largest keys", async () => {
+    await visit(page, "/databases/default/keys");
+    await button("Analysis").click();
+    await page.getByText("No analysis was made yet").waitFor();
+    await button("Analyse").click();
+    await page.locator(".tag", { hasText: /^done$/ }).waitFor();
+    await page.getByRole("row", { name: /cart:\*:items ?40/ }).waitFor();
+    await clean();
+    await picture(page, "keys-analysis", { fullPage: true });
+    await button("Types").click();
+    await page.getByRole("row", { name: /hash ?1/ }).waitFor();
+    await page.getByRole("region", { name: "Largest values in RAM" }).getByRole("button", { name: "users" }).click();
+    await page.getByRole("heading", { level: 2, name: "users" }).waitFor();
+  });
+
+  await step("the audit log has it, filtered, in a file", async () => {
+    await visit(page, "/events?view=audit");
+    await page.getByLabel("Action").selectOption("keys.delete");
+    await page.getByRole("cell", { name: /pattern "cart:\*": 41 keys deleted/ }).waitFor();
+    await page.getByLabel("Outcome").selectOption("failed");
+    await page.getByText("Nothing fits these filters").waitFor();
+    await page.getByLabel("Outcome").selectOption("");
+    await clean();
+    const [download] = await Promise.all([page.waitForEvent("download"), button("CSV").click()]);
+    const text = readFileSync(await download.path(), "utf8");
+    that(text.startsWith("time,user,role,address,action,target,detail,outcome\n20") && text.includes("keys.delete"), "the file of the audit log");
+    await picture(page, "keys-audit");
+  });
+  done();
+});

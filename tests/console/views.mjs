@@ -1,0 +1,109 @@
+// Graphs, statistics of commands, and the users of a database.
+import { bench, logIn, main, openPage, overflow, picture, same, story, that, until, violations, visit } from "./harness.mjs";
+
+await main(async (node, browser) => {
+  const { step, done, on } = story("views");
+  const page = await openPage(browser, node, { viewport: { width: 1440, height: 900 } });
+  on(page);
+  const dialog = page.getByRole("dialog");
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  await logIn(page);
+  await bench(node.port, "--clients", "2", "--threads", "1", "--requests", "4000", "--ratio", "1:1", "--data-size", "64", "--key-maximum", "500");
+
+  async function clean(name) {
+    for (const scheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      for (const width of [1440, 390]) {
+        await page.setViewportSize({ width, height: 900 });
+        same(await violations(page), [], `axe-core at ${width}, ${scheme}`);
+        that((await overflow(page)) <= 0, `something runs out of the window at ${width}`);
+        await picture(page, `${name}-${width}-${scheme}`, { fullPage: true });
+      }
+    }
+    await page.emulateMedia({ colorScheme: "light" });
+    await page.setViewportSize({ width: 1440, height: 900 });
+  }
+
+  await step("the overview opens on graphs, with a line in each tile", async () => {
+    await visit(page, "/databases/default");
+    await until("eight tiles have lines", async () => (await page.locator(".figures svg path").count()) >= 6);
+    await page.getByRole("region", { name: "The last 5 minutes" }).getByRole("img", { name: /^Operations\. .*latest/ }).waitFor();
+    await clean("views-overview");
+  });
+
+  await step("without reads there is no hit ratio; latencies are logarithmic, and lines can be hidden", async () => {
+    await visit(page, "/databases/default/metrics?range=1m&a=latency&b=hit-ratio");
+    const first = page.getByRole("region", { name: /^The first large graph: Latency/ });
+    const log = first.getByRole("button", { name: "Log scale" });
+    same(await log.getAttribute("aria-pressed"), "true", "the scale of latencies");
+    await log.focus();
+    await page.keyboard.press("Enter");
+    same(await log.getAttribute("aria-pressed"), "false", "the scale after the key");
+    const line = first.getByRole("button", { name: /^p99\.9 / });
+    await line.click();
+    same(await line.getAttribute("aria-pressed"), "false", "the line p99.9");
+    await line.click();
+    await until("nobody reads", async () => page.getByRole("region", { name: /^The second large graph: RAM hit ratio/ }).getByText("no reads").first().isVisible());
+    await clean("views-metrics");
+  });
+
+  await step("an interval of one's own, and another database beside", async () => {
+    await page.evaluate(async () => {
+      const { csrf } = await (await fetch("/api/v1/session")).json();
+      const body = JSON.stringify({ name: "other", memory_limit_bytes: 60 * 2 ** 20, ram_limit_bytes: 40 * 2 ** 20, persistence: "none" });
+      const response = await fetch("/api/v1/databases", { method: "POST", headers: { "content-type": "application/json", "x-csrf-token": csrf }, body });
+      if (!response.ok) throw new Error(await response.text());
+    });
+    await visit(page, "/databases/default/metrics?range=1m&a=keys");
+    await page.reload();
+    await page.getByLabel("Compare with").selectOption("other");
+    await page.waitForURL(/with=other/);
+    await page.getByRole("region", { name: /^The first large graph: Keys/ }).getByRole("button", { name: /^other: keys/ }).waitFor();
+    await button("From … to …").click();
+    await page.getByLabel("From", { exact: true }).fill("2026-01-02T03:00:00");
+    await page.getByLabel("to", { exact: true }).fill("2026-01-02T02:00:00");
+    await page.getByText("The end must be after the beginning.").last().waitFor();
+    await page.getByLabel("to", { exact: true }).fill("2026-01-02T04:00:00");
+    await button("Show").click();
+    await page.waitForURL(/from=\d+&to=\d+/);
+    await page.getByText("2026-01-02 03:00:00 to 2026-01-02 04:00:00").waitFor();
+    await button("Back to live").click();
+  });
+
+  await step("every command has its statistics", async () => {
+    await visit(page, "/databases/default/slowlog");
+    await button("All commands").click();
+    await page.getByRole("row", { name: /^SET [\d.]+ k/ }).waitFor();
+    await clean("views-commands");
+  });
+
+  await step("a user of the database: rules in words, a test of a command", async () => {
+    await visit(page, "/databases/default/acl");
+    await page.getByText("Logs in with any password. Sees every key. Uses every channel. Runs all commands.").waitFor();
+    await button("New user").click();
+    await dialog.getByLabel("Name").fill("app");
+    await dialog.getByLabel("Password").fill("a word of the app");
+    await dialog.getByLabel("Keys").fill("cart:* %R~price:*");
+    await dialog.getByText("Sees the keys cart:* and price:* (only to read).").waitFor();
+    await dialog.getByRole("button", { name: "read and write" }).click();
+    await dialog.getByText(/^Runs commands that read, commands that write,/).waitFor();
+    await clean("views-acl-form");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByText(/^Logs in with its password\. Sees the keys cart:\*/).waitFor();
+    const tried = async (line, said) => {
+      await page.getByLabel("As", { exact: true }).selectOption("app");
+      await page.getByLabel("The command").fill(line);
+      await button("Test").click();
+      await page.getByText(said).waitFor();
+    };
+    await tried("SET cart:1 v", "The user may run it.");
+    await tried("SET price:1 v", /has no permissions to access the 'price:1' key/);
+    await tried("FLUSHALL", /has no permissions to run the 'flushall' command/);
+    await clean("views-acl");
+    await page.getByRole("button", { name: "Delete app" }).click();
+    await dialog.getByRole("button", { name: "Delete" }).click();
+    await page.getByText("app is deleted.").waitFor();
+  });
+  done();
+});
