@@ -15,5 +15,6 @@ step tests/clients/run.sh tests/clients/run.sh
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
 step "Redis's own tests" tests/redis/run.sh --all
+step "Redis's own tests of replication" tests/redis/run.sh --replication
 step tests/monitoring/run.sh tests/monitoring/run.sh
 sum_up

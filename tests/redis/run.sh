@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Redis's own test-suite against FlintKV: the Tcl suite of Debian's source package of redis, fetched when this runs. Each
-# unit gets a node of its own, as an external server.
+# unit gets a node of its own, as an external server; or, for tests of replication, starts FlintKV itself in redis-server's place.
 #
 #   tests/redis/run.sh           the units of PART, all values in RAM: at most three minutes
 #   tests/redis/run.sh --all     every unit, in both forms
-#   tests/redis/run.sh UNIT ...  these units, in both forms: type/list expire
-#   REDIS_FORMS="hot cold"       `hot`: all values in RAM; `cold`: every command finds its values on flash
+#   tests/redis/run.sh --replication
+#                                the units of OWN, which start servers themselves: primaries and replicas
+#   tests/redis/run.sh UNIT ...  these units: `type/list expire` in both forms, `integration/psync2 unit/wait` with servers of
+#                                their own
+#   REDIS_FORMS="hot cold"       for units that get a node: `hot`: all values in RAM; `cold`: every command finds its values on flash
 #
 # differences.tsv beside this file lists the tests that fail or cannot run, each with its reason. A test that fails and is
 # not listed fails the run; so does a listed test that passes, or that does not exist.
@@ -23,14 +26,28 @@ ALL=(printver dump protocol keyspace scan info-command type/string type/incr typ
     hyperloglog lazyfree wait pause querybuf tracking networking)
 PART=(dump protocol keyspace scan info-command type/string type/incr type/hash type/stream-cgroups sort multi quit pubsub
     slowlog scripting functions introspection-2 bitfield lazyfree tracking)
-forms="${REDIS_FORMS:-hot cold}"
+# What redis-server.sh, beside this file, is started for. Their form is `own`.
+OWN=(integration/replication integration/replication-2 integration/replication-3 integration/replication-4
+    integration/replication-psync integration/psync2 integration/psync2-pingoff
+    integration/psync2-reg integration/psync2-master-restart integration/block-repl integration/failover
+    integration/shutdown unit/wait)
+forms="${REDIS_FORMS:-hot cold}" units=() own=()
 case "${1:-}" in
     --all) units=("${ALL[@]}") ;;
+    --replication) own=("${OWN[@]}") ;;
     "") units=("${PART[@]}") forms="${REDIS_FORMS:-hot}" ;;
-    *) units=("$@") ;;
+    *)
+        for unit in "$@"; do
+            case "$unit" in integration/* | unit/*) own+=("$unit") ;; *) units+=("$unit") ;; esac
+        done
+        ;;
 esac
 
 [ -x "$flintkv" ] || { echo "no binary at $flintkv: cargo build, or set FLINTKV" >&2; exit 1; }
+if [ "${#own[@]}" -gt 0 ] && ! command -v redis-benchmark >/dev/null; then
+    echo "Redis's own tests of replication are not run: redis-benchmark is missing: apt-get install redis-tools" >&2
+    exit 3
+fi
 command -v tclsh >/dev/null || { echo "Redis's own tests are not run: tclsh is missing: apt-get install tcl" >&2; exit 3; }
 suite="$(./fetch.sh "${REDIS_SUITE_DIR:-$root/.scratch/redis}")" || exit 3
 
@@ -82,29 +99,66 @@ complain() {
     failed=$((failed + 1))
 }
 
+# run_suite DIR OPTION ...: a unit of the suite, whose words go to DIR/out.
+run_suite() {
+    local dir="$1"
+    shift
+    timeout "${REDIS_UNIT_SECONDS:-600}" tclsh tests/test_helper.tcl --durable --skipfile "$dir/skip" \
+        --baseport "$((21000 + RANDOM % 9000))" --portcount 500 "$@" 2>&1 |
+        # Its own summary repeats the failures.
+        sed -e 's/\x1b\[[0-9;]*m//g' -e '/^ *The End$/,$d' >"$dir/out"
+}
+
+has_ended() {
+    grep -q '^\[[0-9]*/[0-9]* done\]: ' "$1/out"
+}
+
+# run_parts DIR: what the unit was cut into, each part by itself. A part that an error outside of its tests has ended fails as
+# `(behind NAME)`, after its last test.
+run_parts() {
+    local dir="$1" part number last
+    : >"$dir/all"
+    for number in $(seq "$(find "$dir/suite/tests/integration" -name 'part-*.tcl' | wc -l)"); do
+        part="integration/part-$number"
+        (cd "$dir/suite" && FLINTKV="$flintkv" run_suite "$dir" --single "$part" --clients 1)
+        if ! has_ended "$dir"; then
+            last="$(sed -n -e "s/^\[err\]: \(.*\) in tests\/.*\.tcl$/\1/p" -e 's/^\[ok\]: \(.*\) ([0-9]* ms)$/\1/p' "$dir/out" | tail -n 1)"
+            echo "[err]: (behind ${last:-part $number}) in tests/$part.tcl" >>"$dir/out"
+        fi
+        cat "$dir/out" >>"$dir/all"
+    done
+    mv "$dir/all" "$dir/out"
+}
+
 # run_unit FORM UNIT
 run_unit() {
-    local form="$1" unit="$2" dir="$scratch/$1-${2//\//-}" name code options=()
+    local form="$1" unit="$2" dir="$scratch/$1-${2//\//-}" name options=()
     mkdir -p "$dir"
-    start_node "$form" "$dir" || { complain "$form $unit: no node"; return; }
     listed skip "$form" "$unit" >"$dir/skip"
-    # Redis 7.2 keeps short lists in listpacks, which 7.0 does not have.
-    case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
-    (cd "$suite" && timeout "${REDIS_UNIT_SECONDS:-300}" tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --durable \
-        --single "unit/$unit" --skipfile "$dir/skip" --tags "-needs:repl -needs:save -large-memory" \
-        --baseport "$((30000 + RANDOM % 2000))" --portcount 500 "${options[@]}") 2>&1 |
-        sed 's/\x1b\[[0-9;]*m//g' >"$dir/out"
-    code="${PIPESTATUS[0]}"
-    kill -0 "$node" 2>/dev/null || complain "$form $unit: the node has ended"
-    stop_node
-    rm -rf "$dir/flash"
-    # Its own summary repeats the failures.
-    sed -i '/^ *The End$/,$d' "$dir/out"
-    sed -n "s/^\[err\]: \(.*\) in tests\/unit\/.*\.tcl$/\1/p" "$dir/out" | sort -u >"$dir/failed"
+    if [ "$form" = own ]; then
+        # A copy, because the suite keeps what its servers write beside itself.
+        mkdir -p "$dir/suite/src"
+        cp -r "$suite/tests" "$dir/suite/tests"
+        ln -s "$PWD/redis-server.sh" "$dir/suite/src/redis-server"
+        ln -s "$(command -v redis-benchmark)" "$(command -v redis-cli)" "$dir/suite/src/"
+        tclsh split.tcl "$suite/tests/$unit.tcl" "$dir/suite/tests/integration/part"
+        run_parts "$dir"
+        rm -rf "$dir/suite"
+    else
+        start_node "$form" "$dir" || { complain "$form $unit: no node"; return; }
+        # Redis 7.2 keeps short lists in listpacks, which 7.0 does not have.
+        case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
+        (cd "$suite" && run_suite "$dir" --host 127.0.0.1 --port "$port" --single "unit/$unit" \
+            --tags "-needs:repl -needs:save -large-memory" "${options[@]}")
+        has_ended "$dir" || complain "$form $unit: it did not end: $(tail -n 1 "$dir/out")"
+        kill -0 "$node" 2>/dev/null || complain "$form $unit: the node has ended"
+        stop_node
+        rm -rf "$dir/flash"
+    fi
+    sed -n "s/^\[err\]: \(.*\) in tests\/\(unit\|integration\)\/.*\.tcl$/\1/p" "$dir/out" | sort -u >"$dir/failed"
     sed -n 's/^\[ok\]: \(.*\) ([0-9]* ms)$/\1/p' "$dir/out" | sort -u >"$dir/passed"
     sed -n 's/^\[skip\]: //p' "$dir/out" | sort -u >"$dir/skipped"
     listed fails "$form" "$unit" | sort -u >"$dir/expected"
-    grep -q '^\[[0-9]*/[0-9]* done\]: ' "$dir/out" || complain "$form $unit: it did not end (exit code $code): $(tail -n 1 "$dir/out")"
     while IFS= read -r name; do
         complain "$form $unit: $name"
         grep -aF -A 3 "[err]: $name in tests" "$dir/out" | sed -n '2,4s/^/    /p'
@@ -122,19 +176,26 @@ run_unit() {
     passed=$((passed + $(wc -l <"$dir/passed")))
 }
 
+# run_twice FORM UNIT: again if it fails, because some of its tests depend on the speed of the machine.
+run_twice() {
+    local form="$1" unit="$2" before_failed=$failed before_passed=$passed
+    run_unit "$form" "$unit"
+    if [ "$failed" -gt "$before_failed" ]; then
+        echo "$form $unit: tried again once"
+        failed=$before_failed passed=$before_passed
+        rm -rf "$scratch/$form-${unit//\//-}"
+        run_unit "$form" "$unit"
+    fi
+    [ "$failed" -gt "$before_failed" ] || echo "ok $form $unit"
+}
+
 for form in $forms; do
     for unit in "${units[@]}"; do
-        before_failed=$failed before_passed=$passed
-        run_unit "$form" "$unit"
-        if [ "$failed" -gt "$before_failed" ]; then
-            # Some of its tests depend on the speed of the machine.
-            echo "$form $unit: tried again once"
-            failed=$before_failed passed=$before_passed
-            rm -rf "$scratch/$form-${unit//\//-}"
-            run_unit "$form" "$unit"
-        fi
-        [ "$failed" -gt "$before_failed" ] || echo "ok $form $unit"
+        run_twice "$form" "$unit"
     done
+done
+for unit in "${own[@]}"; do
+    run_twice own "$unit"
 done
 echo "passed $passed, failed $failed, listed $(grep -vc '^#' "$list")"
 [ "$failed" -eq 0 ]

@@ -297,7 +297,14 @@ impl<'f> Facts<'f> {
         }
         let Some(primary) = &self.figures.replication.primary else { return };
         let place = format!("{}:{}", primary.host, primary.port);
-        if primary.is_synchronising {
+        if self.figures.is_full_replica {
+            found.push(condition(
+                Word::Full,
+                Level::Critical,
+                format!("This replica has no room for what its primary {place} sends, and follows no further."),
+                "Give it larger limits, or delete keys at the primary. It goes on by itself.",
+            ));
+        } else if primary.is_synchronising {
             let progress = match primary.sync_total_bytes {
                 0 => size::human(primary.sync_bytes),
                 total => format!("{} of {}", size::human(primary.sync_bytes), size::human(total)),
@@ -463,5 +470,7 @@ mod tests {
         figures.replication.primary = Some(PrimaryFigures { is_synchronising: true, sync_bytes: 5, ..primary });
         let synchronising = self::facts(&figures);
         assert_eq!(words(&synchronising)[2..], [("waiting for flash", Level::Warning), ("synchronising", Level::Info)]);
+        figures.is_full_replica = true;
+        assert_eq!(words(&self::facts(&figures))[0], ("full", Level::Critical));
     }
 }

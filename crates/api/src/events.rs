@@ -138,7 +138,7 @@ pub fn look(app: &App) {
             app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
         }
         for text in database.take_replication_news() {
-            app.event(Event::info("database", database.name(), text).severity(Severity::Critical));
+            app.event(Event::info("replication", database.name(), text).severity(Severity::Critical));
         }
         for news in database.take_archive_news() {
             let event = match news {

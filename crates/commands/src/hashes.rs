@@ -174,7 +174,8 @@ pub const ROWS: &[Row] = &[
             is("HLEN s", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
         ],
         run: |cx| {
-            let len = hash(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, |hash| hash.len());
+            let hides_at = cx.ks.hides_fields_at();
+            let len = seen(cx.ks.get_for(&cx.keys[0], NOTHING)?, hides_at)?.map_or(0, |hash| hash.len());
             cx.out.int(len as i64);
             Ok(())
         },
@@ -351,6 +352,8 @@ pub const ROWS: &[Row] = &[
 pub(crate) enum Hash<'a> {
     Packed(&'a [u8]),
     Table(&'a Table),
+    /// Some of its fields have expired by this time, and another server says when they go.
+    Fading(&'a Table, u64),
 }
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
@@ -364,11 +367,28 @@ pub(crate) fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
     }
 }
 
+/// A hash as a command that reads sees it. `hides_at`: see [`store::Keyspace::hides_fields_at`].
+pub(crate) fn seen(value: Option<Value<'_>>, hides_at: Option<u64>) -> Result<Option<Hash<'_>>, Stop> {
+    Ok(hash(value)?.map(|hash| match (hash, hides_at) {
+        (Hash::Table(table), Some(now_ms)) if is_fading(table, Some(now_ms)) => Hash::Fading(table, now_ms),
+        _ => hash,
+    }))
+}
+
+fn is_fading(table: &Table, hides_at: Option<u64>) -> bool {
+    table.next_deadline().zip(hides_at).is_some_and(|(at_ms, now_ms)| at_ms <= now_ms)
+}
+
+fn is_gone(table: &Table, field: &[u8], now_ms: u64) -> bool {
+    table.deadline(field).is_some_and(|at_ms| at_ms <= now_ms)
+}
+
 impl<'a> Hash<'a> {
     pub fn get(self, field: &[u8]) -> Option<&'a [u8]> {
         match self {
             Hash::Packed(bytes) => packed::get(bytes, field),
             Hash::Table(table) => table.get(field),
+            Hash::Fading(table, now_ms) => table.get(field).filter(|_| !is_gone(table, field, now_ms)),
         }
     }
 
@@ -376,7 +396,7 @@ impl<'a> Hash<'a> {
     fn reply_bytes(self) -> usize {
         match self {
             Hash::Packed(_) => 0,
-            Hash::Table(table) => table.mem_bytes() + table.len() * 2 * BULK_FRAME_BYTES,
+            Hash::Table(table) | Hash::Fading(table, _) => table.mem_bytes() + table.len() * 2 * BULK_FRAME_BYTES,
         }
     }
 
@@ -384,7 +404,7 @@ impl<'a> Hash<'a> {
     fn element_bytes(self, with_values: bool) -> usize {
         let (bytes, frames) = match self {
             Hash::Packed(bytes) => (bytes.len(), packed::len(bytes) * BULK_FRAME_BYTES),
-            Hash::Table(table) => (table.mem_bytes(), table.len() * BULK_FRAME_BYTES),
+            Hash::Table(table) | Hash::Fading(table, _) => (table.mem_bytes(), table.len() * BULK_FRAME_BYTES),
         };
         if with_values { bytes + frames } else { bytes / 2 }
     }
@@ -393,6 +413,7 @@ impl<'a> Hash<'a> {
         match self {
             Hash::Packed(bytes) => packed::len(bytes),
             Hash::Table(table) => table.len(),
+            Hash::Fading(table, now_ms) => table.len() - table.due_count(now_ms),
         }
     }
 
@@ -400,6 +421,9 @@ impl<'a> Hash<'a> {
         match self {
             Hash::Packed(bytes) => packed::iter(bytes).for_each(visit),
             Hash::Table(table) => table.iter().for_each(visit),
+            Hash::Fading(table, now_ms) => {
+                table.iter().filter(|(field, _)| !is_gone(table, field, now_ms)).for_each(visit);
+            }
         }
     }
 }
@@ -415,8 +439,8 @@ pub(crate) fn of_fields<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> i
 
 /// The value of the field that argument `at` names.
 fn field_of<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
-    let field = &cx.args[at];
-    Ok(hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field)))
+    let (field, hides_at) = (&cx.args[at], cx.ks.hides_fields_at());
+    Ok(seen(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?, hides_at)?.and_then(|hash| hash.get(field)))
 }
 
 /// Like [`field_of`], for a command that writes: the look-up is not counted as a hit or miss.
@@ -426,16 +450,16 @@ fn field_viewed<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, S
 }
 
 fn hget(cx: &mut Cx<'_>) -> Run {
-    let field = &cx.args[2];
-    let value = hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field));
+    let (field, hides_at) = (&cx.args[2], cx.ks.hides_fields_at());
+    let value = seen(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?, hides_at)?.and_then(|hash| hash.get(field));
     claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(value))?;
     cx.out.bulk_or_null(value);
     Ok(())
 }
 
 fn hmget(cx: &mut Cx<'_>) -> Run {
-    let fields = cx.args.from(2);
-    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_fields(fields.clone()))?)?;
+    let (fields, hides_at) = (cx.args.from(2), cx.ks.hides_fields_at());
+    let hash = seen(cx.ks.get_for(&cx.keys[0], &of_fields(fields.clone()))?, hides_at)?;
     let free_bytes = cx.settings.claim_free_bytes.max(cx.session.claim.granted);
     let mut reply_bytes = 0;
     cx.out.array(fields.len());
@@ -456,7 +480,8 @@ enum Part {
 }
 
 fn all(cx: &mut Cx<'_>, part: Part) -> Run {
-    let hash = hash(cx.ks.get(&cx.keys[0])?)?.unwrap_or(Hash::Packed(&[]));
+    let hides_at = cx.ks.hides_fields_at();
+    let hash = seen(cx.ks.get(&cx.keys[0])?, hides_at)?.unwrap_or(Hash::Packed(&[]));
     let out = &mut cx.out;
     claim_reply(cx.settings, cx.session, out, hash.reply_bytes())?;
     match part {
@@ -671,9 +696,9 @@ fn put_one(cx: &mut Cx<'_>, value: &[u8]) -> Run {
 
 fn hrandfield(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
-    let draws = Draws::of(&mut cx.ks);
+    let (draws, hides_at) = (Draws::of(&mut cx.ks), cx.ks.hides_fields_at());
     let Some(count) = args.get(2) else {
-        let hash = hash(cx.ks.get_for(&cx.keys[0], &of_sample(1, false, draws))?)?;
+        let hash = seen(cx.ks.get_for(&cx.keys[0], &of_sample(1, false, draws, hides_at))?, hides_at)?;
         cx.out.bulk_or_null(hash.and_then(|hash| random_pair(hash, draws)).map(|(field, _)| field));
         return Ok(());
     };
@@ -693,7 +718,9 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
     }
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     let distinct = count > 0;
-    let Some(hash) = hash(cx.ks.get_for(&cx.keys[0], &of_sample(wanted, distinct, draws))?)? else {
+    let of_wanted = of_sample(wanted, distinct, draws, hides_at);
+    let hash = seen(cx.ks.get_for(&cx.keys[0], &of_wanted)?, hides_at)?;
+    let Some(hash) = hash.filter(|hash| hash.len() > 0) else {
         cx.out.array(0);
         return Ok(());
     };
@@ -720,6 +747,16 @@ fn random_pair<'a>(hash: Hash<'a>, mut draws: Draws) -> Option<Pair<'a>> {
     match hash {
         Hash::Packed(bytes) => packed::iter(bytes).nth(draws.below(packed::len(bytes).max(1))),
         Hash::Table(table) => table.random(|n| draws.below(n)),
+        Hash::Fading(..) => {
+            let (mut left, mut found) = (draws.below(hash.len().max(1)), None);
+            hash.each(&mut |pair| {
+                if left == 0 && found.is_none() {
+                    found = Some(pair);
+                }
+                left = left.saturating_sub(1);
+            });
+            found
+        }
     }
 }
 
@@ -730,9 +767,9 @@ fn is_sample(table: &Table, count: usize, distinct: bool) -> bool {
 }
 
 /// The parts of a hash that hold this many random fields.
-fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
+fn of_sample(count: usize, distinct: bool, draws: Draws, hides_at: Option<u64>) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| match value {
-        Boxed::Hash(table) if is_sample(table, count, distinct) => {
+        Boxed::Hash(table) if is_sample(table, count, distinct) && !is_fading(table, hides_at) => {
             let mut draws = draws;
             let sample = table.sample(count, distinct, |n| draws.below(n));
             sample.into_iter().for_each(|drawn| table.want_drawn(drawn, out));
@@ -777,15 +814,15 @@ impl Sample<'_, '_> {
             return Err(OUT_OF_RANGE);
         }
         let before = self.out.len();
-        // Walk a packed hash once, not once per draw.
+        // Walk the hash once, not once per draw, unless it tells random fields by itself.
         let mut pairs = Vec::new();
-        if let Hash::Packed(bytes) = hash {
-            pairs.extend(packed::iter(bytes));
+        if !matches!(hash, Hash::Table(_)) {
+            hash.each(&mut |pair| pairs.push(pair));
         }
         self.header(draws);
         for _ in 0..draws {
             let pair = match hash {
-                Hash::Packed(_) => pairs.get(random::below(pairs.len().max(1))).copied(),
+                Hash::Packed(_) | Hash::Fading(..) => pairs.get(random::below(pairs.len().max(1))).copied(),
                 Hash::Table(table) => table.random(random::below),
             };
             self.pair(pair.unwrap_or_default());
@@ -834,7 +871,8 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
             table.want_scan(cursor, count, out);
         }
     };
-    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_step)?)?;
+    let hides_at = cx.ks.hides_fields_at();
+    let hash = seen(cx.ks.get_for(&cx.keys[0], &of_step)?, hides_at)?;
     // Redis looks up the key before it checks the options.
     let Some(hash) = hash else {
         cx.out.array(2);
@@ -855,6 +893,11 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
             Step::End
         }
         Hash::Table(table) => table.scan(cursor, count, &mut take),
+        Hash::Fading(table, now_ms) => table.scan(cursor, count, &mut |field, value| {
+            if !is_gone(table, field, now_ms) {
+                take(field, value);
+            }
+        }),
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {

@@ -179,7 +179,8 @@ pub trait Host: Scripting + Replication {
     fn followed(&self) -> Option<(String, u16)>;
 
     // --- control
-    fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
+    /// Ends the node, or the end that waits. True: it waits for replicas first, and so does the client.
+    fn shutdown(&self, me: &Session, wanted: Shutdown) -> Result<bool, String>;
     /// Blocks all workers, and so all connections. The time is bounded.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
@@ -318,6 +319,22 @@ pub enum Unblock {
     Error,
     /// An error, and the end of the connection: the database has become a replica.
     Replica,
+    /// The error of a SHUTDOWN that was given up.
+    NoShutdown,
+}
+
+/// SHUTDOWN, as a client asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    Abort,
+    Begin {
+        /// `None`: if there are `save` points.
+        saves: Option<bool>,
+        /// Replicas are not waited for.
+        now: bool,
+        /// The node ends even if it cannot be saved.
+        force: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

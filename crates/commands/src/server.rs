@@ -10,8 +10,10 @@ mod debug;
 mod digest;
 mod monitor;
 
+use crate::block::{Block, UntilReached};
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::host::Shutdown;
 use crate::row::{
     Access, Acl, Channels, Effect, Flag, Group, Handling, Keys, Row, Secrets, Values, is, only_here, starts,
 };
@@ -308,23 +310,47 @@ const CONFIG: &[Row] = &[
 ];
 
 fn shutdown(cx: &mut Cx<'_>) -> Run {
-    let (mut save, mut nosave, mut abort, mut others) = (false, false, false, false);
+    let (mut save, mut nosave, mut abort, mut now, mut force) = (false, false, false, false, false);
     for word in cx.args.from(1) {
         match word.to_ascii_lowercase().as_slice() {
             b"save" => save = true,
             b"nosave" => nosave = true,
-            b"now" | b"force" => others = true,
+            b"now" => now = true,
+            b"force" => force = true,
             b"abort" => abort = true,
             _ => return Err(SYNTAX),
         }
     }
-    if (save && nosave) || (abort && (save || nosave || others)) {
+    if (save && nosave) || (abort && (save || nosave || now || force)) {
         return Err(SYNTAX);
     }
-    if save || (!nosave && !abort && cx.server.saves_at_end()) {
-        cx.server.save(cx.session)?;
+    if abort {
+        cx.server.shutdown(cx.session, Shutdown::Abort).map_err(|text| Stop::Error(text.into()))?;
+        cx.out.ok();
+        return Ok(());
     }
-    cx.server.shutdown(abort, nosave).map_err(|text| Stop::Error(text.into()))?;
+    if save || (!nosave && cx.server.saves_at_end()) {
+        match cx.server.save(cx.session) {
+            Err(Stop::Error(_)) if force => {}
+            saved => saved?,
+        }
+    }
+    let begin = Shutdown::Begin { saves: (save || nosave).then_some(save), now, force };
+    if cx.server.shutdown(cx.session, begin).map_err(|text| Stop::Error(text.into()))? {
+        // Until the node ends, or the shutdown is given up.
+        let never = UntilReached {
+            position: 0,
+            waits_here: false,
+            offset: u64::MAX,
+            replicas: usize::MAX,
+            durably: false,
+            reply: |out, _| out.null(),
+            without: "",
+        };
+        let null = |out: &mut resp::Out<'_>| out.null();
+        let block = Block::new(0, store::Kind::String, None);
+        return Err(Block { until_reached: Some(never), at_timeout: null, at_once: null, ..block }.into());
+    }
     // As in Redis, a successful shutdown sends no reply.
     cx.session.close = true;
     Ok(())

@@ -88,6 +88,8 @@ pub struct Replica {
     pub psync2: bool,
     /// It is a FlintKV: it can load what Redis cannot.
     pub flint: bool,
+    /// It understands up to where its own stream is the primary's, behind +FULLRESYNC.
+    pub tail: bool,
     pub version: Box<str>,
     /// It wants a dump and nothing after it.
     pub only_dump: bool,

@@ -348,7 +348,7 @@ pub const ROWS: &[Row] = &[
     row("bio_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("aof_rewrite_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("bgsave_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
-    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Inert("the end of a node does not wait for replicas: WAIT and FAILOVER do"), Process, ""),
+    row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Used, Process, "Seconds that the end of a node waits for replicas that lack writes. 0: it does not wait."),
     row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
     row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
 

@@ -94,6 +94,8 @@ pub struct PrimarySettings {
     /// Writes need so many replicas that have said something within so many seconds. 0: they need none.
     pub replicas_min: usize,
     pub lag_s_max: u64,
+    /// How long the end of the node waits for replicas that lack writes.
+    pub shutdown_timeout_s: u64,
     /// How often replicas compare their datasets with this one. 0: never.
     pub check_interval_ms: u64,
     /// Of the dumps for all replicas. 0: no bound.
@@ -455,6 +457,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             ping_period_s: v.int("repl-ping-replica-period"),
             replicas_min: v.int("min-replicas-to-write"),
             lag_s_max: v.int("min-replicas-max-lag"),
+            shutdown_timeout_s: v.int("shutdown-timeout"),
             check_interval_ms: v.int::<u64>("repl-check-interval") * 1_000,
             transfer_bytes_per_s: v.bytes("repl-transfer-rate"),
         },

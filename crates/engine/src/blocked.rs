@@ -391,6 +391,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         let text = match phase {
             Phase::Ended(Unblock::Error) => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
             Phase::Ended(Unblock::Replica) => Some(NOW_REPLICA),
+            Phase::Ended(Unblock::NoShutdown) => Some("ERR Errors trying to SHUTDOWN. Check logs."),
             _ => None,
         };
         if let Some(text) = text {

@@ -2,7 +2,7 @@
 //! memory, shutdown. Never knows who answers.
 
 use crate::replication::Order;
-use commands::host::{Failover, MemoryFigures, Role};
+use commands::host::{ClientFilter, Failover, MemoryFigures, Role, Shutdown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub trait Control: Send + Sync {
     /// REPLICAOF: host and port of the primary that the database follows from now on. `None`: it becomes a primary; waits until all
     /// that was received is applied, unless it may not wait.
     fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String>;
-    /// SHUTDOWN.
-    fn shut_down(&self) -> Result<(), String>;
+    /// SHUTDOWN. `client` waits until the node ends, unless it wants that now.
+    fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String>;
+    /// CLIENT KILL: ends the connection to the primary if it fits. Returns whether it did.
+    fn end_primary_link(&self, filter: &ClientFilter) -> bool;
 }

@@ -53,6 +53,8 @@ struct Feed {
     out: Vec<u8>,
     /// Bytes of `out` that are sent.
     sent: usize,
+    /// Up to where what the replica has is this stream.
+    shared: Option<u64>,
     /// The first offset of the stream that is not in `out` yet.
     next: u64,
     last_sent: Option<Instant>,
@@ -138,6 +140,7 @@ impl Feed {
             step: Step::Nothing,
             out: Vec::new(),
             sent: 0,
+            shared: None,
             next: 0,
             last_sent: None,
             timer: Box::pin(tokio::time::sleep(SIGN_OF_LIFE)),
@@ -157,6 +160,7 @@ impl Feed {
             feed.link.set_phase(Phase::Online);
             return feed;
         }
+        feed.shared = known.and_then(|(id, _)| stream.shared(&id)).filter(|_| feed.replica.tail);
         if known.is_some() {
             links.refused_partial_syncs.fetch_add(1, Relaxed);
         }
@@ -235,7 +239,8 @@ impl Feed {
     fn begin_dump(&mut self, dump: Arc<Dump>) {
         let Mark { id, offset, .. } = dump.mark;
         if !self.is_old {
-            self.out.extend_from_slice(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
+            let shared = self.shared.map_or_else(String::new, |shared| format!(" {shared}"));
+            self.out.extend_from_slice(format!("+FULLRESYNC {id} {offset}{shared}\r\n").as_bytes());
         }
         self.out.extend_from_slice(format!("${}\r\n", dump.bytes).as_bytes());
         self.next = offset;

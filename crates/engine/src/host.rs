@@ -10,7 +10,7 @@ use crate::post::Message;
 use crate::thread::Worker;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,
-    Role, SlowCommand, Space, Unblock,
+    Role, Shutdown, SlowCommand, Space, Unblock,
 };
 use commands::job::Task;
 use commands::session::Session;
@@ -107,7 +107,9 @@ impl Host for Worker {
     }
 
     fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed {
-        self.hub.clients.kill(me.id, filter, wall_ms())
+        let mut killed = self.hub.clients.kill(me.id, filter, wall_ms());
+        killed.count += usize::from(self.hub.control().is_some_and(|control| control.end_primary_link(filter)));
+        killed
     }
 
     fn client_pause(&self, duration_ms: u64, what: Pause) {
@@ -344,18 +346,18 @@ impl Host for Worker {
         }
     }
 
-    fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String> {
-        // A shutdown saves nothing and takes no time, so there is never one to abort.
-        if abort {
-            return Err("ERR No shutdown in progress.".to_owned());
-        }
+    fn shutdown(&self, me: &Session, wanted: Shutdown) -> Result<bool, String> {
         // While a script is busy, only SHUTDOWN NOSAVE may end it: the client must say that the script's writes may
         // be lost.
-        if let Some(text) = self.hub.scripts.busy().filter(|_| !nosave) {
+        let must_ask = matches!(wanted, Shutdown::Begin { saves, .. } if saves != Some(false));
+        let busy = self.hub.scripts.busy();
+        if let Some(text) = busy.filter(|_| must_ask) {
             return Err(text.to_owned());
         }
         // If the database is already being closed, nothing is left to do.
-        self.hub.control().map_or(Ok(()), |control| control.shut_down())
+        let Some(control) = self.hub.control() else { return Ok(false) };
+        control.shut_down(me.id, wanted)?;
+        Ok(matches!(wanted, Shutdown::Begin { now: false, .. }) && busy.is_none())
     }
 
     fn sleep(&self, duration: Duration) {

@@ -736,7 +736,8 @@ impl Connection {
         batch.was_full = batch.filled == batch.input.len();
         self.worker.stats().net_in_bytes.add(received as u64);
         let limit = self.worker.live().query_bytes_max;
-        if batch.filled > limit {
+        // What a primary has accepted, or a journal has, is not refused here.
+        if batch.filled > limit && !self.session.repeats {
             self.worker.stats().query_limit_closed.add(1);
             return Err(End::QueryLimit);
         }

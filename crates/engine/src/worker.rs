@@ -119,10 +119,16 @@ async fn others_first(connection: &Connection) {
     }
 }
 
+/// A primary has accepted these commands, or a journal has them.
+const REPEATED: Limits =
+    Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
+
 /// Parses the next batch of the input. Returns false if there is none.
 fn parse(connection: &mut Connection) -> bool {
     let Some(work) = connection.work.as_deref_mut().filter(|work| work.batch.has_input()) else { return false };
-    if connection.session.authenticated {
+    if connection.session.repeats {
+        work.batch.parse(&REPEATED, BATCH_COMMANDS_MAX);
+    } else if connection.session.authenticated {
         work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
     } else {
         // One command at a time: a command after a successful AUTH gets the full limits.

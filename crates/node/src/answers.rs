@@ -1,10 +1,11 @@
 //! Owns a database's answers to the requests of commands to the database and its node. Never knows a client.
 
 use crate::database::Database;
+use crate::ending::Wanted;
 use crate::info;
 use crate::memory::{self, Allocator};
 use crate::role::LinkState;
-use commands::host::{Failover, MemoryFigures, ReplicaState, Role};
+use commands::host::{ClientFilter, Failover, MemoryFigures, ReplicaState, Role, Shutdown};
 use engine::Control;
 use engine::replication::{Link, Order, Phase};
 use std::sync::Arc;
@@ -31,6 +32,10 @@ impl Control for Database {
     fn reset_stats(&self) {
         self.rejected_connections.store(0, Relaxed);
         self.memory_peak_bytes.store(0, Relaxed);
+        let links = &self.hub.links;
+        for count in [&links.full_syncs, &links.partial_syncs, &links.refused_partial_syncs] {
+            count.store(0, Relaxed);
+        }
     }
 
     fn clients_max(&self) -> usize {
@@ -135,11 +140,20 @@ impl Control for Database {
         Database::may_take_over(self, id)
     }
 
-    fn shut_down(&self) -> Result<(), String> {
+    fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String> {
         if !self.is_default() {
             return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
         }
+        match wanted {
+            Shutdown::Begin { saves, now, force } => self.ending.ask(client, Wanted { saves, now, force }),
+            Shutdown::Abort if self.ending.abort() => {}
+            Shutdown::Abort => return Err("ERR No shutdown in progress.".to_owned()),
+        }
         self.shutdown.notify_one();
         Ok(())
+    }
+
+    fn end_primary_link(&self, filter: &ClientFilter) -> bool {
+        self.replication.role.following().is_some_and(|following| following.hang_up(filter))
     }
 }

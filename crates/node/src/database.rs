@@ -1,5 +1,6 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
+use crate::ending::Ending;
 use crate::progress::{Failure, Kept, Progress};
 use crate::role::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
@@ -65,6 +66,8 @@ pub struct Database {
     pub(crate) ledger: Arc<Ledger>,
     /// SHUTDOWN asks here for the node's end.
     pub(crate) shutdown: Arc<Notify>,
+    /// How it is to end.
+    pub(crate) ending: Arc<Ending>,
     /// Why the node must end.
     pub(crate) failure: Failure,
     /// What was loaded from files of Redis, and saved.

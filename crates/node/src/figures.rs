@@ -38,6 +38,8 @@ pub struct Figures {
     pub refused_otherwise: u64,
     /// Current: how many of the replicas that writes need do not keep up.
     pub replicas_missing: u64,
+    /// Current: it is a replica, and has no room for what its primary sends.
+    pub is_full_replica: bool,
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     /// Current.
@@ -181,6 +183,7 @@ impl Database {
             refused_for_room: errors("OOM"),
             refused_otherwise: errors("MISCONF") + errors("NOREPLICAS"),
             replicas_missing: self.replicas_missing(),
+            is_full_replica: self.replication.role.following().is_some_and(|following| following.is_full.load(Relaxed)),
             keyspace_hits: store.keyspace_hits(),
             keyspace_misses: store.keyspace_misses,
             expires: store.expires(),

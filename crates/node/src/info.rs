@@ -2,7 +2,7 @@
 
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
-use crate::role::{Following, LinkState};
+use crate::role::{Following, GivenUp, Left, LinkState};
 use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use engine::replication::Link;
@@ -157,6 +157,9 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("io_threads_active", &u8::from(database.hub.posts.len() > 1)),
         ("io_threads", &database.hub.posts.len()),
     ]);
+    if let Some(left_ms) = database.ending.left_ms(facts.now_ms) {
+        text.line("shutdown_in_milliseconds", left_ms);
+    }
 }
 
 fn clients(facts: &Facts<'_>, text: &mut Text) {
@@ -165,7 +168,8 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
     let blocked = facts.database.hub.clients.blocked.load(Relaxed);
     let (keys, keys_any_change) = facts.database.shard.store.waited_for();
     text.lines(&[
-        ("connected_clients", &totals.count),
+        // Without replicas, as Redis counts.
+        ("connected_clients", &totals.count.saturating_sub(facts.database.hub.links.all().len())),
         ("cluster_connections", &0),
         ("maxclients", &config.maxclients.min(facts.database.clients_cap.load(Relaxed))),
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
@@ -189,6 +193,10 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     let resident = database.resident_of(resident_bytes());
     let dataset = store.object_bytes;
     let clients = database.hub.clients.totals().memory_bytes as u64;
+    let stream = &database.hub.journaling.stream;
+    let kept = stream.backlog();
+    // The backlog's bytes that are in RAM. A replica has no buffer of its own.
+    let replication_bytes = (kept.end - kept.start).min(stream.window_bytes() as u64);
     text.both("used_memory", used);
     text.both("used_memory_rss", resident);
     text.both("used_memory_peak", peak);
@@ -227,7 +235,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     text.lines(&[
         ("mem_not_counted_for_evict", &0),
         ("mem_replication_backlog", &database.hub.journaling.stream.window_bytes()),
-        ("mem_total_replication_buffers", &0),
+        ("mem_total_replication_buffers", &replication_bytes),
         ("mem_clients_slaves", &0),
         ("mem_clients_normal", &clients),
         ("mem_clients_charged", &database.hub.memory.bytes()),
@@ -534,6 +542,18 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
     text.line("role", if following.is_some() { "slave" } else { "master" });
     if let Some(following) = following {
         replica(facts, &following, text);
+    }
+    let role = &facts.database.replication.role;
+    if let Some(Left { host, port, was_up }) = &*role.left.lock() {
+        text.line("promoted_from", format!("{host}:{port}"));
+        text.line("promoted_while_primary_up", u8::from(*was_up));
+    }
+    if let Some(GivenUp { from, bytes, writes }) = *role.given_up.lock() {
+        text.lines(&[
+            ("given_up_from_offset", &from),
+            ("given_up_bytes", &bytes),
+            ("given_up_writes", &writes.map_or(-1, |writes| writes as i64)),
+        ]);
     }
     text.line("connected_slaves", links.len());
     if settings.replicas_min > 0 {

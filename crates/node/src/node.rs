@@ -11,6 +11,7 @@ use crate::backup::{self, Restore, Target};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
+use crate::ending::Ending;
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
@@ -77,6 +78,7 @@ impl Node {
                 runtime,
                 ledger: Arc::default(),
                 shutdown: Arc::default(),
+                ending: Arc::default(),
                 failure: Failure::default(),
             },
             databases: RwLock::default(),
@@ -141,6 +143,10 @@ impl Node {
     /// Returns when SHUTDOWN was asked for, by a command or by [`Node::shut_down`].
     pub(crate) async fn shutdown_asked(&self) {
         self.common.shutdown.notified().await;
+    }
+
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.common.ending
     }
 
     /// Why the node ends, if it cannot go on.

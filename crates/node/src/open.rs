@@ -3,6 +3,7 @@
 use crate::backup::Restore;
 use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
+use crate::ending::Ending;
 use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::persist::{self, Start};
@@ -38,6 +39,8 @@ pub struct Common {
     pub ledger: Arc<Ledger>,
     /// Wakes the starter's thread when a client asks for SHUTDOWN.
     pub shutdown: Arc<Notify>,
+    /// How it is to end, and who waits for that.
+    pub ending: Arc<Ending>,
     /// Why the node must end.
     pub failure: Failure,
 }
@@ -78,6 +81,7 @@ pub fn open(
             holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
             ledger: Arc::clone(&common.ledger),
             shutdown: Arc::clone(&common.shutdown),
+            ending: Arc::clone(&common.ending),
             failure: Arc::clone(&common.failure),
             files: Progress::default(),
             replication: Replication::default(),

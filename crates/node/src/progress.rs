@@ -193,8 +193,10 @@ pub struct Cut {
 /// The journal of a database, for INFO.
 #[derive(Default)]
 pub struct Journalling {
-    /// `None`: the dataset does not survive a restart. Changed only by who holds [`Progress::busy`].
+    /// `None`: the dataset does not survive a restart. Changed only by who holds `naming`.
     pub kept: Mutex<Option<Kept>>,
+    /// Held while the manifest is replaced: by a base, whose writer holds [`Progress::busy`], or by another id of the stream.
+    pub naming: Mutex<()>,
     /// When the base that is being written was begun, in milliseconds since 1970; 0: none is.
     pub rewriting_since_ms: AtomicU64,
     /// Since the start.

@@ -2,10 +2,12 @@
 //! Plain data. Never knows what comes over a connection.
 
 use crate::progress::UNTOLD_MAX;
+use commands::host::{ClientFilter, ClientKind};
 use engine::replication::Order;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -139,14 +141,35 @@ impl Following {
     pub fn tell(&self, wish: Wish) {
         // In one order with the state: either the thread sees the wish before its handshake, or it is waited for.
         self.wish.store(wish as u8, SeqCst);
-        if wish == Wish::Stop
-            && let Some(socket) = &*self.socket.lock()
-        {
+        if let Some(socket) = &*self.socket.lock() {
+            // What has arrived can still be read; then comes the end, so that nobody waits for more.
+            let how = if wish == Wish::Stop { Shutdown::Both } else { Shutdown::Read };
             // It may be disconnected already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.shutdown(how);
         }
         drop(self.rest.lock());
         self.woken.notify_all();
+    }
+
+    /// Ends the connection if it fits, as if it were a client's. It is made again.
+    pub fn hang_up(&self, filter: &ClientFilter) -> bool {
+        let ClientFilter { ids, addr, laddr, kind, user, skip_me: _, age_s_min } = filter;
+        if !ids.is_empty()
+            || user.is_some()
+            || age_s_min.is_some()
+            || kind.is_some_and(|kind| kind != ClientKind::Master)
+        {
+            return false;
+        }
+        let Some(socket) = self.socket.lock().as_ref().and_then(|socket| socket.try_clone().ok()) else { return false };
+        let is = |wanted: &Option<String>, address: io::Result<SocketAddr>| {
+            wanted.as_ref().is_none_or(|wanted| address.is_ok_and(|address| address.to_string() == *wanted))
+        };
+        let is_named = kind.is_some() || addr.is_some() || laddr.is_some();
+        is_named
+            && is(addr, socket.peer_addr())
+            && is(laddr, socket.local_addr())
+            && socket.shutdown(Shutdown::Both).is_ok()
     }
 
     /// Waits, unless there is a wish.
@@ -182,6 +205,31 @@ pub struct RoleState {
     now: Mutex<Option<Arc<Following>>>,
     pub failures: Arc<Failures>,
     pub received_bytes: AtomicU64,
+    /// The primary hands over: see FAILOVER.
+    pub takes_over: AtomicBool,
+    /// Whom the database followed before it was promoted.
+    pub left: Mutex<Option<Left>>,
+    /// What the database had that the primary whose dataset it took last had not.
+    pub given_up: Mutex<Option<GivenUp>>,
+}
+
+/// A primary that the database has followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    pub host: String,
+    pub port: u16,
+    /// It still sent when the database was promoted, so both may take writes.
+    pub was_up: bool,
+}
+
+/// The end of a stream that the new primary does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Where the two streams part.
+    pub from: u64,
+    pub bytes: u64,
+    /// The commands in it that write. `None`: the backlog does not have them any more.
+    pub writes: Option<u64>,
 }
 
 impl RoleState {

@@ -2,11 +2,13 @@
 //! shutdown. Never serves a connection.
 
 use crate::database::Database;
+use crate::ending::Wanted;
 use crate::huge_pages;
 use crate::log;
 use crate::memory;
 use crate::node::Node;
 use crate::open_files::raise_open_files;
+use crate::replication::parting::{self, Parting, Step};
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
@@ -105,7 +107,7 @@ fn announce(database: &Database, config: &Config) {
     }
     for endpoint in database.endpoints() {
         let how = if endpoint.kind == "tls" { " (TLS)" } else { "" };
-        tracing::info!("ready to accept connections on {}{how}", endpoint.address);
+        tracing::info!("listening on {}{how}", endpoint.address);
     }
 }
 
@@ -119,45 +121,78 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut clock = Clock::default();
     let mut is_ready = false;
+    // Which end, and what it waits for.
+    let (mut ends, mut wait): (Option<Wanted>, Option<Parting>) = (None, None);
     loop {
-        tokio::select! {
+        let by_signal = Wanted { saves: None, now: false, force: false };
+        let wanted = tokio::select! {
             _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
                 tracing::info!("SIGTERM: the server stops");
-                if save_at_end(node, |_| true).await {
-                    return Ok(());
-                }
+                by_signal
             }
             _ = poll_fn(|cx| interrupt.poll_recv(cx)) => {
                 tracing::info!("SIGINT: the server stops");
-                if save_at_end(node, |_| true).await {
-                    return Ok(());
-                }
+                by_signal
             }
             () = node.shutdown_asked() => {
                 if let Some(why) = node.failure() {
                     return Err(io::Error::other(why.to_owned()));
                 }
-                tracing::info!("SHUTDOWN: the server stops");
-                // The command has saved its own database, or was told not to. Whoever asked is gone, so a failure stops nothing.
-                save_at_end(node, |database| !database.is_default()).await;
-                return Ok(());
+                match (node.ending().take_wanted(), &wait) {
+                    // SHUTDOWN ABORT.
+                    (None, Some(_)) => continue,
+                    (wanted, _) => {
+                        tracing::info!("SHUTDOWN: the server stops");
+                        wanted.unwrap_or(by_signal)
+                    }
+                }
             }
+            () = tokio::time::sleep(parting::STEP), if wait.is_some() => match (wait.as_ref().map(|wait| wait.step(node.ending())), ends) {
+                (Some(Step::Over), Some(wanted)) => Wanted { now: true, ..wanted },
+                (Some(Step::Aborted), _) => {
+                    tracing::info!("SHUTDOWN ABORT: the server goes on");
+                    wait = None;
+                    parting::go_on(&node.databases(), node.ending());
+                    continue;
+                }
+                _ => continue,
+            },
             _ = ticks.tick() => {
                 clock.tick(node);
                 if !is_ready {
                     is_ready = tell_start(node, supervisor);
                 }
                 supervisor.alive(Instant::now());
+                continue;
             }
+        };
+        if !wanted.now && wait.is_none() {
+            wait = Parting::begin(node.databases(), node.ending());
         }
+        if !wanted.now && wait.is_some() {
+            ends = Some(wanted);
+            continue;
+        }
+        if let Some(wait) = wait.take() {
+            wait.tell();
+        }
+        // A command that did not wait has saved its own database, so it has no changes.
+        let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
+        if save_at_end(node, saves).await || wanted.force {
+            return Ok(());
+        }
+        parting::go_on(&node.databases(), node.ending());
     }
 }
-
 /// Tells the service manager how far the start is. True: the node is ready.
 fn tell_start(node: &Node, supervisor: &mut Supervisor) -> bool {
     match node.still_loading() {
         Some(loading) => supervisor.loading(&loading, Instant::now()),
-        None => supervisor.ready(),
+        None => {
+            // The words that Redis's tools wait for.
+            tracing::info!("Ready to accept connections");
+            supervisor.ready();
+        }
     }
     node.is_ready()
 }

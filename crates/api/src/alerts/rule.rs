@@ -78,6 +78,7 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVDatabasePaused", Info, "paused", 0.0, 3600, "the database has been paused for an hour"),
     above("FlintKVReplicaLinkDown", Critical, "link_down", 0.0, 30, "the link to the primary is broken"),
     above("FlintKVReplicaLag", Warning, "replica_lag_us", 30_000_000.0, 60, "a replica is far behind"),
+    above("FlintKVReplicaDiffers", Critical, "replica_differences", 0.0, 0, "a replica has not the primary's data").kept(900),
     above("FlintKVTooFewReplicas", Critical, "replicas_missing", 0.0, 10, "too few replicas keep up: writes are refused"),
 ];
 

@@ -164,6 +164,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("link_down", Count, Max, "Replication", "No link to the primary", "1 while a replica has no link to its primary, and does not receive its dataset either.", |span| {
         span.now.figures.replication.primary.as_ref().map_or(f64::NAN, |primary| flag(!primary.is_up && !primary.is_synchronising))
     }),
+    of_database("replica_differences", OpsPerS, Max, "Replication", "Differences from the primary", "Comparisons per second that have found that the dataset is not the primary's.", |span| span.rate(|f| f.replication.checks.differences)),
     of_database("replicated_bytes", BytesPerS, Mean, "Replication", "Sent to replicas", "Bytes sent to replicas per second.", |span| span.rate(|f| f.replication.sent_bytes)),
     of_database("followed_bytes", BytesPerS, Mean, "Replication", "Received from the primary", "Bytes received from the primary per second.", |span| span.rate(|f| f.replication.received_bytes)),
 ];

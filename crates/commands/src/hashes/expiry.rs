@@ -1,7 +1,7 @@
 //! Owns when fields of hashes expire: HEXPIRE and the like, which Redis has since 7.4. Never knows how an expired field
 //! is removed: every command already sees it as absent.
 
-use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
+use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, seen, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{Digits, int, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Row, only_here};
@@ -223,7 +223,7 @@ pub(super) fn deadline(hash: Hash<'_>, field: &[u8]) -> Option<Option<u64>> {
     hash.get(field)?;
     Some(match hash {
         Hash::Packed(_) => None,
-        Hash::Table(table) => table.deadline(field),
+        Hash::Table(table) | Hash::Fading(table, _) => table.deadline(field),
     })
 }
 
@@ -330,7 +330,8 @@ fn persist(cx: &mut Cx<'_>) -> Run {
 /// HTTL and the like. Seconds are rounded up: a field that still exists has time left.
 fn left(cx: &mut Cx<'_>, unit_ms: u64, relative: bool) -> Run {
     let (args, now_ms) = (cx.args, cx.ks.now_ms());
-    let found = hash(cx.ks.get_for(&cx.keys[0], &of_fields(args.from(4)))?)?;
+    let hides_at = cx.ks.hides_fields_at();
+    let found = seen(cx.ks.get_for(&cx.keys[0], &of_fields(args.from(4)))?, hides_at)?;
     let fields = fields(args, 2)?;
     cx.out.array(fields.len());
     for field in fields {

@@ -157,8 +157,8 @@ fn commands(mut unit: &[u8]) -> Vec<Vec<Vec<u8>>> {
 
 /// The logical database behind a unit that begins in this one.
 fn db_after(unit: &[u8], db: u32) -> u32 {
-    let selects = commands(unit).into_iter().filter(|words| words[0] == b"SELECT");
-    selects.last().map_or(db, |words| std::str::from_utf8(&words[1]).unwrap().parse().unwrap())
+    let mut selects = commands(unit).into_iter().filter(|words| words[0] == b"SELECT");
+    selects.next_back().map_or(db, |words| std::str::from_utf8(&words[1]).unwrap().parse().unwrap())
 }
 
 impl Up {

@@ -115,12 +115,16 @@ impl Stream {
     /// Whether a peer that has `offset` bytes of the stream `id` can go on from there.
     pub fn can_continue(&self, id: &Id, offset: u64) -> bool {
         self.with(|state| {
-            let Mark { id: own, second, .. } = state.mark;
-            let is_same = own == *id || second.is_some_and(|(second, to)| second == *id && offset <= to);
             let range = state.backlog.range();
+            let is_same = state.shared(id).is_some_and(|shared| offset <= shared);
             is_same && range.start <= offset && offset <= range.end
         })
         .unwrap_or(false)
+    }
+
+    /// Up to where the stream `id` is this one, if it is at all.
+    pub fn shared(&self, id: &Id) -> Option<u64> {
+        self.with(|state| state.shared(id))?
     }
 
     /// Adds at most `max` bytes from offset `from` to `out`; none if the stream ends there.
@@ -254,6 +258,15 @@ impl Stream {
 }
 
 impl State {
+    fn shared(&self, id: &Id) -> Option<u64> {
+        let Mark { id: own, second, offset, .. } = self.mark;
+        match second {
+            _ if own == *id => Some(offset),
+            Some((second, to)) if second == *id => Some(to),
+            _ => None,
+        }
+    }
+
     fn add(&mut self, db: u32, commands: &[u8], log: &mut impl FnMut(u32, &[u8])) {
         if self.mark.db != Some(db) {
             let mut select = Vec::new();

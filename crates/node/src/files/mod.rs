@@ -16,7 +16,7 @@ mod replay;
 mod save;
 mod touched;
 
-pub use cut::AtCut;
+pub use cut::{AtCut, StreamAtDump};
 pub use find::{Plan, directory, plan};
 pub use load::{empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
@@ -26,7 +26,9 @@ pub use save::{FIELDS_VERSION, Moment, OnFlash, write as write_dump};
 pub use touched::Finder;
 
 use crate::database::Database;
+use config::Policy;
 use engine::{Gate, wall_ms};
+use load::Loaded;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,12 +74,15 @@ impl Database {
 
     /// Loads files. The gate must be closed, and the caller holds the lock of files.
     pub(crate) fn load(&self, plan: &Plan) -> Result<(), String> {
+        self.load_from(plan, load::load)
+    }
+
+    fn load_from(&self, plan: &Plan, load: fn(&Database, &Plan) -> Result<Loaded, String>) -> Result<(), String> {
         let files = &self.files;
         files.loaded_bytes.store(0, Relaxed);
         files.loading_total_bytes.store(plan.bytes(), Relaxed);
         let begun = Instant::now();
-        let loaded = load::load(self, plan);
-        let loaded = loaded?;
+        let loaded = load(self, plan)?;
         files.keys_loaded.store(loaded.keys, Relaxed);
         files.keys_expired.store(loaded.expired, Relaxed);
         tracing::info!(
@@ -88,6 +93,31 @@ impl Database {
             loaded.expired,
             begun.elapsed().as_secs_f64()
         );
+        Ok(())
+    }
+
+    /// As [`Database::load`], at the start. If the dump says where the stream was at its moment, the stream goes on there: replicas that
+    /// have no more than that need no dataset, and a replica asks its primary for the rest.
+    pub(crate) fn load_with_stream(&self, plan: &Plan) -> Result<(), String> {
+        // A pipe can be read only once.
+        let dump = plan.files.first().filter(|file| !plan.is_aof && file.is_file());
+        let at = dump.map(|dump| StreamAtDump::read(dump).map_err(|why| about(dump, why))).transpose()?;
+        let Some(mark) = at.and_then(|at| at.mark()) else { return self.load(plan) };
+        let store = &self.shard.store;
+        // What has expired is removed when the stream can say so.
+        store.set_policy(Policy::NoEviction);
+        store.set_replaying(true);
+        self.load_from(plan, load::load_base)?;
+        self.prepare_stream(Some(mark));
+        let stream = &self.hub.journaling.stream;
+        if !store.follows() {
+            // What followed in an earlier run is not in the dump.
+            stream.change_id();
+        }
+        self.keep_effects_in_stream();
+        stream.turn_on();
+        store.set_replaying(false);
+        self.follow_in_store(store.follows());
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! on the device. Never knows where values are.
 
 use super::about;
+use super::cut::AtCut;
 use super::find::OURS;
 use crate::database::Database;
 use engine::replication::Mark;
@@ -38,8 +39,12 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
         has_checksum: settings.rdbchecksum,
     };
     let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
-    let on_flash = OnFlash::Written { now_ms: wall_ms() };
-    let saved = write(database, &draft, options, on_flash, patience, &|| ()).and_then(|_| {
+    // With the place of the stream, so that a restart goes on with it. Then nothing has expired: the stream says what has.
+    let has_stream = database.hub.journaling.stream.is_on();
+    let on_flash = OnFlash::Written { now_ms: if has_stream { 0 } else { wall_ms() } };
+    let applied = AtCut::new(database);
+    let at_cut = || applied.mark().filter(|_| has_stream);
+    let saved = write(database, &draft, options, on_flash, patience, &at_cut).and_then(|_| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -71,7 +76,11 @@ pub trait Moment {
     }
 }
 
-impl Moment for () {}
+impl Moment for Option<Mark> {
+    fn told(&self) -> Option<Mark> {
+        *self
+    }
+}
 
 impl Moment for Mark {
     fn told(&self) -> Option<Mark> {

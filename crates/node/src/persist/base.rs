@@ -73,9 +73,10 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     Ok(written)
 }
 
-/// Makes a base the one that counts, and removes the others. Returns its manifest.
+/// Makes a base the one that counts, and removes the others. Returns its manifest. The caller holds the lock of the manifest.
 pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
     let Written { at: At { position, stream }, dump, index, cut } = written;
+    let stream = super::named_now(database, stream);
     let manifest = Manifest { log_id, position, base: Some(dump), index, stream };
     manifest::write(folder, Some(&manifest))?;
     if let Some(cut) = cut {
@@ -347,7 +348,6 @@ impl Database {
                     self.hub.name,
                     begun.elapsed().as_secs_f64()
                 );
-                *state.kept.lock() = Some(Kept { manifest, ..kept });
                 state.rewrites.fetch_add(1, Relaxed);
                 state.rewrite_failures.store(0, Relaxed);
                 state.last_rewrite_failed_ms.store(0, Relaxed);
@@ -370,7 +370,9 @@ fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let written = write(database, folder, log, &|| log.position())?;
     // From the next line on, no start needs what is before the base, and then its files are used again.
     database.archive_before_base(kept);
+    let _naming = database.files.journal.naming.lock();
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;
+    *database.files.journal.kept.lock() = Some(Kept { manifest: manifest.clone(), ..kept.clone() });
     log.needed_from(manifest.position);
     Ok(manifest)
 }

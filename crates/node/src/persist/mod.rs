@@ -5,6 +5,7 @@
 //! ```text
 //! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
 //!   manifest                    see `manifest`
+//!   manifest.boot               see `boot`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
 //!   base-4711.index             if there is flash: the keys whose values are there; the dump has the others only
 //!   journal-0000 …              the journal
@@ -15,6 +16,7 @@
 //! - `scrub` reads the base now and then, to find damage.
 
 mod base;
+mod boot;
 mod index;
 mod recover;
 mod scrub;
@@ -112,11 +114,11 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
         Start::Empty => Ok(()),
         Start::Files(plan) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
-            database.load(&plan)
+            database.load_with_stream(&plan)
         }),
         Start::TakeOver(plan) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
-            database.load(&plan)?;
+            database.load_with_stream(&plan)?;
             begin(database)
         }),
         Start::Begin => begin(database).map_err(io::Error::other),
@@ -192,11 +194,12 @@ pub fn begin(database: &Database) -> Result<(), String> {
     };
     let store = &database.shard.store;
     store.set_quarantine(store.has_flash());
-    let begun = base::write(database, &folder, &log, &attach)
-        .and_then(|written| base::publish(database, &folder, log_id, written));
-    match begun {
+    let written = base::write(database, &folder, &log, &attach);
+    let _naming = database.files.journal.naming.lock();
+    match written.and_then(|written| base::publish(database, &folder, log_id, written)) {
         Ok(manifest) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
+            boot::note(&folder);
             *database.files.journal.kept.lock() = Some(Kept { log, folder, manifest });
             Ok(())
         }
@@ -215,9 +218,12 @@ pub fn begin(database: &Database) -> Result<(), String> {
 pub fn end(database: &Database) -> Result<(), String> {
     let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
     database.shard.set_kept(false)?;
-    manifest::write(&kept.folder, None)?;
+    {
+        let _naming = database.files.journal.naming.lock();
+        manifest::write(&kept.folder, None)?;
+        *database.files.journal.kept.lock() = None;
+    }
     database.shard.store.set_quarantine(false);
-    *database.files.journal.kept.lock() = None;
     database.hub.journaling.detach();
     if let Err(error) = kept.log.close() {
         tracing::warn!("database '{}': {error}", database.hub.name);
@@ -230,26 +236,29 @@ pub fn end(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// The stream goes on under another id: a restart must know. The thread that is saving or loading has its turn first.
+/// The stream goes on under another id. When this returns, a restart knows it, unless the log tells that it does not.
 pub fn note_stream(database: &Database) {
-    let Some(database) = database.me.upgrade() else { return };
-    let note = move || {
-        let _busy = database.files.busy.lock();
-        let mut kept = database.files.journal.kept.lock();
-        let (Some(kept), Some(now)) = (&mut *kept, database.hub.journaling.stream.mark()) else { return };
-        // What the base has is older than the change of the id: both ids name it.
-        let stream = kept.manifest.stream.map(|base| Mark { id: now.id, second: now.second, ..base });
-        let manifest = Manifest { stream, ..kept.manifest.clone() };
-        match manifest::write(&kept.folder, Some(&manifest)) {
-            Ok(()) => kept.manifest = manifest,
-            Err(why) => {
-                tracing::error!("database '{}': a restart would not know the stream's id: {why}", database.hub.name)
+    let journal = &database.files.journal;
+    let _naming = journal.naming.lock();
+    let Some(kept) = journal.kept.lock().clone() else { return };
+    let manifest = Manifest { stream: named_now(database, kept.manifest.stream), ..kept.manifest.clone() };
+    match manifest::write(&kept.folder, Some(&manifest)) {
+        Ok(()) => {
+            // The database may be closing.
+            if let Some(kept) = &mut *journal.kept.lock() {
+                kept.manifest = manifest;
             }
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("manifest".into()).spawn(note) {
-        tracing::error!("a restart would not know the stream's id: {error}");
+        Err(why) => {
+            tracing::error!("database '{}': a restart would not know the stream's id: {why}", database.hub.name)
+        }
     }
+}
+
+/// Where the stream is at a base, with the ids of this moment. What the base has is older than a change of the id: both ids name it.
+fn named_now(database: &Database, base: Option<Mark>) -> Option<Mark> {
+    let now = database.hub.journaling.stream.mark();
+    base.map(|base| now.map_or(base, |now| Mark { id: now.id, second: now.second, ..base }))
 }
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.
@@ -267,7 +276,8 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
 /// Removes a directory whose manifest says that it holds nothing.
 fn clear(folder: &Path) -> Result<(), String> {
     clear_files(folder)?;
-    fs::remove_file(folder.join(manifest::NAME))
+    boot::forget(folder)
+        .and_then(|()| fs::remove_file(folder.join(manifest::NAME)))
         .and_then(|()| fs::remove_dir(folder))
         .map_err(|error| about(folder, error))
 }

@@ -1,6 +1,6 @@
 //! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, base, find_file, index, settings_of};
+use super::{attach, base, boot, find_file, index, note_stream, settings_of};
 use crate::database::Database;
 use crate::estimate::{Rates, Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
@@ -75,7 +75,12 @@ pub fn recover(
     base::limit_journal(&config, &log, kept.base_bytes());
     attach(database, &log);
     if kept.manifest.stream.is_some() {
-        database.hub.journaling.stream.turn_on();
+        let stream = &database.hub.journaling.stream;
+        if boot::is_another(folder) && !store.follows() {
+            // Replicas may have what the journal has lost with the power, and it must not be taken for what comes now.
+            stream.change_id();
+        }
+        stream.turn_on();
     }
     store.set_replaying(false);
     database.follow_in_store(store.follows());
@@ -94,6 +99,9 @@ pub fn recover(
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(kept);
+    // Not before: until then the next start must find out anew.
+    note_stream(database);
+    boot::note(folder);
     Ok(())
 }
 

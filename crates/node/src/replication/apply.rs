@@ -4,6 +4,7 @@
 use super::check::{self, Check};
 use crate::database::Database;
 use crate::files::{Broken, Expect, Finder, Pipes};
+use engine::replication::Stream;
 use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -152,6 +153,36 @@ impl<'d> Applier<'d> {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// The commands between two offsets of a stream that change something. `None`: the stream does not have them any more, or they do not end
+/// there.
+pub fn count_writes(stream: &Stream, from: u64, to: u64) -> Option<u64> {
+    let (mut at, mut used, mut count) = (from, 0, 0);
+    let (mut input, mut spans, mut progress) = (Vec::new(), Vec::new(), Progress::default());
+    while at < to || used < input.len() {
+        spans.clear();
+        match parse(&input[used..], &mut progress, &LIMITS, &mut spans) {
+            Ok(Parsed::Complete { consumed, .. }) => {
+                count += u64::from(!spans.is_empty() && changes(&Args::new(&input[used..], &spans)[0]));
+                used += consumed;
+            }
+            Ok(Parsed::Incomplete { .. }) if at < to => {
+                input.drain(..std::mem::take(&mut used));
+                let before = input.len();
+                stream.read(at, PORTION_BYTES.min((to - at) as usize), &mut input).ok()?;
+                at += (input.len() - before) as u64;
+            }
+            _ => return None,
+        }
+    }
+    Some(count)
+}
+
+/// Whether a command of the stream is more than a frame or a message.
+fn changes(name: &[u8]) -> bool {
+    let others = ["select", "multi", "exec", "ping", "replconf", "publish", "spublish"];
+    !others.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// The first two words of a command; empty if they are not there.

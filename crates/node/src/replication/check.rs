@@ -92,8 +92,8 @@ impl Database {
         }
         // The interval may have become shorter, and the clock may have been set back.
         state.due_ms = state.due_ms.min(now_ms + interval_ms);
-        let has_missed = online.iter().fold(false, |any, link| link.missed_check.swap(false, Relaxed) || any);
-        if has_missed {
+        let missed = online.iter().filter(|link| link.missed_check.swap(false, Relaxed)).count();
+        if missed > 0 {
             state.due_ms = state.due_ms.min(now_ms + retry_ms(interval_ms));
         }
         if now_ms < state.due_ms || state.is_running {

@@ -67,7 +67,8 @@ impl Database {
         })
     }
 
-    fn let_write(&self) {
+    /// Ends the pause of writers.
+    pub(crate) fn let_write(&self) {
         self.hub.clients.unpause();
         self.hub.store.keep_expired_until(0);
     }
@@ -97,7 +98,10 @@ impl Database {
             return Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned());
         }
         match self.hub.journaling.stream.mark() {
-            Some(mark) if mark.id.to_string() == id => Ok(()),
+            Some(mark) if mark.id.to_string() == id => {
+                self.replication.role.takes_over.store(true, Relaxed);
+                Ok(())
+            }
             _ => Err("ERR PSYNC FAILOVER replid must match my replid.".to_owned()),
         }
     }

@@ -1,7 +1,7 @@
 //! Owns what is shown of a database as a primary and as a replica. Plain data. Never changes anything.
 
 use crate::database::Database;
-use crate::role::LinkState;
+use crate::role::{GivenUp, LinkState};
 use engine::wall_ms;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +26,10 @@ pub struct ReplicationFigures {
     pub received_bytes: u64,
     /// Commands of the primary that have failed here.
     pub failed_commands: u64,
+    /// It was promoted, and its primary still sent.
+    pub was_promoted_while_primary_up: bool,
+    /// What it had that the primary whose dataset it took last had not.
+    pub given_up: Option<GivenUp>,
     /// INFO's word.
     pub failover: &'static str,
     pub checks: CheckFigures,
@@ -154,6 +158,8 @@ impl Database {
             sent_bytes: links.sent_bytes.load(Relaxed),
             received_bytes: role.received_bytes.load(Relaxed),
             failed_commands: role.failures.count.load(Relaxed),
+            was_promoted_while_primary_up: role.left.lock().as_ref().is_some_and(|left| left.was_up),
+            given_up: *role.given_up.lock(),
             failover: self.failover_state(),
             checks: self.check_figures(now_ms),
         }

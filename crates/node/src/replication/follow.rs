@@ -1,18 +1,17 @@
 //! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream, and the
 //! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
 
-use super::apply::{Applied, Applier};
+use super::apply::{Applied, Applier, count_writes};
 use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
-use crate::files::{Plan, about, directory, empty, load_primarys};
-use crate::role::{Following, LinkState, Wish};
+use crate::files::{Plan, StreamAtDump, about, directory, empty, load_primarys};
+use crate::role::{Following, GivenUp, Left, LinkState, Wish};
 use crate::{persist, tls};
 use commands::host::{REDIS_VERSION, Unblock};
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
 use engine::{CHANGE_PATIENCE, Gate, Role, wall_ms};
-use rdb::{Item, Reader};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,8 @@ const REST_MAX: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a promotion goes on to take what still arrives.
+/// A promotion takes what arrives for so long, and what had arrived before it within the longer time.
+const DRAIN: Duration = Duration::from_millis(20);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 /// What is read from a file of pending bytes at once.
 const PENDING_BYTES: usize = 1 << 20;
@@ -103,6 +103,8 @@ impl Database {
 
     fn become_replica_of(&self, following: Arc<Following>) -> Result<(), String> {
         let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
+        self.replication.role.takes_over.store(false, Relaxed);
+        *self.replication.role.left.lock() = None;
         self.hub.journaling.set_read_only(true);
         self.hub.clients.unblock_all(Unblock::Replica);
         let link = Link { database, following: Arc::clone(&following) };
@@ -116,9 +118,15 @@ impl Database {
     }
 
     fn promote(&self, before: &Following) {
+        let hands_over = self.replication.role.takes_over.swap(false, Relaxed);
+        let was_up = before.state() == LinkState::Connected && !hands_over;
         before.end(Wish::Promote);
         let journaling = &self.hub.journaling;
         journaling.stream.change_id();
+        // Before the first write: after a crash, the old id must not name it.
+        persist::note_stream(self);
+        let Following { host, port, .. } = before;
+        *self.replication.role.left.lock() = Some(Left { host: host.clone(), port: *port, was_up });
         // Replicas come again, and hear of the new id.
         self.end_links();
         self.follow_in_store(false);
@@ -132,8 +140,13 @@ impl Database {
             }
         }
         journaling.set_read_only(false);
-        persist::note_stream(self);
-        tracing::info!("database '{}' is a primary from now on", self.hub.name);
+        let (name, offset) = (&self.hub.name, journaling.stream.offset());
+        tracing::info!("database '{name}' is a primary from now on, behind byte {offset}");
+        if was_up {
+            let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
+            tracing::warn!("database '{name}' was {text}");
+            self.replication.tell(text);
+        }
     }
 
     /// Ends the thread that follows, because the database is being closed.
@@ -180,8 +193,15 @@ struct Link {
 
 /// The primary's answer to PSYNC.
 enum Answer {
-    Full { id: Id, offset: u64 },
-    Continue { id: Option<Id> },
+    /// `shared`: up to where this database's stream is the primary's, if the primary says it.
+    Full {
+        id: Id,
+        offset: u64,
+        shared: Option<u64>,
+    },
+    Continue {
+        id: Option<Id>,
+    },
 }
 
 /// How the dataset comes.
@@ -289,7 +309,10 @@ impl Link {
         }
         self.handshake(&mut wire, &config)?;
         match self.psync(&mut wire)? {
-            Answer::Full { id, offset } => self.synchronise(wire, id, offset),
+            Answer::Full { id, offset, shared } => {
+                self.tell_what_is_given_up(shared);
+                self.synchronise(wire, id, offset)
+            }
             Answer::Continue { id } => {
                 if let Some(id) = id {
                     self.take_id(id);
@@ -346,7 +369,7 @@ impl Link {
         if let Some(ip) = &replica.announced_ip {
             self.report(wire, &[b"ip-address", ip.as_bytes()])?;
         }
-        self.report(wire, &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint"])?;
+        self.report(wire, &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint", b"capa", b"tail"])?;
         self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
     }
 
@@ -380,9 +403,10 @@ impl Link {
         self.following.hands_over.fetch_and(!answer.starts_with('+'), Relaxed);
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
         match words[..] {
-            ["+FULLRESYNC", id, offset] => {
+            ["+FULLRESYNC", id, offset] | ["+FULLRESYNC", id, offset, _] => {
                 let id = id.parse().map_err(|_| bad())?;
-                Ok(Answer::Full { id, offset: offset.parse().map_err(|_| bad())? })
+                let shared = words.get(3).map(|shared| shared.parse().map_err(|_| bad())).transpose()?;
+                Ok(Answer::Full { id, offset: offset.parse().map_err(|_| bad())?, shared })
             }
             ["+CONTINUE"] if mark.is_some() => Ok(Answer::Continue { id: None }),
             ["+CONTINUE", id] if mark.is_some() => Ok(Answer::Continue { id: Some(id.parse().map_err(|_| bad())?) }),
@@ -392,6 +416,24 @@ impl Link {
 
     // --- a full synchronisation ---
 
+    /// The dataset will be the primary's. What was written here and nowhere else goes with it.
+    fn tell_what_is_given_up(&self, shared: Option<u64>) {
+        let stream = &self.database.hub.journaling.stream;
+        let end = stream.offset();
+        let Some(from) = shared.filter(|&shared| stream.is_on() && shared < end) else { return };
+        let given_up = GivenUp { from, bytes: end - from, writes: count_writes(stream, from, end) };
+        let writes = given_up.writes.map_or_else(|| "an unknown number of".to_owned(), |writes| writes.to_string());
+        let before = self.database.replication.role.given_up.lock().replace(given_up);
+        if before != Some(given_up) {
+            let (name, bytes) = (&self.database.hub.name, given_up.bytes);
+            let text = format!(
+                "gives up {bytes} bytes of its stream with {writes} writes: the primary has it up to {from} only"
+            );
+            tracing::warn!("database '{name}' {text}");
+            self.database.replication.tell(text);
+        }
+    }
+
     fn synchronise(&self, mut wire: Wire, id: Id, offset: u64) -> Result<(), String> {
         self.set_state(LinkState::Sync);
         let folder = directory(self.database.name(), &self.config().redis_files);
@@ -399,7 +441,7 @@ impl Link {
         let spool = Spool::new(&folder, "sync")?;
         self.receive(&mut wire, &spool)?;
         self.set_state(LinkState::Load);
-        let db = stream_db(&spool.0).map_err(|why| about(&spool.0, why))?;
+        let db = StreamAtDump::read(&spool.0).map_err(|why| about(&spool.0, why))?.db;
         let mark = Mark { id, second: None, offset, db: Some(db) };
         let mut pending = Pending::new(&folder)?;
         self.load_while_receiving(&mut wire, &spool, mark, &mut pending)?;
@@ -505,7 +547,7 @@ impl Link {
                     Ok::<_, String>(())
                 };
                 // The dataset is loaded all the same: what is missing of the stream can be asked for again.
-                broken = step().err();
+                broken = step().err().filter(|_| self.following.wish() != Wish::Promote);
             }
             let loaded = loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()));
             if loaded.is_ok() {
@@ -548,7 +590,9 @@ impl Link {
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             // The primary waits for this before it sends its stream.
-            self.acknowledge(wire, &mut reports)?;
+            if self.following.wish() != Wish::Promote {
+                self.acknowledge(wire, &mut reports)?;
+            }
             while pending.read(&mut input)? {
                 let applied = applier.apply(&input).map_err(Ended::Apply)?;
                 input.drain(..applied.bytes);
@@ -556,7 +600,9 @@ impl Link {
                 if let Some(why) = applied.full {
                     return Err(Ended::Full(why));
                 }
-                self.acknowledge_if_due(wire, &mut reports)?;
+                if self.following.wish() != Wish::Promote {
+                    self.acknowledge_if_due(wire, &mut reports)?;
+                }
                 if self.is_over() && self.following.wish() != Wish::Promote {
                     return Ok(());
                 }
@@ -580,18 +626,24 @@ impl Link {
                 Wish::GoOn => {}
             }
             self.acknowledge_if_due(wire, &mut reports)?;
-            self.fill(wire)?;
+            match self.fill(wire) {
+                Err(_) if self.following.wish() == Wish::Promote => {}
+                filled => _ = filled?,
+            }
         }
     }
 
-    /// Applies what has arrived, also if the primary is gone.
+    /// Applies what has arrived, also if the primary is gone. A primary that lives goes on sending: what comes later is not taken.
     fn drain(&self, wire: &mut Wire, applier: &mut Applier<'_>) -> Result<(), Ended> {
-        let begun = Instant::now();
-        while begun.elapsed() < DRAIN_PATIENCE && wire.fill().unwrap_or(false) {
-            let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
-            wire.used(applied.bytes);
+        let (begun, waiting, before) = (Instant::now(), wire.waiting_bytes(), wire.input().len());
+        loop {
+            let has_all = wire.input().len() - before >= waiting;
+            let patience = if has_all { DRAIN } else { DRAIN_PATIENCE };
+            if begun.elapsed() >= patience || !wire.fill().unwrap_or(false) {
+                break;
+            }
         }
-        Ok(())
+        applier.apply(wire.input()).map(drop).map_err(Ended::Apply)
     }
 
     fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
@@ -734,18 +786,6 @@ impl Pending {
         self.read_bytes += bytes;
         Ok(bytes > 0)
     }
-}
-
-/// The logical database in which the stream goes on behind a dump.
-fn stream_db(dump: &Path) -> Result<u32, String> {
-    let file = File::open(dump).map_err(|error| error.to_string())?;
-    let mut reader = Reader::new(file, false).map_err(|error| error.to_string())?;
-    while let Item::Aux(name, value) = reader.next_item().map_err(|error| error.to_string())? {
-        if name == b"repl-stream-db" {
-            return Ok(std::str::from_utf8(&value).ok().and_then(|db| db.parse().ok()).unwrap_or(0));
-        }
-    }
-    Ok(0)
 }
 
 /// Replaces the dataset by the dump, behind which the stream goes on at the mark. After an error the dataset is empty.

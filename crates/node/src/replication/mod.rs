@@ -7,6 +7,7 @@ mod failover;
 mod figures;
 mod follow;
 mod full;
+pub(crate) mod parting;
 mod sync;
 mod tend;
 mod wire;

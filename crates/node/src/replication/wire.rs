@@ -82,6 +82,16 @@ impl Wire {
         (self.input, self.at) = (bytes, 0);
     }
 
+    /// The bytes that have arrived and are not received yet; with TLS, those of its records.
+    pub fn waiting_bytes(&self) -> usize {
+        let socket = match &self.stream {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => &tls.sock,
+        };
+        // A socket that cannot say it is gone.
+        rustix::io::ioctl_fionread(socket).unwrap_or(0) as usize
+    }
+
     /// So many bytes of the input are used.
     pub fn used(&mut self, bytes: usize) {
         self.at += bytes;

@@ -191,3 +191,36 @@ fn a_dataset_without_room_is_asked_for_again_and_has_room_when_it_is_smaller() {
     // Not one a second.
     assert!(of_primary.info_number("stats", "sync_full") <= 4);
 }
+
+#[test]
+fn a_primary_that_may_have_lost_its_newest_writes_with_the_power_takes_a_new_id() {
+    let directives: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
+    let (mut primary, replica) = (node(directives), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    for (loses_power, key) in [(false, "killed"), (true, "lost")] {
+        of_primary.run(&format!("SET {key} 1"));
+        assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");
+        let id = of_primary.info("replication", "master_replid");
+        let boot = primary.dir.path().join("flintkv.journal/manifest.boot");
+        primary.signal(9);
+        primary.ended();
+        if loses_power {
+            std::fs::write(&boot, "another").unwrap();
+        }
+        drop(of_primary);
+        primary = crate::persist::again(primary, directives);
+        of_primary = crate::persist::loaded(&primary);
+        let now = of_primary.info("replication", "master_replid");
+        assert_eq!(now != id, loses_power);
+        follow(&mut of_replica, primary.port);
+        are_same(&mut of_primary, &mut of_replica);
+        assert_eq!(of_replica.info("replication", "master_replid"), now);
+        // What both have is not sent again.
+        assert_eq!(of_primary.info("stats", "sync_full"), "0");
+        if loses_power {
+            assert_eq!(of_primary.info("replication", "master_replid2"), id);
+            assert_eq!(of_replica.info("replication", "master_replid2"), id);
+        }
+    }
+}

@@ -28,6 +28,7 @@ mod persist;
 mod protocol;
 mod pubsub;
 mod replica;
+mod replica_faults;
 mod resize;
 mod scripts;
 mod scrub;

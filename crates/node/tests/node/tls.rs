@@ -441,4 +441,19 @@ fn a_replica_connects_to_its_primary_with_tls() {
     assert_eq!(client.run("GET k"), "\"v\"");
     primary.connect().run("SET k w");
     eventually("the change has come", || client.run("GET k") == "\"w\"");
+
+    // The primary's certificate expires.
+    certificates.make(&["server"]);
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {} tls-ca-cert-file {ca}",
+        certificates.text("server.crt"),
+        certificates.text("server.key")
+    );
+    let mut primary = primary.connect();
+    assert_eq!(primary.run(&set), "OK");
+    assert_eq!(client.run(&format!("CONFIG SET tls-ca-cert-file {ca}")), "OK");
+    assert_eq!(primary.run("CLIENT KILL TYPE replica"), "(integer) 1");
+    eventually("the expired certificate is refused", || {
+        client.info("replication", "master_link_error").to_lowercase().contains("expired")
+    });
 }

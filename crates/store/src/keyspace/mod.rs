@@ -244,6 +244,12 @@ impl<'s> Keyspace<'s> {
         self.now_ms = 0;
     }
 
+    /// Fields of hashes that have expired by this time stay where they are, and this command must not see them. `None`: the look-up
+    /// removes them.
+    pub fn hides_fields_at(&self) -> Option<u64> {
+        self.store.keeps_expired(self.now_ms).then_some(self.now_ms)
+    }
+
     pub fn db(&self) -> usize {
         self.db
     }
@@ -561,7 +567,7 @@ impl<'s> Keyspace<'s> {
         let Some(value) = object.boxed() else {
             return Ok(Found::Hot(slot, false));
         };
-        // Where expired keys are kept, fields are kept too, and they are seen until somebody else removes them.
+        // Where expired keys are kept, fields are kept too: see `hides_fields_at`.
         if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) && !store.keeps_expired(now_ms) {
             self.bring(key, slot, &|value, out| value.want_due(now_ms, out))?;
             self.may_change()?;

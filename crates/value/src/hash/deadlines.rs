@@ -97,6 +97,12 @@ impl Deadlines {
         self.by_time.iter().take_while(move |&&(at_ms, _)| at_ms <= now_ms).map(|&(_, tag)| tag)
     }
 
+    /// How many fields have expired.
+    pub fn due_count(&self, now_ms: u64) -> usize {
+        // `by_time` has fields with one tag and one deadline once.
+        self.by_field.iter().filter(|payload| parts(payload).1 <= now_ms).count()
+    }
+
     pub fn mem_bytes(&self) -> usize {
         // The nodes of the B-tree are two thirds full on average.
         malloc_bytes(size_of::<Deadlines>()) + self.by_field.mem_bytes() + self.by_time.len() * 24

@@ -125,6 +125,11 @@ impl Table {
         self.deadlines.as_ref()?.earliest()
     }
 
+    /// How many fields have expired and are still there.
+    pub fn due_count(&self, now_ms: u64) -> usize {
+        self.deadlines.as_ref().map_or(0, |deadlines| deadlines.due_count(now_ms))
+    }
+
     /// Removes the fields that have expired.
     pub fn expire(&mut self, now_ms: u64, gone: &mut dyn FnMut(&[u8])) {
         while let Some(field) = self.deadlines.as_mut().and_then(|deadlines| deadlines.take_due(now_ms)) {

@@ -216,8 +216,11 @@ impl Host for NoServer {
     fn purge_memory(&self) {
         no_server()
     }
-    fn shutdown(&self, _: bool, _: bool) -> Result<(), String> {
-        no_server()
+    fn shutdown(&self, _: &Session, wanted: Shutdown) -> Result<bool, String> {
+        match wanted {
+            Shutdown::Abort => Err("ERR No shutdown in progress.".to_owned()),
+            Shutdown::Begin { .. } => no_server(),
+        }
     }
     fn sleep(&self, _: Duration) {
         no_server()

@@ -1,0 +1,493 @@
+//! What goes wrong between a primary and its replicas: promotions that leave two primaries, crashes, damaged streams, rude peers, replicas
+//! that stop, and the end of a primary.
+
+use crate::common::{Client, Node, eventually};
+use crate::persist;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+/// No PING comes between two looks at an offset.
+const QUIET: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("repl-ping-replica-period", "3600")];
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+
+fn node(more: &[(&str, &str)]) -> Node {
+    Node::start(&[QUIET, more].concat())
+}
+
+fn follow(client: &mut Client, port: u16) {
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    is_up(client);
+}
+
+fn is_up(client: &mut Client) {
+    eventually("the link is up", || client.info("replication", "master_link_status") == "up");
+}
+
+fn number(client: &mut Client, field: &str) -> u64 {
+    client.info_number("replication", field)
+}
+
+/// Waits until both have the same stream, and compares.
+fn are_same(primary: &mut Client, replica: &mut Client) {
+    eventually("the replica has everything", || {
+        number(replica, "master_repl_offset") == number(primary, "master_repl_offset")
+            && replica.run("DEBUG FLINT-DIGEST") == primary.run("DEBUG FLINT-DIGEST")
+    });
+}
+
+fn is_ending(client: &mut Client) -> bool {
+    client.run("INFO server").contains("shutdown_in_milliseconds:")
+}
+
+fn log_has(node: &Node, words: &str) {
+    eventually(words, || node.log().contains(words));
+}
+
+// --- two primaries ---
+
+#[test]
+fn a_promotion_while_the_primary_lives_is_seen_and_exactly_the_unshared_tail_is_given_up() {
+    for persistence in ["no", "yes"] {
+        let (old, new) = (node(&[("appendonly", persistence)]), node(&[("appendonly", persistence)]));
+        let (mut of_old, mut of_new) = (old.connect(), new.connect());
+        of_old.run("SET shared 1");
+        follow(&mut of_new, old.port);
+        of_old.run("SET shared 2");
+        are_same(&mut of_old, &mut of_new);
+        let shared = number(&mut of_old, "master_repl_offset");
+        assert_eq!(of_new.run("REPLICAOF NO ONE"), "OK");
+        assert_eq!(of_new.info("replication", "promoted_while_primary_up"), "1");
+        assert_eq!(of_new.info("replication", "promoted_from"), format!("127.0.0.1:{}", old.port));
+        log_has(&new, "was promoted while the primary");
+        assert_eq!(of_new.run("SET new 1"), "OK");
+
+        // A message and SELECT are no writes; a transaction has two.
+        for line in [
+            "SET old 1",
+            "PUBLISH news x",
+            "SELECT 2",
+            "MULTI",
+            "SET old 2",
+            "RPUSH list 1",
+            "EXEC",
+            "SELECT 0",
+            "INCR n",
+        ] {
+            assert!(!of_old.run(line).starts_with("(error)"), "{line}");
+        }
+        let end = number(&mut of_old, "master_repl_offset");
+        follow(&mut of_old, new.port);
+        assert_eq!(number(&mut of_old, "given_up_from_offset"), shared);
+        assert_eq!(number(&mut of_old, "given_up_bytes"), end - shared);
+        assert_eq!(number(&mut of_old, "given_up_writes"), 4);
+        log_has(&old, &format!("gives up {} bytes of its stream with 4 writes", end - shared));
+        are_same(&mut of_new, &mut of_old);
+        assert_eq!(of_old.run("EXISTS old list n"), "(integer) 0");
+        assert_eq!(of_old.run("GET new"), "\"1\"");
+        // Following is no promotion, and a switchover leaves nobody behind.
+        assert_eq!(of_new.run("FAILOVER"), "OK");
+        eventually("the roles have changed", || of_old.info("replication", "role") == "master");
+        assert_eq!(of_old.info("replication", "promoted_while_primary_up"), "0");
+    }
+}
+
+#[test]
+fn two_databases_that_follow_each_other_take_no_writes_and_one_command_resolves_it() {
+    let (one, two) = (node(&[]), node(&[]));
+    let (mut of_one, mut of_two) = (one.connect(), two.connect());
+    of_one.run("SET k 1");
+    for (client, port) in [(&mut of_one, two.port), (&mut of_two, one.port)] {
+        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    }
+    for client in [&mut of_one, &mut of_two] {
+        assert_eq!(client.info("replication", "role"), "slave");
+        // One of them may be loading the other's dataset.
+        eventually("it takes no writes", || client.run("SET k 2").starts_with("(error) READONLY"));
+    }
+    eventually("it is promoted", || of_one.run("REPLICAOF NO ONE") == "OK");
+    assert_eq!(of_one.run("SET k 3"), "OK");
+    eventually("the other one follows", || of_two.run("GET k") == "\"3\"");
+    are_same(&mut of_one, &mut of_two);
+}
+
+#[test]
+fn a_crash_behind_a_promotion_comes_back_with_the_new_id() {
+    let (primary, replica) = (node(&[]), node(&[("appendonly", "yes")]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_primary.run("SET k 1");
+    follow(&mut of_replica, primary.port);
+    are_same(&mut of_primary, &mut of_replica);
+    // A chain: this one knows the old id only when the promoted one is gone.
+    let (old, offset) =
+        (of_primary.info("replication", "master_replid"), number(&mut of_primary, "master_repl_offset"));
+    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+    let new = of_replica.info("replication", "master_replid");
+    assert_ne!(new, old);
+    drop(of_replica);
+    let replica = persist::kill(replica, &[QUIET, &[("appendonly", "yes")]].concat());
+    let mut again = persist::loaded(&replica);
+    assert_eq!(again.info("replication", "master_replid"), new);
+    assert_eq!(again.info("replication", "master_replid2"), old);
+    assert_eq!(number(&mut again, "second_repl_offset"), offset + 1);
+    // What the old primary writes now is not in the stream of the new id.
+    of_primary.run("SET k 2");
+    again.run("SET k 3");
+    follow(&mut of_primary, replica.port);
+    are_same(&mut again, &mut of_primary);
+    assert_eq!(of_primary.run("GET k"), "\"3\"");
+}
+
+#[test]
+fn a_promotion_applies_what_has_arrived() {
+    let (primary, replica) = (node(&[]), node(&[("io-threads", "1")]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    // While the worker sleeps nothing is applied, and the stream waits in the connection.
+    of_replica.send(b"DEBUG SLEEP 1\r\n");
+    eventually("it sleeps", || {
+        of_primary.run("SET k 0");
+        of_primary.run("WAIT 1 20") == "(integer) 0"
+    });
+    for n in 1..=2000 {
+        of_primary.run(&format!("SET k {n}"));
+    }
+    let sent = |client: &mut Client| client.info_number("stats", "total_net_repl_output_bytes");
+    let mut before = u64::MAX;
+    eventually("everything is sent", || {
+        let now = sent(&mut of_primary);
+        thread::sleep(Duration::from_millis(20));
+        std::mem::replace(&mut before, now) == now
+    });
+    drop(of_primary);
+    primary.signal(SIGKILL);
+    assert_eq!(of_replica.read(), "OK");
+    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(of_replica.run("GET k"), "\"2000\"");
+}
+
+// --- what replicas show ---
+
+#[test]
+fn expired_fields_are_hidden_until_the_primary_removes_them() {
+    let (primary, replica) = (node(&[]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_primary.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    follow(&mut of_replica, primary.port);
+    of_primary.run("HSET h soon 1 stays 2 later 3");
+    of_primary.run("HPEXPIRE h 100000000 FIELDS 1 later");
+    of_primary.run("HPEXPIRE h 30 FIELDS 1 soon");
+    eventually("it is hidden", || {
+        of_replica.run("HEXISTS h soon") == "(integer) 0" && of_replica.run("HLEN h") == "(integer) 2"
+    });
+    for (line, reply) in [
+        ("HGET h soon", "(nil)"),
+        ("HGET h later", "\"3\""),
+        ("HMGET h soon stays", "1) (nil)\n2) \"2\""),
+        ("HSTRLEN h soon", "(integer) 0"),
+        ("HPTTL h FIELDS 2 soon stays", "1) (integer) -2\n2) (integer) -1"),
+        ("EVAL \"return redis.call('HGET', 'h', 'soon')\" 0", "(nil)"),
+    ] {
+        assert_eq!(of_replica.run(line), reply, "{line}");
+    }
+    for line in ["HGETALL h", "HKEYS h", "HSCAN h 0", "HRANDFIELD h 10", "HRANDFIELD h -20", "HRANDFIELD h"] {
+        let reply = of_replica.run(line);
+        assert!(!reply.contains("soon"), "{line}: {reply}");
+    }
+    for line in ["HGETALL h", "HKEYS h", "HSCAN h 0", "HRANDFIELD h 10"] {
+        let reply = of_replica.run(line);
+        assert!(reply.contains("stays") && reply.contains("later"), "{line}: {reply}");
+    }
+    of_replica.run("SELECT 0");
+    // Hidden, and still there: the datasets are equal when the primary has removed it.
+    of_primary.run("HGET h soon");
+    are_same(&mut of_primary, &mut of_replica);
+    of_primary.run("HPEXPIRE h 1 FIELDS 2 stays later");
+    eventually("all are hidden", || of_replica.run("HLEN h") == "(integer) 0");
+    for (line, reply) in
+        [("HGETALL h", "(empty array)"), ("HRANDFIELD h 5", "(empty array)"), ("HRANDFIELD h", "(nil)")]
+    {
+        assert_eq!(of_replica.run(line), reply, "{line}");
+    }
+    // A promoted replica removes them by itself.
+    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+    eventually("they are gone", || of_replica.run("EXISTS h") == "(integer) 0");
+}
+
+#[test]
+fn without_a_journal_a_saved_dataset_goes_on_where_it_was() {
+    let folders = [0; 2].map(|_| Arc::new(tempfile::tempdir().unwrap()));
+    let start = |at: usize, more: &[(&str, &str)]| Node::start_in(&folders[at], None, &[QUIET, more].concat());
+    let (mut primary, mut replica) = (start(0, &[("save", "3600 1")]), start(1, &[("save", "3600 1")]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SELECT 3");
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    let id = of_primary.info("replication", "master_replid");
+    // The replica first: it asks for what it has missed.
+    replica.terminate();
+    assert!(replica.ended().success());
+    of_primary.run("SET k 2");
+    let followed = format!("127.0.0.1 {}", primary.port);
+    let replica = start(1, &[("save", "3600 1"), ("replicaof", &followed)]);
+    let mut of_replica = persist::loaded(&replica);
+    is_up(&mut of_replica);
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "1");
+    // Then the primary: its stream goes on under another id, behind what both have.
+    drop(of_primary);
+    primary.terminate();
+    assert!(primary.ended().success());
+    let primary = start(0, &[("save", "3600 1")]);
+    let mut of_primary = persist::loaded(&primary);
+    assert_eq!(of_primary.info("replication", "master_replid2"), id);
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 3");
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "0");
+}
+
+// --- damage and rudeness ---
+
+/// Passes on what goes between a replica and its primary, and puts garbage into the primary's stream when it is told to.
+fn damager(primary: u16, damages: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for replica in listener.incoming() {
+            let (mut replica, Ok(mut primary)) = (replica.unwrap(), TcpStream::connect(("127.0.0.1", primary))) else {
+                return;
+            };
+            let (mut from_replica, mut to_primary) = (replica.try_clone().unwrap(), primary.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from_replica, &mut to_primary));
+            let damages = Arc::clone(&damages);
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(1..) = primary.read(&mut bytes[..1]).map(|read| read) {
+                    if damages.swap(false, Relaxed) {
+                        bytes[0] ^= 0xff;
+                    }
+                    if replica.write_all(&bytes[..1]).is_err() {
+                        break;
+                    }
+                }
+                // Either side may have ended it.
+                let _ = (replica.shutdown(Shutdown::Both), primary.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_damaged_stream_ends_in_a_full_synchronisation() {
+    let (primary, replica) = (node(&[]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_primary.run("SET k 1");
+    let damages = Arc::<AtomicBool>::default();
+    follow(&mut of_replica, damager(primary.port, Arc::clone(&damages)));
+    of_primary.run("SET k 2");
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "1");
+    damages.store(true, Relaxed);
+    of_primary.run("SET k 3");
+    eventually("it is synchronised anew", || of_primary.info("stats", "sync_full") == "2");
+    assert_eq!(
+        of_replica.info("replication", "replica_last_failure"),
+        "the stream has no command where one must begin"
+    );
+    is_up(&mut of_replica);
+    of_primary.run("SET k 4");
+    are_same(&mut of_primary, &mut of_replica);
+}
+
+#[test]
+fn garbage_at_any_step_of_a_handshake_harms_nobody() {
+    let primary = node(&[("repl-timeout", "5")]);
+    let mut client = primary.connect();
+    client.run("SET k 1");
+    let steps: &[&[u8]] = &[
+        b"",
+        b"PING\r\n",
+        b"REPLCONF listening-port 7000\r\n",
+        b"REPLCONF capa eof capa psync2 capa flint\r\n",
+        b"PSYNC ? -1\r\n",
+        b"SYNC\r\n",
+        b"PSYNC ? -1\r\nREPLCONF ACK 0\r\n",
+    ];
+    let garbage: &[&[u8]] = &[
+        b"\x00\xff\xfe\x16\x03\x01",
+        b"*-5\r\n",
+        b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$20\r\n99999999999999999999\r\n",
+        b"*3\r\n$99999999999\r\n",
+        b"*2\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n",
+        b"GET k\r\nFLUSHALL\r\n",
+    ];
+    for step in steps {
+        for garbage in garbage {
+            // FLUSHALL of a client is a client's right.
+            if !step.windows(4).any(|word| word == b"SYNC") && garbage.ends_with(b"FLUSHALL\r\n") {
+                continue;
+            }
+            let mut rude = primary.connect();
+            rude.send(step).send(garbage);
+            assert_eq!(client.run("GET k"), "\"1\"");
+            drop(rude);
+        }
+    }
+    eventually("they are gone", || client.info("replication", "connected_slaves") == "0");
+    let replica = node(&[]);
+    let mut of_replica = replica.connect();
+    follow(&mut of_replica, primary.port);
+    are_same(&mut client, &mut of_replica);
+}
+
+#[test]
+fn a_rude_primary_costs_a_replica_nothing_but_the_link() {
+    let id = "0123456789012345678901234567890123456789";
+    let answers = [
+        vec![b"\x00\xff\xfe\r\n".to_vec()],
+        vec![b"-ERR no\r\n".to_vec()],
+        vec![vec![b'x'; 100_000]],
+        vec![b"+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC what 1\r\n".to_vec()],
+        vec![format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} -7\r\n").into_bytes()],
+        vec![format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+CONTINUE {id}\r\n").into_bytes()],
+        vec![format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} 7\r\n$-3\r\n").into_bytes()],
+        vec![format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} 7\r\n$9\r\nno dump!!").into_bytes()],
+        vec![format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} 7\r\n-ERR no dump\r\n").into_bytes()],
+    ];
+    let replica = node(&[]);
+    let mut client = replica.connect();
+    client.run("SET own 1");
+    for answer in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let words = String::from_utf8_lossy(&answer.concat()).chars().take(90).collect::<String>();
+        thread::spawn(move || {
+            for replica in listener.incoming() {
+                let mut replica = replica.unwrap();
+                thread::spawn({
+                    let answer = answer.concat();
+                    move || {
+                        // The replica may end it at any time.
+                        let _ = replica.write_all(&answer);
+                        let _ = replica.shutdown(Shutdown::Write);
+                        let _ = std::io::copy(&mut replica, &mut std::io::sink());
+                    }
+                });
+            }
+        });
+        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK", "{words}");
+        eventually("it says why there is no link", || !client.info("replication", "master_link_error").is_empty());
+        assert_eq!(client.info("replication", "master_link_status"), "down", "{words}");
+        assert_eq!(client.run("GET own"), "\"1\"", "{words}");
+    }
+    assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(client.run("SET own 2"), "OK");
+}
+
+#[test]
+fn a_peer_that_announces_less_gets_less() {
+    let primary = node(&[]);
+    let mut client = primary.connect();
+    client.run("SET k 1");
+    let real = node(&[]);
+    follow(&mut real.connect(), primary.port);
+    let (id, offset) = (client.info("replication", "master_replid"), number(&mut client, "master_repl_offset"));
+    // The primary's last line, of as many as there are words.
+    let said = |words: &[&str]| {
+        let mut peer = TcpStream::connect(("127.0.0.1", primary.port)).unwrap();
+        peer.write_all(words.iter().map(|line| format!("{line}\r\n")).collect::<String>().as_bytes()).unwrap();
+        let lines = BufReader::new(peer).lines().map(Result::unwrap).filter(|line| !line.is_empty());
+        lines.take(words.len()).last().unwrap()
+    };
+    let ask = format!("PSYNC {id} {}", offset + 1);
+    assert_eq!(said(&[&ask]), "+CONTINUE");
+    assert_eq!(said(&["REPLCONF capa psync2", &ask]), format!("+CONTINUE {id}"));
+    // Up to where the stream is shared: only for who understands it.
+    let beyond = format!("PSYNC {id} {}", offset + 1000);
+    assert_eq!(said(&[&beyond]), format!("+FULLRESYNC {id} {offset}"));
+    let newer = "REPLCONF capa psync2 capa tail capa something-newer";
+    assert_eq!(said(&[newer, &beyond]), format!("+FULLRESYNC {id} {offset} {offset}"));
+    assert_eq!(said(&["PSYNC ? -1"]), format!("+FULLRESYNC {id} {offset}"));
+    assert!(said(&["SYNC"]).starts_with('$'));
+}
+
+// --- replicas that stop, and the end of a primary ---
+
+#[test]
+fn a_stopped_replica_is_dropped_and_writers_never_wait() {
+    let primary = node(&[("repl-timeout", "2"), ("repl-backlog-size", "1mb"), ("ram-limit", "200mb")]);
+    let replica = node(&[]);
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    replica.signal(SIGSTOP);
+    // More than the backlog and the sockets hold.
+    let value = "x".repeat(1 << 20);
+    for n in 0..40 {
+        let key = format!("k{}", n % 4);
+        assert_eq!(of_primary.words(&[b"SET", key.as_bytes(), value.as_bytes()]), "OK");
+    }
+    eventually("it is dropped", || of_primary.info("replication", "connected_slaves") == "0");
+    assert_eq!(of_primary.run("SET k 2"), "OK");
+    replica.signal(SIGCONT);
+    eventually("it has come again", || of_replica.run("GET k") == "\"2\"");
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "2");
+
+    // One that is silent, although there is nothing to send.
+    replica.signal(SIGSTOP);
+    log_has(&primary, "has said nothing for repl-timeout");
+    eventually("it is dropped", || of_primary.info("replication", "connected_slaves") == "0");
+    replica.signal(SIGCONT);
+    is_up(&mut of_replica);
+    are_same(&mut of_primary, &mut of_replica);
+}
+
+#[test]
+fn the_end_of_a_primary_waits_for_its_replicas_unless_it_is_aborted() {
+    let (mut primary, replica) = (node(&[("shutdown-timeout", "1000")]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "(error) ERR No shutdown in progress.");
+    replica.signal(SIGSTOP);
+    of_primary.run("SET k 2");
+    let mut ending = primary.connect();
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || is_ending(&mut of_primary));
+    assert_eq!(of_primary.info("clients", "blocked_clients"), "1");
+    let mut writer = primary.connect();
+    writer.send(b"SET k 3\r\n");
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "OK");
+    assert_eq!(ending.read(), "(error) ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(writer.read(), "OK");
+    eventually("it goes on", || !is_ending(&mut of_primary));
+
+    primary.signal(SIGTERM);
+    eventually("it waits", || is_ending(&mut of_primary));
+    replica.signal(SIGCONT);
+    assert!(primary.ended().success());
+    assert!(primary.log().contains("1 of 1 replicas are in sync"));
+    eventually("the replica has all", || of_replica.run("GET k") == "\"3\"");
+
+    // Not with NOW.
+    let mut primary = node(&[("shutdown-timeout", "1000")]);
+    let mut of_primary = primary.connect();
+    follow(&mut of_replica, primary.port);
+    replica.signal(SIGSTOP);
+    of_primary.run("SET k 4");
+    assert_eq!(of_primary.send(b"SHUTDOWN NOW\r\n").rest(), b"");
+    assert!(primary.ended().success());
+    replica.signal(SIGCONT);
+}
