@@ -268,7 +268,8 @@ fn metrics_are_answered_while_a_script_runs() {
             assert!(page.contains("redis_db_keys{database=\"default\",db=\"db0\"} "), "{page}");
             served += usize::from(!is_over.load(Relaxed));
         }
-        assert!(served > 20, "only {served} answers in 3 s");
+        // Whoever waited for the script would be served once, before it began.
+        assert!(served > 3, "only {served} answers in 3 s");
     });
     let page = node.client().get("/metrics").text();
     assert!(page.contains("redis_db_keys{database=\"default\",db=\"db0\"} 2\n"), "{page}");
