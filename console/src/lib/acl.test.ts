@@ -12,6 +12,7 @@ test("rules in words", () => {
   expect(said("user old off resetchannels -@all")).toEqual(["Cannot log in: the user is off.", "Sees no key.", "Uses no channel.", "Runs no command."]);
   expect(said("user ops on #aa ~* &* -@all +get +@all -@admin")[3]).toBe("Runs all commands but commands for administrators.");
   expect(said("user two on #aa ~a resetchannels -@all +get (~b resetchannels -@all +set)")[4]).toBe("Or, as another set of rules: (~b resetchannels -@all +set).");
+  expect(said("user one on #aa ~* &* +@all -@all +get")[3]).toBe("Runs GET.");
   expect(parseUser("nothing")).toBeNull();
 });
 
