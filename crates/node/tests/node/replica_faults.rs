@@ -462,7 +462,11 @@ fn the_end_of_a_primary_waits_for_its_replicas_unless_it_is_aborted() {
     are_same(&mut of_primary, &mut of_replica);
     assert_eq!(of_primary.run("SHUTDOWN ABORT"), "(error) ERR No shutdown in progress.");
     replica.signal(SIGSTOP);
-    of_primary.run("SET k 2");
+    // Its threads do not stop at the same moment.
+    eventually("it is stopped", || {
+        of_primary.run("SET k 2");
+        of_primary.run("WAIT 1 20") == "(integer) 0"
+    });
     let mut ending = primary.connect();
     ending.send(b"SHUTDOWN\r\n");
     eventually("it waits", || is_ending(&mut of_primary));
