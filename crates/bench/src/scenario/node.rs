@@ -235,8 +235,17 @@ pub struct Process(pub u32);
 impl Process {
     /// Resident bytes.
     pub fn resident(self) -> Option<u64> {
+        self.statm(1)
+    }
+
+    /// Resident bytes that are no file's and not shared.
+    pub fn private(self) -> Option<u64> {
+        Some(self.statm(1)?.saturating_sub(self.statm(2)?))
+    }
+
+    fn statm(self, field: usize) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", self.0)).ok()?;
-        let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        let pages: u64 = text.split_ascii_whitespace().nth(field)?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
     }
 
@@ -300,6 +309,7 @@ mod tests {
     fn this_process_has_a_size_and_a_time() {
         let me = Process(std::process::id());
         assert!(me.resident().expect("statm") > 100_000);
+        assert!(me.private() > Some(10_000) && me.private() < me.resident());
         assert!(me.processor_seconds().expect("stat") >= 0.0);
         assert!(Process(u32::MAX).resident().is_none());
     }
