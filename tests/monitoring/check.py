@@ -175,7 +175,12 @@ def error_of(page):
 
 def own_metrics(args, told):
     page = fetch(f"http://127.0.0.1:{args.console}/metrics")
-    has = names(page)
+    # Some metrics are those of a replica only, and of a primary with one.
+    deadline = time.monotonic() + 60
+    while "flintkv_replica_lag_seconds" not in names(page) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        page = fetch(f"http://127.0.0.1:{args.console}/metrics")
+    has = names(page) | names(fetch(f"http://127.0.0.1:{args.replica_console}/metrics"))
 
     linted = subprocess.run([args.promtool, "check", "metrics"], input=page, capture_output=True, text=True)
     # redis_exporter's names, which its dashboards use, do not all follow today's rules.
@@ -219,7 +224,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("flintkv", "exporter", "promtool"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("port", "console", "exporter-port"):
+    for name in ("port", "console", "replica-console", "exporter-port"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("contrib", "scratch"):
         parser.add_argument(f"--{name}", type=Path, required=True)

@@ -3,8 +3,8 @@
 #
 #   promtool    checks the example configuration, the rules and their unit tests, every expression of the dashboard, and
 #               /metrics of a running server
-#   check.py    the running server has every metric that an alert or the dashboard names; redis_exporter scrapes
-#               it under load without an error, and its figures are INFO's
+#   check.py    the running server and its replica have every metric that an alert or the dashboard names; redis_exporter
+#               scrapes the server under load without an error, and its figures are INFO's
 #
 # Both programs come from Debian's packages, unpacked into the target directory: nothing is installed.
 # $FLINTKV is the binary. Exits with 0 if all is well, 3 if it cannot run here.
@@ -21,7 +21,9 @@ done
 
 scratch="$(mktemp -d)"
 server=
+replica=
 stop() {
+    [ -z "$replica" ] || { kill "$replica" && wait "$replica"; } 2>/dev/null || true
     [ -z "$server" ] || { kill "$server" && wait "$server"; } 2>/dev/null || true
     rm -rf "$scratch"
 }
@@ -55,14 +57,26 @@ port="$(free_port)" console="$(free_port)"
 "$flintkv" server --port "$port" --console-port "$console" --dir "$scratch" --save "" --io-threads 2 \
     --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 40mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &
 server=$!
-deadline=$((SECONDS + 60))
-until redis-cli -p "$port" ping >/dev/null 2>&1 && (exec 3<>"/dev/tcp/127.0.0.1/$console") 2>/dev/null; do
-    if ! kill -0 "$server" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
-        echo "FAIL the server does not start: $(tail -n 3 "$scratch/log")"
-        exit 1
-    fi
-    sleep 0.05
-done
+# ready PORT CONSOLE PID LOG
+ready() {
+    local deadline=$((SECONDS + 60))
+    until redis-cli -p "$1" ping >/dev/null 2>&1 && (exec 3<>"/dev/tcp/127.0.0.1/$2") 2>/dev/null; do
+        if ! kill -0 "$3" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
+            echo "FAIL the server does not start: $(tail -n 3 "$4")"
+            exit 1
+        fi
+        sleep 0.05
+    done
+}
+ready "$port" "$console" "$server" "$scratch/log"
 
-python3 check.py --flintkv "$flintkv" --port "$port" --console "$console" --exporter "$kept/prometheus-redis-exporter" \
-    --exporter-port "$(free_port)" --promtool "$promtool" --contrib "$contrib" --scratch "$scratch"
+replica_port="$(free_port)" replica_console="$(free_port)"
+mkdir "$scratch/replica"
+"$flintkv" server --port "$replica_port" --console-port "$replica_console" --dir "$scratch/replica" --save "" --io-threads 1 \
+    --replicaof "127.0.0.1 $port" >"$scratch/replica.log" 2>&1 &
+replica=$!
+ready "$replica_port" "$replica_console" "$replica" "$scratch/replica.log"
+
+python3 check.py --flintkv "$flintkv" --port "$port" --console "$console" --replica-console "$replica_console" \
+    --exporter "$kept/prometheus-redis-exporter" --exporter-port "$(free_port)" --promtool "$promtool" --contrib "$contrib" \
+    --scratch "$scratch"
