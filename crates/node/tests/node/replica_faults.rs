@@ -146,29 +146,29 @@ fn a_crash_behind_a_promotion_comes_back_with_the_new_id() {
 
 #[test]
 fn a_promotion_applies_what_has_arrived() {
-    let (primary, replica) = (node(&[]), node(&[("io-threads", "1")]));
+    // With one thread, what is sent and what is counted are the same whenever INFO is answered.
+    let (primary, replica) = (node(&[("io-threads", "1")]), node(&[]));
     let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
     follow(&mut of_replica, primary.port);
-    // While the worker sleeps nothing is applied, and the stream waits in the connection.
-    of_replica.send(b"DEBUG SLEEP 1\r\n");
-    eventually("it sleeps", || {
-        of_primary.run("SET k 0");
-        of_primary.run("WAIT 1 20") == "(integer) 0"
-    });
+    are_same(&mut of_primary, &mut of_replica);
+    // What is sent beside the stream: the synchronisation.
+    let beside = |client: &mut Client| {
+        let sent = client.info_number("stats", "total_net_repl_output_bytes");
+        sent as i64 - number(client, "master_repl_offset") as i64
+    };
+    let synchronisation = beside(&mut of_primary);
+    // While the replica is stopped nothing is applied, and the stream waits in the connection.
+    replica.signal(SIGSTOP);
     for n in 1..=2000 {
         of_primary.run(&format!("SET k {n}"));
     }
-    let sent = |client: &mut Client| client.info_number("stats", "total_net_repl_output_bytes");
-    let mut before = u64::MAX;
-    eventually("everything is sent", || {
-        let now = sent(&mut of_primary);
-        thread::sleep(Duration::from_millis(20));
-        std::mem::replace(&mut before, now) == now
-    });
+    eventually("everything is sent", || beside(&mut of_primary) == synchronisation);
     drop(of_primary);
     primary.signal(SIGKILL);
+    // The promotion is there as soon as the stream is.
+    of_replica.send(b"REPLICAOF NO ONE\r\n");
+    replica.signal(SIGCONT);
     assert_eq!(of_replica.read(), "OK");
-    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
     assert_eq!(of_replica.run("GET k"), "\"2000\"");
 }
 
@@ -493,5 +493,61 @@ fn the_end_of_a_primary_waits_for_its_replicas_unless_it_is_aborted() {
     of_primary.run("SET k 4");
     assert_eq!(of_primary.send(b"SHUTDOWN NOW\r\n").rest(), b"");
     assert!(primary.ended().success());
+    replica.signal(SIGCONT);
+}
+
+/// A script that has begun before the end writes behind it, and is answered. The replica had everything when the end began.
+#[test]
+fn the_end_of_a_primary_waits_for_a_write_that_runs() {
+    let (mut primary, replica) = (node(&[("shutdown-timeout", "1000"), ("io-threads", "2")]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    let script = "local function ends() return redis.call('INFO', 'server'):find('shutdown_in_milliseconds:') end \
+                  while not ends() do end \
+                  for n = 1, 300 do ends() end \
+                  redis.call('SET', KEYS[1], '2') return 'written'";
+    let mut writer = primary.connect();
+    writer.send(format!("EVAL \"{script}\" 1 k\r\n").as_bytes());
+    eventually("the script runs", || of_primary.run("PING").starts_with("(error) BUSY"));
+    primary.signal(SIGTERM);
+    assert_eq!(writer.read(), "\"written\"");
+    assert!(primary.ended().success());
+    eventually("the replica has it", || of_replica.run("GET k") == "\"2\"");
+}
+
+/// SHUTDOWN ABORT ends the pause that SHUTDOWN has made, and no other.
+#[test]
+fn a_clients_pause_outlives_an_end_that_is_given_up() {
+    let (primary, replica) = (node(&[("shutdown-timeout", "1000")]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    replica.signal(SIGSTOP);
+    eventually("it is stopped", || {
+        of_primary.run("SET k 1");
+        of_primary.run("WAIT 1 20") == "(integer) 0"
+    });
+    assert_eq!(of_primary.run("CLIENT PAUSE 1000000 WRITE"), "OK");
+    let mut ending = primary.connect();
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || is_ending(&mut of_primary));
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "OK");
+    assert_eq!(ending.read(), "(error) ERR Errors trying to SHUTDOWN. Check logs.");
+    let mut writer = primary.connect();
+    writer.send(b"SET k 2\r\n");
+    eventually("it is held", || of_primary.info("clients", "blocked_clients") == "1");
+    assert_eq!(of_primary.run("GET k"), "\"1\"");
+
+    // And the other way round: a client does not end the pause of SHUTDOWN.
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || is_ending(&mut of_primary));
+    assert_eq!(of_primary.run("CLIENT UNPAUSE"), "OK");
+    let mut other = primary.connect();
+    other.send(b"SET other 1\r\n");
+    eventually("three wait", || of_primary.info("clients", "blocked_clients") == "3");
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "OK");
+    assert_eq!(writer.read(), "OK");
+    assert_eq!(other.read(), "OK");
     replica.signal(SIGCONT);
 }
