@@ -57,7 +57,8 @@ fn make(database: &Database, is_flint: bool) -> Result<Dump, String> {
     let path = folder.join(format!("replica-{}-{}.tmp", std::process::id(), wall_ms()));
     let options = Options {
         version: if is_flint { FIELDS_VERSION } else { REDIS_VERSION },
-        compresses: settings.rdbcompression,
+        // LZF would be half of a dump's time, and a FlintKV compresses by itself what it puts on flash.
+        compresses: settings.rdbcompression && !is_flint,
         has_checksum: settings.rdbchecksum,
     };
     let dump = database.dump_for_replica(&path, options).and_then(|mark| {
