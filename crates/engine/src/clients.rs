@@ -317,6 +317,8 @@ pub enum Gate {
     Open,
     /// The dataset is being loaded. Commands are refused.
     Loading,
+    /// The same for a primary's dataset: the database may also be told to follow somebody else, or nobody.
+    Arriving,
 }
 
 /// Why the node makes writers wait.
@@ -536,7 +538,7 @@ impl Clients {
     }
 
     pub fn gate(&self) -> Gate {
-        [Gate::Open, Gate::Loading][usize::from(self.gate.load(Relaxed))]
+        [Gate::Open, Gate::Loading, Gate::Arriving][usize::from(self.gate.load(Relaxed))]
     }
 
     /// Whether a command must wait now. Clears a pause that is over.

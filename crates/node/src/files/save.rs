@@ -75,6 +75,11 @@ pub trait Moment {
     fn told(&self) -> Option<Mark> {
         None
     }
+
+    /// So many bytes of the dump are in its file.
+    fn written(&self, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Moment for Option<Mark> {
@@ -137,6 +142,7 @@ pub fn write<C: Moment>(
     };
     let synced = &synced;
     let (dump, stayed) = std::thread::scope(|scope| {
+        let moment = at.as_ref().expect("the cut succeeded");
         let mut synced_bytes = 0;
         // The next portion is written while the device gets this one.
         let mut syncing: Option<ScopedJoinHandle<'_, io::Result<()>>> = None;
@@ -144,6 +150,7 @@ pub fn write<C: Moment>(
             if is_closing.load(Relaxed) {
                 return Err(DumpError::GivenUp);
             }
+            moment.written(written.load(Relaxed))?;
             if written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
                 synced_bytes = written.load(Relaxed);
                 wait_for(syncing.take())?;

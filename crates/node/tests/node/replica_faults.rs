@@ -418,6 +418,88 @@ fn a_peer_that_announces_less_gets_less() {
     assert_eq!(said(&[newer, &beyond]), format!("+FULLRESYNC {id} {offset} {offset}"));
     assert_eq!(said(&["PSYNC ? -1"]), format!("+FULLRESYNC {id} {offset}"));
     assert!(said(&["SYNC"]).starts_with('$'));
+    // The dump while it is written, and its length beforehand.
+    assert_eq!(said(&["REPLCONF capa pieces", "PSYNC ? -1", "PING"]), "$PIECES");
+    let whole = said(&["REPLCONF capa flint", "PSYNC ? -1", "PING"]);
+    assert!(whole[1..].parse().is_ok_and(|bytes: u64| bytes > 0), "{whole}");
+}
+
+/// A primary that answers PSYNC with a dataset in pieces: it sends what it is told to, and ends the link behind that.
+fn in_pieces() -> (u16, std::sync::mpsc::Sender<&'static [u8]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, pieces) = std::sync::mpsc::channel::<&[u8]>();
+    thread::spawn(move || {
+        let (mut replica, _) = listener.accept().unwrap();
+        let id = "0123456789012345678901234567890123456789";
+        let answers = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} 7\r\n$PIECES\r\n");
+        replica.write_all(answers.as_bytes()).unwrap();
+        pieces.iter().for_each(|piece| replica.write_all(piece).unwrap());
+        replica.shutdown(Shutdown::Write).unwrap();
+        // The replica has something to say, and must not be reset for it.
+        let _ = std::io::copy(&mut replica, &mut std::io::sink());
+    });
+    (port, sender)
+}
+
+#[test]
+fn a_dataset_that_comes_in_pieces_counts_when_it_is_whole() {
+    // Two keys of database 0 and the end, without a checksum.
+    let dump = [
+        &b"$9\r\nREDIS0012"[..],
+        b"\n\n$11\r\n\xfe\0\0\x01a\x011\0\x01b\x01",
+        b"$2\r\n2\xff",
+        b"$8\r\n\0\0\0\0\0\0\0\0",
+        b"$0\r\n",
+    ];
+    let replica = node(&[]);
+    let mut client = replica.connect();
+    for own in ["", "SET own 1"] {
+        if !own.is_empty() {
+            assert_eq!(client.run(own), "OK");
+        }
+        // The primary gives up, or is gone: what was here stays. Or what it sends is whole, and no dump.
+        for (last, why) in [
+            (&b"-ERR no room\r\n"[..], "it cannot send the rest of its dataset: -ERR no room"),
+            (b"", "the connection is lost"),
+            (b"$9\r\nno dump!!$0\r\n", "byte "),
+        ] {
+            let (port, sender) = in_pieces();
+            assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+            dump[..2].iter().chain([&last]).for_each(|piece| sender.send(piece).unwrap());
+            drop(sender);
+            eventually(why, || client.info("replication", "master_link_error").contains(why));
+            eventually("it is not loading", || !client.run("DBSIZE").starts_with("(error)"));
+            let stays = !own.is_empty() && why != "byte ";
+            assert_eq!(client.run("DBSIZE"), format!("(integer) {}", u8::from(stays)), "{why}");
+        }
+        let (port, sender) = in_pieces();
+        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+        dump.iter().for_each(|piece| sender.send(piece).unwrap());
+        is_up(&mut client);
+        assert_eq!(client.run("MGET a b own"), "1) \"1\"\n2) \"2\"\n3) (nil)");
+        drop(sender);
+        assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+        assert_eq!(client.run("FLUSHALL"), "OK");
+    }
+}
+
+/// A replica without a dataset loads what comes while it comes. It may be told to follow nobody meanwhile.
+#[test]
+fn a_dataset_that_still_comes_can_be_given_up() {
+    let replica = node(&[]);
+    let mut client = replica.connect();
+    let (port, sender) = in_pieces();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    // The window of the reader has 256 KB.
+    sender.send(b"$19\r\nREDIS0012\xfe\0\0\x01a\x80\0\x06\x1a\x80").unwrap();
+    let long: &[u8] = Vec::leak([&b"$400000\r\n"[..], &[b'x'; 400_000]].concat());
+    sender.send(long).unwrap();
+    eventually("it is loading", || client.run("GET a").starts_with("(error) LOADING"));
+    assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+    eventually("it is not loading", || client.run("DBSIZE") == "(integer) 0");
+    assert_eq!(client.run("SET own 1"), "OK");
+    drop(sender);
 }
 
 // --- replicas that stop, and the end of a primary ---
