@@ -377,8 +377,8 @@ impl<'s> Keyspace<'s> {
         debug_assert!(!self.owes_effect(), "a handler that changes something states how to repeat the change");
         self.committed = true;
         self.resume.random = None;
-        let Resume { noted, ready, client, .. } = &mut *self.resume;
-        self.store.commit(noted, &mut self.held, *client, ready);
+        let Resume { noted, ready, client, effects, .. } = &mut *self.resume;
+        self.store.commit(noted, &mut self.held, *client, ready, effects);
     }
 
     /// Ends a handler that stopped or returned an error, and so has changed nothing.
@@ -390,7 +390,8 @@ impl<'s> Keyspace<'s> {
             self.resume.noted.clear();
         } else {
             self.resume.random = None;
-            self.store.give_up(&mut self.resume.noted);
+            let Resume { noted, effects, .. } = &mut *self.resume;
+            self.store.give_up(noted, &self.held, effects);
         }
     }
 
@@ -892,7 +893,7 @@ impl<'s> Keyspace<'s> {
         if !self.resume.edited.is_empty() | !self.resume.passing.is_empty() {
             self.settle_values();
         }
-        if !self.resume.effects.is_empty() && !self.held.is_inner() {
+        if self.resume.effects.must_be_told() && !self.held.is_inner() {
             self.store.tell_effects(&mut self.resume.effects);
         }
         // A run that stopped for a cold value will be repeated, so it does not count.
