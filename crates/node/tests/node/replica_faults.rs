@@ -8,7 +8,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
 /// No PING comes between two looks at an offset.
 const QUIET: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("repl-ping-replica-period", "3600")];
