@@ -26,6 +26,7 @@ use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use commands::host::Space;
 use config::{ConfigStore, Secret};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -39,6 +40,8 @@ pub struct Hub {
     pub store: Arc<Store>,
     pub directory: Directory,
     pub clients: Clients,
+    /// Held while pauses change, so that the store knows the last one.
+    pausing: Mutex<()>,
     /// The memory that clients hold beside the objects.
     pub memory: Memory,
     pub pubsub: PubSub,
@@ -82,6 +85,7 @@ impl Hub {
             stats: Stats::new(workers, directory.count),
             directory,
             clients: Clients::default(),
+            pausing: Mutex::new(()),
             memory,
             pubsub: PubSub::default(),
             users,
@@ -147,6 +151,13 @@ impl Hub {
             return Err(io::ErrorKind::NotConnected.into());
         }
         Ok(())
+    }
+
+    /// Changes who waits. As in Redis, nothing expires or is told to expire while writers wait.
+    pub fn change_pauses(&self, change: impl FnOnce(&Clients)) {
+        let _turn = self.pausing.lock();
+        change(&self.clients);
+        self.store.keep_expired_until(self.clients.writers_wait_until_ms());
     }
 
     /// `None`: the database has been closed, and its last workers are ending.
