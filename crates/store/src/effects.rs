@@ -5,8 +5,13 @@
 //! command (an EXEC or a script with all its inner commands), before these stripes are unlocked. So the effects on one key are
 //! published in the order of the key's changes. A group of several effects must be repeated as one: as MULTI … EXEC.
 //!
+//! What listeners are told of a change waits here too, until the effects are kept. Otherwise a client on another worker could learn of
+//! the change, and act on it, while the change is not in the journal yet.
+//!
 //! An effect contains no relative times. But which keys have expired depends on the clock, so an effect must be repeated with
 //! the clock at [`Effect::now_ms`].
+
+use base::events::Class;
 
 /// Why the dataset was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,6 +42,29 @@ pub struct Effects {
     /// The offset in `bytes` where each word ends.
     ends: Vec<usize>,
     heads: Vec<Head>,
+    news: Vec<News>,
+}
+
+/// What a listener is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Changed {
+        key: Box<[u8]>,
+        client: u64,
+    },
+    Flushed,
+    Event {
+        class: Class,
+        name: &'static str,
+        db: usize,
+        key: Box<[u8]>,
+    },
+    /// A message that the command publishes.
+    Message {
+        is_sharded: bool,
+        channel: Box<[u8]>,
+        text: Box<[u8]>,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -89,7 +117,22 @@ impl Effects {
         self.ends.len()
     }
 
-    /// Removes all effects. The memory is kept within bounds, so that one command with a huge value does not occupy memory for ever.
+    /// For the listeners, after the effects are kept.
+    pub(crate) fn say(&mut self, news: News) {
+        self.news.push(news);
+    }
+
+    /// There are effects or news.
+    #[inline]
+    pub(crate) fn must_be_told(&self) -> bool {
+        !self.heads.is_empty() | !self.news.is_empty()
+    }
+
+    pub(crate) fn news(&self) -> &[News] {
+        &self.news
+    }
+
+    /// Removes all effects, and the news. The memory is kept within bounds, so that one command with a huge value does not occupy memory for ever.
     pub fn clear(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
         if self.bytes.capacity() > KEPT_BYTES {
@@ -98,6 +141,7 @@ impl Effects {
         self.bytes.clear();
         self.ends.clear();
         self.heads.clear();
+        self.news.clear();
     }
 
     pub fn push<'w>(&mut self, why: Why, db: usize, now_ms: u64, words: impl IntoIterator<Item = &'w [u8]>) {

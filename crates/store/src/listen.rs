@@ -1,8 +1,7 @@
 //! Owns the notifications about keys: keyspace events, and that a key has changed.
 //! Never knows who listens. Usually nobody listens; then each event costs one relaxed load.
 
-use crate::effects::{Effects, Sent};
-use crate::mem::hash::Key;
+use crate::effects::{Effects, News, Sent};
 use base::events::Class;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -14,6 +13,8 @@ pub trait Listener: Send + Sync {
     fn changed(&self, key: &[u8], client: u64);
     /// All keys of a logical database may have been removed.
     fn flushed(&self);
+    /// A transaction or script has published a message: see [`crate::Keyspace::publish`].
+    fn published(&self, is_sharded: bool, channel: &[u8], text: &[u8]);
 }
 
 #[derive(Default)]
@@ -63,10 +64,23 @@ impl Ears {
         keeper.inspect(|keeper| keeper(sent)).is_some()
     }
 
+    /// Tells the effects, and then the news that has waited for them.
     #[cold]
     pub fn tell_effects(&self, effects: &mut Effects) {
-        if let Some(keeper) = self.keeper.get() {
+        if let Some(keeper) = self.keeper.get().filter(|_| !effects.is_empty()) {
             keeper(effects);
+        }
+        for news in effects.news() {
+            match news {
+                News::Changed { key, client } => self.changed(key, *client),
+                News::Flushed => self.flushed(),
+                News::Event { class, name, db, key } => self.event(*class, name, *db, key),
+                News::Message { is_sharded, channel, text } => {
+                    if let Some(listener) = self.listener.get() {
+                        listener.published(*is_sharded, channel, text);
+                    }
+                }
+            }
         }
         effects.clear();
     }
@@ -76,27 +90,24 @@ impl Ears {
         self.wanted.load(Relaxed) & class.bits() != 0
     }
 
-    #[inline]
-    pub fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
+    fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
         if let Some(listener) = self.listener(class) {
             listener.event(name, db, key);
         }
     }
 
-    #[inline]
-    pub fn changed(&self, key: &Key<'_>, client: u64) {
+    fn changed(&self, key: &[u8], client: u64) {
         if let Some(listener) = self.listener(Class::CHANGE) {
-            listener.changed(key.name, client);
+            listener.changed(key, client);
         }
     }
 
-    pub fn flushed(&self) {
+    fn flushed(&self) {
         if let Some(listener) = self.listener(Class::CHANGE) {
             listener.flushed();
         }
     }
 
-    #[inline]
     fn listener(&self, class: Class) -> Option<&dyn Listener> {
         if self.wanted.load(Relaxed) & class.bits() == 0 {
             return None;

@@ -12,7 +12,7 @@ use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::{Room, Segments};
 use crate::mem::arena::Arena;
 use crate::mem::cleaning::Cleaning;
-use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
+use crate::mem::hash::{Hasher, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
@@ -648,20 +648,6 @@ impl Store {
     #[inline]
     pub(crate) fn wants(&self, class: Class) -> bool {
         self.ears.wants(class)
-    }
-
-    #[inline]
-    pub(crate) fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
-        self.ears.event(class, name, db, key);
-    }
-
-    #[inline]
-    pub(crate) fn changed(&self, key: &Key<'_>, client: u64) {
-        self.ears.changed(key, client);
-    }
-
-    pub(crate) fn flushed(&self) {
-        self.ears.flushed();
     }
 }
 

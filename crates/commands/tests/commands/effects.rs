@@ -4,10 +4,11 @@
 use crate::examples::on_data;
 use crate::harness::replay::Replay;
 use crate::harness::{Harness, words};
+use base::events::Class;
 use commands::{Effect, Flag, Row, table};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use store::{Effects, Resume, Why};
+use store::{Effects, Listener, Resume, Why};
 
 /// Commands to run before, the command, and its effects. `?` stands for a word chosen at random. The time is
 /// 1,700,000,000,000 ms. Another server accepts one of MIGRATE's keys.
@@ -594,4 +595,92 @@ fn a_hyperloglog_that_becomes_dense_is_stated_to() {
     here.run("PFMERGE q2 q2 q3");
     let merged = stated(&kept);
     assert!(merged == ["PFMERGE q2 q2 q3"] || merged == ["PFMERGE q2 q2 q3", "PFDEBUG TODENSE q2"], "{merged:?}");
+}
+
+/// What the store has told, in order: effects to their keeper, and news to the listener.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn of(here: &Harness) -> Told {
+        let told = Told::default();
+        here.store.set_listener(Box::new(told.clone()));
+        let classes = "g$lshzxetd".chars().filter_map(Class::from_letter);
+        here.store.tell_events(classes.fold(Class::NEW, Class::and));
+        here.store.tell_changes(true);
+        let keeper = told.clone();
+        here.store.keep_effects(Box::new(move |_| keeper.note("effects")));
+        told
+    }
+
+    fn note(&self, what: &str) {
+        self.0.lock().expect("no panic").push(what.to_owned());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl Listener for Told {
+    fn event(&self, name: &'static str, _db: usize, _key: &[u8]) {
+        self.note(name);
+    }
+
+    fn changed(&self, _key: &[u8], _client: u64) {
+        self.note("a changed key");
+    }
+
+    fn flushed(&self) {
+        self.note("a flush");
+    }
+
+    fn published(&self, _is_sharded: bool, channel: &[u8], _text: &[u8]) {
+        self.note(&format!("a message for {}", channel.escape_ascii()));
+    }
+}
+
+/// Who learns of a change may act on it at once, on another thread. So the change must be in the journal by then.
+#[test]
+fn effects_are_kept_before_anybody_learns_of_the_change() {
+    let mut failures = Vec::new();
+    for (setup, command, _) in cases() {
+        let mut here = Harness::new();
+        here.taken_elsewhere = 1;
+        setup.iter().for_each(|line| _ = here.run(line));
+        let told = Told::of(&here);
+        here.run(command);
+        let told = told.take();
+        if told.contains(&"effects".to_owned()) && told[0] != "effects" {
+            failures.push(format!("{setup:?} {command}: {told:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn of_a_transaction_nothing_is_told_before_all_its_effects_are_kept() {
+    let mut here = Harness::new();
+    let told = Told::of(&here);
+    let keys = [here.store.hasher().key(b"k"), here.store.hasher().key(b"expired")];
+    here.run("SET expired v PXAT 1000");
+    here.run("SET k 0");
+    told.take();
+    let mut resume = Resume::default();
+    let mut ks = here.store.lock(&keys, 0, 2000, true, &mut resume);
+    for value in ["1", "2"] {
+        let mut inner = ks.inner(0, true);
+        assert!(inner.get(&keys[1]).expect("in RAM").is_none());
+        inner.set_string(&keys[0], value.as_bytes(), None);
+        inner.event(Class::STRING, "set", &keys[0]);
+        inner.effect([&b"SET"[..], b"k", value.as_bytes()]);
+        inner.commit();
+        assert!(inner.must_publish_later());
+        inner.publish(false, b"c", b"text");
+        inner.finish();
+    }
+    assert_eq!(told.take(), [""; 0]);
+    ks.finish();
+    let (changed, message) = ("a changed key", "a message for c");
+    assert_eq!(told.take(), ["effects", changed, "expired", changed, "set", message, changed, "set", message]);
 }

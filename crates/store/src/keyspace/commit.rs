@@ -8,7 +8,7 @@
 //! WATCH still exists.
 
 use crate::counters::Counter;
-use crate::effects::{Effects, Why};
+use crate::effects::{Effects, News, Why};
 use crate::keyspace::guards::Held;
 use crate::mem::hash::{Key, KeyHash};
 use crate::store::Store;
@@ -86,15 +86,6 @@ impl Noted {
         self.flushed = true;
     }
 
-    /// The command has changed nothing. Its events about missed keys are published all the same.
-    #[cold]
-    fn give_up(&mut self, store: &Store) {
-        for event in self.events.iter().filter(|event| event.class == Class::MISS) {
-            store.event(event.class, event.event, event.db, &self.names[event.name.clone()]);
-        }
-        self.clear();
-    }
-
     pub fn clear(&mut self) {
         self.names.clear();
         self.keys.clear();
@@ -123,35 +114,78 @@ impl Stripe {
 impl Store {
     /// Commits the recorded changes and notifies all listeners. `held` holds the stripes of the keys.
     #[inline]
-    pub(crate) fn commit(&self, noted: &mut Noted, held: &mut Held<'_>, client: u64, ready: &mut Vec<Ready>) {
+    pub(crate) fn commit(
+        &self,
+        noted: &mut Noted,
+        held: &mut Held<'_>,
+        client: u64,
+        ready: &mut Vec<Ready>,
+        effects: &mut Effects,
+    ) {
         if !noted.is_empty() {
-            self.commit_noted(noted, held, client, ready);
+            self.commit_noted(noted, held, client, ready, effects);
         }
     }
 
     #[cold]
-    fn commit_noted(&self, noted: &mut Noted, held: &mut Held<'_>, client: u64, ready: &mut Vec<Ready>) {
+    fn commit_noted(
+        &self,
+        noted: &mut Noted,
+        held: &mut Held<'_>,
+        client: u64,
+        ready: &mut Vec<Ready>,
+        effects: &mut Effects,
+    ) {
         for NotedKey { db, hash, name, extent } in &noted.keys {
             let key = Key { name: &noted.names[name.clone()], hash: *hash };
             held.get(hash.stripe()).tell(*db, &key, *extent, ready);
             if *extent == Extent::Value {
-                self.changed(&key, client);
+                self.say_changed(effects, key.name, client);
             }
         }
-        if noted.flushed {
-            self.flushed();
+        if noted.flushed && self.wants(Class::CHANGE) {
+            effects.say(News::Flushed);
         }
         for NotedEvent { class, event, db, name } in &noted.events {
-            self.event(*class, event, *db, &noted.names[name.clone()]);
+            self.say_event(effects, (*class, event), *db, &noted.names[name.clone()]);
         }
         noted.clear();
+        self.tell_unless_more_follows(effects, held);
     }
 
-    /// Ends a command that changed nothing.
+    /// Ends a command that changed nothing. Its events about missed keys are published all the same.
     #[inline]
-    pub(crate) fn give_up(&self, noted: &mut Noted) {
+    pub(crate) fn give_up(&self, noted: &mut Noted, held: &Held<'_>, effects: &mut Effects) {
         if !noted.is_empty() {
-            noted.give_up(self);
+            self.give_up_noted(noted, held, effects);
+        }
+    }
+
+    #[cold]
+    fn give_up_noted(&self, noted: &mut Noted, held: &Held<'_>, effects: &mut Effects) {
+        for NotedEvent { class, event, db, name } in noted.events.iter().filter(|event| event.class == Class::MISS) {
+            self.say_event(effects, (*class, event), *db, &noted.names[name.clone()]);
+        }
+        noted.clear();
+        self.tell_unless_more_follows(effects, held);
+    }
+
+    /// What is said waits for the effects, which are kept when the outermost command ends. Without effects it need not wait.
+    fn tell_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
+        if effects.is_empty() && !(held.is_inner() && self.keeps_effects()) {
+            self.tell_effects(effects);
+        }
+    }
+
+    fn say_changed(&self, effects: &mut Effects, key: &[u8], client: u64) {
+        if self.wants(Class::CHANGE) {
+            effects.say(News::Changed { key: key.into(), client });
+        }
+    }
+
+    fn say_event(&self, effects: &mut Effects, (class, name): (Class, &'static str), db: usize, key: &[u8]) {
+        if self.wants(class) {
+            effects.say(News::Event { class, name, db, key: key.into() });
         }
     }
 
@@ -194,10 +228,10 @@ impl Store {
     ) {
         let FieldsGone { db, key, now_ms, fields, is_empty } = *gone;
         stripe.tell(db, key, Extent::Value, ready);
-        self.changed(key, 0);
-        self.event(Class::HASH, "hexpired", db, key.name);
+        self.say_changed(effects, key.name, 0);
+        self.say_event(effects, (Class::HASH, "hexpired"), db, key.name);
         if is_empty {
-            self.event(Class::GENERIC, "del", db, key.name);
+            self.say_event(effects, (Class::GENERIC, "del"), db, key.name);
         }
         if self.keeps_effects() {
             let words = [&b"HDEL"[..], key.name].into_iter().chain(fields.iter().map(|field| &**field));
@@ -208,18 +242,19 @@ impl Store {
     #[cold]
     fn say_left(&self, leave: Leave<'_>, event: (Class, &'static str), name: &[u8], effects: Option<&mut Effects>) {
         let Leave { why, uid, now_ms, .. } = leave;
-        self.changed(&self.hasher.key(name), 0);
+        let mut own = Effects::default();
+        let is_own = effects.is_none();
+        let effects = effects.unwrap_or(&mut own);
+        self.say_changed(effects, name, 0);
         // SWAPDB may have moved the uid to another logical database; this finds it.
-        let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
-        self.event(event.0, event.1, db, name);
-        if self.keeps_effects() {
-            let mut own = Effects::default();
-            let is_own = effects.is_none();
-            let effects = effects.unwrap_or(&mut own);
-            effects.push(why, db, now_ms, [&b"DEL"[..], name]);
-            if is_own {
-                self.tell_effects(effects);
+        if let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) {
+            self.say_event(effects, event, db, name);
+            if self.keeps_effects() {
+                effects.push(why, db, now_ms, [&b"DEL"[..], name]);
             }
+        }
+        if is_own {
+            self.tell_effects(effects);
         }
     }
 }

@@ -25,7 +25,7 @@ pub use visit::{Visited, Visitor};
 pub use watch::Watches;
 
 use crate::counters::Counter;
-use crate::effects::{Sent, Why};
+use crate::effects::{News, Sent, Why};
 use crate::keyspace::commit::{Extent, FieldsGone, Leave};
 use crate::keyspace::guards::{Held, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
@@ -365,6 +365,17 @@ impl<'s> Keyspace<'s> {
         self.resume.effects.push(why, self.home, self.now_ms, words);
     }
 
+    /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes
+    /// that came before, and these are not kept yet.
+    pub fn must_publish_later(&self) -> bool {
+        self.held.is_inner() && self.keeps_effects()
+    }
+
+    /// Publishes a message when the outermost command's effects are kept.
+    pub fn publish(&mut self, is_sharded: bool, channel: &[u8], text: &[u8]) {
+        self.resume.effects.say(News::Message { is_sharded, channel: channel.into(), text: text.into() });
+    }
+
     /// Whether the handler has changed something and must still state the effect.
     #[inline]
     pub fn owes_effect(&self) -> bool {
@@ -377,8 +388,8 @@ impl<'s> Keyspace<'s> {
         debug_assert!(!self.owes_effect(), "a handler that changes something states how to repeat the change");
         self.committed = true;
         self.resume.random = None;
-        let Resume { noted, ready, client, .. } = &mut *self.resume;
-        self.store.commit(noted, &mut self.held, *client, ready);
+        let Resume { noted, ready, client, effects, .. } = &mut *self.resume;
+        self.store.commit(noted, &mut self.held, *client, ready, effects);
     }
 
     /// Ends a handler that stopped or returned an error, and so has changed nothing.
@@ -390,7 +401,8 @@ impl<'s> Keyspace<'s> {
             self.resume.noted.clear();
         } else {
             self.resume.random = None;
-            self.store.give_up(&mut self.resume.noted);
+            let Resume { noted, effects, .. } = &mut *self.resume;
+            self.store.give_up(noted, &self.held, effects);
         }
     }
 
@@ -892,7 +904,7 @@ impl<'s> Keyspace<'s> {
         if !self.resume.edited.is_empty() | !self.resume.passing.is_empty() {
             self.settle_values();
         }
-        if !self.resume.effects.is_empty() && !self.held.is_inner() {
+        if self.resume.effects.must_be_told() && !self.held.is_inner() {
             self.store.tell_effects(&mut self.resume.effects);
         }
         // A run that stopped for a cold value will be repeated, so it does not count.
