@@ -161,6 +161,7 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
                 replica.psync2 |= value.eq_ignore_ascii_case(b"psync2");
                 replica.flint |= value.eq_ignore_ascii_case(b"flint");
                 replica.tail |= value.eq_ignore_ascii_case(b"tail");
+                replica.pieces |= value.eq_ignore_ascii_case(b"pieces");
             }
             () if is("rdb-only") => replica.only_dump = int_or_error(value)? != 0,
             () if is("version") => replica.version = printable(value),

@@ -90,6 +90,8 @@ pub struct Replica {
     pub flint: bool,
     /// It understands up to where its own stream is the primary's, behind +FULLRESYNC.
     pub tail: bool,
+    /// It takes a dump in pieces, `$bytes` before each and `$0` behind the last, while the dump is written.
+    pub pieces: bool,
     pub version: Box<str>,
     /// It wants a dump and nothing after it.
     pub only_dump: bool,

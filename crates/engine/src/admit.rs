@@ -164,8 +164,9 @@ fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
     let clients = &worker.hub.clients;
     match clients.gate() {
         Gate::Open => None,
-        Gate::Loading if command.is(bit::LOADING) => None,
-        Gate::Loading => {
+        Gate::Loading | Gate::Arriving if command.is(bit::LOADING) => None,
+        Gate::Arriving if matches!(command.name, "replicaof" | "slaveof") => None,
+        Gate::Loading | Gate::Arriving => {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))
         }

@@ -298,6 +298,8 @@ pub struct Clients {
     /// The end of CLIENT PAUSE, in milliseconds since 1970; 0: no pause.
     paused_until_ms: AtomicU64,
     paused_all: AtomicBool,
+    /// Why the node makes writers wait, a bit for each [`Hold`]. CLIENT PAUSE and CLIENT UNPAUSE do not touch it.
+    held: AtomicU8,
     /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
     /// The database is a replica that has lost its primary, and must not answer then.
@@ -315,6 +317,18 @@ pub enum Gate {
     Open,
     /// The dataset is being loaded. Commands are refused.
     Loading,
+    /// The same for a primary's dataset: the database may also be told to follow somebody else, or nobody.
+    Arriving,
+}
+
+/// Why the node makes writers wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hold {
+    /// A replica takes over.
+    Failover = 1,
+    /// The node ends, and replicas get what they lack.
+    End = 2,
 }
 
 /// Sums for INFO.
@@ -474,27 +488,45 @@ impl Clients {
         totals
     }
 
-    /// As in Redis, a pause never shortens or weakens the current one. Returns its end.
-    pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) -> u64 {
+    /// CLIENT PAUSE. As in Redis, a pause never shortens or weakens the current one.
+    pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) {
         let running = self.paused_until_ms.load(Relaxed) > now_ms;
         let all = what == Pause::All || (running && self.paused_all.load(Relaxed));
         self.paused_all.store(all, Relaxed);
         if running {
-            self.paused_until_ms.fetch_max(until_ms, Relaxed).max(until_ms)
+            self.paused_until_ms.fetch_max(until_ms, Relaxed);
         } else {
             self.paused_until_ms.store(until_ms, Relaxed);
-            until_ms
         }
     }
 
+    /// CLIENT UNPAUSE.
     pub fn unpause(&self) {
         self.paused_until_ms.store(0, Relaxed);
+    }
+
+    /// Makes writers wait, until every reason is gone.
+    pub fn hold_writers(&self, why: Hold) {
+        self.held.fetch_or(why as u8, Relaxed);
+    }
+
+    pub fn let_writers(&self, why: Hold) {
+        self.held.fetch_and(!(why as u8), Relaxed);
+    }
+
+    /// Until when writers wait, in milliseconds since 1970.
+    pub fn writers_wait_until_ms(&self) -> u64 {
+        match self.held.load(Relaxed) {
+            0 => self.paused_until_ms.load(Relaxed),
+            _ => u64::MAX,
+        }
     }
 
     /// A few relaxed loads, done for every command.
     #[inline]
     pub fn may_be_paused(&self) -> bool {
         self.paused_until_ms.load(Relaxed) != 0
+            || self.held.load(Relaxed) != 0
             || self.suspended.load(Relaxed)
             || self.gate.load(Relaxed) != Gate::Open as u8
             || self.unsaved.load(Relaxed)
@@ -506,11 +538,14 @@ impl Clients {
     }
 
     pub fn gate(&self) -> Gate {
-        [Gate::Open, Gate::Loading][usize::from(self.gate.load(Relaxed))]
+        [Gate::Open, Gate::Loading, Gate::Arriving][usize::from(self.gate.load(Relaxed))]
     }
 
     /// Whether a command must wait now. Clears a pause that is over.
     pub fn is_paused(&self, is_write: bool, now_ms: u64) -> bool {
+        if is_write && self.held.load(Relaxed) != 0 {
+            return true;
+        }
         let until_ms = self.paused_until_ms.load(Relaxed);
         if until_ms != 0 && until_ms <= now_ms {
             // The exchange fails if another thread has set a new pause in the meantime.
@@ -585,6 +620,25 @@ mod tests {
         clients.pause(1_000, Pause::All, 900);
         assert!(clients.is_paused(false, 950));
         assert!(!clients.is_paused(false, 1_000));
+        assert!(!clients.may_be_paused());
+    }
+
+    #[test]
+    fn a_hold_and_a_pause_end_each_for_itself() {
+        let clients = Clients::default();
+        clients.pause(1_000, Pause::All, 0);
+        clients.hold_writers(Hold::End);
+        clients.hold_writers(Hold::Failover);
+        assert_eq!(clients.writers_wait_until_ms(), u64::MAX);
+        clients.let_writers(Hold::End);
+        clients.unpause();
+        assert!(clients.is_paused(true, 2_000));
+        assert!(!clients.is_paused(false, 500));
+        clients.pause(3_000, Pause::All, 2_000);
+        clients.let_writers(Hold::Failover);
+        assert_eq!(clients.writers_wait_until_ms(), 3_000);
+        assert!(clients.is_paused(false, 2_500));
+        assert!(!clients.is_paused(true, 3_000));
         assert!(!clients.may_be_paused());
     }
 

@@ -35,6 +35,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 enum Step {
     /// Empty lines, until the dump is there.
     Waits(Arc<Order>),
+    /// Empty lines, until the dump is whole: the replica must know its length first.
+    Made(Arc<Dump>),
     /// The dump, from this byte on.
     Dump { dump: Arc<Dump>, at: u64, reading: Option<JoinHandle<io::Result<Vec<u8>>>> },
     /// The stream from this offset on.
@@ -220,14 +222,18 @@ impl Feed {
     fn fill(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
         match &mut self.step {
             Step::Waits(order) => match order.poll(cx) {
-                Poll::Ready(Ok(dump)) => self.begin_dump(dump),
-                Poll::Ready(Err(why)) => return Err(Ended::Refused(why.replace(['\r', '\n'], " "))),
-                Poll::Pending if self.timer.as_mut().poll(cx).is_ready() => {
-                    self.timer.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
-                    self.link.is_alive(connection.worker.refresh_now_ms());
-                    self.out.push(b'\n');
+                Poll::Ready(Ok(dump)) if self.replica.pieces => self.begin_dump(dump, 0),
+                Poll::Ready(Ok(dump)) => self.step = Step::Made(dump),
+                Poll::Ready(Err(why)) => return Err(refused(&why)),
+                Poll::Pending => return Ok(self.live(connection, cx)),
+            },
+            Step::Made(dump) => match dump.poll(u64::MAX, cx) {
+                Poll::Ready(Ok(bytes)) => {
+                    let dump = Arc::clone(dump);
+                    self.begin_dump(dump, bytes);
                 }
-                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(Err(why)) => return Err(refused(&why)),
+                Poll::Pending => return Ok(self.live(connection, cx)),
             },
             Step::Dump { .. } => return self.fill_from_dump(connection, cx),
             Step::Stream => return self.fill_from_stream(connection, cx),
@@ -236,32 +242,52 @@ impl Feed {
         Ok(Poll::Ready(()))
     }
 
-    fn begin_dump(&mut self, dump: Arc<Dump>) {
+    /// An empty line, if it is time for one.
+    fn live(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<()> {
+        if self.timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.timer.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
+        self.link.is_alive(connection.worker.refresh_now_ms());
+        self.out.push(b'\n');
+        Poll::Ready(())
+    }
+
+    /// `bytes`: how many there are, for a replica that does not take the dump in pieces.
+    fn begin_dump(&mut self, dump: Arc<Dump>, bytes: u64) {
         let Mark { id, offset, .. } = dump.mark;
         if !self.is_old {
             let shared = self.shared.map_or_else(String::new, |shared| format!(" {shared}"));
             self.out.extend_from_slice(format!("+FULLRESYNC {id} {offset}{shared}\r\n").as_bytes());
         }
-        self.out.extend_from_slice(format!("${}\r\n", dump.bytes).as_bytes());
+        let form = if self.replica.pieces { "$PIECES\r\n".to_owned() } else { format!("${bytes}\r\n") };
+        self.out.extend_from_slice(form.as_bytes());
         self.next = offset;
-        self.link.dump_bytes.store(dump.bytes, Relaxed);
         self.link.set_phase(Phase::SendsDump);
         self.step = Step::Dump { dump, at: 0, reading: None };
     }
 
     fn fill_from_dump(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
         let Step::Dump { dump, at, reading } = &mut self.step else { return Ok(Poll::Ready(())) };
-        if *at == dump.bytes {
-            let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
-            tracing::info!("replica {}:{} has its dump: {at} bytes", self.link.ip, self.link.port);
-            self.link.set_phase(phase);
-            self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
-            return Ok(Poll::Ready(()));
-        }
         if reading.is_none() {
+            let there = match dump.poll(*at, cx) {
+                Poll::Ready(there) => there.map_err(|why| refused(&why))?,
+                Poll::Pending => return Ok(self.live(connection, cx)),
+            };
+            self.link.dump_bytes.store(there, Relaxed);
+            if *at == there {
+                let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
+                tracing::info!("replica {}:{} has its dump: {at} bytes", self.link.ip, self.link.port);
+                self.link.set_phase(phase);
+                self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
+                if self.replica.pieces {
+                    self.out.extend_from_slice(b"$0\r\n");
+                }
+                return Ok(Poll::Ready(()));
+            }
             let hub = &connection.worker.hub;
             let rate = hub.config.snapshot().primary.transfer_bytes_per_s;
-            let bytes = Pace::piece_bytes(rate, PIECE_BYTES).min((dump.bytes - *at) as usize);
+            let bytes = Pace::piece_bytes(rate, PIECE_BYTES).min((there - *at) as usize);
             let taken = hub.links.pace.lock().take(bytes, rate, Instant::now().into_std());
             if let Err(again) = taken {
                 self.timer.as_mut().reset(again.into());
@@ -284,7 +310,12 @@ impl Feed {
         *at += piece.len() as u64;
         self.link.dump_sent_bytes.store(*at, Relaxed);
         self.link.is_alive(connection.worker.refresh_now_ms());
-        self.out = piece;
+        if self.replica.pieces {
+            self.out.extend_from_slice(format!("${}\r\n", piece.len()).as_bytes());
+            self.out.extend_from_slice(&piece);
+        } else {
+            self.out = piece;
+        }
         Ok(Poll::Ready(()))
     }
 
@@ -371,6 +402,11 @@ impl Feed {
             self.link.has_said(acked, durable, now_ms);
         }
     }
+}
+
+/// The reason goes to the replica in one line.
+fn refused(why: &str) -> Ended {
+    Ended::Refused(why.replace(['\r', '\n'], " "))
 }
 
 fn io_end(error: io::Error) -> Ended {

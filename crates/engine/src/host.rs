@@ -1,7 +1,7 @@
 //! Owns the server's answers to the commands that ask about the server. Never parses an argument and never writes a
 //! reply.
 
-use crate::clients::following;
+use crate::clients::{Clients, following};
 use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::hub::Hub;
@@ -114,9 +114,7 @@ impl Host for Worker {
 
     fn client_pause(&self, duration_ms: u64, what: Pause) {
         let now_ms = wall_ms();
-        let until_ms = self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
-        // As in Redis, nothing expires or is told to expire while clients wait.
-        self.hub.store.keep_expired_until(until_ms);
+        self.hub.change_pauses(|clients| clients.pause(now_ms.saturating_add(duration_ms), what, now_ms));
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
@@ -125,8 +123,7 @@ impl Host for Worker {
     }
 
     fn client_unpause(&self) {
-        self.hub.clients.unpause();
-        self.hub.store.keep_expired_until(0);
+        self.hub.change_pauses(Clients::unpause);
     }
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
@@ -140,15 +137,11 @@ impl Host for Worker {
     }
 
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
-        let mut delivery = self.delivery();
-        let count = self.hub.pubsub.publish(space, channel, message, &mut delivery);
-        delivery.finish();
-        let name = match space {
-            Space::Shard => "SPUBLISH",
-            _ => "PUBLISH",
-        };
-        self.hub.journaling.keep_for_replicas(&[name.as_bytes(), channel, message], self.now_ms());
-        count
+        self.hub.publish(space, channel, message, self.now_ms())
+    }
+
+    fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        self.hub.pubsub.receivers(space, channel)
     }
 
     fn client_exists(&self, id: u64) -> bool {

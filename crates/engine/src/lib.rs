@@ -74,7 +74,7 @@ mod worker;
 pub use acl::try_rules;
 pub use acl::{Role, Users};
 pub use admit::REPLAY_AT;
-pub use clients::{Card, Gate, Peer};
+pub use clients::{Card, Gate, Hold, Peer};
 pub use clock::wall_ms;
 pub use control::{CHANGE_PATIENCE, Control};
 pub use directory::{Command, Directory, bit};

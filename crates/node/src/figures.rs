@@ -221,7 +221,7 @@ impl Database {
             _ => 0,
         };
         let mut durability = Durability {
-            is_loading: self.hub.clients.gate() == Gate::Loading,
+            is_loading: self.hub.clients.gate() != Gate::Open,
             load_has_failed: self.load_failure().is_some(),
             changes_since_save: self.changes_since_save(),
             is_saving: files.background_since_ms.load(Relaxed) != 0,

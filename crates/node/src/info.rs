@@ -264,7 +264,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
     };
     let status = if files.last_save_failed.load(Relaxed) { "err" } else { "ok" };
     // Clients are served when this is 0, not a moment later.
-    let is_loading = facts.database.hub.clients.gate() == engine::Gate::Loading;
+    let is_loading = facts.database.hub.clients.gate() != engine::Gate::Open;
     text.line("loading", u8::from(is_loading));
     text.line("async_loading", 0);
     if is_loading {

@@ -633,7 +633,7 @@ impl Database {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
             () if self.load_failure().is_some() => State::Failed,
-            () if self.hub.clients.gate() == Gate::Loading => State::Loading {
+            () if self.hub.clients.gate() != Gate::Open => State::Loading {
                 done_bytes: self.files.loaded_bytes.load(Relaxed),
                 total_bytes: self.files.loading_total_bytes.load(Relaxed),
             },

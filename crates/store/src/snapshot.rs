@@ -18,7 +18,7 @@
 //! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
 
 use crate::checkpoint::{Checkpoint, save_parts};
-use crate::keyspace::direct::{self, RecordCopy};
+use crate::keyspace::direct;
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
 use crate::log::page::{Page, Scratch};
@@ -408,14 +408,22 @@ impl<D: Dumper> Snapshot<D> {
         let mut runs: VecDeque<Run> = runs(store, notes.iter().map(|note| note.word.place())).into();
         let mut notes = notes.iter().peekable();
         let mut ready = read_runs(store, some(&mut runs));
+        let mut scratch = Scratch::new();
         while !ready.is_empty() {
             let next = some(&mut runs);
             let (shown, read) = std::thread::scope(|scope| {
                 let reading = scope.spawn(move || read_runs(store, next));
                 let shown = ready.drain(..).try_for_each(|(run, pages)| {
                     let pages = pages?;
+                    // A page is checked once, for all values that begin on it.
+                    let mut opened: Option<(u32, Page<'_>)> = None;
                     while let Some(note) = notes.next_if(|note| note.word.place().page < run.page + run.pages) {
-                        self.show(note, &pages[(note.word.place().page - run.page) as usize * PAGE_BYTES..])?;
+                        let number = note.word.place().page;
+                        let page = match opened {
+                            Some((at, page)) if at == number => page,
+                            _ => opened.insert((number, open(store, &run, &pages, number)?)).1,
+                        };
+                        self.show(note, &page, &mut scratch)?;
                     }
                     Ok::<(), DumpError>(())
                 });
@@ -428,25 +436,24 @@ impl<D: Dumper> Snapshot<D> {
         Ok(())
     }
 
-    /// Shows the value of an entry whose page begins at the start of `bytes`.
-    fn show(&self, note: &Note, bytes: &[u8]) -> Result<(), DumpError> {
+    /// Shows the value of an entry, which begins on this page.
+    fn show(&self, note: &Note, page: &Page<'_>, scratch: &mut Scratch) -> Result<(), DumpError> {
         let (store, gathered) = (&*self.store, self.gathered());
         let (uid, stripe) = (u32::from(note.uid), usize::from(note.stripe));
         let hash = KeyHash { high: note.high, low: note.word.0, slot: (stripe * (SLOTS / STRIPES)) as u16 };
-        let page = Page::open(bytes, store.segments.stamp(note.word.place().page)).map_err(ReadError::Corrupt)?;
         let wanted = store.cold_read(hash, uid, note.word, None).copying();
-        let record: RecordCopy = direct::copy(store, &page, &wanted, &mut Scratch::new())?;
-        if record.expiry.is_some_and(|expiry| expiry <= gathered.now_ms) {
+        let (record, tag) = direct::find(store, page, &wanted, scratch)?;
+        if record.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= gathered.now_ms) {
             return Ok(());
         }
-        let (kind, expiry) = (record.tag.kind, record.expiry);
-        let key = Visited { db: gathered.dbs[uid as usize], stripe, name: &record.name, kind, expiry };
+        let (kind, expiry) = (tag.kind, record.expiry_ms);
+        let key = Visited { db: gathered.dbs[uid as usize], stripe, name: record.key, kind, expiry };
         let mut parts = PartReader::new(store);
         let mut dumper = gathered.dumper.lock();
-        if !record.tag.boxed && kind != Kind::Stream {
-            return dumper.key(&key, Value::Inline(kind, &record.value), &mut parts);
+        if !tag.boxed && kind != Kind::Stream {
+            return dumper.key(&key, Value::Inline(kind, record.value), &mut parts);
         }
-        let value = Boxed::decode(kind, &record.value).map_err(|_| ReadError::Missing)?;
+        let value = Boxed::decode(kind, record.value).map_err(|_| ReadError::Missing)?;
         dumper.key(&key, Value::Boxed(&value), &mut parts)
     }
 }
@@ -617,9 +624,17 @@ fn read_run(store: &Store, run: &Run) -> Result<PageBuf, ReadError> {
     Ok(pages)
 }
 
+/// Checks a page of a run. Those behind it are checked when a value goes on there.
+fn open<'b>(store: &Store, run: &Run, pages: &'b [u8], number: u32) -> Result<Page<'b>, ReadError> {
+    let bytes = &pages[(number - run.page) as usize * PAGE_BYTES..];
+    Page::open(bytes, store.segments.stamp(number)).map_err(ReadError::Corrupt)
+}
+
 /// Reads the parts of one value that are on flash only, many at a time.
 pub struct PartReader<'s> {
     store: &'s Store,
+    /// Most values have no such parts.
+    scratch: Option<Scratch>,
     /// The value's absent parts that were not read yet, in the order of a walk.
     absent: Option<VecDeque<AbsentPart>>,
     read: HashMap<u64, Box<[u8]>>,
@@ -627,7 +642,7 @@ pub struct PartReader<'s> {
 
 impl PartReader<'_> {
     fn new(store: &Store) -> PartReader<'_> {
-        PartReader { store, absent: None, read: HashMap::new() }
+        PartReader { store, scratch: None, absent: None, read: HashMap::new() }
     }
 
     /// The bytes of an absent part of `value`, which must be the same value in every call.
@@ -641,17 +656,15 @@ impl PartReader<'_> {
             together.sort_unstable_by_key(|part| place_of_number(part.place).page);
             let mut runs = VecDeque::from(runs(self.store, together.iter().map(|part| place_of_number(part.place))));
             let mut together = together.iter().peekable();
+            let scratch = self.scratch.get_or_insert_with(Scratch::new);
             while !runs.is_empty() {
                 for (run, pages) in read_runs(self.store, some(&mut runs)) {
                     let pages = pages?;
                     let is_in_run = |part: &&AbsentPart| place_of_number(part.place).page < run.page + run.pages;
                     while let Some(part) = together.next_if(|part| is_in_run(part)) {
-                        let first = place_of_number(part.place).page;
-                        let bytes = &pages[(first - run.page) as usize * PAGE_BYTES..];
-                        let stamp = self.store.segments.stamp(first);
-                        let page = Page::open(bytes, stamp).map_err(ReadError::Corrupt)?;
+                        let page = open(self.store, &run, &pages, place_of_number(part.place).page)?;
                         let name = PartName { id, number: part.number };
-                        let bytes = direct::part_copy(self.store, &page, name)?;
+                        let bytes = direct::part_copy(self.store, &page, name, scratch)?;
                         self.read.insert(part.number, bytes);
                     }
                 }

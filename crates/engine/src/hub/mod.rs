@@ -20,11 +20,13 @@ use crate::directory::Directory;
 use crate::journaling::Journaling;
 use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
-use crate::pubsub::PubSub;
+use crate::pubsub::{Delivery, PubSub};
 use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
+use commands::host::Space;
 use config::{ConfigStore, Secret};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -38,6 +40,8 @@ pub struct Hub {
     pub store: Arc<Store>,
     pub directory: Directory,
     pub clients: Clients,
+    /// Held while pauses change, so that the store knows the last one.
+    pausing: Mutex<()>,
     /// The memory that clients hold beside the objects.
     pub memory: Memory,
     pub pubsub: PubSub,
@@ -81,6 +85,7 @@ impl Hub {
             stats: Stats::new(workers, directory.count),
             directory,
             clients: Clients::default(),
+            pausing: Mutex::new(()),
             memory,
             pubsub: PubSub::default(),
             users,
@@ -116,6 +121,20 @@ impl Hub {
         });
     }
 
+    /// Sends a message to all its subscribers, here and at the replicas. Returns the number of those here.
+    pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
+        let mut delivery = self.delivery();
+        let count = self.pubsub.publish(space, channel, message, &mut delivery);
+        delivery.finish();
+        let name: &[u8] = if space == Space::Shard { b"SPUBLISH" } else { b"PUBLISH" };
+        self.journaling.keep_for_replicas(&[name, channel, message], now_ms);
+        count
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery::new(&self.posts, &self.clients, &self.store, self.config.snapshot().output_limit_pubsub)
+    }
+
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
     pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
         let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
@@ -132,6 +151,13 @@ impl Hub {
             return Err(io::ErrorKind::NotConnected.into());
         }
         Ok(())
+    }
+
+    /// Changes who waits. As in Redis, nothing expires or is told to expire while writers wait.
+    pub fn change_pauses(&self, change: impl FnOnce(&Clients)) {
+        let _turn = self.pausing.lock();
+        change(&self.clients);
+        self.store.keep_expired_until(self.clients.writers_wait_until_ms());
     }
 
     /// `None`: the database has been closed, and its last workers are ending.

@@ -6,13 +6,58 @@ use std::fs::File;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A dump of the dataset, at an offset of the stream.
+/// A dump of the dataset, at an offset of the stream. Links read it while it is written.
 #[derive(Debug)]
 pub struct Dump {
-    /// It has no name any more.
+    /// It loses its name when it is whole.
     pub file: File,
-    pub bytes: u64,
     pub mark: Mark,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    bytes: u64,
+    /// An error: it will never be whole.
+    end: Option<Result<(), String>>,
+    wakers: Vec<Waker>,
+}
+
+impl Dump {
+    pub fn new(file: File, mark: Mark) -> Dump {
+        Dump { file, mark, written: Mutex::default() }
+    }
+
+    /// So many bytes are in the file.
+    pub fn has(&self, bytes: u64) {
+        let mut written = self.written.lock();
+        if written.bytes < bytes {
+            written.bytes = bytes;
+            written.wakers.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// It is whole, or why it will never be.
+    pub fn end(&self, end: Result<(), String>) {
+        let mut written = self.written.lock();
+        written.end = Some(end);
+        written.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Waits until there are more than `at` bytes, or until it is whole. Returns how many there are.
+    pub fn poll(&self, at: u64, cx: &Context<'_>) -> Poll<Result<u64, String>> {
+        let mut written = self.written.lock();
+        match &written.end {
+            Some(end) => Poll::Ready(end.clone().map(|()| written.bytes)),
+            None if written.bytes > at => Poll::Ready(Ok(written.bytes)),
+            None => {
+                if !written.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    written.wakers.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
 }
 
 /// A link waits for a dump.
@@ -55,5 +100,34 @@ impl Order {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::new_id;
+
+    #[test]
+    fn a_dump_is_read_while_it_is_written() {
+        let dump = || {
+            let mark = Mark { id: new_id(), second: None, offset: 0, db: None };
+            Dump::new(File::open("/dev/null").unwrap(), mark)
+        };
+        let cx = Context::from_waker(Waker::noop());
+        let whole = dump();
+        assert_eq!(whole.poll(0, &cx), Poll::Pending);
+        whole.has(5);
+        assert_eq!(whole.poll(0, &cx), Poll::Ready(Ok(5)));
+        assert_eq!(whole.poll(5, &cx), Poll::Pending);
+        assert_eq!(whole.poll(u64::MAX, &cx), Poll::Pending);
+        whole.end(Ok(()));
+        assert_eq!(whole.poll(5, &cx), Poll::Ready(Ok(5)));
+        assert_eq!(whole.poll(u64::MAX, &cx), Poll::Ready(Ok(5)));
+
+        let failed = dump();
+        failed.has(5);
+        failed.end(Err("no room".to_owned()));
+        assert_eq!(failed.poll(0, &cx), Poll::Ready(Err("no room".to_owned())));
     }
 }

@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 use rdb::{Item, Reader};
 use std::cell::RefCell;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// Sees that the stream and the dataset agree at the moment of a cut.
@@ -42,8 +43,11 @@ pub struct StreamAtDump {
 
 impl StreamAtDump {
     pub fn read(dump: &Path) -> Result<StreamAtDump, String> {
-        let file = File::open(dump).map_err(|error| error.to_string())?;
-        let mut reader = Reader::new(file, false).map_err(|error| error.to_string())?;
+        File::open(dump).map_err(|error| error.to_string()).and_then(StreamAtDump::of)
+    }
+
+    pub fn of(dump: impl Read) -> Result<StreamAtDump, String> {
+        let mut reader = Reader::new(dump, false).map_err(|error| error.to_string())?;
         let mut found = StreamAtDump::default();
         while let Item::Aux(name, value) = reader.next_item().map_err(|error| error.to_string())? {
             let text = std::str::from_utf8(&value).unwrap_or_default();

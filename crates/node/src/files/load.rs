@@ -48,10 +48,12 @@ pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     bring(database, plan, Load::new(database, Pipes::replay(database)?, true, 0))
 }
 
-/// As [`load_base`], for a primary's dataset: it must have room, which one that was here before has had.
-pub fn load_primarys(database: &Database, plan: &Plan) -> Result<Loaded, String> {
+/// As [`load_base`], for a primary's dataset, which is in a file of this name: it must have room, which one that was here before has had.
+pub fn load_primarys(database: &Database, path: &Path, source: impl Read) -> Result<Loaded, String> {
     let load = Load::new(database, Pipes::replay(database)?, true, 0);
-    bring(database, plan, Load { needs_room: true, ..load })
+    let mut load = Load { needs_room: true, ..load };
+    let ended = load.file(path, counted(database, source), false);
+    finish(load, ended)
 }
 
 fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded, String> {
@@ -60,12 +62,19 @@ fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded,
     for (nth, path) in plan.files.iter().enumerate() {
         let may_be_cut = plan.is_aof && nth + 1 == plan.files.len() && config.redis_files.aof_load_truncated;
         let source = File::open(path).map_err(|error| about(path, error))?;
-        let source = Counted { source, count: Arc::clone(&database.files.loaded_bytes) };
-        ended = load.file(path, BufReader::with_capacity(READ_BYTES, source), may_be_cut);
+        ended = load.file(path, counted(database, source), may_be_cut);
         if ended.is_err() {
             break;
         }
     }
+    finish(load, ended)
+}
+
+fn counted<R: Read>(database: &Database, source: R) -> BufReader<Counted<R>> {
+    BufReader::with_capacity(READ_BYTES, Counted { source, count: Arc::clone(&database.files.loaded_bytes) })
+}
+
+fn finish(load: Load<'_>, ended: Result<(), Ended>) -> Result<Loaded, String> {
     let Load { pipes, loaded, .. } = load;
     // If the database has refused something, the connection is broken for that reason.
     match (pipes.finish(), ended) {
@@ -80,12 +89,12 @@ fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded,
 }
 
 /// Counts the bytes that are read.
-struct Counted {
-    source: File,
+struct Counted<R> {
+    source: R,
     count: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buf)?;
         self.count.fetch_add(read as u64, Relaxed);
@@ -130,7 +139,7 @@ impl<'d> Load<'d> {
     }
 
     /// Loads a dump, or an append-only file with or without a dump at its beginning.
-    fn file(&mut self, path: &Path, mut source: BufReader<Counted>, may_be_cut: bool) -> Result<(), Ended> {
+    fn file<R: Read>(&mut self, path: &Path, mut source: BufReader<Counted<R>>, may_be_cut: bool) -> Result<(), Ended> {
         let fail = |what: String| Ended::File(about(path, what));
         let first = source.fill_buf().map_err(|error| fail(error.to_string()))?;
         if !first.starts_with(b"REDIS") && !first.starts_with(b"VALKEY") {

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::{Checkpoint, DumpError, Dumper, Kept, Kind, PartReader, Value, Visited};
 use value::Boxed;
@@ -73,6 +74,11 @@ pub trait Moment {
     /// Where the stream for replicas is, if the dump must say so: a Redis that follows it begins in the stream's logical database.
     fn told(&self) -> Option<Mark> {
         None
+    }
+
+    /// So many bytes of the dump are in its file.
+    fn written(&self, _bytes: u64) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -134,28 +140,41 @@ pub fn write<C: Moment>(
             None => {}
         }
     };
-    let mut synced_bytes = 0;
-    let mut pause = || {
-        if is_closing.load(Relaxed) {
-            return Err(DumpError::GivenUp);
-        }
-        if written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
-            synced_bytes = written.load(Relaxed);
-            synced.sync_data()?;
-        }
-        Ok(())
-    };
-    let (dump, stayed) = match &mut on_flash {
-        OnFlash::Written { .. } => (snapshot.run(&mut spill, &mut pause).map_err(told)?, None),
-        OnFlash::Stay(index) => {
-            let mut put = |stripe, uid, kept: Kept<'_>| match kept {
-                Kept::Entries(pairs) => index.put(stripe, uid, pairs),
-                Kept::Parts(saved) => index.put_row(stripe, uid, saved),
-            };
-            let (dump, checkpoint, cut) = snapshot.run_places(&mut put, &mut pause).map_err(told)?;
-            (dump, Some((checkpoint, cut)))
-        }
-    };
+    let synced = &synced;
+    let (dump, stayed) = std::thread::scope(|scope| {
+        let moment = at.as_ref().expect("the cut succeeded");
+        let mut synced_bytes = 0;
+        // The next portion is written while the device gets this one.
+        let mut syncing: Option<ScopedJoinHandle<'_, io::Result<()>>> = None;
+        let mut pause = || {
+            if is_closing.load(Relaxed) {
+                return Err(DumpError::GivenUp);
+            }
+            moment.written(written.load(Relaxed))?;
+            if written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
+                synced_bytes = written.load(Relaxed);
+                wait_for(syncing.take())?;
+                let sync = std::thread::Builder::new().name("dump-sync".into());
+                syncing = Some(sync.spawn_scoped(scope, move || synced.sync_data())?);
+            }
+            Ok(())
+        };
+        let gathered = match &mut on_flash {
+            OnFlash::Written { .. } => snapshot.run(&mut spill, &mut pause).map(|dump| (dump, None)),
+            OnFlash::Stay(index) => {
+                let mut put = |stripe, uid, kept: Kept<'_>| match kept {
+                    Kept::Entries(pairs) => index.put(stripe, uid, pairs),
+                    Kept::Parts(saved) => index.put_row(stripe, uid, saved),
+                };
+                let ran = snapshot.run_places(&mut put, &mut pause);
+                ran.map(|(dump, checkpoint, cut)| (dump, Some((checkpoint, cut))))
+            }
+        };
+        // The device tells of an error once.
+        let last = wait_for(syncing).map_err(DumpError::Write);
+        gathered.and_then(|gathered| last.map(|()| gathered))
+    })
+    .map_err(told)?;
     if dump.lossy > 0 {
         return Err(format!(
             "{} hashes have fields that expire, which version {} of the format cannot hold: set rdb-version 12",
@@ -165,6 +184,10 @@ pub fn write<C: Moment>(
     let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
     file.sync_all().map_err(|error| about(draft, error))?;
     Ok((at.expect("the cut succeeded"), stayed))
+}
+
+fn wait_for(syncing: Option<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
+    syncing.map_or(Ok(()), |syncing| syncing.join().expect("a sync does not panic"))
 }
 
 /// Counts the bytes that are written.

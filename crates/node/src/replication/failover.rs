@@ -4,9 +4,9 @@
 
 use crate::database::Database;
 use crate::role::{Attempt, Following};
-use commands::host::{Failover, Pause};
+use commands::host::Failover;
 use engine::replication::{Link, Phase};
-use engine::wall_ms;
+use engine::{Hold, wall_ms};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_millis(1);
 /// How often a replica is asked what it has.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// Writers wait until somebody ends it.
-const FOR_EVER_MS: u64 = i64::MAX as u64;
 
 /// The replica that takes over, and the end of the stream that it has.
 struct Heir {
@@ -54,23 +52,15 @@ impl Database {
                 Some(_) => {}
             }
         }
-        self.hub.clients.pause(FOR_EVER_MS, Pause::Write, wall_ms());
-        // Nothing expires while clients wait.
-        self.hub.store.keep_expired_until(FOR_EVER_MS);
+        self.hub.change_pauses(|clients| clients.hold_writers(Hold::Failover));
         let attempt = Arc::new(Attempt::default());
         *running = Some(Arc::clone(&attempt));
         let run = move || run(&database, &attempt, &wanted);
         std::thread::Builder::new().name("failover".into()).spawn(run).map(drop).map_err(|error| {
             *running = None;
-            self.let_write();
+            self.hub.change_pauses(|clients| clients.let_writers(Hold::Failover));
             format!("ERR no thread for it: {error}")
         })
-    }
-
-    /// Ends the pause of writers.
-    pub(crate) fn let_write(&self) {
-        self.hub.clients.unpause();
-        self.hub.store.keep_expired_until(0);
     }
 
     pub(crate) fn end_failover(&self) -> Result<(), String> {
@@ -122,7 +112,7 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
         }
     };
     *database.replication.failover.lock() = None;
-    database.let_write();
+    hub.change_pauses(|clients| clients.let_writers(Hold::Failover));
     match done {
         Ok(Heir { ip, port, .. }) => tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name),
         Err(why) => tracing::warn!("database '{}': the failover is given up: {why}", hub.name),

@@ -2,10 +2,11 @@
 //! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
 
 use super::apply::{Applied, Applier, count_writes};
+use super::arrival::{Arrival, Spool};
 use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
-use crate::files::{Plan, StreamAtDump, about, directory, empty, load_primarys};
+use crate::files::{StreamAtDump, about, directory, empty, load_primarys};
 use crate::role::{Following, GivenUp, Left, LinkState, Wish};
 use crate::{persist, tls};
 use commands::host::{REDIS_VERSION, Unblock};
@@ -14,9 +15,10 @@ use engine::replication::{Id, Mark, new_id};
 use engine::{CHANGE_PATIENCE, Gate, Role, wall_ms};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::Admission;
 
@@ -153,7 +155,7 @@ impl Database {
     pub(crate) fn stop_following(&self) {
         let Some(following) = self.replication.role.following() else { return };
         following.tell(Wish::Stop);
-        if following.state() == LinkState::Load {
+        if following.state() == LinkState::Load || self.hub.clients.gate() == Gate::Arriving {
             // Loading ends with its connections, and a restart asks for the dataset again.
             self.hub.is_closing.store(true, Relaxed);
             self.hub.clients.hang_up_all();
@@ -209,6 +211,8 @@ enum Form {
     Bytes(u64),
     /// Until these bytes come.
     Until(Vec<u8>),
+    /// The number of bytes is before each piece.
+    Pieces,
 }
 
 impl Link {
@@ -369,7 +373,10 @@ impl Link {
         if let Some(ip) = &replica.announced_ip {
             self.report(wire, &[b"ip-address", ip.as_bytes()])?;
         }
-        self.report(wire, &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint", b"capa", b"tail"])?;
+        self.report(
+            wire,
+            &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint", b"capa", b"tail", b"capa", b"pieces"],
+        )?;
         self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
     }
 
@@ -438,21 +445,17 @@ impl Link {
         self.set_state(LinkState::Sync);
         let folder = directory(self.database.name(), &self.config().redis_files);
         fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
-        let spool = Spool::new(&folder, "sync")?;
-        self.receive(&mut wire, &spool)?;
-        self.set_state(LinkState::Load);
-        let db = StreamAtDump::read(&spool.0).map_err(|why| about(&spool.0, why))?.db;
-        let mark = Mark { id, second: None, offset, db: Some(db) };
-        let mut pending = Pending::new(&folder)?;
-        self.load_while_receiving(&mut wire, &spool, mark, &mut pending)?;
-        drop(spool);
+        let (arrival, mut pending) = (Arrival::new(&folder)?, Pending::new(&folder)?);
+        let db = self.take_in(&mut wire, &arrival, (id, offset), &mut pending)?;
+        drop(arrival);
         let applier = Applier::new(&self.database, db)?;
         self.stream(wire, applier, Some(pending))
     }
 
-    fn receive(&self, wire: &mut Wire, spool: &Spool) -> Result<(), String> {
+    fn receive(&self, wire: &mut Wire, arrival: &Arrival) -> Result<(), String> {
         let line = wire.line(&|| !self.is_over()).map_err(|error| lost(&error))?;
         let form = match line.strip_prefix('$') {
+            Some("PIECES") => Form::Pieces,
             Some(rest) => match rest.strip_prefix("EOF:") {
                 Some(mark) => Form::Until(mark.as_bytes().to_vec()),
                 None => Form::Bytes(rest.parse().map_err(|_| format!("its dataset begins with {line}"))?),
@@ -464,15 +467,26 @@ impl Link {
         let (received, following) = (&self.following.sync_bytes, &self.following);
         following.sync_total_bytes.store(total, Relaxed);
         received.store(0, Relaxed);
-        let mut file = File::create(&spool.0).map_err(|error| about(&spool.0, error))?;
-        let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|error| about(&spool.0, error));
+        let put = |bytes: &[u8]| {
+            arrival.put(bytes)?;
+            let count = received.fetch_add(bytes.len() as u64, Relaxed) + bytes.len() as u64;
+            self.database.files.loading_total_bytes.fetch_max(count, Relaxed);
+            Ok::<_, String>(())
+        };
+        let mut left = total;
         loop {
+            if let (Form::Pieces, 0) = (&form, left) {
+                left = self.piece_bytes(wire)?;
+                if left == 0 {
+                    break;
+                }
+            }
             let input = wire.input();
             let (put_bytes, used, is_whole) = match &form {
-                Form::Bytes(total) => {
-                    let left = (total - received.load(Relaxed)) as usize;
-                    let bytes = left.min(input.len());
-                    (bytes, bytes, bytes == left)
+                Form::Bytes(_) | Form::Pieces => {
+                    let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                    left -= bytes as u64;
+                    (bytes, bytes, left == 0)
                 }
                 // The primary sends nothing behind the mark until it is asked to. What may be a part of the mark stays.
                 Form::Until(mark) if input.ends_with(mark) => (input.len() - mark.len(), input.len(), true),
@@ -482,12 +496,12 @@ impl Link {
                 }
             };
             put(&input[..put_bytes])?;
-            received.fetch_add(put_bytes as u64, Relaxed);
             wire.used(used);
-            if is_whole {
-                break;
+            match (&form, is_whole) {
+                (Form::Pieces, true) => {}
+                (_, true) => break,
+                (_, false) => _ = self.fill(wire)?,
             }
-            self.fill(wire)?;
         }
         tracing::info!(
             "database '{}' has received its primary's dataset: {} bytes in {:.3} s",
@@ -496,6 +510,17 @@ impl Link {
             begun.elapsed().as_secs_f64()
         );
         Ok(())
+    }
+
+    /// How many bytes the next piece of the dataset has. 0: there is none.
+    fn piece_bytes(&self, wire: &mut Wire) -> Result<u64, String> {
+        loop {
+            if let Some(line) = wire.received_line().map_err(|error| lost(&error))? {
+                let bytes = line.strip_prefix('$').and_then(|bytes| bytes.parse().ok());
+                return bytes.ok_or_else(|| format!("it cannot send the rest of its dataset: {line}"));
+            }
+            self.fill(wire)?;
+        }
     }
 
     /// Receives what there is. An error also if the thread is to end.
@@ -517,18 +542,36 @@ impl Link {
         Ok(has_come)
     }
 
-    /// Loads the dataset on a thread of its own. What the primary sends meanwhile is kept in a file.
-    fn load_while_receiving(
+    /// Receives the dataset and loads it, on a thread of its own. What the primary sends behind it meanwhile is kept in a file. Returns the
+    /// logical database in which the stream goes on.
+    fn take_in(
         &self,
         wire: &mut Wire,
-        spool: &Spool,
-        mark: Mark,
+        arrival: &Arrival,
+        (id, offset): (Id, u64),
         pending: &mut Pending,
-    ) -> Result<(), String> {
+    ) -> Result<u32, String> {
         std::thread::scope(|scope| {
-            let database = &self.database;
-            let following = &self.following;
-            let loading = scope.spawn(move || load(database, following, &spool.0, mark));
+            let (database, following) = (&*self.database, &*self.following);
+            let load = move || load(database, following, arrival, id, offset);
+            let join = |loading: ScopedJoinHandle<'_, Result<u32, String>>| {
+                loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()))
+            };
+            // A dataset that is here is served until the primary's is whole.
+            let loading = (!self.has_dataset()).then(|| scope.spawn(load));
+            let received = self.receive(wire, arrival);
+            arrival.end(received.is_ok());
+            if let Err(why) = received {
+                let loaded = loading.map(join);
+                // What cannot be loaded is not asked for again at once.
+                let is_unfit = arrival.is_given_up();
+                if is_unfit {
+                    self.set_state(LinkState::Load);
+                }
+                return Err(loaded.and_then(Result::err).filter(|_| is_unfit).unwrap_or(why));
+            }
+            self.set_state(LinkState::Load);
+            let loading = loading.unwrap_or_else(|| scope.spawn(load));
             let (mut told, mut broken) = (Instant::now(), None);
             while !loading.is_finished() {
                 if broken.is_some() {
@@ -549,13 +592,17 @@ impl Link {
                 // The dataset is loaded all the same: what is missing of the stream can be asked for again.
                 broken = step().err().filter(|_| self.following.wish() != Wish::Promote);
             }
-            let loaded = loading.join().unwrap_or_else(|_| Err("a bug: the thread that loads panicked".to_owned()));
-            if loaded.is_ok() {
-                // A connection that is lost now is made again at once.
-                self.set_state(LinkState::Sync);
-            }
-            loaded.and(broken.map_or(Ok(()), Err))
+            let db = join(loading)?;
+            // A connection that is lost now is made again at once.
+            self.set_state(LinkState::Sync);
+            broken.map_or(Ok(db), Err)
         })
+    }
+
+    fn has_dataset(&self) -> bool {
+        let Database { shard, hub, .. } = &*self.database;
+        let has_keys = (0..shard.store.databases()).any(|db| shard.store.len(db) > 0);
+        has_keys || hub.scripts.libraries.read().all().next().is_some()
     }
 
     // --- the stream ---
@@ -734,24 +781,6 @@ fn nowhere() -> Mark {
     Mark { id: new_id(), second: None, offset: 0, db: None }
 }
 
-/// A file for the dataset, which is gone with its owner.
-struct Spool(PathBuf);
-
-impl Spool {
-    fn new(folder: &Path, what: &str) -> Result<Spool, String> {
-        let path = folder.join(format!("temp-{what}-{}-{}.rdb", std::process::id(), wall_ms()));
-        File::create_new(&path).map(|_| Spool(path.clone())).map_err(|error| about(&path, error))
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!("{}", about(&self.0, error));
-        }
-    }
-}
-
 /// What has come of the stream while the dataset was loaded: in a file without a name.
 struct Pending {
     file: File,
@@ -788,33 +817,42 @@ impl Pending {
     }
 }
 
-/// Replaces the dataset by the dump, behind which the stream goes on at the mark. After an error the dataset is empty.
-fn load(database: &Database, following: &Following, dump: &Path, mark: Mark) -> Result<(), String> {
-    let _busy = database.files.busy.lock();
-    database.files.loading_since_ms.store(wall_ms(), Relaxed);
-    database.hub.clients.set_gate(Gate::Loading);
-    let replaced = replace(database, dump, mark);
-    if replaced.is_err() {
-        following.meets_full.store(database.shard.store.admission() == Admission::Full, Relaxed);
-        database.prepare_stream(Some(nowhere()));
-        // The first error counts.
-        let _ = empty(database);
+/// Replaces the dataset by the one that arrives, behind which the stream goes on at the offset. Returns the logical database in which it goes
+/// on. After an error the dataset is empty, or it is what it was.
+fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, offset: u64) -> Result<u32, String> {
+    let head = arrival.reader().and_then(StreamAtDump::of).map_err(|why| about(arrival.path(), why));
+    let loaded = head.and_then(|head| {
+        let mark = Mark { id, second: None, offset, db: Some(head.db) };
+        let _busy = database.files.busy.lock();
+        database.files.loading_since_ms.store(wall_ms(), Relaxed);
+        database.hub.clients.set_gate(Gate::Arriving);
+        let replaced = replace(database, following, arrival, mark);
+        if replaced.is_err() {
+            following.meets_full.store(database.shard.store.admission() == Admission::Full, Relaxed);
+            database.prepare_stream(Some(nowhere()));
+            // The first error counts.
+            let _ = empty(database);
+        }
+        database.hub.clients.set_gate(Gate::Open);
+        replaced.map(|()| head.db)
+    });
+    if loaded.is_err() {
+        arrival.give_up();
     }
-    database.hub.clients.set_gate(Gate::Open);
-    replaced
+    loaded
 }
 
-fn replace(database: &Database, dump: &Path, mark: Mark) -> Result<(), String> {
+fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: Mark) -> Result<(), String> {
     let (begun, files) = (Instant::now(), &database.files);
     // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
     persist::end(database)?;
     database.prepare_stream(Some(nowhere()));
     database.end_links();
     empty(database)?;
-    let plan = Plan::dump(dump)?;
     files.loaded_bytes.store(0, Relaxed);
-    files.loading_total_bytes.store(plan.bytes(), Relaxed);
-    let loaded = load_primarys(database, &plan)?;
+    let total = following.sync_total_bytes.load(Relaxed).max(arrival.bytes());
+    files.loading_total_bytes.store(total, Relaxed);
+    let loaded = load_primarys(database, arrival.path(), arrival.reader()?)?;
     files.keys_loaded.store(loaded.keys, Relaxed);
     // Nobody writes: clients are refused, and the loading has ended.
     database.prepare_stream(Some(mark));

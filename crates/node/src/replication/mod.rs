@@ -2,6 +2,7 @@
 //! how a command becomes a part of the stream.
 
 mod apply;
+mod arrival;
 mod check;
 mod failover;
 mod figures;
@@ -15,12 +16,13 @@ mod wire;
 pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 
 use crate::database::Database;
-use crate::files::{AtCut, OnFlash, about, write_dump};
+use crate::files::{AtCut, Moment, OnFlash, about, write_dump};
 use config::Policy;
 use engine::replication::{Mark, new_id};
 use engine::wall_ms;
 use rdb::Options;
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,8 +35,13 @@ const WINDOW_BYTES_MAX: u64 = 16 << 20;
 
 impl Database {
     /// Writes a dump of this moment, with all that is in it, for a replica. Returns where the stream is at that moment; from then on it
-    /// takes all effects.
-    pub(crate) fn dump_for_replica(&self, path: &Path, options: Options) -> Result<Mark, String> {
+    /// takes all effects. `written` hears again and again how many bytes the file has.
+    pub(crate) fn dump_for_replica(
+        &self,
+        path: &Path,
+        options: Options,
+        written: &Written<'_>,
+    ) -> Result<Mark, String> {
         self.prepare_stream(None);
         let journaling = &self.hub.journaling;
         let was_on = journaling.stream.is_on();
@@ -42,15 +49,15 @@ impl Database {
         let cut = || {
             self.keep_effects_in_stream();
             journaling.stream.turn_on();
-            at_cut.mark().expect("there is a stream")
+            ForReplica { mark: at_cut.mark().expect("there is a stream"), written }
         };
         // Nothing has expired for a replica: the stream says what has.
-        let (mark, _) = write_dump(self, path, options, OnFlash::Written { now_ms: 0 }, PATIENCE, &cut)?;
+        let (moment, _) = write_dump(self, path, options, OnFlash::Written { now_ms: 0 }, PATIENCE, &cut)?;
         if !was_on && crate::persist::is_on(self) {
             // So that a restart finds the stream too. If it cannot begin, the next base has it.
             let _ = self.start_rewrite();
         }
-        Ok(mark)
+        Ok(moment.mark)
     }
 
     /// Makes a stream, if there is none. It goes on at the mark, or begins with an id of its own. `Some` replaces a stream that is there.
@@ -113,6 +120,25 @@ impl Database {
         self.hub.journaling.stream.set_follows(follows);
         store.set_follows(follows);
         store.set_policy(if follows { Policy::NoEviction } else { self.hub.config.snapshot().maxmemory_policy });
+    }
+}
+
+/// Hears how many bytes of a dump of that moment are in its file.
+type Written<'w> = dyn Fn(Mark, u64) -> io::Result<()> + 'w;
+
+/// The moment of a dump for replicas.
+struct ForReplica<'w> {
+    mark: Mark,
+    written: &'w Written<'w>,
+}
+
+impl Moment for ForReplica<'_> {
+    fn told(&self) -> Option<Mark> {
+        Some(self.mark)
+    }
+
+    fn written(&self, bytes: u64) -> io::Result<()> {
+        (self.written)(self.mark, bytes)
     }
 }
 

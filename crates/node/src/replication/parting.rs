@@ -2,19 +2,23 @@
 
 use crate::database::Database;
 use crate::ending::Ending;
-use commands::host::{Pause, Unblock};
+use commands::host::Unblock;
 use engine::replication::{Link, Phase};
-use engine::wall_ms;
-use std::sync::Arc;
+use engine::{Hold, wall_ms};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often what the replicas have is compared.
 pub const STEP: Duration = Duration::from_millis(10);
-/// Writers wait until somebody ends it.
-const FOR_EVER_MS: u64 = i64::MAX as u64;
 
-/// The databases whose replicas lack something, and how much of the stream they must have.
-pub struct Parting(Vec<(Arc<Database>, u64)>);
+/// The databases with replicas.
+pub struct Parting(Vec<Last>);
+
+struct Last {
+    database: Arc<Database>,
+    /// How much of the stream the replicas must have. Not known while a command runs that was admitted before writers began to wait.
+    end: Arc<OnceLock<u64>>,
+}
 
 pub enum Step {
     GoesOn,
@@ -24,35 +28,22 @@ pub enum Step {
 }
 
 impl Parting {
-    /// Makes writers wait. `None`: no replica lacks anything.
+    /// Makes writers wait. `None`: there is no replica to wait for.
     pub fn begin(databases: Vec<Arc<Database>>, ending: &Ending) -> Option<Parting> {
-        let lacks = |database: &Arc<Database>| {
-            let offset = database.hub.journaling.stream.offset();
-            online(database).any(|link| link.acked() < offset)
-        };
-        let databases: Vec<_> = databases.into_iter().filter(lacks).collect();
+        let databases: Vec<_> = databases.into_iter().filter(|database| online(database).next().is_some()).collect();
         let timeouts = databases.iter().map(|database| database.hub.config.snapshot().primary.shutdown_timeout_s);
         let timeout_s = timeouts.max().unwrap_or(0);
         if timeout_s == 0 {
             return None;
         }
         ending.wait_until(wall_ms().saturating_add(timeout_s.saturating_mul(1000)));
-        let ends = databases.into_iter().map(|database| {
-            database.hub.clients.pause(FOR_EVER_MS, Pause::Write, wall_ms());
-            database.hub.store.keep_expired_until(FOR_EVER_MS);
-            let end = database.hub.journaling.stream.offset();
-            // A replica's stream is another server's, which asks. Its replicas say by themselves what they have, once a second.
-            database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
-            database.hub.links.hurry(end);
-            (database, end)
-        });
-        let parting = Parting(ends.collect());
         tracing::info!("the node ends when replicas have every write, in {timeout_s} s at the latest");
-        Some(parting)
+        Some(Parting(databases.into_iter().map(Last::of).collect()))
     }
 
     pub fn step(&self, ending: &Ending) -> Step {
-        let has_all = |(database, end): &(Arc<Database>, u64)| online(database).all(|link| link.acked() >= *end);
+        let has_all =
+            |last: &Last| last.end.get().is_some_and(|&end| online(&last.database).all(|link| link.acked() >= end));
         match ending.left_ms(wall_ms()) {
             _ if ending.is_aborted() => Step::Aborted,
             Some(1..) if !self.0.iter().all(has_all) => Step::GoesOn,
@@ -62,7 +53,14 @@ impl Parting {
 
     /// Tells what replicas lack at the end.
     pub fn tell(&self) {
-        for (database, end) in &self.0 {
+        for Last { database, end } in &self.0 {
+            let end = end.get().copied().unwrap_or_else(|| {
+                tracing::warn!(
+                    "database '{}': a command still runs, and replicas may lack what it writes",
+                    database.name()
+                );
+                database.hub.journaling.stream.offset()
+            });
             let (mut all, mut in_sync) = (0, 0);
             for link in online(database) {
                 let (Link { ip, port, .. }, lacks) = (&*link, end.saturating_sub(link.acked()));
@@ -77,11 +75,43 @@ impl Parting {
     }
 }
 
+impl Last {
+    /// Makes writers wait, also where replicas have everything: what is written until the node is gone would not reach them.
+    fn of(database: Arc<Database>) -> Last {
+        database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
+        let end = Arc::<OnceLock<u64>>::default();
+        // A script may run for long, and the node's clock goes on meanwhile.
+        let settle = {
+            let (database, end) = (Arc::clone(&database), Arc::clone(&end));
+            move || settle(&database, &end)
+        };
+        if let Err(error) = std::thread::Builder::new().name("parting".into()).spawn(settle) {
+            tracing::warn!("the end of the node waits for running commands on its own thread: {error}");
+            self::settle(&database, &end);
+        }
+        Last { database, end }
+    }
+}
+
+/// Waits for the commands that were admitted before writers began to wait. They are answered, so replicas must have what they write.
+fn settle(database: &Database, end: &OnceLock<u64>) {
+    if let Err(why) = database.settle_commands() {
+        tracing::warn!("database '{}': {why}", database.name());
+    }
+    let last = database.hub.journaling.stream.offset();
+    end.get_or_init(|| last);
+    if online(database).any(|link| link.acked() < last) {
+        // A replica's stream is another server's, which asks. Its replicas say by themselves what they have, once a second.
+        database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
+        database.hub.links.hurry(last);
+    }
+}
+
 /// The node goes on: writers too, and whoever waits in SHUTDOWN gets an error.
 pub fn go_on(databases: &[Arc<Database>], ending: &Ending) {
     let clients = ending.give_up();
     for database in databases {
-        database.let_write();
+        database.hub.change_pauses(|clients| clients.let_writers(Hold::End));
         for client in clients.iter().filter(|_| database.is_default()) {
             let blocked = database.hub.clients.card(*client).and_then(|card| card.blocked.lock().clone());
             // It may have hung up.

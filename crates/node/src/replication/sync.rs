@@ -1,10 +1,11 @@
-//! Owns the dumps for replicas that need the whole dataset: one for all that wait when it begins. Never knows a connection.
+//! Owns the dumps for replicas that need the whole dataset: one for all that wait when it begins. They are sent while they are written. Never knows a connection.
 
 use crate::database::Database;
 use crate::files::{FIELDS_VERSION, about, directory};
 use engine::replication::{Dump, Order};
 use engine::wall_ms;
 use rdb::Options;
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,32 +43,47 @@ fn serve(database: &Database) {
         let orders = database.replication.orders.take();
         let Some(first) = orders.first() else { return };
         let (all, is_flint) = (&database.replication.orders, first.is_flint);
-        let dump = match all.failure(is_flint, RETRY_AFTER) {
+        let made = match all.failure(is_flint, RETRY_AFTER) {
             Some(why) => Err(why),
-            None => make(database, is_flint).map(Arc::new).inspect_err(|why| all.has_failed(is_flint, why)),
+            None => make(database, is_flint, &orders).inspect_err(|why| all.has_failed(is_flint, why)),
         };
-        orders.iter().for_each(|order| order.finish(dump.clone()));
+        // Who has got a dump hears of its end from the dump.
+        if let Err(why) = made {
+            orders.iter().for_each(|order| order.finish(Err(why.clone())));
+        }
     }
 }
 
-fn make(database: &Database, is_flint: bool) -> Result<Dump, String> {
+/// Gives the orders a dump as soon as it has its first bytes.
+fn make(database: &Database, is_flint: bool, orders: &[Arc<Order>]) -> Result<(), String> {
     let settings = &database.hub.config.snapshot().redis_files;
     let folder = directory(database.name(), settings);
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
     let path = folder.join(format!("replica-{}-{}.tmp", std::process::id(), wall_ms()));
     let options = Options {
         version: if is_flint { FIELDS_VERSION } else { REDIS_VERSION },
-        compresses: settings.rdbcompression,
+        // LZF would be half of a dump's time, and a FlintKV compresses by itself what it puts on flash.
+        compresses: settings.rdbcompression && !is_flint,
         has_checksum: settings.rdbchecksum,
     };
-    let dump = database.dump_for_replica(&path, options).and_then(|mark| {
-        let file = File::open(&path).map_err(|error| about(&path, error))?;
-        let bytes = file.metadata().map_err(|error| about(&path, error))?.len();
-        Ok(Dump { file, bytes, mark })
+    let begun: OnceCell<Arc<Dump>> = OnceCell::new();
+    let has = |mark, bytes| {
+        if begun.get().is_none() {
+            let dump = Arc::new(Dump::new(File::open(&path)?, mark));
+            orders.iter().for_each(|order| order.finish(Ok(Arc::clone(&dump))));
+            begun.get_or_init(|| dump);
+        }
+        begun.get().inspect(|dump| dump.has(bytes));
+        Ok(())
+    };
+    let written = database.dump_for_replica(&path, options, &has);
+    let made = written.and_then(|mark| {
+        let whole = fs::metadata(&path).and_then(|file| has(mark, file.len()));
+        whole.map_err(|error| about(&path, error))
     });
     // It stays as long as it is open.
-    match fs::remove_file(&path) {
-        Err(error) if dump.is_ok() => Err(about(&path, error)),
-        _ => dump,
-    }
+    let removed = fs::remove_file(&path).map_err(|error| about(&path, error));
+    let made = made.and(removed);
+    begun.get().inspect(|dump| dump.end(made.clone()));
+    made
 }

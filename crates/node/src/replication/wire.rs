@@ -144,22 +144,29 @@ impl Wire {
     /// The next line, without its end. Empty lines tell only that the primary lives. `goes_on`: whether to wait on.
     pub fn line(&mut self, goes_on: &dyn Fn() -> bool) -> io::Result<String> {
         loop {
-            if let Some(end) = self.input().iter().position(|&byte| byte == b'\n') {
-                let line = String::from_utf8_lossy(self.input()[..end].trim_ascii()).into_owned();
-                self.used(end + 1);
-                if !line.is_empty() {
-                    return Ok(line);
-                }
-                continue;
-            }
-            if self.input().len() > LINE_BYTES_MAX {
-                return Err(io::Error::other("the primary's answer is too long"));
+            if let Some(line) = self.received_line()? {
+                return Ok(line);
             }
             while !self.fill()? {
                 if !goes_on() {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
             }
+        }
+    }
+
+    /// As [`Wire::line`], of what has come. `None`: a line is not whole yet.
+    pub fn received_line(&mut self) -> io::Result<Option<String>> {
+        while let Some(end) = self.input().iter().position(|&byte| byte == b'\n') {
+            let line = String::from_utf8_lossy(self.input()[..end].trim_ascii()).into_owned();
+            self.used(end + 1);
+            if !line.is_empty() {
+                return Ok(Some(line));
+            }
+        }
+        match self.input().len() {
+            ..=LINE_BYTES_MAX => Ok(None),
+            _ => Err(io::Error::other("the primary's answer is too long")),
         }
     }
 

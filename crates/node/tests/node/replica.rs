@@ -262,8 +262,11 @@ fn keys_expire_when_the_primary_says_so_and_are_hidden_before() {
     eventually("it is there", || replica.run("EXISTS later") == "(integer) 1");
     eventually("it is hidden", || replica.run("EXISTS soon") == "(integer) 0");
     assert_eq!(replica.run("DBSIZE"), "(integer) 2");
-    primary.run("GET soon");
-    eventually("it is gone", || replica.run("DBSIZE") == "(integer) 1");
+    // At the very millisecond of its expiry the key is hidden here, and still there for redis-server.
+    eventually("it is gone", || {
+        primary.run("GET soon");
+        replica.run("DBSIZE") == "(integer) 1"
+    });
     agree(&mut primary, &mut replica);
 }
 

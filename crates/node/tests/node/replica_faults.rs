@@ -8,7 +8,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
 /// No PING comes between two looks at an offset.
 const QUIET: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("repl-ping-replica-period", "3600")];
@@ -146,29 +145,29 @@ fn a_crash_behind_a_promotion_comes_back_with_the_new_id() {
 
 #[test]
 fn a_promotion_applies_what_has_arrived() {
-    let (primary, replica) = (node(&[]), node(&[("io-threads", "1")]));
+    // With one thread, what is sent and what is counted are the same whenever INFO is answered.
+    let (primary, replica) = (node(&[("io-threads", "1")]), node(&[]));
     let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
     follow(&mut of_replica, primary.port);
-    // While the worker sleeps nothing is applied, and the stream waits in the connection.
-    of_replica.send(b"DEBUG SLEEP 1\r\n");
-    eventually("it sleeps", || {
-        of_primary.run("SET k 0");
-        of_primary.run("WAIT 1 20") == "(integer) 0"
-    });
+    are_same(&mut of_primary, &mut of_replica);
+    // What is sent beside the stream: the synchronisation.
+    let beside = |client: &mut Client| {
+        let sent = client.info_number("stats", "total_net_repl_output_bytes");
+        sent as i64 - number(client, "master_repl_offset") as i64
+    };
+    let synchronisation = beside(&mut of_primary);
+    // While the replica is stopped nothing is applied, and the stream waits in the connection.
+    replica.signal(SIGSTOP);
     for n in 1..=2000 {
         of_primary.run(&format!("SET k {n}"));
     }
-    let sent = |client: &mut Client| client.info_number("stats", "total_net_repl_output_bytes");
-    let mut before = u64::MAX;
-    eventually("everything is sent", || {
-        let now = sent(&mut of_primary);
-        thread::sleep(Duration::from_millis(20));
-        std::mem::replace(&mut before, now) == now
-    });
+    eventually("everything is sent", || beside(&mut of_primary) == synchronisation);
     drop(of_primary);
     primary.signal(SIGKILL);
+    // The promotion is there as soon as the stream is.
+    of_replica.send(b"REPLICAOF NO ONE\r\n");
+    replica.signal(SIGCONT);
     assert_eq!(of_replica.read(), "OK");
-    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
     assert_eq!(of_replica.run("GET k"), "\"2000\"");
 }
 
@@ -418,6 +417,88 @@ fn a_peer_that_announces_less_gets_less() {
     assert_eq!(said(&[newer, &beyond]), format!("+FULLRESYNC {id} {offset} {offset}"));
     assert_eq!(said(&["PSYNC ? -1"]), format!("+FULLRESYNC {id} {offset}"));
     assert!(said(&["SYNC"]).starts_with('$'));
+    // The dump while it is written, and its length beforehand.
+    assert_eq!(said(&["REPLCONF capa pieces", "PSYNC ? -1", "PING"]), "$PIECES");
+    let whole = said(&["REPLCONF capa flint", "PSYNC ? -1", "PING"]);
+    assert!(whole[1..].parse().is_ok_and(|bytes: u64| bytes > 0), "{whole}");
+}
+
+/// A primary that answers PSYNC with a dataset in pieces: it sends what it is told to, and ends the link behind that.
+fn in_pieces() -> (u16, std::sync::mpsc::Sender<&'static [u8]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, pieces) = std::sync::mpsc::channel::<&[u8]>();
+    thread::spawn(move || {
+        let (mut replica, _) = listener.accept().unwrap();
+        let id = "0123456789012345678901234567890123456789";
+        let answers = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+FULLRESYNC {id} 7\r\n$PIECES\r\n");
+        replica.write_all(answers.as_bytes()).unwrap();
+        pieces.iter().for_each(|piece| replica.write_all(piece).unwrap());
+        replica.shutdown(Shutdown::Write).unwrap();
+        // The replica has something to say, and must not be reset for it.
+        let _ = std::io::copy(&mut replica, &mut std::io::sink());
+    });
+    (port, sender)
+}
+
+#[test]
+fn a_dataset_that_comes_in_pieces_counts_when_it_is_whole() {
+    // Two keys of database 0 and the end, without a checksum.
+    let dump = [
+        &b"$9\r\nREDIS0012"[..],
+        b"\n\n$11\r\n\xfe\0\0\x01a\x011\0\x01b\x01",
+        b"$2\r\n2\xff",
+        b"$8\r\n\0\0\0\0\0\0\0\0",
+        b"$0\r\n",
+    ];
+    let replica = node(&[]);
+    let mut client = replica.connect();
+    for own in ["", "SET own 1"] {
+        if !own.is_empty() {
+            assert_eq!(client.run(own), "OK");
+        }
+        // The primary gives up, or is gone: what was here stays. Or what it sends is whole, and no dump.
+        for (last, why) in [
+            (&b"-ERR no room\r\n"[..], "it cannot send the rest of its dataset: -ERR no room"),
+            (b"", "the connection is lost"),
+            (b"$9\r\nno dump!!$0\r\n", "byte "),
+        ] {
+            let (port, sender) = in_pieces();
+            assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+            dump[..2].iter().chain([&last]).for_each(|piece| sender.send(piece).unwrap());
+            drop(sender);
+            eventually(why, || client.info("replication", "master_link_error").contains(why));
+            eventually("it is not loading", || !client.run("DBSIZE").starts_with("(error)"));
+            let stays = !own.is_empty() && why != "byte ";
+            assert_eq!(client.run("DBSIZE"), format!("(integer) {}", u8::from(stays)), "{why}");
+        }
+        let (port, sender) = in_pieces();
+        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+        dump.iter().for_each(|piece| sender.send(piece).unwrap());
+        is_up(&mut client);
+        assert_eq!(client.run("MGET a b own"), "1) \"1\"\n2) \"2\"\n3) (nil)");
+        drop(sender);
+        assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+        assert_eq!(client.run("FLUSHALL"), "OK");
+    }
+}
+
+/// A replica without a dataset loads what comes while it comes. It may be told to follow nobody meanwhile.
+#[test]
+fn a_dataset_that_still_comes_can_be_given_up() {
+    let replica = node(&[]);
+    let mut client = replica.connect();
+    let (port, sender) = in_pieces();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    // The window of the reader has 256 KB.
+    sender.send(b"$19\r\nREDIS0012\xfe\0\0\x01a\x80\0\x06\x1a\x80").unwrap();
+    let long: &[u8] = Vec::leak([&b"$400000\r\n"[..], &[b'x'; 400_000]].concat());
+    sender.send(long).unwrap();
+    eventually("it is loading", || client.run("GET a").starts_with("(error) LOADING"));
+    assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+    eventually("it is not loading", || client.run("DBSIZE") == "(integer) 0");
+    assert_eq!(client.run("SET own 1"), "OK");
+    drop(sender);
 }
 
 // --- replicas that stop, and the end of a primary ---
@@ -493,5 +574,61 @@ fn the_end_of_a_primary_waits_for_its_replicas_unless_it_is_aborted() {
     of_primary.run("SET k 4");
     assert_eq!(of_primary.send(b"SHUTDOWN NOW\r\n").rest(), b"");
     assert!(primary.ended().success());
+    replica.signal(SIGCONT);
+}
+
+/// A script that has begun before the end writes behind it, and is answered. The replica had everything when the end began.
+#[test]
+fn the_end_of_a_primary_waits_for_a_write_that_runs() {
+    let (mut primary, replica) = (node(&[("shutdown-timeout", "1000"), ("io-threads", "2")]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    of_primary.run("SET k 1");
+    are_same(&mut of_primary, &mut of_replica);
+    let script = "local function ends() return redis.call('INFO', 'server'):find('shutdown_in_milliseconds:') end \
+                  while not ends() do end \
+                  for n = 1, 300 do ends() end \
+                  redis.call('SET', KEYS[1], '2') return 'written'";
+    let mut writer = primary.connect();
+    writer.send(format!("EVAL \"{script}\" 1 k\r\n").as_bytes());
+    eventually("the script runs", || of_primary.run("PING").starts_with("(error) BUSY"));
+    primary.signal(SIGTERM);
+    assert_eq!(writer.read(), "\"written\"");
+    assert!(primary.ended().success());
+    eventually("the replica has it", || of_replica.run("GET k") == "\"2\"");
+}
+
+/// SHUTDOWN ABORT ends the pause that SHUTDOWN has made, and no other.
+#[test]
+fn a_clients_pause_outlives_an_end_that_is_given_up() {
+    let (primary, replica) = (node(&[("shutdown-timeout", "1000")]), node(&[]));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    replica.signal(SIGSTOP);
+    eventually("it is stopped", || {
+        of_primary.run("SET k 1");
+        of_primary.run("WAIT 1 20") == "(integer) 0"
+    });
+    assert_eq!(of_primary.run("CLIENT PAUSE 1000000 WRITE"), "OK");
+    let mut ending = primary.connect();
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || is_ending(&mut of_primary));
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "OK");
+    assert_eq!(ending.read(), "(error) ERR Errors trying to SHUTDOWN. Check logs.");
+    let mut writer = primary.connect();
+    writer.send(b"SET k 2\r\n");
+    eventually("it is held", || of_primary.info("clients", "blocked_clients") == "1");
+    assert_eq!(of_primary.run("GET k"), "\"1\"");
+
+    // And the other way round: a client does not end the pause of SHUTDOWN.
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || is_ending(&mut of_primary));
+    assert_eq!(of_primary.run("CLIENT UNPAUSE"), "OK");
+    let mut other = primary.connect();
+    other.send(b"SET other 1\r\n");
+    eventually("three wait", || of_primary.info("clients", "blocked_clients") == "3");
+    assert_eq!(of_primary.run("SHUTDOWN ABORT"), "OK");
+    assert_eq!(writer.read(), "OK");
+    assert_eq!(other.read(), "OK");
     replica.signal(SIGCONT);
 }

@@ -121,8 +121,13 @@ fn part_bytes<'s, 'b: 's>(
 }
 
 /// The bytes of a part, if it is in this page.
-pub(crate) fn part_copy(store: &Store, page: &Page<'_>, name: PartName) -> Result<Box<[u8]>, ReadError> {
-    part_bytes(store, page, name, &mut Scratch::new()).map(Box::from)
+pub(crate) fn part_copy(
+    store: &Store,
+    page: &Page<'_>,
+    name: PartName,
+    scratch: &mut Scratch,
+) -> Result<Box<[u8]>, ReadError> {
+    part_bytes(store, page, name, scratch).map(Box::from)
 }
 
 /// A copy of a record on flash. It is only for reading and does not enter the store.
@@ -134,13 +139,13 @@ pub(crate) struct RecordCopy {
     pub value: Box<[u8]>,
 }
 
-/// Finds the record of `cold` in its page.
-pub(crate) fn copy(
+/// Finds the record of `cold` in its page, and what its kind says.
+pub(crate) fn find<'s, 'b: 's>(
     store: &Store,
-    page: &Page<'_>,
+    page: &Page<'b>,
     cold: &ColdRead,
-    scratch: &mut Scratch,
-) -> Result<RecordCopy, ReadError> {
+    scratch: &'s mut Scratch,
+) -> Result<(Record<'s>, RecordKind), ReadError> {
     let (high, uid) = match cold.part {
         Some(name) => (store.hasher.hash(&name.to_bytes()).high, PARTS_UID),
         None => (cold.hash.high, cold.uid),
@@ -160,6 +165,17 @@ pub(crate) fn copy(
         .map_err(ReadError::Corrupt)?
         .ok_or(ReadError::Missing)?;
     let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    Ok((record, tag))
+}
+
+/// Copies the record of `cold` from its page.
+pub(crate) fn copy(
+    store: &Store,
+    page: &Page<'_>,
+    cold: &ColdRead,
+    scratch: &mut Scratch,
+) -> Result<RecordCopy, ReadError> {
+    let (record, tag) = find(store, page, cold, scratch)?;
     Ok(RecordCopy { name: record.key.into(), expiry: record.expiry_ms, tag, value: record.value.into() })
 }
 
