@@ -25,7 +25,9 @@ if [ $# = 0 ]; then
     cargo build --release -p flintkv
     set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
 fi
-load="$1"
+# Each server runs in a folder of its own.
+mapfile -t binaries < <(realpath -e -- "$@")
+load="${binaries[0]}"
 connections=20
 scratch="$(mktemp -d)"
 server=
@@ -78,7 +80,7 @@ row() {
 }
 
 printf '%-40s %8s %8s %8s\n' "user instructions a command" "pipe 1" "pipe 11" "pipe 24"
-for binary in "$@"; do
+for binary in "${binaries[@]}"; do
     row "$binary" "$binary" server --io-threads 1 --console-port 0 --save ""
     if [ -n "$policy" ]; then
         row "journal, $policy" "$binary" server --io-threads 1 --console-port 0 --save "" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, Python and
-# Node for tests/clients, Tcl for tests/redis, and the tools that make a fresh Debian for tests/packages.
+# Node for tests/clients, Tcl for tests/redis, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,8 +21,14 @@ command -v debootstrap >/dev/null || packages+=(debootstrap)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v dpkg-shlibdeps >/dev/null || packages+=(dpkg-dev)
 command -v tclsh >/dev/null || packages+=(tcl)
+# Not every release has the browser of tests/console, and without it that test is skipped. It is installed here because scripts
+# that run side by side cannot both install.
+browser=()
+if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then
+    browser+=(chromium)
+fi
 
-if [ "${#packages[@]}" -gt 0 ]; then
+if [ "${#packages[@]}" -gt 0 ] || [ "${#browser[@]}" -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         echo "please install with this system's package manager: ${packages[*]}" >&2
         exit 1
@@ -32,11 +38,12 @@ if [ "${#packages[@]}" -gt 0 ]; then
         command -v sudo >/dev/null || { echo "please install as root: apt-get install ${packages[*]}" >&2; exit 1; }
         as_root=(sudo)
     fi
-    echo "installing ${packages[*]}"
+    echo "installing ${packages[*]} ${browser[*]}"
     "${as_root[@]}" apt-get update -qq
     # RUNLEVEL=1: the tests start servers of their own, Debian's service need not run.
-    "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+    install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
+    [ "${#packages[@]}" -eq 0 ] || "${install[@]}" "${packages[@]}" >/dev/null
+    [ "${#browser[@]}" -eq 0 ] || "${install[@]}" "${browser[@]}" >/dev/null || echo "${browser[*]} is not installed" >&2
 fi
 
 scripts/need.sh cargo cc redis-server redis-cli redis-benchmark

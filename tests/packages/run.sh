@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The Debian package on a fresh Debian: installed, started, upgraded, removed, purged. Then the Dockerfile's last stage.
 #
-# The package holds the debug build of $FLINTKV (cargo deb --no-build): what is tested is the package, not the compiler.
-# The fresh Debian is debootstrap's minbase of this machine's release, from the mirror that apt uses here; it and
-# cargo-deb are kept in the target directory. It runs in namespaces of its own: processes, mounts and network end with
-# the test, and the ports are the configuration's. There is no systemd inside: the unit's ExecStart runs as its user with
+# The package holds the debug build of $FLINTKV: what is tested is the package, not the compiler.
+# The fresh Debian is debootstrap's minbase of this machine's release, from the mirror that apt uses here; it is kept in
+# the target directory. It runs in namespaces of its own: processes, mounts and network end with the test, and the ports
+# are the configuration's. There is no systemd inside: the unit's ExecStart runs as its user with
 # NOTIFY_SOCKET set, and systemd-analyze reads the unit where it is installed.
 #
 # $FLINTKV is the binary. Exits with 0 if all is well, 3 if it cannot run here.
@@ -34,7 +34,7 @@ if [ -z "${INSIDE:-}" ]; then
     trap 'rm -rf "$scratch"' EXIT
     trap 'exit 1' INT TERM
 
-    # Once, in parallel: the fresh system waits for the network, and the tool for the processor.
+    # Once, while the package is made: it waits for the network.
     base="$kept/$VERSION_CODENAME"
     if [ ! -d "$base" ]; then
         mirror="$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' "Created-By: Packages" |
@@ -44,28 +44,18 @@ if [ -z "${INSIDE:-}" ]; then
         debootstrap --variant=minbase "$VERSION_CODENAME" "$scratch/base" "$mirror" >"$scratch/debootstrap" 2>&1 &
         debootstrap=$!
     fi
-    # Unoptimised: it compiles three times as fast, and compresses with the system's xz anyway.
-    export PATH="$kept/tools/bin:$PATH"
-    if ! cargo deb --version >/dev/null 2>&1; then
-        echo "cargo install cargo-deb"
-        CARGO_TARGET_DIR="$scratch/cargo-deb" cargo install --quiet --debug --locked --no-default-features \
-            --version 3.8.0 --root "$kept/tools" cargo-deb
-        rm -rf "$scratch/cargo-deb"
-    fi
-    if [ -n "${debootstrap:-}" ]; then
-        wait "$debootstrap" || { tail -n 5 "$scratch/debootstrap"; cannot "debootstrap failed"; }
-        mv "$scratch/base" "$base"
-    fi
-
     mkdir "$scratch/deb"
-    CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --compress-system \
-        --output "$scratch/deb/flintkv.deb" | tail -n 1
+    CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --output "$scratch/deb/flintkv.deb" | tail -n 1
     # The sources of cargo install contain the built console, so they need no Node.
     CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests --exclude flintkv-seeds
     tar -tzf "$scratch"/crates/package/flintkv-api-*.crate | sed -n 's|^[^/]*/||p' >"$scratch/packaged"
     (cd crates/api && find console-dist -type f) | while read -r file; do
         grep -qxF "$file" "$scratch/packaged" || { echo "FAIL the source package has no $file"; exit 1; }
     done
+    if [ -n "${debootstrap:-}" ]; then
+        wait "$debootstrap" || { tail -n 5 "$scratch/debootstrap"; cannot "debootstrap failed"; }
+        mv "$scratch/base" "$base"
+    fi
     cp -a "$base" "$scratch/root"
     cp -a "$base" "$scratch/image"
     cp "$flintkv" "$scratch/flintkv"

@@ -97,6 +97,20 @@ impl Client {
         self.words(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
+    /// Sets all values, in batches: a round trip for each value takes the processors three times as long.
+    pub fn set_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(&mut self, values: impl IntoIterator<Item = (K, V)>) {
+        let mut values = values.into_iter().peekable();
+        while values.peek().is_some() {
+            let (mut batch, mut count) = (Vec::new(), 0);
+            for (key, value) in values.by_ref().take(100) {
+                encode_command(&[b"SET", key.as_ref(), value.as_ref()], &mut batch);
+                count += 1;
+            }
+            self.send(&batch);
+            (0..count).for_each(|_| assert_eq!(self.read(), "OK"));
+        }
+    }
+
     /// The next reply as redis-cli shows it; `(closed)` at the end of the connection.
     pub fn read(&mut self) -> String {
         self.reply().map_or("(closed)".to_owned(), |value| shown(&value))

@@ -26,6 +26,16 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
+    /// Bytes that nothing makes smaller.
+    pub fn noise(&mut self, bytes: usize) -> Vec<u8> {
+        let mut noise = Vec::with_capacity(bytes + 8);
+        while noise.len() < bytes {
+            noise.extend_from_slice(&self.draw().to_le_bytes());
+        }
+        noise.truncate(bytes);
+        noise
+    }
+
     /// Text that a compressor makes about half as long.
     pub fn text(&mut self, bytes: usize) -> Vec<u8> {
         let mut text = Vec::with_capacity(bytes + 16);

@@ -35,16 +35,7 @@ fn within_the_limit(case: &str, limit_mib: u64, load: impl FnOnce(&Node)) {
 
 /// Objects use all of the RAM that they may have before the clients come.
 fn fill(node: &Node, bytes: u64) {
-    let mut client = node.connect();
-    let value = vec![b'f'; 4000];
-    for batch in 0..bytes / 4000 / 100 {
-        let mut commands = Vec::new();
-        for i in 0..100 {
-            encode_command(&[b"SET", format!("fill:{batch}:{i}").as_bytes(), &value], &mut commands);
-        }
-        client.send(&commands);
-        (0..100).for_each(|_| assert_eq!(client.read(), "OK"));
-    }
+    node.connect().set_all((0..bytes / 4000).map(|n| (format!("fill:{}:{}", n / 100, n % 100), [b'f'; 4000])));
 }
 
 fn set(node: &Node, key: &str, bytes: usize) {

@@ -109,6 +109,8 @@ pub trait Host: Scripting + Replication {
     fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]);
     /// Returns the number of receivers.
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize;
+    /// Those of a message that is published now.
+    fn receivers(&self, space: Space, channel: &[u8]) -> usize;
     /// The names with at least one subscriber that fit the glob.
     fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>>;
     /// The number of names with at least one subscriber.

@@ -283,7 +283,13 @@ pub fn leave_all(cx: &mut Cx<'_>) {
 }
 
 fn publish(cx: &mut Cx<'_>, space: Space) -> Run {
-    let count = cx.server.publish(space, &cx.args[1], &cx.args[2]);
+    let (channel, text) = (&cx.args[1], &cx.args[2]);
+    let count = if cx.ks.must_publish_later() {
+        cx.ks.publish(space == Space::Shard, channel, text);
+        cx.server.receivers(space, channel)
+    } else {
+        cx.server.publish(space, channel, text)
+    };
     cx.out.int(count as i64);
     Ok(())
 }

@@ -137,15 +137,11 @@ impl Host for Worker {
     }
 
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
-        let mut delivery = self.delivery();
-        let count = self.hub.pubsub.publish(space, channel, message, &mut delivery);
-        delivery.finish();
-        let name = match space {
-            Space::Shard => "SPUBLISH",
-            _ => "PUBLISH",
-        };
-        self.hub.journaling.keep_for_replicas(&[name.as_bytes(), channel, message], self.now_ms());
-        count
+        self.hub.publish(space, channel, message, self.now_ms())
+    }
+
+    fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        self.hub.pubsub.receivers(space, channel)
     }
 
     fn client_exists(&self, id: u64) -> bool {

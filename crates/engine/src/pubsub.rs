@@ -109,6 +109,19 @@ impl PubSub {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
+    /// How many subscribers a message that is published now would reach.
+    pub fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        let mut count = self.subscriber_count(space, channel);
+        if space == Space::Channel && !self.patterns.is_empty() {
+            for (pattern, subscribers) in self.patterns.by_name.read().iter() {
+                if glob::matches(pattern, channel, false) {
+                    count += living(subscribers).count();
+                }
+            }
+        }
+        count
+    }
+
     /// Puts a message into the outboxes of all subscribers. Returns their number.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], delivery: &mut Delivery<'_>) -> usize {
         let mut count = 0;

@@ -11,7 +11,6 @@ use crate::hub::Hub;
 use crate::journaling::{Gate, Room};
 use crate::later::Later;
 use crate::post::{Arrival, Message, Socket};
-use crate::pubsub::Delivery;
 use crate::script::Interpreter;
 use crate::seat::{OwnSeat, Seats};
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
@@ -273,10 +272,6 @@ impl Worker {
     }
 
     /// For sending to other connections.
-    pub fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.hub.posts, &self.hub.clients, &self.hub.store, self.live().config.output_limit_pubsub)
-    }
-
     pub fn connection_ended(&self) {
         self.hub.posts[self.index].connections.fetch_sub(1, Relaxed);
     }

@@ -48,9 +48,23 @@ pub struct Effects {
 /// What a listener is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    Changed { key: Box<[u8]>, client: u64 },
+    Changed {
+        key: Box<[u8]>,
+        client: u64,
+    },
     Flushed,
-    Event { class: Class, name: &'static str, db: usize, key: Box<[u8]> },
+    Event {
+        class: Class,
+        name: &'static str,
+        db: usize,
+        key: Box<[u8]>,
+    },
+    /// A message that the command publishes.
+    Message {
+        is_sharded: bool,
+        channel: Box<[u8]>,
+        text: Box<[u8]>,
+    },
 }
 
 #[derive(Clone, Copy)]

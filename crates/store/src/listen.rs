@@ -13,6 +13,8 @@ pub trait Listener: Send + Sync {
     fn changed(&self, key: &[u8], client: u64);
     /// All keys of a logical database may have been removed.
     fn flushed(&self);
+    /// A transaction or script has published a message: see [`crate::Keyspace::publish`].
+    fn published(&self, is_sharded: bool, channel: &[u8], text: &[u8]);
 }
 
 #[derive(Default)]
@@ -73,6 +75,11 @@ impl Ears {
                 News::Changed { key, client } => self.changed(key, *client),
                 News::Flushed => self.flushed(),
                 News::Event { class, name, db, key } => self.event(*class, name, *db, key),
+                News::Message { is_sharded, channel, text } => {
+                    if let Some(listener) = self.listener.get() {
+                        listener.published(*is_sharded, channel, text);
+                    }
+                }
             }
         }
         effects.clear();

@@ -634,6 +634,10 @@ impl Listener for Told {
     fn flushed(&self) {
         self.note("a flush");
     }
+
+    fn published(&self, _is_sharded: bool, channel: &[u8], _text: &[u8]) {
+        self.note(&format!("a message for {}", channel.escape_ascii()));
+    }
 }
 
 /// Who learns of a change may act on it at once, on another thread. So the change must be in the journal by then.
@@ -671,9 +675,12 @@ fn of_a_transaction_nothing_is_told_before_all_its_effects_are_kept() {
         inner.event(Class::STRING, "set", &keys[0]);
         inner.effect([&b"SET"[..], b"k", value.as_bytes()]);
         inner.commit();
+        assert!(inner.must_publish_later());
+        inner.publish(false, b"c", b"text");
         inner.finish();
     }
     assert_eq!(told.take(), [""; 0]);
     ks.finish();
-    assert_eq!(told.take(), ["effects", "a changed key", "expired", "a changed key", "set", "a changed key", "set"]);
+    let (changed, message) = ("a changed key", "a message for c");
+    assert_eq!(told.take(), ["effects", changed, "expired", changed, "set", message, changed, "set", message]);
 }

@@ -20,10 +20,11 @@ use crate::directory::Directory;
 use crate::journaling::Journaling;
 use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
-use crate::pubsub::PubSub;
+use crate::pubsub::{Delivery, PubSub};
 use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
+use commands::host::Space;
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
@@ -118,6 +119,20 @@ impl Hub {
                 hub.users.require_password(draft.now.requirepass.as_ref().map(Secret::expose));
             }
         });
+    }
+
+    /// Sends a message to all its subscribers, here and at the replicas. Returns the number of those here.
+    pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
+        let mut delivery = self.delivery();
+        let count = self.pubsub.publish(space, channel, message, &mut delivery);
+        delivery.finish();
+        let name: &[u8] = if space == Space::Shard { b"SPUBLISH" } else { b"PUBLISH" };
+        self.journaling.keep_for_replicas(&[name, channel, message], now_ms);
+        count
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery::new(&self.posts, &self.clients, &self.store, self.config.snapshot().output_limit_pubsub)
     }
 
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.

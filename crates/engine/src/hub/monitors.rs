@@ -3,7 +3,6 @@
 use super::Hub;
 use crate::clients::{Card, Peer};
 use crate::outbox::Message;
-use crate::pubsub::Delivery;
 use commands::{Args, Row};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -41,8 +40,7 @@ impl Monitors {
         let Some(command) = hub.directory.find(&args[0]) else { return };
         let row = command.subcommand(&args).unwrap_or(command).row;
         let message = line(time_us, db, from, row, args);
-        let mut delivery =
-            Delivery::new(&hub.posts, &hub.clients, &hub.store, hub.config.snapshot().output_limit_pubsub);
+        let mut delivery = hub.delivery();
         self.cards.read().values().for_each(|card| delivery.put(card, &message));
         delivery.finish();
     }

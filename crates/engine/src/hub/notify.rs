@@ -2,7 +2,7 @@
 //! command.
 
 use super::Hub;
-use crate::pubsub::Delivery;
+use crate::clock::wall_ms;
 use commands::host::Space;
 use std::sync::{Arc, Weak};
 use store::Listener;
@@ -21,7 +21,7 @@ impl Listener for Notifier {
             return;
         }
         let config = hub.config.snapshot();
-        let mut delivery = Delivery::new(&hub.posts, &hub.clients, &hub.store, config.output_limit_pubsub);
+        let mut delivery = hub.delivery();
         if config.events.by_key {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
             hub.pubsub.publish(Space::Channel, &channel, name.as_bytes(), &mut delivery);
@@ -36,6 +36,12 @@ impl Listener for Notifier {
     fn changed(&self, key: &[u8], client: u64) {
         let Some(hub) = self.0.upgrade() else { return };
         hub.tracking.changed(&hub, key, client);
+    }
+
+    fn published(&self, is_sharded: bool, channel: &[u8], text: &[u8]) {
+        let Some(hub) = self.0.upgrade() else { return };
+        let space = if is_sharded { Space::Shard } else { Space::Channel };
+        hub.publish(space, channel, text, wall_ms());
     }
 
     fn flushed(&self) {

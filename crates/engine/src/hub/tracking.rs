@@ -198,7 +198,7 @@ impl Tracking {
         self.items.fetch_sub(readers.len(), Relaxed);
         let keys = [key];
         let mut news = News::new(Some(&keys));
-        let mut delivery = delivery(hub);
+        let mut delivery = hub.delivery();
         for id in readers {
             let Some(card) = hub.clients.card(id) else { continue };
             let bits = card.following.load(Relaxed);
@@ -223,7 +223,7 @@ impl Tracking {
         let mut pending = self.pending.lock();
         self.has_pending.store(false, Relaxed);
         let changed = std::mem::take(&mut *pending);
-        let mut delivery = delivery(hub);
+        let mut delivery = hub.delivery();
         for (prefix, followers) in self.prefixes.read().iter() {
             let meant: Vec<(&[u8], u64)> = changed
                 .range::<[u8], _>((std::ops::Bound::Included(&**prefix), std::ops::Bound::Unbounded))
@@ -254,7 +254,7 @@ impl Tracking {
     pub fn flushed(&self, hub: &Hub) {
         self.forget_all();
         let mut news = News::new(None);
-        let mut delivery = delivery(hub);
+        let mut delivery = hub.delivery();
         for card in hub.clients.cards_where(|card| card.following.load(Relaxed) & following::ON != 0) {
             tell(hub, &card, &mut news, &mut delivery);
         }
@@ -268,10 +268,6 @@ impl Tracking {
             self.items.fetch_sub(forgotten.values().map(SmallVec::len).sum(), Relaxed);
         }
     }
-}
-
-fn delivery(hub: &Hub) -> Delivery<'_> {
-    Delivery::new(&hub.posts, &hub.clients, &hub.store, hub.config.snapshot().output_limit_pubsub)
 }
 
 /// Tells a connection, or the connection to which it redirects.

@@ -114,6 +114,28 @@ fn with_always_nothing_leaves_before_it_is_durable() {
 }
 
 #[test]
+fn a_message_of_a_transaction_or_script_waits_for_the_writes_before_it() {
+    let (node, mut operator, _folder) = start("always", &[]);
+    let (mut subscriber, subscriber_socket) = connect(&node);
+    subscriber.run("SUBSCRIBE news");
+    let mut writer = node.connect();
+    let transaction = ("MULTI\r\nSET k 1\r\nPUBLISH news written\r\nEXEC\r\n", 4, "1) OK\n2) (integer) 1");
+    let script =
+        ("EVAL \"redis.call('set','k','2') return redis.call('publish','news','written')\" 1 k\r\n", 1, "(integer) 1");
+    for (commands, replies, last) in [transaction, script] {
+        let before: u32 = operator.run("journal records").parse().unwrap();
+        operator.run("journal pause");
+        writer.send(commands.as_bytes());
+        eventually("they have run", || operator.run("journal records").parse::<u32>().unwrap() > before);
+        is_silent(&subscriber_socket);
+        operator.run("journal go");
+        assert_eq!(subscriber.read(), "1) \"message\"\n2) \"news\"\n3) \"written\"");
+        let replies: Vec<String> = (0..replies).map(|_| writer.read()).collect();
+        assert_eq!(replies.last().unwrap(), last);
+    }
+}
+
+#[test]
 fn with_everysec_replies_leave_at_once_and_writers_wait_only_for_room() {
     let (node, mut operator, _folder) = start("everysec", &[]);
     operator.run("journal pause");

@@ -13,11 +13,7 @@ pub const MB: u64 = 1 << 20;
 
 pub fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, seed: u64) {
     let mut random = Random::new(seed);
-    for key in keys {
-        let noise: Vec<u8> = (0..bytes).map(|_| random.draw() as u8).collect();
-        let reply = one_line(&client.call(&[b"SET", format!("key:{key}").as_bytes(), &noise]));
-        assert!(reply.contains("OK"), "key:{key}: {reply}");
-    }
+    client.set_all(keys.map(|key| (format!("key:{key}"), random.noise(bytes))));
 }
 
 pub fn new_base(client: &mut Client) {
@@ -97,7 +93,7 @@ const ELEMENTS: usize = 3_000;
 
 /// A large collection of each type, of 500 random bytes an element.
 fn fill_large(client: &mut Client, name: &str, random: &mut Random) {
-    let mut noise = || (0..500).map(|_| random.draw() as u8).collect::<Vec<u8>>();
+    let mut noise = || random.noise(500);
     let key = |kind: &str| format!("{name}:{kind}").into_bytes();
     for from in (0..ELEMENTS).step_by(20) {
         let numbers = || (from..from + 20).map(|n| format!("{n}").into_bytes());

@@ -25,7 +25,7 @@ pub use visit::{Visited, Visitor};
 pub use watch::Watches;
 
 use crate::counters::Counter;
-use crate::effects::{Sent, Why};
+use crate::effects::{News, Sent, Why};
 use crate::keyspace::commit::{Extent, FieldsGone, Leave};
 use crate::keyspace::guards::{Held, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
@@ -363,6 +363,17 @@ impl<'s> Keyspace<'s> {
         self.stated = true;
         let why = self.why.unwrap_or(self.resume.why);
         self.resume.effects.push(why, self.home, self.now_ms, words);
+    }
+
+    /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes
+    /// that came before, and these are not kept yet.
+    pub fn must_publish_later(&self) -> bool {
+        self.held.is_inner() && self.keeps_effects()
+    }
+
+    /// Publishes a message when the outermost command's effects are kept.
+    pub fn publish(&mut self, is_sharded: bool, channel: &[u8], text: &[u8]) {
+        self.resume.effects.say(News::Message { is_sharded, channel: channel.into(), text: text.into() });
     }
 
     /// Whether the handler has changed something and must still state the effect.

@@ -150,6 +150,9 @@ impl Host for NoServer {
     fn publish(&self, _: Space, _: &[u8], _: &[u8]) -> usize {
         no_server()
     }
+    fn receivers(&self, _: Space, _: &[u8]) -> usize {
+        no_server()
+    }
     fn topic_names(&self, _: Space, _: Option<&[u8]>) -> Vec<Box<[u8]>> {
         no_server()
     }
