@@ -492,9 +492,10 @@ fn a_dataset_that_still_comes_can_be_given_up() {
     assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
     // The window of the reader has 256 KB.
     sender.send(b"$19\r\nREDIS0012\xfe\0\0\x01a\x80\0\x06\x1a\x80").unwrap();
-    let long: &[u8] = Vec::leak([&b"$400000\r\n"[..], &[b'x'; 400_000]].concat());
+    let long: &[u8] = Vec::leak([&b"$400000 500000\r\n"[..], &[b'x'; 400_000]].concat());
     sender.send(long).unwrap();
     eventually("it is loading", || client.run("GET a").starts_with("(error) LOADING"));
+    assert_eq!(client.info("replication", "master_sync_total_bytes"), "500000");
     assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
     eventually("it is not loading", || client.run("DBSIZE") == "(integer) 0");
     assert_eq!(client.run("SET own 1"), "OK");
