@@ -12,6 +12,29 @@ await main(async (node, browser) => {
 
   await logIn(page);
 
+  await step("the planner says what data take, and its limits begin a database", async () => {
+    await visit(page, "/plan");
+    await page.getByLabel("Keys", { exact: true }).fill("1 m");
+    await page.getByLabel("Skew").fill("0");
+    await page.getByLabel("RAM hit ratio").fill("50 %");
+    await page.getByText("50 % with 50 % of the values in RAM").waitFor();
+    await page.getByText("for 500 k values").waitFor();
+    const plain = await page.getByRole("row").last().innerText();
+    that(/^100 %\s+100 %/.test(plain), `the last row is ${plain}`);
+    await page.getByLabel("Size of a value").fill("2 xb");
+    await page.getByText("A size such as 500 or 2 kb.").waitFor();
+    await page.getByLabel("Size of a value").fill("99 mb");
+    await page.getByText("must be at most 16 MB").waitFor();
+    await page.getByLabel("Size of a value").fill("500");
+    await page.getByLabel("Price of 1 GiB of RAM").fill("8");
+    await page.getByText(/instead of [\d.]+ with all values in RAM/).waitFor();
+    await page.waitForURL(/keys=1\+m.*skew=0.*hit_ratio=50/);
+    await page.getByRole("link", { name: "Create a database with these limits" }).click();
+    await page.getByRole("heading", { level: 1, name: "Create a database" }).waitFor();
+    that(/^\d+(\.\d+)? [mg]b$/.test(await page.getByLabel("Memory limit").inputValue()), "the planner's memory limit is not there");
+    await visit(page, "/databases");
+  });
+
   await step("the form judges what is typed, and says what is left", async () => {
     await button("Create a database").click();
     await page.getByRole("textbox", { name: "Name" }).fill("Shop");

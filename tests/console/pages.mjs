@@ -17,6 +17,7 @@ const PAGES = {
   replication: "/databases/default/replication",
   config: "/databases/default/config?search=slowlog",
   node: "/node",
+  plan: "/plan?ram_price=8",
   benchmark: "/benchmark",
   alerts: "/alerts",
   events: "/events",

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, bytesField, count, duration, exact, inUnit, micros, parseBytes, parseBytesOf, percent, plural, ratio, ttl } from "./format";
+import { ago, bytes, bytesField, count, duration, exact, inUnit, micros, parseBytes, parseBytesOf, parseCount, percent, plural, ratio, ttl } from "./format";
 
 test("sizes have three digits at most and the unit that fits", () => {
   expect([0, 1, 999, 1000, 1024, 1536, 1023 * 1024, 8 * 1024 ** 3, 2 ** 60].map(bytes)).toEqual([
@@ -45,6 +45,11 @@ test("sizes are read in redis.conf's units", () => {
   expect(parseBytesOf("30 %", 1000)).toBe(300);
   expect(parseBytesOf("101%", 1000)).toBeNull();
   expect(parseBytesOf("1kb", 1000)).toBe(1024);
+});
+
+test("counts are read in thousands and millions", () => {
+  expect(["75 M", "1.5k", "20,000", "0", "2g", "1 T"].map(parseCount)).toEqual([75e6, 1500, 20_000, 0, 2e9, 1e12]);
+  expect(["", "M", "1 x", "-1", "1e9", "99999999 t", ",5"].map(parseCount)).toEqual([null, null, null, null, null, null, null]);
 });
 
 test("a field of a form reads back as the same number", () => {

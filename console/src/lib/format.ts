@@ -152,6 +152,14 @@ export function parseBytes(text: string): number | null {
   return Number.isSafeInteger(value) ? value : null;
 }
 
+/** A number as people write it, in thousands and millions: "75 M", "1.5k", "20,000". */
+export function parseCount(text: string): number | null {
+  const found = /^\s*(\d[\d,]*(?:\.\d+)?)\s*([kmgt]?)\s*$/i.exec(text);
+  if (!found) return null;
+  const value = Math.round(Number(found[1]!.replaceAll(",", "")) * 1000 ** " kmgt".indexOf(found[2]!.toLowerCase() || " "));
+  return Number.isSafeInteger(value) ? value : null;
+}
+
 /** "30%" of a whole, or a size. */
 export function parseBytesOf(text: string, whole: number): number | null {
   const share = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(text);

@@ -2,7 +2,7 @@
 
 export type Page =
   | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "replication" | "config" | "acl"
-  | "node" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
+  | "node" | "plan" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
 
 export interface Route {
   page: Page;
@@ -17,6 +17,7 @@ const FIXED: Record<string, Page> = {
   // Not under /databases/, because a database may have the name "new".
   "/create": "create",
   "/node": "node",
+  "/plan": "plan",
   "/benchmark": "benchmark",
   "/alerts": "alerts",
   "/events": "events",

@@ -684,6 +684,18 @@ export type Op = (typeof Op)[number];
 export const Phase = ["writing", "verifying"] as const;
 export type Phase = (typeof Phase)[number];
 
+export interface PlanCard {
+  /** The same data in RAM without flash. */
+  all_in_ram_bytes: number;
+  all_in_ram_price: number;
+  /** Other shares of values in RAM, the smallest first. */
+  choices: SizingCard[];
+  chosen: SizingCard;
+  node_flash_left_bytes: number;
+  /** What this node has not promised to a database yet. */
+  node_ram_left_bytes: number;
+}
+
 /** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
 export const Policy = ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"] as const;
 export type Policy = (typeof Policy)[number];
@@ -901,6 +913,31 @@ export interface Silence {
   /** `node` or `database:NAME`; null: of each. */
   scope: string | null;
   until_ms: number;
+}
+
+export interface SizingCard {
+  /** How many databases the keys must be divided among. */
+  databases: number;
+  /** Lines of flintkv.conf. */
+  directives: string[];
+  /** With the room that collection needs. */
+  flash_bytes: number;
+  flash_live_bytes: number;
+  flash_reads_per_second: number;
+  /** Values with a record on flash, at most. */
+  flash_values: number;
+  /** Share of the reads that RAM answers, 0 to 1. */
+  hit_ratio: number;
+  hot_bytes: number;
+  hot_values: number;
+  index_bytes: number;
+  memory_limit_bytes: number;
+  /** The process itself. */
+  own_bytes: number;
+  price: number;
+  ram_limit_bytes: number;
+  /** Share of the values in RAM, 0 to 1. */
+  ram_share: number;
 }
 
 export interface SlowCommand {

@@ -46,3 +46,5 @@ export type Now = Record<string, number | null | undefined>;
 export type StreamEntry = [string, [Bytes, Bytes][]];
 
 type Bytes = api.Bytes;
+export type PlanAnswer = api.PlanCard;
+export type Sizing = api.SizingCard;

@@ -68,6 +68,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         let kind = match param.kind {
             Kind::Text => Type::String,
             Kind::Number => Type::Integer,
+            Kind::Decimal => Type::Number,
             Kind::Flag => Type::Boolean,
         };
         operation = operation.parameter(

@@ -86,6 +86,8 @@ pub struct Param {
 pub enum Kind {
     Text,
     Number,
+    /// With a fraction.
+    Decimal,
     Flag,
 }
 
@@ -95,6 +97,10 @@ pub const fn text(name: &'static str, about: &'static str) -> Param {
 
 pub const fn number(name: &'static str, about: &'static str) -> Param {
     Param { name, kind: Kind::Number, about }
+}
+
+pub const fn decimal(name: &'static str, about: &'static str) -> Param {
+    Param { name, kind: Kind::Decimal, about }
 }
 
 pub const fn flag(name: &'static str, about: &'static str) -> Param {

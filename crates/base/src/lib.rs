@@ -5,6 +5,7 @@ pub mod glob;
 pub mod ram;
 pub mod random;
 pub mod size;
+pub mod sizing;
 pub mod time;
 pub mod words;
 

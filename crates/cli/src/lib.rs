@@ -3,7 +3,7 @@
 //! reads the files of a journal.
 //!
 //! In reading order: [`args`] is every command line in one tree; `client` uses a node's HTTP API, `database` and
-//! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
+//! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `plan` says beforehand what data take here; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
 //! pages and completions. `size`, `moment` and `table` read and print, `prompt` asks the user.
 //!
 //! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
@@ -20,6 +20,7 @@ mod mock;
 mod moment;
 mod pages;
 mod people;
+mod plan;
 mod prepare;
 mod prompt;
 #[cfg(test)]
@@ -73,6 +74,7 @@ fn run(command: &Command) -> Result<String, Failure> {
         Command::Top(args) => top::run(args),
         Command::Journal(args) => journal::run(args),
         Command::Migrate(args) => migrate::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Repair(args) => journal::repair(args),
         Command::PrepareFlash(args) => prepare::run(args),
         Command::Completions { shell } => Ok(pages::completions(*shell)),

@@ -23,6 +23,13 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if unit.is_empty() || bytes >= u64::MAX as f64 { Err(wrong()) } else { Ok(bytes as u64) }
 }
 
+/// A part of a whole: `85%` or `0.85`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = number.trim().parse::<f64>().ok().map(|number| number / whole);
+    share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| format!("{text:?} is no share; write 85% or 0.85"))
+}
+
 /// A count for people: `950`, `12.3k`, `4.56M`.
 pub fn count(value: f64) -> String {
     let mut value = value;
@@ -77,6 +84,16 @@ mod tests {
         }
         for text in ["", "gb", "1.5", "-1", "10 gb", "1e9", "10pb", "99999999999tb", "1.2.3gb", "ten"] {
             assert!(parse(text).is_err(), "{text} was taken");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_percentage_or_a_fraction() {
+        for (text, part) in [("85%", 0.85), ("0.85", 0.85), ("0", 0.0), ("100%", 1.0), ("1", 1.0), ("12.5 %", 0.125)] {
+            assert_eq!(share(text), Ok(part), "{text}");
+        }
+        for text in ["", "%", "85", "101%", "-1%", "NaN", "half"] {
+            assert!(share(text).is_err(), "{text} was taken");
         }
     }
 

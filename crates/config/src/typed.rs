@@ -660,19 +660,12 @@ fn share(bytes: u64, percent: u64) -> u64 {
     ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
 }
 
-/// Additional RAM of a database that survives restarts: the journal's ring and what the writer has of it, and the buffers of a base. Measured
-/// with 2 and 8 workers under writes and bases: 4 MB with values of 1 KB, and 8 MB with values of 20 KB. A restart takes less.
-const KEPT_RAM_BYTES: u64 = 8 << 20;
-
-/// Additional RAM that the console needs. Measured: 4 MB at rest, 8 MB during a login.
-const CONSOLE_RAM_BYTES: u64 = 12 << 20;
-
 /// Refuses a RAM limit that leaves no memory for values: every write would get an out-of-memory error although flash is empty.
 /// `console` says whether the console's memory counts against this limit.
 pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
     let workers = config.io_threads.max(1) as u64;
-    let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
-    let of_journal = if config.redis_files.appendonly { KEPT_RAM_BYTES } else { 0 };
+    let of_console = if console && config.console.port != 0 { ram::CONSOLE_BYTES } else { 0 };
+    let of_journal = if config.redis_files.appendonly { ram::JOURNAL_BYTES } else { 0 };
     let own = ram::least_limit(workers) + of_journal + of_console;
     if config.flash_paths.is_empty() || config.ram_limit_bytes >= own {
         return Ok(());

@@ -28,6 +28,8 @@ usage:
   flintkv repair DIR [--to NEW]                     what can be saved of a damaged directory
   flintkv migrate --from redis://HOST --to DATABASE
                                                     move a running Redis into a database
+  flintkv plan --keys N --value-size SIZE           how much RAM and flash data take here, and how many of
+                                                    their reads RAM answers; --from measures a running Redis
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
   flintkv --version
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         Some("scenario") => bench::scenario::main(args),
         Some(
             "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
-            | "completions" | "man",
+            | "plan" | "completions" | "man",
         ) => cli::main(std::iter::once(subcommand).chain(args)),
         // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),

@@ -11,6 +11,7 @@ mod health;
 mod keys;
 mod metrics;
 mod node;
+mod plan;
 mod replication;
 mod session;
 mod users;
@@ -21,6 +22,7 @@ use crate::route::Route;
 static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
+    plan::ROUTES,
     databases::ROUTES,
     backups::ROUTES,
     replication::ROUTES,

@@ -9,5 +9,6 @@ mod databases;
 mod docs;
 mod keys;
 mod metrics;
+mod plan;
 mod replication;
 mod sessions;

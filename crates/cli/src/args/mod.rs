@@ -59,6 +59,11 @@ pub enum Command {
     /// keys are compared. The switch comes when you press Enter, or at once with --switch: the source's writes pause for some
     /// milliseconds, the target gets the last of them and is on its own. Ctrl-C before that leaves the source as it was.
     Migrate(Migrate),
+    /// Say how much RAM and flash data take here, and how many of their reads RAM answers
+    ///
+    /// The data are described by numbers, or measured in a running Redis with --from, which is only read; numbers override what was
+    /// measured. The answer is a pair of limits, and a table of others to choose from. docs/operations.md has the formulas.
+    Plan(Plan),
     /// Print the completions of a shell
     ///
     /// bash:  flintkv completions bash > /usr/share/bash-completion/completions/flintkv
@@ -157,6 +162,58 @@ pub struct Migrate {
     pub force: bool,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Plan {
+    /// Measure a running Redis: redis://[[user:]password@]host[:port], or rediss:// with TLS
+    #[arg(long, value_name = "URL")]
+    pub from: Option<String>,
+    /// The measured server's password; better in the environment than in the address
+    #[arg(long, value_name = "PASSWORD", env = "FLINTKV_FROM_PASSWORD", hide_env_values = true)]
+    pub from_password: Option<String>,
+    /// Certificates to trust, in PEM, instead of the public authorities
+    #[arg(long, value_name = "FILE", env = "FLINTKV_CACERT", value_hint = ValueHint::FilePath)]
+    pub cacert: Option<PathBuf>,
+    /// How many keys: 75000000, 75m
+    #[arg(long, value_name = "N", value_parser = size::parse, required_unless_present = "from", help_heading = "Data")]
+    pub keys: Option<u64>,
+    /// Bytes of a key [default: 16]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Data")]
+    pub key_size: Option<u64>,
+    /// Bytes of a value, on average
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "from", help_heading = "Data")]
+    pub value_size: Option<u64>,
+    /// What the data take on flash ÷ what they are, such as 0.5 [default: 1]
+    #[arg(long, value_name = "RATIO", help_heading = "Data")]
+    pub compression: Option<f64>,
+    /// Reads a second
+    #[arg(long, value_name = "N", value_parser = size::parse, help_heading = "Load")]
+    pub reads: Option<u64>,
+    /// Writes a second
+    #[arg(long, value_name = "N", value_parser = size::parse, help_heading = "Load")]
+    pub writes: Option<u64>,
+    /// How unevenly keys are used, the exponent of Zipf's law: 0 all alike, about 1 as in many caches
+    #[arg(long, value_name = "S", default_value_t = 0.8, help_heading = "Load")]
+    pub skew: f64,
+    /// Share of the reads that RAM shall answer: 85% or 0.85
+    #[arg(long, value_name = "SHARE", value_parser = size::share, default_value = "85%", conflicts_with = "ram_share", help_heading = "Aim")]
+    pub hit_ratio: f64,
+    /// Share of the values that shall be in RAM, instead of a hit ratio
+    #[arg(long, value_name = "SHARE", value_parser = size::share, help_heading = "Aim")]
+    pub ram_share: Option<f64>,
+    /// Workers of the node (io-threads), one per core
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Aim")]
+    pub workers: u64,
+    /// Without a journal: the data need not survive restarts
+    #[arg(long, help_heading = "Aim")]
+    pub no_journal: bool,
+    /// Price of a gigabyte of RAM, in any currency; with --flash-price
+    #[arg(long, value_name = "PRICE", requires = "flash_price", help_heading = "Prices")]
+    pub ram_price: Option<f64>,
+    /// Price of a gigabyte of flash
+    #[arg(long, value_name = "PRICE", requires = "ram_price", help_heading = "Prices")]
+    pub flash_price: Option<f64>,
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +353,7 @@ mod tests {
             "journal",
             "repair",
             "migrate",
+            "plan",
             "completions",
             "man",
         ] {
@@ -340,6 +398,11 @@ mod tests {
             "repair /x --cut",
             "migrate",
             "migrate --from redis://h --method random --to x",
+            "plan",
+            "plan --keys 1m",
+            "plan --keys 1m --value-size 500 --hit-ratio 85",
+            "plan --keys 1m --value-size 500 --hit-ratio 85% --ram-share 10%",
+            "plan --keys 1m --value-size 500 --ram-price 3",
             "completions tcsh",
             "database",
             "database create ads",

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use base::size::human;
+use base::sizing::{Demand, Sizing};
 use resp::client::Value;
+use value::rdb::{Decoded, restore};
 
 use super::server::{Server, bytes};
 use crate::failure::Failure;
@@ -12,13 +14,10 @@ use crate::table::pairs;
 
 /// Values are compressed together, as on flash.
 const PAGE_BYTES: usize = 16 << 10;
-/// Of a record on flash, beside its key and value.
-const RECORD_BYTES: u64 = 24;
-/// What every key takes in RAM, hot or cold.
-const ENTRY_BYTES: u64 = 20;
-/// What the collector needs free, in percent of the live data.
-const FLASH_SPARE_PERCENT: u64 = 20;
-const RAM_PERCENT: u64 = 30;
+/// What a member of a collection takes beside its bytes.
+const MEMBER_BYTES: u64 = 2;
+/// The share of values in RAM that a target begins with.
+const RAM_SHARE: f64 = 0.3;
 /// A database with less is hardly one.
 const MEGABYTES_MIN: u64 = 64;
 /// How long the rate of the source is measured.
@@ -27,9 +26,10 @@ const BATCH: usize = 100;
 
 pub struct Sample {
     version: String,
-    keys: u64,
+    pub keys: u64,
     sampled: u64,
     name_bytes: u64,
+    /// As the values lie in RAM here.
     value_bytes: u64,
     /// Of the sampled values and names, compressed.
     packed_bytes: u64,
@@ -39,6 +39,8 @@ pub struct Sample {
 
 /// Looks at this many random keys.
 pub fn sample(source: &mut Server, wanted: usize) -> Result<Sample, Failure> {
+    // So that looking at a key does not count as a use of it. Servers before Redis 7.2 do not know the command.
+    source.call(&[b"CLIENT", b"NO-TOUCH", b"ON"])?;
     let version = source.info("server")?.get("redis_version").cloned().unwrap_or_default();
     let databases = source.keys()?;
     let keys: u64 = databases.values().sum();
@@ -63,12 +65,12 @@ pub fn sample(source: &mut Server, wanted: usize) -> Result<Sample, Failure> {
             for (name, dump) in names.iter().zip(&dumps) {
                 // It may have expired meanwhile.
                 let Some(dump) = bytes(dump) else { continue };
+                page.extend_from_slice(name);
+                let value_bytes = unpacked(dump, &mut page);
                 sample.sampled += 1;
                 sample.name_bytes += name.len() as u64;
-                sample.value_bytes += dump.len() as u64;
-                sample.largest_bytes = sample.largest_bytes.max(dump.len() as u64);
-                page.extend_from_slice(name);
-                page.extend_from_slice(dump);
+                sample.value_bytes += value_bytes;
+                sample.largest_bytes = sample.largest_bytes.max(value_bytes);
                 if page.len() >= PAGE_BYTES {
                     sample.pack(&mut page);
                 }
@@ -86,33 +88,51 @@ impl Sample {
         page.clear();
     }
 
-    fn of_all(&self, sampled_bytes: u64) -> u64 {
-        (u128::from(sampled_bytes) * u128::from(self.keys) / u128::from(self.sampled.max(1))) as u64
+    pub fn name_bytes(&self) -> u64 {
+        self.name_bytes.div_ceil(self.sampled.max(1))
+    }
+
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes.div_ceil(self.sampled.max(1))
+    }
+
+    /// What the data take on flash, of what they are.
+    pub fn compression(&self) -> f64 {
+        self.packed_bytes as f64 / self.unpacked_bytes.max(1) as f64
     }
 
     fn dataset_bytes(&self) -> u64 {
-        self.of_all(self.name_bytes + self.value_bytes) + self.keys * RECORD_BYTES
+        self.keys * (self.name_bytes() + self.value_bytes())
     }
 
-    /// What the dataset takes on flash, with what the collector needs.
-    fn flash_bytes(&self) -> u64 {
-        let packed = self.of_all(self.packed_bytes) + self.keys * RECORD_BYTES;
-        packed + packed * FLASH_SPARE_PERCENT / 100
+    /// What the dataset takes here with this share of its values in RAM, on one worker.
+    fn sized(&self, ram_share: f64) -> Sizing {
+        let demand = Demand {
+            keys: self.keys,
+            key_bytes: self.name_bytes(),
+            value_bytes: self.value_bytes(),
+            compression: self.compression(),
+            skew: 0.0,
+            reads_per_second: 0.0,
+            writes_per_second: 0.0,
+            workers: 1,
+            has_journal: true,
+            has_console: true,
+        };
+        demand.for_ram_share(ram_share)
     }
 
-    fn entries_bytes(&self) -> u64 {
-        self.keys * ENTRY_BYTES
-    }
-
-    /// What a target needs at least.
+    /// What a target needs at least: the index, and room for all values on flash.
     fn needed_bytes(&self) -> u64 {
-        self.flash_bytes() + self.entries_bytes()
+        let sized = self.sized(0.0);
+        sized.flash_bytes + sized.index_bytes
     }
 
     pub fn report(&self, source: &str) -> String {
         let of_each = |sum: u64| human(sum / self.sampled.max(1));
-        let percent = self.packed_bytes * 100 / self.unpacked_bytes.max(1);
-        let memory = ((self.dataset_bytes() + self.entries_bytes()) >> 20).max(2 * MEGABYTES_MIN);
+        let (least, start) = (self.sized(0.0), self.sized(RAM_SHARE));
+        let megabytes = |bytes: u64| bytes.div_ceil(1 << 20).max(MEGABYTES_MIN);
+        let ram = megabytes(start.ram_limit_bytes);
         pairs(&[
             ("source", format!("{source}, version {}", self.version)),
             ("keys", count(self.keys as f64)),
@@ -127,12 +147,16 @@ impl Sample {
                 ),
             ),
             ("dataset", format!("about {}", human(self.dataset_bytes()))),
-            ("on flash", format!("about {}, compressed to {percent} % with lz4", human(self.flash_bytes()))),
-            ("in RAM at least", format!("about {} for the keys' entries", human(self.entries_bytes()))),
             (
-                "a good start",
-                format!("--memory-limit {memory}mb --ram-limit {}mb", (memory * RAM_PERCENT / 100).max(MEGABYTES_MIN)),
+                "on flash",
+                format!(
+                    "about {}, compressed to {:.0} % with lz4, with the room that collection needs",
+                    human(least.flash_bytes),
+                    self.compression() * 100.0
+                ),
             ),
+            ("in RAM at least", format!("about {} for the keys' entries", human(least.index_bytes))),
+            ("a good start", format!("--memory-limit {}mb --ram-limit {ram}mb", ram + megabytes(start.flash_bytes))),
         ])
     }
 
@@ -158,6 +182,32 @@ impl Sample {
             format!("about {} s at {rate}/s, as fast as the source gives its values to this machine", seconds + 1),
         )])
     }
+}
+
+/// Appends the value of a dump as it lies in RAM, nearly, and says how many bytes that is. A string may be compressed in the dump. A dump
+/// that is newer than what is known here, and a stream, count as they are.
+fn unpacked(dump: &[u8], page: &mut Vec<u8>) -> u64 {
+    let before = page.len();
+    let rest = match restore(dump) {
+        Ok(Decoded::String(text)) => {
+            page.extend_from_slice(&text);
+            0
+        }
+        Ok(Decoded::List(parts) | Decoded::Set(parts) | Decoded::Hash(parts)) => {
+            parts.iter().for_each(|part| page.extend_from_slice(part));
+            parts.len() as u64 * MEMBER_BYTES
+        }
+        Ok(Decoded::ZSet(parts, scores)) => {
+            parts.iter().for_each(|part| page.extend_from_slice(part));
+            scores.iter().for_each(|score| page.extend_from_slice(&score.to_le_bytes()));
+            parts.len() as u64 * MEMBER_BYTES
+        }
+        Ok(Decoded::Stream(_)) | Err(_) => {
+            page.extend_from_slice(dump);
+            0
+        }
+    };
+    (page.len() - before) as u64 + rest
 }
 
 /// How many bytes of values the source gives in a second, one connection.

@@ -6,12 +6,12 @@
 //! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key, where the source forbids replication.
 //! - `compare` compares the copy with the source.
 
-mod address;
+pub mod address;
 mod compare;
 mod copy;
 mod follow;
-mod measure;
-mod server;
+pub mod measure;
+pub mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
