@@ -264,7 +264,12 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     }
     value.store(cx, key, expiry)?;
-    cx.ks.set_use(key, options.idle_seconds, options.frequency)?;
+    // As in Redis, a policy takes what it looks at: LFU the frequency, every other the idle time.
+    let (idle, frequency) = match cx.settings.lfu {
+        true => (None, options.frequency),
+        false => (options.idle_seconds, None),
+    };
+    cx.ks.set_use(key, idle, frequency)?;
     cx.ks.event(Class::GENERIC, "restore", key);
     state(cx, &options, expiry);
     cx.out.ok();

@@ -90,7 +90,8 @@ pub struct Replica {
     pub flint: bool,
     /// It understands up to where its own stream is the primary's, behind +FULLRESYNC.
     pub tail: bool,
-    /// It takes a dump in pieces, `$bytes` before each and `$0` behind the last, while the dump is written.
+    /// It takes a dump in pieces while the dump is written: `$bytes expected` before each, the bytes of the piece and about those of the
+    /// dump, and `$0` behind the last.
     pub pieces: bool,
     pub version: Box<str>,
     /// It wants a dump and nothing after it.

@@ -274,7 +274,7 @@ impl Feed {
                 Poll::Ready(there) => there.map_err(|why| refused(&why))?,
                 Poll::Pending => return Ok(self.live(connection, cx)),
             };
-            self.link.dump_bytes.store(there, Relaxed);
+            self.link.dump_bytes.store(dump.expected(), Relaxed);
             if *at == there {
                 let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
                 tracing::info!("replica {}:{} has its dump: {at} bytes", self.link.ip, self.link.port);
@@ -311,7 +311,7 @@ impl Feed {
         self.link.dump_sent_bytes.store(*at, Relaxed);
         self.link.is_alive(connection.worker.refresh_now_ms());
         if self.replica.pieces {
-            self.out.extend_from_slice(format!("${}\r\n", piece.len()).as_bytes());
+            self.out.extend_from_slice(format!("${} {}\r\n", piece.len(), dump.expected()).as_bytes());
             self.out.extend_from_slice(&piece);
         } else {
             self.out = piece;

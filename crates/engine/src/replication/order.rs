@@ -18,6 +18,8 @@ pub struct Dump {
 #[derive(Debug, Default)]
 struct Written {
     bytes: u64,
+    /// How many there will be: an estimate, until it is whole.
+    expected: u64,
     /// An error: it will never be whole.
     end: Option<Result<(), String>>,
     wakers: Vec<Waker>,
@@ -28,9 +30,10 @@ impl Dump {
         Dump { file, mark, written: Mutex::default() }
     }
 
-    /// So many bytes are in the file.
-    pub fn has(&self, bytes: u64) {
+    /// So many bytes are in the file, of about so many.
+    pub fn has(&self, bytes: u64, expected: u64) {
         let mut written = self.written.lock();
+        written.expected = expected.max(bytes);
         if written.bytes < bytes {
             written.bytes = bytes;
             written.wakers.drain(..).for_each(Waker::wake);
@@ -42,6 +45,10 @@ impl Dump {
         let mut written = self.written.lock();
         written.end = Some(end);
         written.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    pub fn expected(&self) -> u64 {
+        self.written.lock().expected
     }
 
     /// Waits until there are more than `at` bytes, or until it is whole. Returns how many there are.
@@ -117,8 +124,8 @@ mod tests {
         let cx = Context::from_waker(Waker::noop());
         let whole = dump();
         assert_eq!(whole.poll(0, &cx), Poll::Pending);
-        whole.has(5);
-        assert_eq!(whole.poll(0, &cx), Poll::Ready(Ok(5)));
+        whole.has(5, 7);
+        assert_eq!((whole.poll(0, &cx), whole.expected()), (Poll::Ready(Ok(5)), 7));
         assert_eq!(whole.poll(5, &cx), Poll::Pending);
         assert_eq!(whole.poll(u64::MAX, &cx), Poll::Pending);
         whole.end(Ok(()));
@@ -126,8 +133,9 @@ mod tests {
         assert_eq!(whole.poll(u64::MAX, &cx), Poll::Ready(Ok(5)));
 
         let failed = dump();
-        failed.has(5);
+        failed.has(5, 0);
         failed.end(Err("no room".to_owned()));
+        assert_eq!(failed.expected(), 5);
         assert_eq!(failed.poll(0, &cx), Poll::Ready(Err("no room".to_owned())));
     }
 }

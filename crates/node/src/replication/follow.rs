@@ -470,7 +470,8 @@ impl Link {
         let put = |bytes: &[u8]| {
             arrival.put(bytes)?;
             let count = received.fetch_add(bytes.len() as u64, Relaxed) + bytes.len() as u64;
-            self.database.files.loading_total_bytes.fetch_max(count, Relaxed);
+            let total = following.sync_total_bytes.load(Relaxed).max(count);
+            self.database.files.loading_total_bytes.store(total, Relaxed);
             Ok::<_, String>(())
         };
         let mut left = total;
@@ -512,12 +513,18 @@ impl Link {
         Ok(())
     }
 
-    /// How many bytes the next piece of the dataset has. 0: there is none.
+    /// How many bytes the next piece of the dataset has. 0: there is none. Notes how many the dataset has, if the primary says so.
     fn piece_bytes(&self, wire: &mut Wire) -> Result<u64, String> {
         loop {
             if let Some(line) = wire.received_line().map_err(|error| lost(&error))? {
-                let bytes = line.strip_prefix('$').and_then(|bytes| bytes.parse().ok());
-                return bytes.ok_or_else(|| format!("it cannot send the rest of its dataset: {line}"));
+                let mut numbers = line.strip_prefix('$').unwrap_or_default().split(' ').map(str::parse);
+                let Some(Ok(bytes)) = numbers.next() else {
+                    return Err(format!("it cannot send the rest of its dataset: {line}"));
+                };
+                if let Some(Ok(expected)) = numbers.next() {
+                    self.following.sync_total_bytes.store(expected, Relaxed);
+                }
+                return Ok(bytes);
             }
             self.fill(wire)?;
         }

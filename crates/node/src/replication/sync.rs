@@ -8,6 +8,7 @@ use rdb::Options;
 use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// A replica that gets no dump asks again each second. It gets the same answer for so long, because each attempt reads the whole dataset.
@@ -67,13 +68,18 @@ fn make(database: &Database, is_flint: bool, orders: &[Arc<Order>]) -> Result<()
         has_checksum: settings.rdbchecksum,
     };
     let begun: OnceCell<Arc<Dump>> = OnceCell::new();
-    let has = |mark, bytes| {
+    let (store, written_keys) = (&database.shard.store, &database.files.saved_keys);
+    let keys: u64 = (0..store.databases()).map(|db| store.len(db)).sum();
+    written_keys.store(0, Relaxed);
+    let has = |mark, bytes: u64| {
+        // If the keys to come are like those before.
+        let expected = u128::from(bytes) * u128::from(keys) / u128::from(written_keys.load(Relaxed).max(1));
         if begun.get().is_none() {
             let dump = Arc::new(Dump::new(File::open(&path)?, mark));
             orders.iter().for_each(|order| order.finish(Ok(Arc::clone(&dump))));
             begun.get_or_init(|| dump);
         }
-        begun.get().inspect(|dump| dump.has(bytes));
+        begun.get().inspect(|dump| dump.has(bytes, u64::try_from(expected).unwrap_or(bytes)));
         Ok(())
     };
     let written = database.dump_for_replica(&path, options, &has);

@@ -752,11 +752,11 @@ impl Raw {
     }
 }
 
-/// The header with this clock, unless the field holds the number of a write.
+/// The header with this clock, unless the field holds the number of a write or a restored frequency.
 #[inline]
 fn at_clock(header: u64, clock: u32) -> u64 {
-    match header & Header::WRITING {
-        0 => header & !(Header::CLOCK | Header::COUNTED) | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK,
+    match header & (Header::WRITING | Header::COUNTED) {
+        0 => header & !Header::CLOCK | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK,
         _ => header,
     }
 }
