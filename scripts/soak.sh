@@ -30,5 +30,6 @@ cargo_tests "nodes that are killed under load, and start again" --profile soak -
     persist::what_was_acknowledged persist::random
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
+cargo_tests "a filled node takes what flintkv plan says" --profile soak -p flintkv-tests --test plan -- --include-ignored --nocapture
 step "fuzz" scripts/fuzz.sh "$seconds"
 sum_up

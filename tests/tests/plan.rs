@@ -54,7 +54,9 @@ fn is_near(what: &str, measured: u64, planned: u64, percent: u64) {
     assert!(measured.abs_diff(planned) * 100 <= planned * percent, "{what}: {measured} instead of {planned}");
 }
 
+/// It compares what a process takes, which other processes of a busy machine delay: `make soak` runs it.
 #[test]
+#[ignore = "measures resident memory: part of make soak"]
 fn a_filled_node_takes_what_the_plan_says() {
     let node = Node::start(&[
         ("memory-limit", "1gb"),
