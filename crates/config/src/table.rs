@@ -236,7 +236,7 @@ pub const ROWS: &[Row] = &[
     row("maxmemory-policy", POLICY, "noeviction", Live, Used, Memory, "Which keys are evicted when both RAM and flash are full. `noeviction` evicts no key and refuses writes."),
     row("maxmemory-samples", Int(1, INT_MAX), "5", Live, NO_SAMPLES, Memory, ""),
     row("maxmemory-eviction-tenacity", Int(0, 100), "10", Live, NO_SAMPLES, Memory, ""),
-    row("maxmemory-clients", SizeOrPercent, "0", Live, Used, Memory, "The most memory that all clients together may hold for replies, requests and queued commands, in bytes or in percent of ram-limit. What does not fit waits; what never fits is refused; when clients wait for five seconds, the client that holds most is ended, unless it has CLIENT NO-EVICT. 0 means half of what ram-limit leaves beside the process itself, which is always the most."),
+    row("maxmemory-clients", SizeOrPercent, "0", Live, Used, Memory, "The most memory that all clients together may hold for replies, requests and queued commands, in bytes or in percent of ram-limit. What does not fit waits; what never fits is refused; when clients wait for five seconds and nobody gives memory back (thirty seconds if somebody does), the client that holds most is ended, unless it has CLIENT NO-EVICT. 0 means half of what ram-limit leaves beside the process itself, which is always the most."),
     row("lfu-log-factor", Int(0, INT_MAX), "10", Live, NO_SAMPLES, Memory, ""),
     row("lfu-decay-time", Int(0, INT_MAX), "1", Live, NO_SAMPLES, Memory, ""),
     row("lazyfree-lazy-user-flush", Bool, "no", Live, NO_LAZYFREE, Memory, ""),

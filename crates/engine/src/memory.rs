@@ -8,7 +8,8 @@
 //!   ├─── never fits ──► an error before the command is tried
 //!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
 //! ```
-//! If nobody in the queue gets memory for [`PATIENCE`] because of others, the connection that holds most is ended.
+//! If nobody in the queue gets memory and nobody who holds much gives any back for [`PATIENCE`], the connection that holds most is ended;
+//! and also when the first in the queue has waited for [`PATIENCE_WITH_READERS`], however slowly others read.
 //! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
 //! always works.
 
@@ -24,8 +25,10 @@ use store::{Admission, Store};
 /// A connection never waits for memory up to this sum, the receive buffer of a usual pipeline and its replies, or up to
 /// [`PAUSE_BYTES_MIN`] while memory is scarce.
 pub const FREE_BYTES: usize = 128 << 10;
-/// How long the first in the queue waits, and nobody gets memory, before the largest holder is ended.
+/// How long the first in the queue waits, and nobody gets memory or gives any back, before the largest holder is ended.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it waits while others still give memory back.
+const PATIENCE_WITH_READERS: Duration = Duration::from_secs(30);
 /// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
 pub const PAUSE_BYTES_MAX: usize = 1 << 20;
 const PAUSE_BYTES_MIN: usize = 32 << 10;
@@ -36,8 +39,8 @@ const PAUSE_SHARE: usize = 32;
 pub struct Memory {
     store: Arc<Store>,
     queue: Mutex<VecDeque<Arc<Waiting>>>,
-    /// When a connection of the queue last got its memory.
-    granted_at: Mutex<Instant>,
+    /// When a connection of the queue last got its memory, or one that holds much gave some back.
+    moved_at: Mutex<Instant>,
     /// The length of the queue.
     waiting: AtomicUsize,
     pause_bytes: AtomicUsize,
@@ -95,7 +98,7 @@ impl Memory {
         let memory = Memory {
             store,
             queue: Mutex::default(),
-            granted_at: Mutex::new(Instant::now()),
+            moved_at: Mutex::new(Instant::now()),
             waiting: AtomicUsize::new(0),
             pause_bytes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
@@ -143,6 +146,9 @@ impl Memory {
         } else if bytes < before {
             self.store.take_back(before - bytes);
             self.renew_pause();
+            if before > FREE_BYTES && self.waiting.load(Relaxed) > 0 {
+                *self.moved_at.lock() = Instant::now();
+            }
             self.serve();
         }
     }
@@ -283,7 +289,7 @@ impl Memory {
                 }
                 first.card.held_bytes.fetch_add(first.bytes, Relaxed);
                 self.answer(first, GRANTED);
-                *self.granted_at.lock() = Instant::now();
+                *self.moved_at.lock() = Instant::now();
             }
             queue.pop_front();
         }
@@ -336,8 +342,11 @@ impl Memory {
             !is_killed
         });
         self.renew_queue(&queue);
-        let granted_at = *self.granted_at.lock();
-        let has_waited = |first: &Waiting| now.duration_since(first.since.max(granted_at)) >= PATIENCE;
+        let moved_at = *self.moved_at.lock();
+        let has_waited = |first: &Waiting| {
+            now.duration_since(first.since.max(moved_at)) >= PATIENCE
+                || now.duration_since(first.since) >= PATIENCE_WITH_READERS
+        };
         let first = Arc::clone(queue.front().filter(|first| has_waited(first))?);
         let max = self.store.lent_bytes_max();
         let missing = (self.store.lent_bytes() + first.bytes).saturating_sub(max);
@@ -476,6 +485,22 @@ mod tests {
         node.memory.leave(&larger.card, &mut larger.request);
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.relieve_after(10 * PATIENCE), None);
+    }
+
+    #[test]
+    fn who_reads_slowly_is_ended_later_than_who_does_not_read() {
+        let mut node = Node::new();
+        let [mut reader, mut waiting] = [(); 2].map(|()| node.client());
+        assert_eq!(node.ask(&mut reader, MAX), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut waiting, 8 * MB), Poll::Pending);
+        let before = Instant::now();
+        node.memory.hold(&reader.card, MAX - MB);
+        assert!(*node.memory.moved_at.lock() >= before, "it has given some back");
+        // It goes on.
+        *node.memory.moved_at.lock() = Instant::now() + 2 * PATIENCE;
+        assert_eq!(node.relieve_after(2 * PATIENCE + PATIENCE / 2), None);
+        *node.memory.moved_at.lock() = Instant::now() + PATIENCE_WITH_READERS;
+        assert_eq!(node.relieve_after(PATIENCE_WITH_READERS), Some(reader.card.id), "others have waited for long");
     }
 
     #[test]
