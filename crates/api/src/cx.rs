@@ -7,8 +7,8 @@ use crate::link::Link;
 use crate::text::from_base64url;
 use node::Database;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -189,4 +189,9 @@ impl Reply {
     pub fn text(content_type: &'static str, body: impl Into<Vec<u8>>) -> Reply {
         Reply { status: 200, content_type, body: body.into(), cookie: None }
     }
+}
+
+/// For a field of a body that may be null: `Some(None)` is null, `None` is a field that is missing.
+pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }

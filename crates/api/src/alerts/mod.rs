@@ -23,7 +23,7 @@ use node::Node;
 use outbox::Outbox;
 use parking_lot::Mutex;
 use rule::{GIVEN, NewRule, Rule};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use standing::{Acknowledged, Change, Kept, Silence, Stand, Standings, Told, resumed, step};
 use std::collections::BTreeSet;
 use std::io;
@@ -178,14 +178,9 @@ struct WantedWebhook {
     #[serde(default)]
     format: Format,
     /// For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "crate::cx::given")]
     #[schema(value_type = Option<String>)]
     secret: Option<Option<String>>,
-}
-
-/// Distinguishes null from missing.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::<String>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -11,7 +11,7 @@ use crate::routes::node::{RoomCard, room};
 use crate::words::{CodecWord, PolicyWord};
 use base::{Codec, Policy};
 use node::{Database, Definition, DefinitionChange, NodeError, State};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -267,14 +267,9 @@ struct DatabaseChange {
     /// HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own.
     replica_of: Option<String>,
     /// null takes the password away.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "crate::cx::given")]
     #[schema(value_type = Option<String>)]
     password: Option<Option<String>>,
-}
-
-/// Distinguishes null from missing.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::<String>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize, ToSchema)]

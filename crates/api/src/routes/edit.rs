@@ -9,7 +9,7 @@ use crate::route::{Answer, Method, Route, one};
 use crate::routes::keys::{KEY, KeyView, view_of};
 use crate::text::{Bytes, lossy};
 use resp::client::Value;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 /// More members at once are a bulk load, not an edit.
@@ -63,14 +63,10 @@ struct KeyChange {
     #[serde(default)]
     db: u32,
     /// null: it does not expire any more.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "crate::cx::given")]
     #[schema(value_type = Option<u64>)]
     ttl_ms: Option<Option<u64>>,
     set: Option<Members>,
-}
-
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::<u64>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize, ToSchema)]
