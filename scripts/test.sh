@@ -20,16 +20,12 @@ step "cargo fmt" cargo fmt --all --check
 # One call for everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --bins --lib --tests --examples
 
-# At the same time as cargo's tests, which wait as often as they compute. The browser's tests wait most, so they have a lane of their own.
-browser_lane() {
-    step tests/console/run.sh tests/console/run.sh
-}
+# At the same time as cargo's tests, which wait as often as they compute. A third lane would win little, and make everything slow at once.
 scripts_lane() {
     local script
     for script in tests/*/run.sh; do
         [ -x "$script" ] || continue
         case "$script" in
-            tests/console/*) ;;
             # The programs whose libraries install within seconds; `make compat` runs all.
             tests/clients/*) step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py} ;;
             *) step "$script" "$script" ;;
@@ -37,7 +33,6 @@ scripts_lane() {
     done
     step "cargo clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
 }
-beside browser_lane
 beside scripts_lane
 
 cargo_tests "cargo test" --workspace

@@ -277,7 +277,8 @@ def standalone_replies(t):
     fails(ResponseError, "cluster support disabled", r.readwrite)
     same(r.lastsave() is not None, True)
     if FLINTKV:
-        same(r.waitaof(0, 0, 10), [0, 0])
+        # With a journal, the writes before may be durable already.
+        same(r.waitaof(0, 0, 10) in ([0, 0], [1, 0]), True)
         same(r.zadd("z", {"a": 1.5}), 1)
         same(r.zrank("z", "a", withscore=True)[0], 0)
         same(r.zrevrank("z", "a", withscore=True)[0], 0)
