@@ -1,7 +1,9 @@
 //! Owns small helpers that several crates need. Never knows another crate of ours, and does no I/O.
 
+pub mod device;
 pub mod events;
 pub mod glob;
+pub mod pattern;
 pub mod ram;
 pub mod random;
 pub mod size;

@@ -1,6 +1,7 @@
 //! Owns the arithmetic of sizing: what a dataset takes in RAM and on flash, and how many of its reads RAM answers. Pure functions. docs/operations.md
 //! has the formulas in words. Never knows a node or a device.
 
+use crate::pattern::{Pattern, Reads, SKEW_MAX};
 use crate::{ram, size};
 
 /// A key in the index: 24.9 measured with 10 million keys whose values are on flash.
@@ -24,10 +25,6 @@ pub const VALUE_BYTES_MAX: u64 = 16 << 20;
 /// More than any node was ever given; the sums stay far below what a number holds.
 const KEYS_MAX: u64 = 1_000_000_000_000;
 const KEY_BYTES_MAX: u64 = 1 << 20;
-const SKEW_MAX: f64 = 5.0;
-/// Ranks up to here are weighed one by one, later ones in groups that grow by a twentieth.
-const SINGLE_RANKS: u64 = 100;
-const GROUP_GROWTH: f64 = 1.05;
 
 /// What is to be kept, and how it is used.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +35,7 @@ pub struct Demand {
     pub value_bytes: u64,
     /// What the data take on flash ÷ what they are: 1 for data that do not compress.
     pub compression: f64,
-    /// The exponent of Zipf's law: key number k is read in proportion to 1 ÷ k^skew. 0: all keys alike.
-    pub skew: f64,
+    pub pattern: Pattern,
     pub reads_per_second: f64,
     pub writes_per_second: f64,
     pub workers: u64,
@@ -94,7 +90,9 @@ impl Demand {
         if !(0.01..=1.0).contains(&self.compression) {
             return wrong("compression", "must be from 0.01 to 1: what the data take on flash ÷ what they are");
         }
-        if !(0.0..=SKEW_MAX).contains(&self.skew) {
+        if let Pattern::Skew(skew) = self.pattern
+            && !(0.0..=SKEW_MAX).contains(&skew)
+        {
             return wrong("skew", "must be from 0, all keys alike, to 5");
         }
         for (field, rate) in
@@ -112,14 +110,14 @@ impl Demand {
 
     /// The least RAM that answers this share of the reads. The demand must be sound.
     pub fn for_hit_ratio(&self, hit_ratio: f64) -> Sizing {
-        let reads = Reads::new(self.keys, self.skew);
+        let reads = Reads::new(self.keys, &self.pattern);
         let ram_share = reads.share_for(hit_ratio);
         self.sized(ram_share, hit_ratio)
     }
 
     /// With this share of the values in RAM. The demand must be sound.
     pub fn for_ram_share(&self, ram_share: f64) -> Sizing {
-        let reads = Reads::new(self.keys, self.skew);
+        let reads = Reads::new(self.keys, &self.pattern);
         self.sized(ram_share, reads.hit_ratio(ram_share))
     }
 
@@ -194,74 +192,6 @@ pub fn cost(bytes: u64, price: f64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64 * price
 }
 
-/// How the reads spread over the keys: groups of keys that are read equally often.
-///
-/// Which values are in RAM follows the approximation of H. Che, Y. Tung, Z. Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): a
-/// value is in RAM if it was used within a characteristic time, the same for all keys. Measured hit ratios lie within 1.5 points of it
-/// (docs/operations.md).
-struct Reads {
-    /// How many keys, and how often one of them is read, of all reads.
-    groups: Vec<(f64, f64)>,
-    keys: f64,
-}
-
-impl Reads {
-    fn new(keys: u64, skew: f64) -> Reads {
-        let mut groups = Vec::new();
-        let mut rank = 1;
-        while rank <= keys {
-            let grown = if rank <= SINGLE_RANKS { rank } else { (rank as f64 * GROUP_GROWTH) as u64 };
-            let last = grown.clamp(rank, keys);
-            let count = (last - rank + 1) as f64;
-            let weight = match last == rank {
-                true => (rank as f64).powf(-skew),
-                false => integral(rank as f64 - 0.5, last as f64 + 0.5, skew) / count,
-            };
-            groups.push((count, weight));
-            rank = last + 1;
-        }
-        let all: f64 = groups.iter().map(|(count, weight)| count * weight).sum();
-        groups.iter_mut().for_each(|(_, weight)| *weight /= all);
-        Reads { groups, keys: keys as f64 }
-    }
-
-    /// Share of the keys, and of the reads, that a characteristic time of so many reads keeps in RAM.
-    fn kept(&self, time: f64) -> (f64, f64) {
-        let (mut keys, mut reads) = (0.0, 0.0);
-        for &(count, weight) in &self.groups {
-            let is_in_ram = -(-weight * time).exp_m1();
-            keys += count * is_in_ram;
-            reads += count * weight * is_in_ram;
-        }
-        (keys / self.keys, reads)
-    }
-
-    fn hit_ratio(&self, ram_share: f64) -> f64 {
-        if ram_share >= 1.0 { 1.0 } else { self.kept(self.time(|kept| kept.0 < ram_share)).1 }
-    }
-
-    fn share_for(&self, hit_ratio: f64) -> f64 {
-        if hit_ratio >= 1.0 { 1.0 } else { self.kept(self.time(|kept| kept.1 < hit_ratio)).0 }
-    }
-
-    /// The time up to which what is kept is too little. Bisection of its logarithm: the rarest of 10^12 keys with skew 5 is read once
-    /// in 10^60 reads.
-    fn time(&self, is_too_little: impl Fn((f64, f64)) -> bool) -> f64 {
-        let (mut low, mut high) = (-10.0f64, 150.0f64);
-        for _ in 0..60 {
-            let middle = (low + high) / 2.0;
-            if is_too_little(self.kept(middle.exp())) { low = middle } else { high = middle }
-        }
-        high.exp()
-    }
-}
-
-/// ∫ x⁻ˢ dx between two ranks.
-fn integral(from: f64, to: f64, skew: f64) -> f64 {
-    let power = 1.0 - skew;
-    if power.abs() < 1e-9 { (to / from).ln() } else { (to.powf(power) - from.powf(power)) / power }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +202,7 @@ mod tests {
             key_bytes: 16,
             value_bytes: 500,
             compression: 1.0,
-            skew: 0.0,
+            pattern: Pattern::Skew(0.0),
             reads_per_second: 0.0,
             writes_per_second: 0.0,
             workers: 2,
@@ -309,8 +239,9 @@ mod tests {
 
     #[test]
     fn hit_ratios_follow_the_skew() {
-        let of =
-            |skew: f64, share: f64| 100.0 * Demand { keys: 300_000, skew, ..demand() }.for_ram_share(share).hit_ratio;
+        let of = |skew: f64, share: f64| {
+            100.0 * Demand { keys: 300_000, pattern: Pattern::Skew(skew), ..demand() }.for_ram_share(share).hit_ratio
+        };
         // Summed key by key; see docs/operations.md for what a node measured.
         for (skew, share, expected) in [
             (0.0, 0.2438, 24.38),
@@ -330,7 +261,7 @@ mod tests {
     fn a_hit_ratio_and_its_share_of_ram_agree() {
         for keys in [1, 2, 1000, 1_000_000_000_000] {
             for skew in [0.0, 0.9, 1.0, 1.3, 5.0] {
-                let demand = Demand { keys, skew, reads_per_second: 1000.0, ..demand() };
+                let demand = Demand { keys, pattern: Pattern::Skew(skew), reads_per_second: 1000.0, ..demand() };
                 let mut before = 0.0;
                 for share in [0.01, 0.1, 0.5, 0.9, 1.0] {
                     let sizing = demand.for_ram_share(share);
@@ -370,8 +301,8 @@ mod tests {
             ("value_bytes", Demand { value_bytes: (16 << 20) + 1, ..demand() }),
             ("compression", Demand { compression: 0.0, ..demand() }),
             ("compression", Demand { compression: f64::NAN, ..demand() }),
-            ("skew", Demand { skew: -0.1, ..demand() }),
-            ("skew", Demand { skew: f64::NAN, ..demand() }),
+            ("skew", Demand { pattern: Pattern::Skew(-0.1), ..demand() }),
+            ("skew", Demand { pattern: Pattern::Skew(f64::NAN), ..demand() }),
             ("reads_per_second", Demand { reads_per_second: -1.0, ..demand() }),
             ("writes_per_second", Demand { writes_per_second: f64::INFINITY, ..demand() }),
             ("workers", Demand { workers: 0, ..demand() }),

@@ -2,74 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-/// Splits a line into arguments as redis-cli does: blanks separate words, "…" allows escapes (`\n`, `\"`, `\x00` …),
-/// '…' allows only `\'`.
+/// The words of a line, with quotes as redis-cli has them.
 pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let mut words = Vec::new();
-    let mut at = 0;
-    loop {
-        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
-            at += 1;
-        }
-        let Some(&first) = line.get(at) else {
-            return Ok(words);
-        };
-        let mut word = Vec::new();
-        if first == b'"' || first == b'\'' {
-            at = quoted(line, at, &mut word)?;
-            let closed = line.get(at).is_none_or(u8::is_ascii_whitespace);
-            ensure!(closed, "a closing quote must be followed by a blank");
-        } else {
-            while let Some(&byte) = line.get(at).filter(|byte| !byte.is_ascii_whitespace()) {
-                word.push(byte);
-                at += 1;
-            }
-        }
-        words.push(word);
-    }
-}
-
-/// Reads the quoted word that starts at `at`. Returns the position after its closing quote.
-fn quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize> {
-    let quote = line[at];
-    at += 1;
-    while let Some(&byte) = line.get(at) {
-        at += 1;
-        if byte == quote {
-            return Ok(at);
-        }
-        if byte != b'\\' {
-            word.push(byte);
-            continue;
-        }
-        let Some(&escaped) = line.get(at) else { break };
-        if quote == b'\'' {
-            if escaped == b'\'' {
-                at += 1;
-                word.push(b'\'');
-            } else {
-                word.push(b'\\');
-            }
-            continue;
-        }
-        at += 1;
-        let hex = |place: usize| line.get(place).and_then(|&digit| char::from(digit).to_digit(16));
-        match (escaped, hex(at), hex(at + 1)) {
-            (b'x', Some(high), Some(low)) => {
-                word.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'n', ..) => word.push(b'\n'),
-            (b'r', ..) => word.push(b'\r'),
-            (b't', ..) => word.push(b'\t'),
-            (b'a', ..) => word.push(7),
-            (b'b', ..) => word.push(8),
-            (other, ..) => word.push(other),
-        }
-    }
-    bail!("unbalanced quotes")
+    resp::words(line).context("a quote is not closed, or something other than a blank follows it")
 }
 
 /// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out.

@@ -33,6 +33,12 @@ impl Failure {
     }
 }
 
+impl From<survey::Error> for Failure {
+    fn from(error: survey::Error) -> Failure {
+        Failure::failed(error.0)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.message)?;

@@ -3,6 +3,7 @@
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route, decimal, flag, number, one};
+use base::pattern::Pattern;
 use base::sizing::{Demand, SHARES, Sizing, cost};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -85,7 +86,7 @@ fn plan(cx: &Cx) -> Result<Reply, ApiError> {
         key_bytes: cx.number("key_bytes", 16, (0, u64::MAX))?,
         value_bytes: required("value_bytes")?,
         compression: cx.number("compression", 1.0, any)?,
-        skew: cx.number("skew", 0.8, any)?,
+        pattern: Pattern::Skew(cx.number("skew", 0.8, any)?),
         reads_per_second: cx.number("reads_per_second", 0.0, any)?,
         writes_per_second: cx.number("writes_per_second", 0.0, any)?,
         workers: cx.number("workers", cx.app.node.workers() as u64, (0, u64::MAX))?,

@@ -6,7 +6,7 @@ mod remote;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Arg, ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
@@ -165,24 +165,43 @@ pub struct Migrate {
 }
 
 #[derive(Args, Debug, Clone)]
+#[command(group(ArgGroup::new("source").args(["from", "rdb", "trace"]).multiple(true)))]
 pub struct Plan {
-    /// Measure a running Redis: redis://[[user:]password@]host[:port], or rediss:// with TLS
-    #[arg(long, value_name = "URL")]
+    /// Measure a running Redis, which is only read: redis://[[user:]password@]host[:port], or rediss:// with TLS
+    #[arg(long, value_name = "URL", help_heading = "Sources")]
     pub from: Option<String>,
     /// The measured server's password; better in the environment than in the address
-    #[arg(long, value_name = "PASSWORD", env = "FLINTKV_FROM_PASSWORD", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        env = "FLINTKV_FROM_PASSWORD",
+        hide_env_values = true,
+        help_heading = "Sources"
+    )]
     pub from_password: Option<String>,
     /// Certificates to trust, in PEM, instead of the public authorities
-    #[arg(long, value_name = "FILE", env = "FLINTKV_CACERT", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", env = "FLINTKV_CACERT", value_hint = ValueHint::FilePath, help_heading = "Sources")]
     pub cacert: Option<PathBuf>,
+    /// Watch the commands of the server for so many seconds, by MONITOR, which costs it some of its speed
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600), requires = "from", help_heading = "Sources")]
+    pub monitor: Option<u32>,
+    /// Read a dump of Redis: dump.rdb
+    #[arg(long, value_name = "FILE", conflicts_with = "from", value_hint = ValueHint::FilePath, help_heading = "Sources")]
+    pub rdb: Option<PathBuf>,
+    /// Read a capture of MONITOR, as redis-cli MONITOR writes it and memtier_benchmark --monitor-input takes it
+    #[arg(long, value_name = "FILE", conflicts_with = "monitor", value_hint = ValueHint::FilePath, help_heading = "Sources")]
+    pub trace: Option<PathBuf>,
+    /// The flash: a directory, which is measured for 10 s, or a file with what prepare-flash --json has printed; once for each device
+    #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath, help_heading = "Sources")]
+    pub flash: Vec<PathBuf>,
     /// How many keys: 75000000, 75m
-    #[arg(long, value_name = "N", value_parser = size::parse, required_unless_present = "from", help_heading = "Data")]
+    #[arg(long, value_name = "N", value_parser = size::parse, required_unless_present = "source", help_heading = "Data")]
     pub keys: Option<u64>,
     /// Bytes of a key [default: 16]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Data")]
     pub key_size: Option<u64>,
     /// Bytes of a value, on average
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "from", help_heading = "Data")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "source", help_heading = "Data")]
     pub value_size: Option<u64>,
     /// What the data take on flash ÷ what they are, such as 0.5 [default: 1]
     #[arg(long, value_name = "RATIO", help_heading = "Data")]
@@ -193,9 +212,9 @@ pub struct Plan {
     /// Writes a second
     #[arg(long, value_name = "N", value_parser = size::parse, help_heading = "Load")]
     pub writes: Option<u64>,
-    /// How unevenly keys are used, the exponent of Zipf's law: 0 all alike, about 1 as in many caches
-    #[arg(long, value_name = "S", default_value_t = 0.8, help_heading = "Load")]
-    pub skew: f64,
+    /// How unevenly keys are used, the exponent of Zipf's law: 0 all alike, about 1 as in many caches [default: as measured, or 0.8]
+    #[arg(long, value_name = "S", conflicts_with_all = ["monitor", "trace"], help_heading = "Load")]
+    pub skew: Option<f64>,
     /// Share of the reads that RAM shall answer: 85% or 0.85
     #[arg(long, value_name = "SHARE", value_parser = size::share, default_value = "85%", conflicts_with = "ram_share", help_heading = "Aim")]
     pub hit_ratio: f64,
@@ -214,6 +233,9 @@ pub struct Plan {
     /// Price of a gigabyte of flash
     #[arg(long, value_name = "PRICE", requires = "ram_price", help_heading = "Prices")]
     pub flash_price: Option<f64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -403,6 +425,10 @@ mod tests {
             "plan --keys 1m --value-size 500 --hit-ratio 85",
             "plan --keys 1m --value-size 500 --hit-ratio 85% --ram-share 10%",
             "plan --keys 1m --value-size 500 --ram-price 3",
+            "plan --keys 1m --value-size 500 --monitor 5",
+            "plan --from redis://h --monitor 5 --skew 1",
+            "plan --from redis://h --rdb dump.rdb",
+            "plan --from redis://h --monitor 5 --trace file",
             "completions tcsh",
             "database",
             "database create ads",

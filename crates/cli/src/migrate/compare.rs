@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use resp::client::Value;
+use survey::{Server, bytes};
 
 use super::Ends;
-use super::server::{Server, bytes};
 use crate::failure::Failure;
 
 /// A longer collection is compared by its length and its first elements only.

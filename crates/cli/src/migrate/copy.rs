@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use resp::client::Value;
+use survey::{Address, Server, bytes, list};
 
-use super::address::Address;
-use super::server::{Server, bytes, list};
 use super::{Ends, Mover, pause};
 use crate::failure::Failure;
 
@@ -119,13 +118,13 @@ fn addresses(ends: &mut Ends) -> Result<Vec<Address>, Failure> {
 fn notify(server: &mut Server) -> Result<Option<String>, Failure> {
     let hint = "without notifications, what changes during the copy is not seen: allow CONFIG, or set notify-keyspace-events KA \
                 at the source";
-    let reply = server.ask(&["CONFIG", "GET", NOTIFICATIONS]).map_err(|failure| failure.hint(hint))?;
+    let reply = server.ask(&["CONFIG", "GET", NOTIFICATIONS]).map_err(|error| Failure::from(error).hint(hint))?;
     let value = list(reply).get(1).and_then(bytes).map(|value| String::from_utf8_lossy(value).into_owned());
     let before = value.unwrap_or_default();
     if before.contains('K') && before.contains('A') {
         return Ok(None);
     }
-    server.ask(&["CONFIG", "SET", NOTIFICATIONS, EVERYTHING]).map_err(|failure| failure.hint(hint))?;
+    server.ask(&["CONFIG", "SET", NOTIFICATIONS, EVERYTHING]).map_err(|error| Failure::from(error).hint(hint))?;
     Ok(Some(before))
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use survey::Address;
 
-use super::address::Address;
 use super::{Ends, Mover};
 use crate::failure::Failure;
 
@@ -106,7 +106,7 @@ impl Mover for Follow {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        ends.target.ask(&["REPLICAOF", "NO", "ONE"]).map(drop)
+        Ok(ends.target.ask(&["REPLICAOF", "NO", "ONE"]).map(drop)?)
     }
 
     fn abort(&mut self, ends: &mut Ends) {

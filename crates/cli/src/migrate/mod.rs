@@ -1,17 +1,14 @@
 //! Owns `flintkv migrate`: a running Redis or Valkey moves into a database, which can be a node's of ours or any other server that takes its
 //! commands. Never knows a file of either.
 //!
-//! - `address` is where a server is, `server` a connection to it.
 //! - `measure` says beforehand what the dataset will take.
 //! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key, where the source forbids replication.
 //! - `compare` compares the copy with the source.
 
-pub mod address;
 mod compare;
 mod copy;
 mod follow;
 pub mod measure;
-pub mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,8 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{Method, Migrate};
 use crate::client::{Client, segment};
 use crate::failure::Failure;
-use address::Address;
-use server::Server;
+use survey::{Address, Server, look};
 
 /// Writes of the source's clients wait at most this long at the switch.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -68,12 +64,12 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
     let from: Address = args.from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
     let from = from.with_password(args.from_password.as_deref());
     let mut source = Server::connect(&from, args.connection.cacert.as_deref())?;
-    let sample = measure::sample(&mut source, SAMPLES)?;
-    let report = sample.report(&from.to_string());
+    let sample = look(&mut source, SAMPLES)?;
+    let report = measure::report(&sample, &from.to_string());
     if args.rehearse {
         let method = method(&mut source, args.method)?;
         let rate = measure::rate(&mut source, &sample)?;
-        return Ok(format!("{report}{}{}", sample.duration(rate), said_of(method)));
+        return Ok(format!("{report}{}{}", measure::duration(&sample, rate), said_of(method)));
     }
     eprint!("{report}");
     let to = target(args)?;
@@ -83,7 +79,7 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
         return Err(Failure::refused(format!("{to} has {taken} keys already, which would be lost"))
             .hint("--replace says that they may be lost"));
     }
-    sample.fits(&mut target, args.force)?;
+    measure::fits(&sample, &mut target, args.force)?;
     let method = method(&mut source, args.method)?;
     eprint!("{}", said_of(method));
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -170,7 +166,7 @@ fn turn_around(ends: &mut Ends) -> Result<(), Failure> {
             ends.source.ask(&["CONFIG", "SET", name, value])?;
         }
     }
-    ends.source.ask(&["REPLICAOF", host, &port.to_string()]).map(drop)
+    Ok(ends.source.ask(&["REPLICAOF", host, &port.to_string()]).map(drop)?)
 }
 
 /// What was asked for, or what the source allows.

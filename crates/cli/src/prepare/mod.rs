@@ -24,8 +24,12 @@ use crate::failure::Failure;
 use advice::{Advice, Machine, advise};
 use device::Device;
 use format::Formatted;
-use measure::{MeasureError, Measured, Plan, measure};
+use measure::{MeasureError, Measured, Plan, ReadPoint, measure};
 use place::Place;
+
+/// As `flintkv prepare-flash` measures unless told otherwise.
+const PLANNED_SECONDS: f64 = 10.0;
+const PLANNED_BYTES: u64 = 1 << 30;
 
 /// Everything that the report contains.
 pub struct Found {
@@ -111,8 +115,25 @@ fn places(dirs: &[PathBuf]) -> Result<Vec<Place>, Failure> {
     dirs.iter().map(place).collect()
 }
 
+/// The figures of a directory, for `flintkv plan`.
+pub fn measure_directory(dir: &Path) -> Result<base::device::Device, Failure> {
+    let stop = stop_on_signals()?;
+    let place = places(&[dir.to_owned()])?.remove(0);
+    let measured = measure_place(&place, Plan { seconds: PLANNED_SECONDS, bytes: PLANNED_BYTES }, &stop)?;
+    let point = |point: &ReadPoint| base::device::ReadPoint {
+        reads_per_second: point.reads_per_second,
+        latency_us: point.latency_us,
+        latency_p99_us: point.latency_p99_us,
+        cpu_us_per_read: point.cpu_us_per_read,
+    };
+    Ok(base::device::Device {
+        reads: measured.reads.iter().map(point).collect(),
+        write_bytes_per_second: measured.write_bytes_per_second,
+    })
+}
+
 /// The first SIGINT or SIGTERM asks the command to stop, the second one ends the process.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())

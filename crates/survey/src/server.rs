@@ -12,8 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::address::Address;
-use crate::failure::Failure;
+use crate::{Address, Error};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -33,9 +32,9 @@ pub struct Server {
 
 impl Server {
     /// Connects and logs in. `cacert`: certificates to trust, in PEM, instead of the system's.
-    pub fn connect(address: &Address, cacert: Option<&Path>) -> Result<Server, Failure> {
+    pub fn connect(address: &Address, cacert: Option<&Path>) -> Result<Server, Error> {
         let name = address.to_string();
-        let about = |error: &dyn std::fmt::Display| Failure::failed(format!("{name}: {error}"));
+        let about = |error: &dyn std::fmt::Display| Error(format!("{name}: {error}"));
         let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| about(&error))?;
         let mut tried = Err(io::Error::other("it has no address"));
         for place in places {
@@ -63,24 +62,24 @@ impl Server {
     }
 
     /// One command. A reply that is an error is a failure.
-    pub fn ask(&mut self, words: &[&str]) -> Result<Value, Failure> {
+    pub fn ask(&mut self, words: &[&str]) -> Result<Value, Error> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.call(&words)? {
             Value::Error(text) => {
                 let command = String::from_utf8_lossy(words[0]).into_owned();
-                Err(Failure::failed(format!("{}: {command}: {}", self.name, String::from_utf8_lossy(&text))))
+                Err(Error(format!("{}: {command}: {}", self.name, String::from_utf8_lossy(&text))))
             }
             value => Ok(value),
         }
     }
 
-    pub fn call(&mut self, words: &[&[u8]]) -> Result<Value, Failure> {
+    pub fn call(&mut self, words: &[&[u8]]) -> Result<Value, Error> {
         let replies = self.pipeline([words.to_vec()])?;
         Ok(replies.into_iter().next().expect("a reply for each command"))
     }
 
     /// Commands without waiting in between. The replies are in their order.
-    pub fn pipeline<'w>(&mut self, commands: impl IntoIterator<Item = Vec<&'w [u8]>>) -> Result<Vec<Value>, Failure> {
+    pub fn pipeline<'w>(&mut self, commands: impl IntoIterator<Item = Vec<&'w [u8]>>) -> Result<Vec<Value>, Error> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for words in commands {
             encode_command(&words, &mut bytes);
@@ -91,12 +90,12 @@ impl Server {
     }
 
     /// Waits for the next message for as long as it takes.
-    pub fn wait_for_ever(&mut self) -> Result<(), Failure> {
+    pub fn wait_for_ever(&mut self) -> Result<(), Error> {
         self.socket.set_read_timeout(None).map_err(|error| self.about(&error))
     }
 
     /// Chooses the logical database.
-    pub fn select(&mut self, db: u32) -> Result<(), Failure> {
+    pub fn select(&mut self, db: u32) -> Result<(), Error> {
         if self.db != db {
             self.ask(&["SELECT", &db.to_string()])?;
             self.db = db;
@@ -105,34 +104,56 @@ impl Server {
     }
 
     /// The next reply or message.
-    pub fn next(&mut self) -> Result<Value, Failure> {
+    pub fn next(&mut self) -> Result<Value, Error> {
         loop {
-            let parsed = parse_value(&self.input[self.at..]).map_err(|error| self.about(&format!("{error:?}")))?;
-            if let Some((value, bytes)) = parsed {
-                self.at += bytes;
+            if let Some(value) = self.parsed()? {
                 return Ok(value);
             }
-            self.input.drain(..self.at);
-            self.at = 0;
-            let from = self.input.len();
-            self.input.resize(from + RECEIVE_BYTES, 0);
-            let received = self.wire.read(&mut self.input[from..]);
-            self.input.truncate(from + *received.as_ref().unwrap_or(&0));
-            match received {
-                Ok(0) => return Err(self.about(&"it has closed the connection")),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.about(&error)),
-            }
+            self.receive().map_err(|error| self.about(&error))?;
         }
     }
 
-    fn about(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::failed(format!("{}: {error}", self.name))
+    /// The next message, if it comes within this time.
+    pub fn next_within(&mut self, time: Duration) -> Result<Option<Value>, Error> {
+        if let Some(value) = self.parsed()? {
+            return Ok(Some(value));
+        }
+        self.socket.set_read_timeout(Some(time)).map_err(|error| self.about(&error))?;
+        match self.receive() {
+            Ok(()) => self.parsed(),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(error) => Err(self.about(&error)),
+        }
+    }
+
+    fn parsed(&mut self) -> Result<Option<Value>, Error> {
+        let parsed = parse_value(&self.input[self.at..]).map_err(|error| self.about(&format!("{error:?}")))?;
+        Ok(parsed.map(|(value, bytes)| {
+            self.at += bytes;
+            value
+        }))
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        self.input.drain(..self.at);
+        self.at = 0;
+        let from = self.input.len();
+        self.input.resize(from + RECEIVE_BYTES, 0);
+        let received = self.wire.read(&mut self.input[from..]);
+        self.input.truncate(from + *received.as_ref().unwrap_or(&0));
+        match received {
+            Ok(0) => Err(io::Error::other("it has closed the connection")),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn about(&self, error: &dyn std::fmt::Display) -> Error {
+        Error(format!("{}: {error}", self.name))
     }
 
     /// The fields of a section of INFO.
-    pub fn info(&mut self, section: &str) -> Result<BTreeMap<String, String>, Failure> {
+    pub fn info(&mut self, section: &str) -> Result<BTreeMap<String, String>, Error> {
         let text = match self.ask(&["INFO", section])? {
             Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
             _ => String::new(),
@@ -142,7 +163,7 @@ impl Server {
     }
 
     /// How many keys each logical database has.
-    pub fn keys(&mut self) -> Result<BTreeMap<u32, u64>, Failure> {
+    pub fn keys(&mut self) -> Result<BTreeMap<u32, u64>, Error> {
         let fields = self.info("keyspace")?;
         let count = |text: &str| text.split(',').find_map(|field| field.strip_prefix("keys=")?.parse().ok());
         let of = |(name, text): (&String, &String)| Some((name.strip_prefix("db")?.parse().ok()?, count(text)?));

@@ -1,0 +1,300 @@
+//! Owns which values a command uses, by its words. Facts of Redis's commands; `tests/tests/plan.rs` compares them with what a node says of its own.
+
+/// What a command does with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Read,
+    /// The value is needed, and changes.
+    Change,
+    /// A new value, whatever the old one was.
+    Overwrite,
+}
+
+/// Where a command's keys are among its words.
+enum Keys {
+    None,
+    /// The first so many words after the name.
+    First(usize),
+    /// All words after the name, but for so many at the end.
+    AllBut(usize),
+    /// Keys and values in turns.
+    Pairs,
+    /// At this word stands how many keys follow it.
+    Counted(usize),
+    /// The destination, then a number of keys.
+    StoredCounted,
+    /// From this word to the end.
+    From(usize),
+    /// Only this word.
+    Only(usize),
+    /// The first half of what follows the word STREAMS.
+    Streams,
+}
+
+/// Calls `each` with every key whose value the command uses, and how. Commands that only ask whether a key is there, or when it expires, use
+/// no value; EVAL and FCALL do not either, as MONITOR shows the commands of a script.
+pub fn uses<'a>(words: &'a [Vec<u8>], mut each: impl FnMut(&'a [u8], Use)) {
+    let Some((name, arguments)) = words.split_first() else { return };
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    let kind = match name.as_str() {
+        "set" | "setex" | "psetex" | "mset" | "restore" => Use::Overwrite,
+        name if READS.contains(&name) => Use::Read,
+        _ => Use::Change,
+    };
+    let mut all = |keys: &'a [Vec<u8>]| keys.iter().for_each(|key| each(key, kind));
+    let upto = |count: usize| &arguments[..count.min(arguments.len())];
+    let after = |from: usize| &arguments[from.min(arguments.len())..];
+    // The number of keys at a place, and the keys that follow it.
+    let counted = |at: usize| {
+        let count = arguments.get(at).and_then(|word| std::str::from_utf8(word).ok()?.parse::<usize>().ok());
+        let keys = after(at + 1);
+        &keys[..count.unwrap_or(0).min(keys.len())]
+    };
+    match keys(&name) {
+        Keys::None => {}
+        Keys::First(count) => all(upto(count)),
+        Keys::AllBut(rest) => all(upto(arguments.len().saturating_sub(rest))),
+        Keys::Pairs => arguments.iter().step_by(2).for_each(|key| each(key, kind)),
+        Keys::Counted(at) => all(counted(at)),
+        Keys::StoredCounted => {
+            all(upto(1));
+            all(counted(1));
+        }
+        Keys::From(at) => all(after(at)),
+        Keys::Only(at) => all(&after(at)[..usize::from(at < arguments.len())]),
+        Keys::Streams => {
+            let streams = arguments.iter().position(|word| word.eq_ignore_ascii_case(b"streams"));
+            let rest = streams.map_or(&[][..], |at| &arguments[at + 1..]);
+            all(&rest[..rest.len() / 2]);
+        }
+    }
+}
+
+fn keys(name: &str) -> Keys {
+    match name {
+        "mget" | "sinter" | "sunion" | "sdiff" | "sinterstore" | "sunionstore" | "sdiffstore" | "pfcount"
+        | "pfmerge" => Keys::AllBut(0),
+        "blpop" | "brpop" | "bzpopmin" | "bzpopmax" => Keys::AllBut(1),
+        "mset" | "msetnx" => Keys::Pairs,
+        "zinter" | "zunion" | "zdiff" | "sintercard" | "zintercard" | "lmpop" | "zmpop" => Keys::Counted(0),
+        "blmpop" | "bzmpop" => Keys::Counted(1),
+        "zinterstore" | "zunionstore" | "zdiffstore" => Keys::StoredCounted,
+        "bitop" => Keys::From(1),
+        "rename" | "renamenx" | "copy" | "lmove" | "blmove" | "rpoplpush" | "brpoplpush" | "smove" | "lcs"
+        | "geosearchstore" | "zrangestore" => Keys::First(2),
+        "xgroup" | "xinfo" => Keys::Only(1),
+        "xread" | "xreadgroup" => Keys::Streams,
+        name if WITHOUT.contains(&name) => Keys::None,
+        _ => Keys::First(1),
+    }
+}
+
+/// Commands that use no value.
+const WITHOUT: &[&str] = &[
+    "acl",
+    "asking",
+    "auth",
+    "bgrewriteaof",
+    "bgsave",
+    "client",
+    "cluster",
+    "command",
+    "config",
+    "dbsize",
+    "debug",
+    "del",
+    "discard",
+    "echo",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "exec",
+    "exists",
+    "expire",
+    "expireat",
+    "expiretime",
+    "failover",
+    "fcall",
+    "fcall_ro",
+    "flushall",
+    "flushdb",
+    "function",
+    "hello",
+    "info",
+    "keys",
+    "lastsave",
+    "latency",
+    "lolwut",
+    "memory",
+    "migrate",
+    "module",
+    "monitor",
+    "move",
+    "multi",
+    "object",
+    "persist",
+    "pexpire",
+    "pexpireat",
+    "pexpiretime",
+    "pfdebug",
+    "pfselftest",
+    "ping",
+    "psubscribe",
+    "psync",
+    "pttl",
+    "publish",
+    "pubsub",
+    "punsubscribe",
+    "quit",
+    "randomkey",
+    "readonly",
+    "readwrite",
+    "replconf",
+    "replicaof",
+    "reset",
+    "restore-asking",
+    "role",
+    "save",
+    "scan",
+    "script",
+    "select",
+    "shutdown",
+    "slaveof",
+    "slowlog",
+    "spublish",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "swapdb",
+    "sync",
+    "time",
+    "touch",
+    "ttl",
+    "type",
+    "unlink",
+    "unsubscribe",
+    "unwatch",
+    "wait",
+    "waitaof",
+    "watch",
+];
+
+/// Commands that change nothing, of those that use values.
+const READS: &[&str] = &[
+    "bitcount",
+    "bitfield_ro",
+    "bitpos",
+    "dump",
+    "geodist",
+    "geohash",
+    "geopos",
+    "georadius_ro",
+    "georadiusbymember_ro",
+    "geosearch",
+    "get",
+    "getbit",
+    "getrange",
+    "hexists",
+    "hexpiretime",
+    "hget",
+    "hgetall",
+    "hkeys",
+    "hlen",
+    "hmget",
+    "hpexpiretime",
+    "hpttl",
+    "hrandfield",
+    "hscan",
+    "hstrlen",
+    "httl",
+    "hvals",
+    "lcs",
+    "lindex",
+    "llen",
+    "lpos",
+    "lrange",
+    "mget",
+    "pfcount",
+    "scard",
+    "sdiff",
+    "sinter",
+    "sintercard",
+    "sismember",
+    "smembers",
+    "smismember",
+    "sort_ro",
+    "srandmember",
+    "sscan",
+    "strlen",
+    "substr",
+    "sunion",
+    "xinfo",
+    "xlen",
+    "xpending",
+    "xrange",
+    "xread",
+    "xrevrange",
+    "zcard",
+    "zcount",
+    "zdiff",
+    "zinter",
+    "zintercard",
+    "zlexcount",
+    "zmscore",
+    "zrandmember",
+    "zrange",
+    "zrangebylex",
+    "zrangebyscore",
+    "zrank",
+    "zrevrange",
+    "zrevrangebylex",
+    "zrevrangebyscore",
+    "zrevrank",
+    "zscan",
+    "zscore",
+    "zunion",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> String {
+        let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let mut found = Vec::new();
+        uses(&words, |key, kind| found.push(format!("{} {kind:?}", String::from_utf8_lossy(key))));
+        found.join(", ")
+    }
+
+    #[test]
+    fn each_form_of_a_command_has_its_keys() {
+        for (line, expected) in [
+            ("GET a", "a Read"),
+            ("set a b EX 5", "a Overwrite"),
+            ("APPEND a b", "a Change"),
+            ("MGET a b", "a Read, b Read"),
+            ("MSET a 1 b 2", "a Overwrite, b Overwrite"),
+            ("BLPOP a b 0", "a Change, b Change"),
+            ("ZUNION 2 a b WEIGHTS 1 2", "a Read, b Read"),
+            ("ZUNIONSTORE c 2 a b", "c Change, a Change, b Change"),
+            ("BLMPOP 0 2 a b LEFT", "a Change, b Change"),
+            ("BITOP AND c a b", "c Change, a Change, b Change"),
+            ("XREAD COUNT 2 STREAMS a b 0 0", "a Read, b Read"),
+            ("XINFO STREAM a", "a Read"),
+            ("EXISTS a", ""),
+            ("EVAL x 1 a", ""),
+            // Nonsense is no panic.
+            ("XINFO", ""),
+            ("ZUNION 9 a", "a Read"),
+            ("ZUNION x a", ""),
+            ("XREAD STREAMS", ""),
+            ("BLPOP", ""),
+            ("MSET a", "a Overwrite"),
+            ("NEWCOMMAND a b", "a Change"),
+        ] {
+            assert_eq!(of(line), expected, "{line}");
+        }
+        uses(&[], |_, _| panic!("no words, no keys"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Owns what can be learnt of a dataset of Redis from outside: how large its keys and values are, how well they compress, how they are used. A running
+//! server is only read. Never knows what is done with the answer.
+//!
+//! - `address` is where a server is, `server` a connection to it.
+//! - `sample` adds up sizes, and compresses what it is given as flash would.
+//! - `look` fills a sample from a running server, `dump` from an RDB file.
+//! - `access` says which keys a command uses; `reuse` makes of these how many reads a RAM of each size would answer.
+//! - `watch` feeds it from a running server, `capture` from a file of what MONITOR has shown.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod address;
+mod capture;
+mod dump;
+mod look;
+mod reuse;
+mod sample;
+mod server;
+mod watch;
+
+pub use access::{Use, uses};
+pub use address::Address;
+pub use capture::read_capture;
+pub use dump::read_dump;
+pub use look::{Traffic, look};
+pub use reuse::Usage;
+pub use sample::Sample;
+pub use server::{Server, bytes, list};
+pub use watch::{Watched, watch};
+
+/// Why something could not be learnt, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(pub String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}

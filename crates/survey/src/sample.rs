@@ -1,0 +1,149 @@
+//! Owns the sizes of keys and values, and how well they compress. Never knows where they come from.
+
+use rdb::Piece;
+use value::rdb::stream::{Version, write};
+use value::rdb::{Decoded, Parts};
+
+/// Values are compressed together, as on flash.
+const PAGE_BYTES: usize = 16 << 10;
+/// What a member of a collection takes beside its bytes.
+const MEMBER_BYTES: u64 = 2;
+const EXPIRY_BYTES: u64 = 8;
+
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Of the server that has the keys, or has written them.
+    pub version: String,
+    /// How many there are, also of those that were not looked at.
+    pub keys: u64,
+    pub sampled: u64,
+    pub largest_bytes: u64,
+    name_bytes: u64,
+    /// As the values lie in RAM here.
+    value_bytes: u64,
+    /// Of the sampled values and names, compressed.
+    packed_bytes: u64,
+    unpacked_bytes: u64,
+    page: Vec<u8>,
+    /// Of the value that is being added.
+    adding_bytes: u64,
+}
+
+impl Sample {
+    pub fn new(version: String, keys: u64) -> Sample {
+        Sample { version, keys, ..Sample::default() }
+    }
+
+    /// A key whose value follows in parts.
+    pub fn begin(&mut self, name: &[u8]) {
+        self.page.extend_from_slice(name);
+        self.name_bytes += name.len() as u64;
+        self.adding_bytes = 0;
+    }
+
+    pub fn string(&mut self, text: &[u8]) {
+        self.page.extend_from_slice(text);
+        self.adding_bytes += text.len() as u64;
+    }
+
+    pub fn piece(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Value(value) => self.value(value),
+            Piece::Fields(pairs, expiries) => {
+                self.members(pairs);
+                self.adding_bytes += EXPIRY_BYTES * expiries.iter().filter(|&&at_ms| at_ms > 0).count() as u64;
+            }
+        }
+    }
+
+    pub fn value(&mut self, value: &Decoded) {
+        match value {
+            Decoded::String(text) => self.string(text),
+            Decoded::List(parts) | Decoded::Set(parts) | Decoded::Hash(parts) => self.members(parts),
+            Decoded::ZSet(parts, scores) => {
+                self.members(parts);
+                scores.iter().for_each(|score| self.string(&score.to_le_bytes()));
+            }
+            Decoded::Stream(stream) => {
+                let mut bytes = Vec::new();
+                write(stream, Version::V3, &mut bytes);
+                self.string(&bytes);
+            }
+        }
+    }
+
+    fn members(&mut self, parts: &Parts) {
+        parts.iter().for_each(|part| self.string(part));
+        self.adding_bytes += parts.len() as u64 * MEMBER_BYTES;
+    }
+
+    pub fn end(&mut self) {
+        self.sampled += 1;
+        self.value_bytes += self.adding_bytes;
+        self.largest_bytes = self.largest_bytes.max(self.adding_bytes);
+        if self.page.len() >= PAGE_BYTES {
+            self.pack();
+        }
+    }
+
+    /// Nothing more is added.
+    pub fn finish(&mut self) {
+        self.pack();
+        self.keys = self.keys.max(self.sampled);
+    }
+
+    fn pack(&mut self) {
+        self.unpacked_bytes += self.page.len() as u64;
+        self.packed_bytes += lz4_flex::block::compress(&self.page).len().min(self.page.len()) as u64;
+        self.page.clear();
+    }
+
+    /// On average, rounded up.
+    pub fn name_bytes(&self) -> u64 {
+        self.name_bytes.div_ceil(self.sampled.max(1))
+    }
+
+    /// On average, rounded up.
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes.div_ceil(self.sampled.max(1))
+    }
+
+    /// What the data take on flash, of what they are.
+    pub fn compression(&self) -> f64 {
+        if self.unpacked_bytes == 0 { 1.0 } else { self.packed_bytes as f64 / self.unpacked_bytes as f64 }
+    }
+
+    pub fn dataset_bytes(&self) -> u64 {
+        self.keys * (self.name_bytes() + self.value_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::random::SplitMix64;
+
+    #[test]
+    fn sizes_are_averages_and_compression_is_that_of_pages() {
+        let mut text = Sample::default();
+        let mut noise = Sample::default();
+        for number in 0..100u64 {
+            text.begin(b"key");
+            text.string(&b"abcdefgh".repeat(100));
+            text.end();
+            noise.begin(b"four");
+            noise.string(&SplitMix64(number).bytes(1000));
+            noise.end();
+        }
+        text.begin(b"key");
+        text.string(&[b'x'; 1800]);
+        text.end();
+        text.finish();
+        noise.finish();
+        assert_eq!((text.name_bytes(), text.value_bytes(), text.largest_bytes, text.keys), (3, 810, 1800, 101));
+        assert!(text.compression() < 0.05, "{}", text.compression());
+        assert_eq!((noise.value_bytes(), noise.dataset_bytes()), (1000, 100_400));
+        assert!((0.99..=1.0).contains(&noise.compression()), "{}", noise.compression());
+        assert_eq!(Sample::default().compression(), 1.0);
+    }
+}

@@ -1,0 +1,83 @@
+//! Owns watching a running server's commands for a time, by MONITOR. It ends early rather than let the server keep much for it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::capture::Capture;
+use crate::server::{Server, bytes};
+use crate::{Address, Error};
+
+/// The server keeps what is not read yet, without bound: more than this ends the watch.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
+const CHECK_TIME: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub struct Watched {
+    pub capture: Capture,
+    pub seconds: f64,
+    /// The share of a core that the server took in the second before, and while it was watched. `None`: it does not say.
+    pub cores_before: Option<f64>,
+    pub cores_meanwhile: Option<f64>,
+    /// The server had to keep too much.
+    pub ended_early: bool,
+}
+
+/// Watches for this time, or until `go_on`, which gets how much of it is over, says no.
+pub fn watch(
+    address: &Address,
+    cacert: Option<&Path>,
+    time: Duration,
+    go_on: &dyn Fn(f64) -> bool,
+) -> Result<Watched, Error> {
+    let mut beside = Server::connect(address, cacert)?;
+    let mut monitor = Server::connect(address, cacert)?;
+    let cores_before = cores(&mut beside, |_| {
+        std::thread::sleep(CHECK_TIME);
+        Ok(())
+    })?;
+    let kept_before = kept_bytes(&mut beside)?;
+    let mut watched =
+        Watched { capture: Capture::new(false), seconds: 0.0, cores_before, cores_meanwhile: None, ended_early: false };
+    monitor.ask(&["MONITOR"])?;
+    let begun = Instant::now();
+    watched.cores_meanwhile = cores(&mut beside, |beside| {
+        let mut checked = begun;
+        while begun.elapsed() < time && go_on(begun.elapsed().as_secs_f64() / time.as_secs_f64()) {
+            if let Some(message) = monitor.next_within(WAIT)?
+                && let Some(line) = bytes(&message)
+            {
+                watched.capture.line(line);
+            }
+            if checked.elapsed() >= CHECK_TIME {
+                checked = Instant::now();
+                if kept_bytes(beside)? > kept_before + KEPT_BYTES_MAX {
+                    watched.ended_early = true;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    watched.seconds = begun.elapsed().as_secs_f64();
+    Ok(watched)
+}
+
+/// Cores that the server takes while something is done.
+fn cores(server: &mut Server, mut done: impl FnMut(&mut Server) -> Result<(), Error>) -> Result<Option<f64>, Error> {
+    let used = |server: &mut Server| -> Result<Option<f64>, Error> {
+        let fields = server.info("cpu")?;
+        let number = |name: &str| fields.get(name)?.parse::<f64>().ok();
+        Ok(number("used_cpu_sys").zip(number("used_cpu_user")).map(|(system, user)| system + user))
+    };
+    let before = used(server)?;
+    let begun = Instant::now();
+    done(server)?;
+    let after = used(server)?;
+    Ok(before.zip(after).map(|(before, after)| (after - before) / begun.elapsed().as_secs_f64()))
+}
+
+/// What the server keeps for all its clients. Servers before Redis 5 do not say.
+fn kept_bytes(server: &mut Server) -> Result<u64, Error> {
+    Ok(server.info("memory")?.get("mem_clients_normal").and_then(|bytes| bytes.parse().ok()).unwrap_or(0))
+}
