@@ -268,6 +268,14 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "PATCH key":
       Object.assign(KEYS.find((one) => keyId(one.key) === keyId(body.key)) ?? {}, body);
       return ok(KEYS.find((one) => keyId(one.key) === keyId(body.key)));
+    case "POST terminals":
+      return { status: 201, body: { id: "1" } };
+    case "POST terminals/1/command":
+      return command(body.line, 0);
+    case "GET terminals/1/stream": {
+      const last = Number(query.get("after") ?? 0) + 1;
+      return ok({ rows: [{ number: last, at_ms: Date.now(), channel: "news.de", pattern: "news.*", payload: `message ${last}`, payload_bytes: 10 }], last, left_out: 0, subscriptions: [{ space: "pattern", name: "news.*" }], monitors: false, is_open: true, ended: "" });
+    }
     case "POST command":
       return command(body.line ?? body.args.join(" "), body.db ?? 0);
     case "GET config":
@@ -286,8 +294,10 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
 const text = (value: string): Reply => ({ type: "string", value });
 function command(line: string, db: number): Answer {
   const [name = "", ...args] = line.trim().split(/\s+/);
-  const reply = (value: Reply, next = db): Answer => ok({ reply: value, elapsed_us: 37, db: next });
+  const reply = (value: Reply, next = db): Answer => ok({ reply: value, elapsed_us: 37, db: next, transaction: null, is_watching: false, is_listening: /subscribe$/i.test(name) });
   switch (name.toLowerCase()) {
+    case "psubscribe":
+      return reply({ type: "push", value: [text("psubscribe"), text("news.*"), { type: "integer", value: 1 }] });
     case "ping":
       return reply({ type: "status", value: "PONG" });
     case "select":

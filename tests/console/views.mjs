@@ -105,5 +105,80 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Delete" }).click();
     await page.getByText("app is deleted.").waitFor();
   });
+
+  const line = page.locator("#line");
+  const entries = page.getByRole("log").locator(".entry");
+  /** Types lines and runs them; returns the last of their entries. */
+  async function say(...lines) {
+    const before = await entries.count();
+    await line.focus();
+    for (const [index, one] of lines.entries()) {
+      if (index > 0) await page.keyboard.press("Shift+Enter");
+      await page.keyboard.insertText(one);
+    }
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Enter");
+    const last = entries.nth(before + lines.length - 1);
+    await last.locator(".reply, .json, .bad").first().waitFor();
+    await until("the line is free", async () => (await button("Run").getAttribute("aria-busy")) !== "true");
+    return last;
+  }
+  const replies = (entry, text) => entry.getByText(text).first().waitFor();
+
+  await step("several lines are a transaction, shown while it is open", async () => {
+    await visit(page, "/databases/default/command");
+    await replies(await say("MULTI", 'SET bytes "\\x00\\xff"', "GET bytes"), "QUEUED");
+    await page.getByText("A transaction is open: 2 commands queued.").waitFor();
+    await page.getByText("default(TX)>").last().waitFor();
+    await clean("views-transaction");
+    await button("EXEC").focus();
+    await page.keyboard.press("Enter");
+    await replies(entries.last(), "array of 2");
+    await replies(entries.last(), "\\x00\\xff");
+    await page.getByText("A transaction is open").waitFor({ state: "detached" });
+    await replies(await say("SELECT 1", "SET a 1", "LPUSH a 2"), "WRONGTYPE");
+    // The first line that fails ends them.
+    await line.fill("LPUSH a 2\nGET a");
+    await line.press("Enter");
+    await until("what is left waits", async () => (await line.inputValue()) === "GET a");
+    await line.press("Enter");
+    await replies(entries.last(), "1");
+    await line.press("ArrowUp");
+    await line.press("ArrowUp");
+    same(await line.inputValue(), "LPUSH a 2\nGET a", "the lines before");
+    await line.fill("");
+    await say("SELECT 0");
+  });
+
+  await step("messages and MONITOR's lines come as they are sent, until they are stopped", async () => {
+    const messages = page.getByRole("region", { name: "Messages", exact: true });
+    await say("PSUBSCRIBE news.*");
+    await messages.getByText("No message has come yet.").waitFor();
+    await say("PUBLISH news.de hello");
+    await messages.getByRole("row", { name: /news\.de ?news\.\* hello/ }).waitFor();
+    await messages.getByRole("button", { name: "Pause" }).click();
+    await say("PUBLISH news.de unseen");
+    await messages.getByText("Paused; 1 since then.").waitFor();
+    same(await messages.getByText("unseen").count(), 0, "messages while it rests");
+    await messages.getByRole("button", { name: "Go on" }).click();
+    await messages.getByText("unseen").waitFor();
+    await clean("views-messages");
+    await messages.getByRole("button", { name: "Clear" }).click();
+    await messages.getByText("0 messages shown").waitFor();
+    await say("MONITOR", "GET watched-by-monitor");
+    await messages.getByRole("row", { name: /MONITOR .*"GET" "watched-by-monitor"/ }).waitFor();
+    await messages.getByText("the database works for it with each of them").waitFor();
+    await clean("views-monitor");
+    await messages.getByRole("button", { name: "Stop" }).click();
+    await messages.getByText("You have stopped it.").waitFor();
+    await replies(await say("PUBLISH news.de nobody"), "0");
+    // Nothing is left when the page is left.
+    await say("MONITOR");
+    await visit(page, "/databases/default/clients");
+    await until("nobody monitors", async () => {
+      const list = await page.evaluate(async () => (await fetch("/api/v1/databases/default/clients")).json());
+      return list.length >= 0 && list.every((one) => !one.flags.includes("O"));
+    });
+  });
   done();
 });

@@ -195,7 +195,12 @@ export interface CommandOutcome {
   /** The logical database for the next command: SELECT changes it. */
   db: number;
   elapsed_us: number;
+  /** Of a terminal: there is a stream to be read. */
+  is_listening: boolean;
+  /** Of a terminal: WATCH is in effect. */
+  is_watching: boolean;
   reply: Reply;
+  transaction: null | Transaction;
 }
 
 export interface Condition {
@@ -630,6 +635,11 @@ export interface NewSilence {
   until_ms: number;
 }
 
+export interface NewTerminal {
+  /** The logical database that it begins in. */
+  db: number;
+}
+
 export interface NewToken {
   /** Missing or null: never. */
   expires_ms?: number | null;
@@ -949,6 +959,9 @@ export interface SlowCommand {
   id: number;
 }
 
+export const Space = ["channel", "pattern", "shard"] as const;
+export type Space = (typeof Space)[number];
+
 export const Stage = ["running", "done", "failed", "cancelled"] as const;
 export type Stage = (typeof Stage)[number];
 
@@ -958,11 +971,51 @@ export type Stand = (typeof Stand)[number];
 export const StateName = ["loading", "failed", "active", "paused", "resizing", "deleting"] as const;
 export type StateName = (typeof StateName)[number];
 
+export interface StreamPage {
+  /** Why the database ended the stream; may be empty. */
+  ended: string;
+  is_open: boolean;
+  /** `after` for the next request. */
+  last: number;
+  /** Rows after `after` that have left before they were read. */
+  left_out: number;
+  monitors: boolean;
+  rows: StreamRow[];
+  subscriptions: Subscription[];
+}
+
+export interface StreamRow {
+  at_ms: number;
+  channel: null | Bytes;
+  /** One more than that of the row before. */
+  number: number;
+  pattern: null | Bytes;
+  /** At most the first 4 KiB. */
+  payload: Bytes;
+  payload_bytes: number;
+}
+
+export interface Subscription {
+  name: Bytes;
+  space: Space;
+}
+
 export interface Switchover {
   /** How long the replica may take. Missing: 10,000. */
   timeout_ms?: number | null;
   /** HOST:PORT of the replica. Missing: the one that has most. */
   to?: string | null;
+}
+
+export interface TerminalCard {
+  id: string;
+}
+
+export interface TerminalLine {
+  /** Either these … */
+  args?: Bytes[] | null;
+  /** … or a line, quoted as for redis-cli. */
+  line?: string | null;
 }
 
 export interface TokenCard {
@@ -973,6 +1026,12 @@ export interface TokenCard {
   id: string;
   name: string;
   role: Role;
+}
+
+export interface Transaction {
+  /** A command was refused, so EXEC will refuse all of them. */
+  is_broken: boolean;
+  queued: number;
 }
 
 export interface TtlBand {

@@ -14,6 +14,7 @@ mod node;
 mod plan;
 mod replication;
 mod session;
+mod terminal;
 mod users;
 
 use crate::route::Route;
@@ -33,6 +34,7 @@ static AREAS: &[&[Route]] = &[
     bulk::ROUTES,
     crate::analysis::ROUTES,
     command::ROUTES,
+    terminal::ROUTES,
     configuration::ROUTES,
     crate::benchmarks::ROUTES,
     crate::alerts::ROUTES,
