@@ -245,6 +245,8 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
       return ok(metrics(query, SHARE[db.name] ?? 0.01));
     case "GET slowlog":
       return ok(db.name === "cart" ? [] : Array.from({ length: 24 }, (_, index) => ({ id: 100 - index, at_ms: Date.now() - index * 61_000, duration_us: 10_400 + ((index * 7919) % 90_000), args: index % 3 ? ["KEYS", "session:*"] : ["HSET", "user:1001:profile", "raw", { base64: "AAEC/w==" }], client: `10.0.0.${index + 2}:41${index}22`, client_name: index % 2 ? "checkout" : "" })));
+    case "GET latency":
+      return ok({ threshold_ms: 20, report: "", events: [{ name: "command", at_ms: Date.now() - 5000, last_ms: 31, worst_ms: 240, samples: Array.from({ length: 40 }, (_, index) => ({ at_ms: Date.now() - 5000 - (39 - index) * 7000, took_ms: 20 + ((index * 7919) % 220) })) }] });
     case "DELETE slowlog":
       return { status: 204 };
     case "GET clients":

@@ -10,6 +10,14 @@ await main(async (node, browser) => {
   await logIn(page);
   await bench(node.port, "--clients", "2", "--threads", "1", "--requests", "4000", "--ratio", "1:1", "--data-size", "64", "--key-maximum", "500");
 
+  /** Runs a command beside the page. */
+  const command = (line) => page.evaluate(async (line) => {
+    const { csrf } = await (await fetch("/api/v1/session")).json();
+    const headers = { "content-type": "application/json", "x-csrf-token": csrf };
+    const response = await fetch("/api/v1/databases/default/command", { method: "POST", headers, body: JSON.stringify({ line }) });
+    if (!response.ok) throw new Error(await response.text());
+  }, line);
+
   async function clean(name) {
     for (const scheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme: scheme });
@@ -75,6 +83,29 @@ await main(async (node, browser) => {
     await button("All commands").click();
     await page.getByRole("row", { name: /^SET [\d.]+ k/ }).waitFor();
     await clean("views-commands");
+  });
+
+  await step("the latency monitor is switched on, shows what took long, and forgets it", async () => {
+    await visit(page, "/databases/default/slowlog");
+    await button("Latency history").click();
+    await page.getByText("The latency monitor is off").waitFor();
+    await page.getByLabel("Threshold in ms").fill("x");
+    same(await button("Switch on").getAttribute("aria-disabled"), "true", "the button with a threshold that is no number");
+    await page.getByLabel("Threshold in ms").fill("5");
+    await button("Switch on").click();
+    await page.getByText("It notes what takes 5 ms or longer").waitFor();
+    // A script of some ten million turns takes longer than that on any machine.
+    await command("EVAL 'for at = 1, 10000000 do end return 1' 0");
+    await page.getByRole("row", { name: /^command / }).waitFor();
+    await page.getByRole("img", { name: /^Latency events\./ }).waitFor();
+    await page.getByText("What LATENCY DOCTOR says").click();
+    await page.getByText("These events took longer").waitFor();
+    await clean("views-latency");
+    await button("Switch off").click();
+    await page.getByText("The latency monitor is off", { exact: true }).waitFor();
+    await button("Forget").click();
+    await dialog.getByRole("button", { name: "Forget" }).click();
+    await page.getByText("Nothing was noted").waitFor();
   });
 
   await step("a user of the database: rules in words, a test of a command", async () => {
@@ -148,6 +179,19 @@ await main(async (node, browser) => {
     same(await line.inputValue(), "LPUSH a 2\nGET a", "the lines before");
     await line.fill("");
     await say("SELECT 0");
+  });
+
+  await step("MessagePack is shown as JSON is, and as it is on request", async () => {
+    const entry = await say('SET packed "\\x82\\xa1a\\x92\\x01\\xc3\\xa1b\\xcb\\x3f\\xf8\\x00\\x00\\x00\\x00\\x00\\x00"', "GET packed");
+    same(await entry.locator(".json").textContent(), '{\n  "a": [\n    1,\n    true\n  ],\n  "b": 1.5\n}', "the reply");
+    await entry.getByRole("button", { name: "As it is" }).click();
+    await replies(entry, "\\x82\\xa1a");
+    await clean("views-messagepack");
+    await visit(page, "/databases/default/keys?key=s%3Apacked");
+    await page.getByRole("button", { name: "MessagePack", pressed: true }).waitFor();
+    await page.getByRole("region", { name: "Value", exact: true }).getByText('"b": 1.5').waitFor();
+    await clean("views-messagepack-key");
+    await visit(page, "/databases/default/command");
   });
 
   await step("messages and MONITOR's lines come as they are sent, until they are stopped", async () => {

@@ -497,6 +497,31 @@ export interface KeyView {
   value: ValueView;
 }
 
+export interface LatencyEvent {
+  /** When it was last noted. */
+  at_ms: number;
+  last_ms: number;
+  name: string;
+  /** The oldest first; at most 160. */
+  samples: LatencySample[];
+  /** Since the start, or since it was forgotten. */
+  worst_ms: number;
+}
+
+export interface LatencyHistory {
+  events: LatencyEvent[];
+  /** What LATENCY DOCTOR says; empty for a viewer. */
+  report: string;
+  /** 0: nothing is noted. */
+  threshold_ms: number;
+}
+
+export interface LatencySample {
+  at_ms: number;
+  /** The longest of that second. */
+  took_ms: number;
+}
+
 export const Level = ["good", "info", "warning", "critical"] as const;
 export type Level = (typeof Level)[number];
 

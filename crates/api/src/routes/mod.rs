@@ -9,6 +9,7 @@ mod databases;
 mod edit;
 mod health;
 mod keys;
+mod latency;
 mod metrics;
 mod node;
 mod plan;
@@ -29,6 +30,7 @@ static AREAS: &[&[Route]] = &[
     replication::ROUTES,
     metrics::ROUTES,
     clients::ROUTES,
+    latency::ROUTES,
     keys::ROUTES,
     edit::ROUTES,
     bulk::ROUTES,

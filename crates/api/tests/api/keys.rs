@@ -400,3 +400,33 @@ fn an_analysis_finds_patterns_and_moves_nothing() {
     assert_eq!(node.token("viewer").send("POST", path, None).status, 403);
     assert_eq!(operator.delete(path).status, 204);
 }
+
+#[test]
+fn the_latency_monitor_is_read_switched_on_and_reset() {
+    let node = Node::start(&[("enable-debug-command", "yes")]);
+    let (viewer, operator, admin) = (node.token("viewer"), node.token("operator"), node.token("admin"));
+    let path = "/api/v1/databases/default/latency";
+    assert_eq!(viewer.get(path).ok(), json!({"threshold_ms": 0, "events": [], "report": ""}));
+    assert!(operator.get(path).ok()["report"].as_str().unwrap().contains("CONFIG SET latency-monitor-threshold"));
+    let threshold = json!({"latency-monitor-threshold": "20"});
+    assert_eq!(operator.patch("/api/v1/databases/default/config", threshold.clone()).status, 403);
+    admin.patch("/api/v1/databases/default/config", threshold).ok();
+    node.command(node.port(), &["DEBUG", "SLEEP", "0.03"]);
+    let history = operator.get(path).ok();
+    assert_eq!(history["threshold_ms"], 20);
+    let events = history["events"].as_array().unwrap();
+    let event = events.iter().find(|event| event["name"] == "command").unwrap();
+    let last = event["samples"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["at_ms"], &last["took_ms"]), (&event["at_ms"], &event["last_ms"]));
+    assert!(event["worst_ms"].as_i64().unwrap() >= 30 && event["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
+    assert!(history["report"].as_str().unwrap().contains("command"));
+
+    assert_eq!(viewer.delete(path).status, 403);
+    let command = |history: &serde_json::Value| {
+        history["events"].as_array().unwrap().iter().filter(|event| event["name"] == "command").count()
+    };
+    assert_eq!(operator.delete(&format!("{path}?event=nosuch")).status, 204);
+    assert_eq!(command(&viewer.get(path).ok()), 1);
+    assert_eq!(operator.delete(&format!("{path}?event=command")).status, 204);
+    assert_eq!(command(&viewer.get(path).ok()), 0);
+}
