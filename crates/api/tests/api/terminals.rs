@@ -204,10 +204,14 @@ fn a_terminal_belongs_to_one_user_and_their_number_is_bounded() {
     let node = Node::start(&[]);
     let (operator, admin) = (node.token("operator"), node.token("admin"));
     let mine = Terminal::open(&operator);
-    let stolen = Terminal { client: admin.clone(), id: mine.id.clone() };
-    assert_eq!(stolen.send("PING").error(), error(404, "not_found", ""));
-    assert_eq!(admin.get(&format!("{PATH}/{}/stream", mine.id)).status, 404);
-    assert_eq!(admin.delete(&format!("{PATH}/{}", mine.id)).status, 404);
+    // Another operator, whose token even has the same name, and an administrator.
+    for other in [node.token("operator"), admin.clone()] {
+        let stolen = Terminal { client: other.clone(), id: mine.id.clone() };
+        assert_eq!(stolen.send("PING").error(), error(404, "not_found", ""));
+        assert_eq!(other.get(&format!("{PATH}/{}/stream", mine.id)).status, 404);
+        assert_eq!(other.delete(&format!("{PATH}/{}", mine.id)).status, 404);
+    }
+    assert_eq!(mine.reply("PING"), status("PONG"));
     let other =
         operator.post(&format!("/api/v1/databases/other/terminals/{}/command", mine.id), json!({"line": "PING"}));
     assert_eq!(other.error(), error(404, "not_found", ""));
