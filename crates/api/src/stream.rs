@@ -4,7 +4,6 @@
 //! The thread always reads, so that a reader who is slow, or gone, costs the database no memory: the oldest messages leave instead,
 //! and are counted.
 
-use crate::app::wall_ms;
 use crate::error::ApiError;
 use crate::link::{PATIENCE, bytes};
 use crate::text::Bytes;
@@ -110,19 +109,19 @@ impl StreamPage {
 }
 
 impl Stream {
-    /// Rows are numbered from `after` on.
-    pub fn open(database: &Database, role: Role, after: u64) -> Result<Stream, ApiError> {
+    /// Rows are numbered from `after` on, and have their time from `now_ms`.
+    pub fn open(database: &Database, role: Role, after: u64, now_ms: fn() -> u64) -> Result<Stream, ApiError> {
         let failed = |error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name()));
         let socket = database.connect(role).map_err(failed)?;
-        Stream::over(socket, after).map_err(failed)
+        Stream::over(socket, after, now_ms).map_err(failed)
     }
 
-    fn over(socket: UnixStream, after: u64) -> std::io::Result<Stream> {
+    fn over(socket: UnixStream, after: u64, now_ms: fn() -> u64) -> std::io::Result<Stream> {
         let kept = Arc::new(Mutex::new(Kept::new(after)));
         let (answer, answers) = channel();
         let (from, keeping) = (socket.try_clone()?, Arc::clone(&kept));
         thread::Builder::new().name("flintkv-stream".to_owned()).spawn(move || {
-            let why = listen(from, &keeping, &answer);
+            let why = listen(from, &keeping, &answer, now_ms);
             keeping.lock().ended = why;
         })?;
         Ok(Stream { socket, kept, answers })
@@ -286,7 +285,7 @@ fn monitored(line: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Reads until the connection ends. Returns why it did.
-fn listen(mut socket: UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>) -> String {
+fn listen(mut socket: UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>, now_ms: fn() -> u64) -> String {
     let (mut received, mut skipped) = (Vec::new(), SkipState::default());
     loop {
         let start = received.len();
@@ -299,7 +298,7 @@ fn listen(mut socket: UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>) -
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return format!("The connection to the database failed: {error}."),
         }
-        let (mut done, at_ms) = (0, wall_ms());
+        let (mut done, at_ms) = (0, now_ms());
         loop {
             let whole = match skipped.skip(&received[done..]) {
                 Ok(Some(reply)) => reply.consumed,
@@ -402,14 +401,15 @@ mod tests {
     #[test]
     fn a_message_in_pieces_arrives_whole_and_a_closed_stream_ends_its_thread() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut stream = Stream::over(ours, 0).unwrap();
+        let mut stream = Stream::over(ours, 0, || 7).unwrap();
         for piece in
             [&b">3\r\n$7\r\nmes"[..], b"sage\r\n$1\r\nc\r\n$2\r\nhi\r\n>3\r\n$9\r\nsubscribe\r\n$1\r", b"\nc\r\n:1\r\n"]
         {
             theirs.write_all(piece).unwrap();
         }
         assert_eq!(stream.ask(&[b"SUBSCRIBE", b"c"], 1).unwrap().len(), 1);
-        assert_eq!(stream.page(0).rows[0].payload, Bytes(b"hi".to_vec()));
+        let row = stream.page(0).rows.remove(0);
+        assert_eq!((row.payload, row.at_ms), (Bytes(b"hi".to_vec()), 7));
         assert!(stream.page(0).is_open && stream.count_of(Space::Channel) == 1 && !stream.is_silent());
         let kept = Arc::clone(&stream.kept);
         drop(stream);

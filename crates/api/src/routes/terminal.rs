@@ -3,6 +3,7 @@
 //! user may do: the database's ACL does.
 
 use super::command::{self, CommandOutcome, Place, typed, unsuited};
+use crate::app::wall_ms;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Method, Route, number, one};
@@ -168,7 +169,7 @@ fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: 
     let stream = match &mut listening.stream {
         Some(stream) => stream,
         None if begins => {
-            let stream = Stream::open(&*cx.database()?, cx.role().on_database(), listening.after)?;
+            let stream = Stream::open(&*cx.database()?, cx.role().on_database(), listening.after, wall_ms)?;
             listening.read_ms = cx.now_ms();
             listening.stream.insert(stream)
         }
