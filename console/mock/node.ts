@@ -69,15 +69,15 @@ const room = () => ({
 });
 
 const KEYS: KeyView[] = [
-  { key: "user:1001:profile", type: "hash", encoding: "listpack", ttl_ms: 5_400_000, bytes: 312, tier: "ram", length: 4, value: [["name", "Ada Lovelace"], ["email", "ada@example.org"], ["visits", "1842"], ["raw", { base64: "AAEC/w==" }]], next: null },
-  { key: "user:1002:profile", type: "hash", encoding: "listpack", ttl_ms: null, bytes: 298, tier: "flash", length: 1, value: [["name", "Grace Hopper"]], next: null },
-  { key: "cart:88213", type: "list", encoding: "quicklist", ttl_ms: 86_400_000, bytes: 4096, tier: "ram", length: 3, value: ["sku-1881", "sku-0042", "sku-7345"], next: null },
-  { key: "leaderboard:week", type: "zset", encoding: "skiplist", ttl_ms: null, bytes: 91_000, tier: "ram", length: 3, value: [["ada", 9812.5], ["grace", 9011], ["edsger", 120]], next: null },
-  { key: "tags:popular", type: "set", encoding: "listpack", ttl_ms: null, bytes: 210, tier: "flash", length: 3, value: ["flash", "ram", "redis"], next: null },
-  { key: "events:orders", type: "stream", encoding: "stream", ttl_ms: null, bytes: 128_000, tier: "ram", length: 2, value: [["1763747000000-0", [["order", "1"], ["total", "12.50"]]], ["1763747001000-0", [["order", "2"], ["total", "99.00"]]]], next: null },
-  { key: "page:/index.html", type: "string", encoding: "raw", ttl_ms: 900, bytes: 20_480, tier: "flash", length: 40, value: '{"title":"Index","blocks":[1,2,3],"x":null}', next: null },
-  { key: { base64: "AP8Qc2Vzc2lvbg==" }, type: "string", encoding: "raw", ttl_ms: null, bytes: 64, tier: "ram", length: 8, value: { base64: "iVBORw0KGgo=" }, next: null },
-  ...Array.from({ length: 140 }, (_, index): KeyView => ({ key: `session:${String(100_000 + index * 37)}`, type: "string", encoding: "embstr", ttl_ms: 1_800_000 - index * 1000, bytes: 180, tier: index % 3 ? "flash" : "ram", length: 12, value: `value of ${index}`, next: null })),
+  { key: "user:1001:profile", type: "hash", encoding: "listpack", ttl_ms: 5_400_000, bytes: 312, tier: "ram", length: 4, value: [["name", "Ada Lovelace"], ["email", "ada@example.org"], ["visits", "1842"], ["raw", { base64: "AAEC/w==" }]], looked_at: 0, next: null },
+  { key: "user:1002:profile", type: "hash", encoding: "listpack", ttl_ms: null, bytes: 298, tier: "flash", length: 1, value: [["name", "Grace Hopper"]], looked_at: 0, next: null },
+  { key: "cart:88213", type: "list", encoding: "quicklist", ttl_ms: 86_400_000, bytes: 4096, tier: "ram", length: 3, value: ["sku-1881", "sku-0042", "sku-7345"], looked_at: 0, next: null },
+  { key: "leaderboard:week", type: "zset", encoding: "skiplist", ttl_ms: null, bytes: 91_000, tier: "ram", length: 3, value: [["ada", 9812.5], ["grace", 9011], ["edsger", 120]], looked_at: 0, next: null },
+  { key: "tags:popular", type: "set", encoding: "listpack", ttl_ms: null, bytes: 210, tier: "flash", length: 3, value: ["flash", "ram", "redis"], looked_at: 0, next: null },
+  { key: "events:orders", type: "stream", encoding: "stream", ttl_ms: null, bytes: 128_000, tier: "ram", length: 2, value: [["1763747000000-0", [["order", "1"], ["total", "12.50"]]], ["1763747001000-0", [["order", "2"], ["total", "99.00"]]]], looked_at: 0, next: null },
+  { key: "page:/index.html", type: "string", encoding: "raw", ttl_ms: 900, bytes: 20_480, tier: "flash", length: 40, value: '{"title":"Index","blocks":[1,2,3],"x":null}', looked_at: 0, next: null },
+  { key: { base64: "AP8Qc2Vzc2lvbg==" }, type: "string", encoding: "raw", ttl_ms: null, bytes: 64, tier: "ram", length: 8, value: { base64: "iVBORw0KGgo=" }, looked_at: 0, next: null },
+  ...Array.from({ length: 140 }, (_, index): KeyView => ({ key: `session:${String(100_000 + index * 37)}`, type: "string", encoding: "embstr", ttl_ms: 1_800_000 - index * 1000, bytes: 180, tier: index % 3 ? "flash" : "ram", length: 12, value: `value of ${index}`, looked_at: 0, next: null })),
 ];
 const keyId = (key: unknown): string => JSON.stringify(key);
 

@@ -487,6 +487,8 @@ export interface KeyView {
   key: Bytes;
   /** Bytes of a string, members of everything else. */
   length: number;
+  /** Members that were looked at for this page, about. */
+  looked_at: number;
   /** The offset of the next page; null after the last. */
   next: string | null;
   /** Where the value was before it was looked at. */
@@ -1083,10 +1085,12 @@ export interface UserChange {
   role?: null | Role;
 }
 
-/** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. */
+/** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. A search in a list: [index, element]. */
 export type ValueView = Bytes | Bytes[] | [string | {
   base64: string;
 }, string | {
+  base64: string;
+}][] | [number, string | {
   base64: string;
 }][] | [string | {
   base64: string;
