@@ -226,6 +226,16 @@ fn a_terminal_belongs_to_one_user_and_their_number_is_bounded() {
     assert_eq!(operator.delete(&format!("{PATH}/{}", more[0].id)).status, 204);
     assert_eq!(more[0].send("PING").status, 404);
 
+    // All together have 32: here 7 are left of the first user.
+    let others: Vec<Client> = (0..4).map(|_| node.token("operator")).collect();
+    let kept: Vec<Terminal> = (0..25).map(|at| Terminal::open(&others[at % 4])).collect();
+    let refused = others[3].post(PATH, json!({"db": 0}));
+    assert_eq!(refused.error(), error(429, "rate_limited", ""));
+    assert_eq!(kept[0].reply("PING"), status("PONG"));
+    assert_eq!(operator.delete(&format!("{PATH}/{}", more[1].id)).status, 204);
+    Terminal::open(&others[3]);
+    assert_eq!(others[0].delete(&format!("{PATH}/{}", kept[0].id)).status, 204);
+
     // A role that has changed has other rights, which the connection does not know.
     admin.post("/api/v1/users", json!({"name": "ann", "password": "a long word of ann", "role": "admin"})).ok();
     let ann = node.login("ann", "a long word of ann");
