@@ -69,15 +69,15 @@ const room = () => ({
 });
 
 const KEYS: KeyView[] = [
-  { key: "user:1001:profile", type: "hash", encoding: "listpack", ttl_ms: 5_400_000, bytes: 312, tier: "ram", length: 4, value: [["name", "Ada Lovelace"], ["email", "ada@example.org"], ["visits", "1842"], ["raw", { base64: "AAEC/w==" }]], next: null },
-  { key: "user:1002:profile", type: "hash", encoding: "listpack", ttl_ms: null, bytes: 298, tier: "flash", length: 1, value: [["name", "Grace Hopper"]], next: null },
-  { key: "cart:88213", type: "list", encoding: "quicklist", ttl_ms: 86_400_000, bytes: 4096, tier: "ram", length: 3, value: ["sku-1881", "sku-0042", "sku-7345"], next: null },
-  { key: "leaderboard:week", type: "zset", encoding: "skiplist", ttl_ms: null, bytes: 91_000, tier: "ram", length: 3, value: [["ada", 9812.5], ["grace", 9011], ["edsger", 120]], next: null },
-  { key: "tags:popular", type: "set", encoding: "listpack", ttl_ms: null, bytes: 210, tier: "flash", length: 3, value: ["flash", "ram", "redis"], next: null },
-  { key: "events:orders", type: "stream", encoding: "stream", ttl_ms: null, bytes: 128_000, tier: "ram", length: 2, value: [["1763747000000-0", [["order", "1"], ["total", "12.50"]]], ["1763747001000-0", [["order", "2"], ["total", "99.00"]]]], next: null },
-  { key: "page:/index.html", type: "string", encoding: "raw", ttl_ms: 900, bytes: 20_480, tier: "flash", length: 40, value: '{"title":"Index","blocks":[1,2,3],"x":null}', next: null },
-  { key: { base64: "AP8Qc2Vzc2lvbg==" }, type: "string", encoding: "raw", ttl_ms: null, bytes: 64, tier: "ram", length: 8, value: { base64: "iVBORw0KGgo=" }, next: null },
-  ...Array.from({ length: 140 }, (_, index): KeyView => ({ key: `session:${String(100_000 + index * 37)}`, type: "string", encoding: "embstr", ttl_ms: 1_800_000 - index * 1000, bytes: 180, tier: index % 3 ? "flash" : "ram", length: 12, value: `value of ${index}`, next: null })),
+  { key: "user:1001:profile", type: "hash", encoding: "listpack", ttl_ms: 5_400_000, bytes: 312, tier: "ram", length: 4, value: [["name", "Ada Lovelace"], ["email", "ada@example.org"], ["visits", "1842"], ["raw", { base64: "AAEC/w==" }]], looked_at: 0, next: null },
+  { key: "user:1002:profile", type: "hash", encoding: "listpack", ttl_ms: null, bytes: 298, tier: "flash", length: 1, value: [["name", "Grace Hopper"]], looked_at: 0, next: null },
+  { key: "cart:88213", type: "list", encoding: "quicklist", ttl_ms: 86_400_000, bytes: 4096, tier: "ram", length: 3, value: ["sku-1881", "sku-0042", "sku-7345"], looked_at: 0, next: null },
+  { key: "leaderboard:week", type: "zset", encoding: "skiplist", ttl_ms: null, bytes: 91_000, tier: "ram", length: 3, value: [["ada", 9812.5], ["grace", 9011], ["edsger", 120]], looked_at: 0, next: null },
+  { key: "tags:popular", type: "set", encoding: "listpack", ttl_ms: null, bytes: 210, tier: "flash", length: 3, value: ["flash", "ram", "redis"], looked_at: 0, next: null },
+  { key: "events:orders", type: "stream", encoding: "stream", ttl_ms: null, bytes: 128_000, tier: "ram", length: 2, value: [["1763747000000-0", [["order", "1"], ["total", "12.50"]]], ["1763747001000-0", [["order", "2"], ["total", "99.00"]]]], looked_at: 0, next: null },
+  { key: "page:/index.html", type: "string", encoding: "raw", ttl_ms: 900, bytes: 20_480, tier: "flash", length: 40, value: '{"title":"Index","blocks":[1,2,3],"x":null}', looked_at: 0, next: null },
+  { key: { base64: "AP8Qc2Vzc2lvbg==" }, type: "string", encoding: "raw", ttl_ms: null, bytes: 64, tier: "ram", length: 8, value: { base64: "iVBORw0KGgo=" }, looked_at: 0, next: null },
+  ...Array.from({ length: 140 }, (_, index): KeyView => ({ key: `session:${String(100_000 + index * 37)}`, type: "string", encoding: "embstr", ttl_ms: 1_800_000 - index * 1000, bytes: 180, tier: index % 3 ? "flash" : "ram", length: 12, value: `value of ${index}`, looked_at: 0, next: null })),
 ];
 const keyId = (key: unknown): string => JSON.stringify(key);
 
@@ -245,6 +245,8 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
       return ok(metrics(query, SHARE[db.name] ?? 0.01));
     case "GET slowlog":
       return ok(db.name === "cart" ? [] : Array.from({ length: 24 }, (_, index) => ({ id: 100 - index, at_ms: Date.now() - index * 61_000, duration_us: 10_400 + ((index * 7919) % 90_000), args: index % 3 ? ["KEYS", "session:*"] : ["HSET", "user:1001:profile", "raw", { base64: "AAEC/w==" }], client: `10.0.0.${index + 2}:41${index}22`, client_name: index % 2 ? "checkout" : "" })));
+    case "GET latency":
+      return ok({ threshold_ms: 20, report: "", events: [{ name: "command", at_ms: Date.now() - 5000, last_ms: 31, worst_ms: 240, samples: Array.from({ length: 40 }, (_, index) => ({ at_ms: Date.now() - 5000 - (39 - index) * 7000, took_ms: 20 + ((index * 7919) % 220) })) }] });
     case "DELETE slowlog":
       return { status: 204 };
     case "GET clients":
@@ -268,6 +270,14 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "PATCH key":
       Object.assign(KEYS.find((one) => keyId(one.key) === keyId(body.key)) ?? {}, body);
       return ok(KEYS.find((one) => keyId(one.key) === keyId(body.key)));
+    case "POST terminals":
+      return { status: 201, body: { id: "1" } };
+    case "POST terminals/1/command":
+      return command(body.line, 0);
+    case "GET terminals/1/stream": {
+      const last = Number(query.get("after") ?? 0) + 1;
+      return ok({ rows: [{ number: last, at_ms: Date.now(), channel: "news.de", pattern: "news.*", payload: `message ${last}`, payload_bytes: 10 }], last, left_out: 0, subscriptions: [{ space: "pattern", name: "news.*" }], monitors: false, is_open: true, ended: "" });
+    }
     case "POST command":
       return command(body.line ?? body.args.join(" "), body.db ?? 0);
     case "GET config":
@@ -286,8 +296,10 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
 const text = (value: string): Reply => ({ type: "string", value });
 function command(line: string, db: number): Answer {
   const [name = "", ...args] = line.trim().split(/\s+/);
-  const reply = (value: Reply, next = db): Answer => ok({ reply: value, elapsed_us: 37, db: next });
+  const reply = (value: Reply, next = db): Answer => ok({ reply: value, elapsed_us: 37, db: next, transaction: null, is_watching: false, is_listening: /subscribe$/i.test(name) });
   switch (name.toLowerCase()) {
+    case "psubscribe":
+      return reply({ type: "push", value: [text("psubscribe"), text("news.*"), { type: "integer", value: 1 }] });
     case "ping":
       return reply({ type: "status", value: "PONG" });
     case "select":

@@ -69,6 +69,53 @@ await main(async (node, browser) => {
     await until("all members are back", async () => (await page.locator(".view tbody tr").count()) >= 100);
   });
 
+  await step("elements of a list are found with their index, and entries of a stream by value and id", async () => {
+    await run(
+      `EVAL "for i = 0, 2999 do redis.call('RPUSH', 'visits', 'page ' .. i) end" 0`,
+      `EVAL "for i = 1, 2000 do redis.call('XADD', 'readings', i .. '-0', 'sensor', 's' .. i % 3, 'value', i) end" 0`,
+    );
+    const found = page.locator(".view tbody tr");
+    await visit(page, "/databases/default/keys?key=s%3Avisits");
+    await page.getByLabel("Find in the members").fill("page 2718");
+    await page.keyboard.press("Enter");
+    await page.getByRole("row", { name: /^2718 page 2718/ }).waitFor();
+    // A slow machine looks at them in several requests.
+    const further = page.getByRole("button", { name: "Look further" });
+    await until("all were looked at", async () => {
+      if (await further.isVisible()) await further.click({ timeout: 1000 }).catch(() => {});
+      return page.getByText("1 match in all: 3,000 of 3,000 looked at.").isVisible();
+    });
+    await clean();
+    await picture(page, "keys-list-search");
+    await visit(page, "/databases/default/keys?key=s%3Areadings");
+    await page.getByLabel("From id").fill("x");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await page.getByText(/^from: an id such as/).waitFor();
+    await page.getByLabel("Find in the members").fill("s1");
+    await page.getByLabel("From id").fill("1990");
+    await page.getByLabel("to", { exact: true }).fill("1997-0");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await until("three entries match", async () => (await found.count()) === 3);
+    await page.getByText("3 matches in all: 8 of 2,000 looked at.").waitFor();
+    await clean();
+    await picture(page, "keys-stream-search");
+    await page.getByRole("button", { name: "Show all" }).click();
+    await until("all entries are back", async () => (await found.count()) >= 100);
+  });
+
+  await step("JSON and MessagePack inside a hash are shown indented, and as they are on request", async () => {
+    await run(`HSET mixed json '{"a":[1,2]}' packed "\\x81\\xa1k\\xc3" text plain`);
+    await visit(page, "/databases/default/keys?key=s%3Amixed");
+    const value = (field) => page.getByRole("row", { name: new RegExp(`^${field}`) }).getByRole("cell").nth(1).textContent();
+    const shown = page.getByRole("button", { name: /^Format / });
+    same(await shown.getAttribute("aria-pressed"), "true", "the values are formatted");
+    same([await value("json"), await value("packed"), await value("text")], ['{\n  "a": [\n    1,\n    2\n  ]\n}', '{\n  "k": true\n}', "plain"], "indented");
+    await clean();
+    await shown.click();
+    same([await value("json"), await value("packed")], ['{"a":[1,2]}', "\\x81\\xa1k\\xc3"], "as they are");
+    await run("DEL mixed");
+  });
+
   let file;
   await step("keys that match are exported", async () => {
     await visit(page, "/databases/default/keys?pattern=cart:*");

@@ -10,6 +10,14 @@ await main(async (node, browser) => {
   await logIn(page);
   await bench(node.port, "--clients", "2", "--threads", "1", "--requests", "4000", "--ratio", "1:1", "--data-size", "64", "--key-maximum", "500");
 
+  /** Runs a command beside the page. */
+  const command = (line) => page.evaluate(async (line) => {
+    const { csrf } = await (await fetch("/api/v1/session")).json();
+    const headers = { "content-type": "application/json", "x-csrf-token": csrf };
+    const response = await fetch("/api/v1/databases/default/command", { method: "POST", headers, body: JSON.stringify({ line }) });
+    if (!response.ok) throw new Error(await response.text());
+  }, line);
+
   async function clean(name) {
     for (const scheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme: scheme });
@@ -77,6 +85,29 @@ await main(async (node, browser) => {
     await clean("views-commands");
   });
 
+  await step("the latency monitor is switched on, shows what took long, and forgets it", async () => {
+    await visit(page, "/databases/default/slowlog");
+    await button("Latency history").click();
+    await page.getByText("The latency monitor is off").waitFor();
+    await page.getByLabel("Threshold in ms").fill("x");
+    same(await button("Switch on").getAttribute("aria-disabled"), "true", "the button with a threshold that is no number");
+    await page.getByLabel("Threshold in ms").fill("5");
+    await button("Switch on").click();
+    await page.getByText("It notes what takes 5 ms or longer").waitFor();
+    // A script of some ten million turns takes longer than that on any machine.
+    await command("EVAL 'for at = 1, 10000000 do end return 1' 0");
+    await page.getByRole("row", { name: /^command / }).waitFor();
+    await page.getByRole("img", { name: /^Latency events\./ }).waitFor();
+    await page.getByText("What LATENCY DOCTOR says").click();
+    await page.getByText("These events took longer").waitFor();
+    await clean("views-latency");
+    await button("Switch off").click();
+    await page.getByText("The latency monitor is off", { exact: true }).waitFor();
+    await button("Forget").click();
+    await dialog.getByRole("button", { name: "Forget" }).click();
+    await page.getByText("Nothing was noted").waitFor();
+  });
+
   await step("a user of the database: rules in words, a test of a command", async () => {
     await visit(page, "/databases/default/acl");
     await page.getByText("Logs in with any password. Sees every key. Uses every channel. Runs all commands.").waitFor();
@@ -104,6 +135,101 @@ await main(async (node, browser) => {
     await page.getByRole("button", { name: "Delete app" }).click();
     await dialog.getByRole("button", { name: "Delete" }).click();
     await page.getByText("app is deleted.").waitFor();
+  });
+
+  const line = page.locator("#line");
+  const entries = page.getByRole("log").locator(".entry");
+  // While a line runs, Enter does nothing.
+  const free = () => until("the line is free", async () => (await button("Run").getAttribute("aria-busy")) !== "true");
+  /** Types lines and runs them; returns the last of their entries. */
+  async function say(...lines) {
+    await free();
+    const before = await entries.count();
+    await line.focus();
+    for (const [index, one] of lines.entries()) {
+      if (index > 0) await page.keyboard.press("Shift+Enter");
+      await page.keyboard.insertText(one);
+    }
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Enter");
+    const last = entries.nth(before + lines.length - 1);
+    await last.locator(".reply, .json, .bad").first().waitFor();
+    await free();
+    return last;
+  }
+  const replies = (entry, text) => entry.getByText(text).first().waitFor();
+
+  await step("several lines are a transaction, shown while it is open", async () => {
+    await visit(page, "/databases/default/command");
+    await replies(await say("MULTI", 'SET bytes "\\x00\\xff"', "GET bytes"), "QUEUED");
+    await page.getByText("A transaction is open: 2 commands queued.").waitFor();
+    await page.getByText("default(TX)>").last().waitFor();
+    await clean("views-transaction");
+    await button("EXEC").focus();
+    await page.keyboard.press("Enter");
+    await replies(entries.last(), "array of 2");
+    await replies(entries.last(), "\\x00\\xff");
+    await page.getByText("A transaction is open").waitFor({ state: "detached" });
+    await replies(await say("SELECT 1", "SET a 1", "LPUSH a 2"), "WRONGTYPE");
+    // The first line that fails ends them.
+    await free();
+    await line.fill("LPUSH a 2\nGET a");
+    await line.press("Enter");
+    await until("what is left waits", async () => (await line.inputValue()) === "GET a");
+    await free();
+    const before = await entries.count();
+    await line.press("Enter");
+    await entries.nth(before).locator(".reply").getByText("1", { exact: true }).waitFor();
+    await free();
+    await line.press("ArrowUp");
+    await line.press("ArrowUp");
+    same(await line.inputValue(), "LPUSH a 2\nGET a", "the lines before");
+    await line.fill("");
+    await say("SELECT 0");
+  });
+
+  await step("MessagePack is shown as JSON is, and as it is on request", async () => {
+    const entry = await say('SET packed "\\x82\\xa1a\\x92\\x01\\xc3\\xa1b\\xcb\\x3f\\xf8\\x00\\x00\\x00\\x00\\x00\\x00"', "GET packed");
+    same(await entry.locator(".json").textContent(), '{\n  "a": [\n    1,\n    true\n  ],\n  "b": 1.5\n}', "the reply");
+    await entry.getByRole("button", { name: "As it is" }).click();
+    await replies(entry, "\\x82\\xa1a");
+    await clean("views-messagepack");
+    await visit(page, "/databases/default/keys?key=s%3Apacked");
+    await page.getByRole("button", { name: "MessagePack", pressed: true }).waitFor();
+    await page.getByRole("region", { name: "Value", exact: true }).getByText('"b": 1.5').waitFor();
+    await clean("views-messagepack-key");
+    await visit(page, "/databases/default/command");
+  });
+
+  await step("messages and MONITOR's lines come as they are sent, until they are stopped", async () => {
+    const messages = page.getByRole("region", { name: "Messages", exact: true });
+    await say("PSUBSCRIBE news.*");
+    await messages.getByText("No message has come yet.").waitFor();
+    await say("PUBLISH news.de hello");
+    await messages.getByRole("row", { name: /news\.de ?news\.\* hello/ }).waitFor();
+    await messages.getByRole("button", { name: "Pause" }).click();
+    await say("PUBLISH news.de unseen");
+    await messages.getByText("Paused; 1 since then.").waitFor();
+    same(await messages.getByText("unseen").count(), 0, "messages while it rests");
+    await messages.getByRole("button", { name: "Go on" }).click();
+    await messages.getByText("unseen").waitFor();
+    await clean("views-messages");
+    await messages.getByRole("button", { name: "Clear" }).click();
+    await messages.getByText("0 messages shown").waitFor();
+    await say("MONITOR", "GET watched-by-monitor");
+    await messages.getByRole("row", { name: /MONITOR .*"GET" "watched-by-monitor"/ }).waitFor();
+    await messages.getByText("the database works for it with each of them").waitFor();
+    await clean("views-monitor");
+    await messages.getByRole("button", { name: "Stop" }).click();
+    await messages.getByText("You have stopped it.").waitFor();
+    await replies(await say("PUBLISH news.de nobody"), "0");
+    // Nothing is left when the page is left.
+    await say("MONITOR");
+    await visit(page, "/databases/default/clients");
+    await until("nobody monitors", async () => {
+      const list = await page.evaluate(async () => (await fetch("/api/v1/databases/default/clients")).json());
+      return list.length >= 0 && list.every((one) => !one.flags.includes("O"));
+    });
   });
   done();
 });

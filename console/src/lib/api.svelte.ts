@@ -73,6 +73,8 @@ export interface Options {
   query?: Query;
   body?: unknown;
   signal?: AbortSignal;
+  /** It is sent although the page goes. */
+  keepalive?: boolean;
 }
 
 export async function call<T>(method: string, path: string, options: Options = {}): Promise<T> {
@@ -89,6 +91,7 @@ export async function call<T>(method: string, path: string, options: Options = {
       body: options.body === undefined ? null : JSON.stringify(options.body),
       signal: options.signal ? AbortSignal.any([options.signal, patience]) : patience,
       credentials: "same-origin",
+      keepalive: options.keepalive ?? false,
     });
     if (response.status !== 204) text = await response.text();
   } catch (error) {

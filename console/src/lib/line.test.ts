@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { commandOf, completions, isSecret, remembered, words } from "./line";
+import { commandOf, commandsOf, completions, isSecret, lineAt, remembered, words } from "./line";
 
 test("words as redis-cli reads them", () => {
   expect(words('SET "a b" \'c d\'')?.map((word) => word.text)).toEqual(["SET", "a b", "c d"]);
@@ -39,4 +39,13 @@ test("the history keeps each line once in a row, and so many", () => {
 test("passwords stay out of it", () => {
   for (const line of ["AUTH x", "hello 3 auth default x", "acl setuser ada >x", "config set requirepass x"]) expect(isSecret(line)).toBe(true);
   for (const line of ["GET auth", "HELLO 3", "ACL LIST", "CONFIG SET timeout 3"]) expect(isSecret(line)).toBe(false);
+});
+
+test("a text has a command in each line, and the cursor is in one of them", () => {
+  expect(commandsOf("MULTI\r\n\n  SET a 1 \nEXEC\n")).toEqual(["MULTI", "SET a 1", "EXEC"]);
+  expect(commandsOf(" \n")).toEqual([]);
+  const text = "GET a\n\nSET b 1";
+  for (const [cursor, line] of [[0, "GET a"], [5, "GET a"], [6, ""], [7, "SET b 1"], [14, "SET b 1"]] as const) expect(lineAt(text, cursor).text, String(cursor)).toBe(line);
+  expect(lineAt(text, 9)).toEqual({ from: 7, to: 14, text: "SET b 1" });
+  expect(lineAt("", 0)).toEqual({ from: 0, to: 0, text: "" });
 });

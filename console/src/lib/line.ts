@@ -60,6 +60,19 @@ export function completions(line: string, names: readonly string[], limit = 12):
     .slice(0, limit);
 }
 
+/** The commands of a text: a line each, without the empty ones. */
+export function commandsOf(text: string): string[] {
+  return text.split(/\r?\n/).map((line) => line.trim()).filter((line) => line !== "");
+}
+
+/** The line of a text that the cursor is in. */
+export function lineAt(text: string, cursor: number): { from: number; to: number; text: string } {
+  const from = text.lastIndexOf("\n", cursor - 1) + 1;
+  const end = text.indexOf("\n", cursor);
+  const to = end < 0 ? text.length : end;
+  return { from, to, text: text.slice(from, to) };
+}
+
 /** The history with the line added: no empty lines, no immediate repetitions, at most `most` lines. */
 export function remembered(history: readonly string[], line: string, most = 200): string[] {
   if (line.trim() === "" || history.at(-1) === line) return [...history];

@@ -17,11 +17,20 @@ export const HEADS: Record<string, [string, string]> = {
   stream: ["Entry", "Fields"],
 };
 
+/** What can be searched in a value, for the field that asks for it. */
+export const SOUGHT: Record<string, string> = {
+  hash: "a field", list: "an element", set: "a member", zset: "a member", stream: "a field or value",
+};
+
+/** What a search looks for: a word without a sign of a pattern is looked for anywhere. */
+export const globOf = (text: string): string | null => (text === "" ? null : /[*?[\]\\]/.test(text) ? text : `*${text}*`);
+
 export function members(view: KeyView, offset = 0): Member[] {
   if (!Array.isArray(view.value)) return [];
   switch (view.type) {
     case "list":
-      return (view.value as Bytes[]).map((value, index) => ({ name: String(offset + index), value }));
+      // A search tells the indexes of what it found.
+      return (view.value as (Bytes | [number, Bytes])[]).map((one, index) => (Array.isArray(one) ? { name: String(one[0]), value: one[1] } : { name: String(offset + index), value: one }));
     case "set":
       return (view.value as Bytes[]).map((name) => ({ name, value: null }));
     case "stream":

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { inline, prettyJson, replyRows } from "./reply";
+import { inline, replyRows } from "./reply";
 import type { Bytes, Reply } from "./types";
 
 const text = (value: Bytes): Reply => ({ type: "string", value });
@@ -37,11 +37,4 @@ test("long replies end and say so", () => {
 
 test("keys of maps are on one line", () => {
   expect(inline({ type: "array", value: [text("a"), { type: "null" }] })).toBe("[a, nil]");
-});
-
-test("strings that are JSON are shown so, without a changed number or a hidden sign", () => {
-  expect(prettyJson(text('{"a":[1,"x\\n"]}'))).toBe('{\n  "a": [\n    1,\n    "x\\n"\n  ]\n}');
-  expect(prettyJson(text('["\u202e"]'))).toBe('[\n  "\\u202e"\n]');
-  for (const other of ["7", '"text"', "{", '{"n":12345678901234567890}', '{"n":1.0}']) expect(prettyJson(text(other)), other).toBeNull();
-  expect(prettyJson({ type: "integer", value: 7 })).toBeNull();
 });

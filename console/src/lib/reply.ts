@@ -75,20 +75,3 @@ export function inline(reply: Reply): string {
   if (Array.isArray(reply.value)) return `[${reply.value.map((one) => (isReply(one) ? inline(one) : "…")).join(", ")}]`;
   return shown(asBytes(reply.value), 200);
 }
-
-const JSON_CHARACTERS_MAX = 100_000;
-
-/** A string reply that is a JSON object or list, indented; null if it is none. */
-export function prettyJson(reply: Reply): string | null {
-  if (reply.type !== "string" || typeof reply.value !== "string") return null;
-  const text = reply.value.trim();
-  if (!/^[[{]/.test(text) || text.length > JSON_CHARACTERS_MAX) return null;
-  try {
-    // Numbers that JavaScript cannot hold would be shown wrong.
-    const parsed: unknown = JSON.parse(text);
-    if (JSON.stringify(parsed).replace(/\s/g, "") !== text.replace(/\s/g, "")) return null;
-return JSON.stringify(parsed, null, 2).split("\n").map((line) => shown(line)).join("\n");
-  } catch {
-    return null;
-  }
-}

@@ -195,7 +195,12 @@ export interface CommandOutcome {
   /** The logical database for the next command: SELECT changes it. */
   db: number;
   elapsed_us: number;
+  /** Of a terminal: there is a stream to be read. */
+  is_listening: boolean;
+  /** Of a terminal: WATCH is in effect. */
+  is_watching: boolean;
   reply: Reply;
+  transaction: null | Transaction;
 }
 
 export interface Condition {
@@ -482,6 +487,8 @@ export interface KeyView {
   key: Bytes;
   /** Bytes of a string, members of everything else. */
   length: number;
+  /** Members that were looked at for this page, about. */
+  looked_at: number;
   /** The offset of the next page; null after the last. */
   next: string | null;
   /** Where the value was before it was looked at. */
@@ -490,6 +497,31 @@ export interface KeyView {
   ttl_ms: number | null;
   type: string;
   value: ValueView;
+}
+
+export interface LatencyEvent {
+  /** When it was last noted. */
+  at_ms: number;
+  last_ms: number;
+  name: string;
+  /** The oldest first; at most 160. */
+  samples: LatencySample[];
+  /** Since the start, or since it was forgotten. */
+  worst_ms: number;
+}
+
+export interface LatencyHistory {
+  events: LatencyEvent[];
+  /** What LATENCY DOCTOR says; empty for a viewer. */
+  report: string;
+  /** 0: nothing is noted. */
+  threshold_ms: number;
+}
+
+export interface LatencySample {
+  at_ms: number;
+  /** The longest of that second. */
+  took_ms: number;
 }
 
 export const Level = ["good", "info", "warning", "critical"] as const;
@@ -628,6 +660,11 @@ export interface NewSilence {
   scope?: string | null;
   /** At most 90 days ahead. */
   until_ms: number;
+}
+
+export interface NewTerminal {
+  /** The logical database that it begins in. */
+  db: number;
 }
 
 export interface NewToken {
@@ -949,6 +986,9 @@ export interface SlowCommand {
   id: number;
 }
 
+export const Space = ["channel", "pattern", "shard"] as const;
+export type Space = (typeof Space)[number];
+
 export const Stage = ["running", "done", "failed", "cancelled"] as const;
 export type Stage = (typeof Stage)[number];
 
@@ -958,11 +998,51 @@ export type Stand = (typeof Stand)[number];
 export const StateName = ["loading", "failed", "active", "paused", "resizing", "deleting"] as const;
 export type StateName = (typeof StateName)[number];
 
+export interface StreamPage {
+  /** Why the database ended the stream; may be empty. */
+  ended: string;
+  is_open: boolean;
+  /** `after` for the next request. */
+  last: number;
+  /** Rows after `after` that have left before they were read. */
+  left_out: number;
+  monitors: boolean;
+  rows: StreamRow[];
+  subscriptions: Subscription[];
+}
+
+export interface StreamRow {
+  at_ms: number;
+  channel: null | Bytes;
+  /** One more than that of the row before. */
+  number: number;
+  pattern: null | Bytes;
+  /** At most the first 4 KiB. */
+  payload: Bytes;
+  payload_bytes: number;
+}
+
+export interface Subscription {
+  name: Bytes;
+  space: Space;
+}
+
 export interface Switchover {
   /** How long the replica may take. Missing: 10,000. */
   timeout_ms?: number | null;
   /** HOST:PORT of the replica. Missing: the one that has most. */
   to?: string | null;
+}
+
+export interface TerminalCard {
+  id: string;
+}
+
+export interface TerminalLine {
+  /** Either these … */
+  args?: Bytes[] | null;
+  /** … or a line, quoted as for redis-cli. */
+  line?: string | null;
 }
 
 export interface TokenCard {
@@ -973,6 +1053,12 @@ export interface TokenCard {
   id: string;
   name: string;
   role: Role;
+}
+
+export interface Transaction {
+  /** A command was refused, so EXEC will refuse all of them. */
+  is_broken: boolean;
+  queued: number;
 }
 
 export interface TtlBand {
@@ -999,10 +1085,12 @@ export interface UserChange {
   role?: null | Role;
 }
 
-/** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. */
+/** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. A search in a list: [index, element]. */
 export type ValueView = Bytes | Bytes[] | [string | {
   base64: string;
 }, string | {
+  base64: string;
+}][] | [number, string | {
   base64: string;
 }][] | [string | {
   base64: string;

@@ -10,6 +10,7 @@ use crate::events::{Audited, Event, Events};
 use crate::following::Following;
 use crate::lines::Lines;
 use crate::metrics::watch::Watch;
+use crate::terminals::Terminals;
 use config::Secret;
 use node::Node;
 use parking_lot::Mutex;
@@ -64,6 +65,7 @@ pub struct App {
     pub following: Following,
     pub benchmarks: Benchmarks,
     pub analyses: Analyses,
+    pub terminals: Terminals,
     pub console_tls: bool,
     /// The last run of the node did not end by itself.
     pub has_crashed: bool,
@@ -100,6 +102,7 @@ impl App {
             following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
             analyses: Analyses::default(),
+            terminals: Terminals::default(),
             console_tls,
             has_crashed,
             metrics_open: settings.metrics_open,

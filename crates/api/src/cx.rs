@@ -99,6 +99,10 @@ impl Cx {
 
     /// The body. It must have exactly these fields.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        // serde would take a list of the fields' values.
+        if self.body.trim_ascii_start().starts_with(b"[") {
+            return Err(ApiError::invalid("the body is not what is expected: an object, not a list"));
+        }
         serde_json::from_slice(&self.body).map_err(|error| {
             let text = error.to_string();
             // serde names the field: missing field `name`, unknown field `nam`

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
-//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `condition` says how a database is,
+//! handler sees, `link` the conversation with a database, `terminals` those that go on between requests, `stream` one of messages. `metrics` watches and remembers, `condition` says how a database is,
 //! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
 //! over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
@@ -29,6 +29,8 @@ mod route;
 mod routes;
 mod scan;
 mod serve;
+mod stream;
+mod terminals;
 mod text;
 mod typescript;
 mod webhook;

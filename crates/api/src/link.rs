@@ -35,6 +35,11 @@ impl Link {
         Ok(link)
     }
 
+    /// What is asked next has the whole time again.
+    pub fn renew(&mut self) {
+        self.until = Instant::now() + PATIENCE;
+    }
+
     /// Returns an error reply as an error.
     pub fn call(&mut self, args: &[&[u8]]) -> Result<Value, ApiError> {
         refused(self.ask(args)?)

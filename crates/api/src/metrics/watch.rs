@@ -325,6 +325,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         app.benchmarks.look(app);
         events::look(app);
         app.sessions.lock().look(now_ms);
+        app.terminals.look(now_ms);
         // Short sleeps, so that the node does not wait a whole second when it stops.
         let next_ms = (now_ms / 1000 + 1) * 1000;
         while !*stopped.borrow() {

@@ -1,10 +1,11 @@
-//! Owns the console's command line: one command, its typed reply, and the commands' documentation. Never decides what a
+//! Owns one command: its words, its typed reply, what the audit log says of it, and the commands' documentation. Never decides what a
 //! user may do: the database's ACL does.
 
 use crate::cx::{Cx, Reply as Answered};
 use crate::error::ApiError;
 use crate::link::{Link, refused};
 use crate::route::{Answer, Method, Route, list, one};
+use crate::terminals::Transaction;
 use crate::text::{Bytes, lossy};
 use commands::row::{Flag, Handling, Row, categories};
 use commands::table;
@@ -22,7 +23,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Post,
         path: "/api/v1/databases/{name}/command",
         tag: "Command line",
-        summary: "Runs one command with the rights of the role. Each command has a connection of its own, so only db is kept.",
+        summary: "Runs one command with the rights of the role, on a connection of its own: only db is kept. A terminal keeps the rest.",
         body: Some(one::<CommandLine>),
         reply: Answer::Json(one::<CommandOutcome>),
         action: "command",
@@ -51,17 +52,23 @@ struct CommandLine {
 }
 
 #[derive(Serialize, ToSchema)]
-struct CommandOutcome {
-    reply: Reply,
-    elapsed_us: u64,
+pub struct CommandOutcome {
+    pub reply: Reply,
+    pub elapsed_us: u64,
     /// The logical database for the next command: SELECT changes it.
-    db: u32,
+    pub db: u32,
+    /// Of a terminal: MULTI has begun it, and EXEC or DISCARD will end it.
+    pub transaction: Option<Transaction>,
+    /// Of a terminal: WATCH is in effect.
+    pub is_watching: bool,
+    /// Of a terminal: there is a stream to be read.
+    pub is_listening: bool,
 }
 
 /// A RESP3 reply: `{type, value}`. A map's value is a list of pairs.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", content = "value", rename_all = "lowercase")]
-enum Reply {
+pub enum Reply {
     Status(Bytes),
     String(Bytes),
     Error(Bytes),
@@ -83,7 +90,7 @@ enum Reply {
     Verbatim(Bytes),
 }
 
-fn typed(value: Value) -> Reply {
+pub fn typed(value: Value) -> Reply {
     let all = |values: Vec<Value>| values.into_iter().map(typed).collect();
     match value {
         Value::Simple(text) => Reply::Status(Bytes(text)),
@@ -125,8 +132,18 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
     }
 }
 
-/// Refuses commands that need more than one reply, or a connection that stays open.
-fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
+/// Where a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a connection of its own.
+    Alone,
+    Terminal,
+    /// In a terminal, after MULTI: there nothing blocks.
+    Transaction,
+}
+
+/// Refuses commands that need what their place does not have: more than one reply, a connection that stays open, time.
+pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
     let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let Some(row) = args.first().and_then(|name| table::find(name)) else { return Ok(()) };
     let no = |why: &str| {
@@ -137,16 +154,20 @@ fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
     let may_wait = row.flags.contains(&Flag::Blocking);
     let waits =
         may_wait && (!row.syntax.contains("[BLOCK") || args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")));
+    let is_shown = row.handling.contains(&Handling::AnswersByPush) || row.name == "monitor";
     match () {
-        () if waits => no("would block, and the command line does not wait"),
-        () if row.handling.contains(&Handling::Streams) => {
-            no("replies with a stream, which the command line cannot show")
+        () if waits && place != Place::Transaction => no("would block, and the command line does not wait"),
+        () if row.handling.contains(&Handling::Streams) && place == Place::Transaction => {
+            no("is not possible in a transaction: EXEC or DISCARD comes first")
         }
-        () if row.handling.contains(&Handling::OfTransaction) => {
+        () if row.handling.contains(&Handling::Streams) && (place == Place::Alone || !is_shown) => {
+            no("replies with a stream, which cannot be shown here")
+        }
+        () if row.handling.contains(&Handling::OfTransaction) && place == Place::Alone => {
             no("needs a connection that stays open; here each command has its own")
         }
         () if row.handling.contains(&Handling::OfConnection) => {
-            no("changes the connection, which closes after the command")
+            no("changes what the command line relies on: the protocol, or with whose rights it runs")
         }
         () if row.name == "client" && is(1, "reply") => no("REPLY would leave the command without a reply"),
         () => Ok(()),
@@ -188,45 +209,66 @@ fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     text
 }
 
-fn run(cx: &Cx) -> Result<Answered, ApiError> {
-    let CommandLine { args, line, mut db } = cx.body()?;
-    let args = match (args, line) {
+/// The words of a body: either the arguments or the line.
+pub fn words(args: Option<Vec<Bytes>>, line: Option<String>) -> Result<Vec<Vec<u8>>, ApiError> {
+    let words: Vec<Vec<u8>> = match (args, line) {
         (Some(args), None) => args.into_iter().map(|arg| arg.0).collect(),
         (None, Some(line)) => split(&line)?,
         _ => return Err(ApiError::field("args", "either args or line is expected")),
     };
-    if args.is_empty() {
+    if words.is_empty() {
         return Err(ApiError::field("args", "a command is expected"));
     }
-    let row = table::find(&args[0]);
-    cx.note(cx.param("name"), audited(row, &args, db));
+    Ok(words)
+}
+
+/// Tells the audit log of the command before it runs.
+pub fn note(cx: &Cx, row: Option<&'static Row>, args: &[Vec<u8>], db: u32) {
+    cx.note(cx.param("name"), audited(row, args, db));
     // Commands that only read are not changes, and neither are those that tell of the server.
     let tells = |row: &Row| ["info", "ping", "echo", "time", "command"].contains(&row.name);
     if row.is_some_and(|row| row.flags.contains(&Flag::Readonly) || tells(row)) {
         cx.unaudited();
     }
-    unsuited(&args)?;
+}
+
+/// Tells the audit log of an error reply. A right that the role lacks is an error of the API too.
+pub fn note_reply(
+    cx: &Cx,
+    row: Option<&'static Row>,
+    args: &[Vec<u8>],
+    db: u32,
+    reply: &Value,
+) -> Result<(), ApiError> {
+    let Value::Error(text) = reply else { return Ok(()) };
+    // The error's code: its text may repeat a value.
+    cx.note_failure(lossy(text).split(' ').next().unwrap_or_default());
+    if text.starts_with(b"NOPERM") {
+        // To try what one may not is worth a line, even if it would only have read.
+        cx.note(cx.param("name"), audited(row, args, db));
+        refused(reply.clone())?;
+    }
+    Ok(())
+}
+
+fn run(cx: &Cx) -> Result<Answered, ApiError> {
+    let CommandLine { args, line, mut db } = cx.body()?;
+    let args = words(args, line)?;
+    let row = table::find(&args[0]);
+    note(cx, row, &args, db);
+    unsuited(&args, Place::Alone)?;
     let database = cx.database()?;
     let mut link = Link::open(&database, cx.role().on_database(), db)?;
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     let started = Instant::now();
     let value = link.ask(&words)?;
     let elapsed_us = started.elapsed().as_micros() as u64;
-    if let Value::Error(text) = &value {
-        // The error's code: its text may repeat a value.
-        cx.note_failure(lossy(text).split(' ').next().unwrap_or_default());
-    }
-    // A right that the role lacks is an error of the API too.
-    if matches!(&value, Value::Error(text) if text.starts_with(b"NOPERM")) {
-        // To try what one may not is worth a line, even if it would only have read.
-        cx.note(cx.param("name"), audited(row, &args, db));
-        refused(value)?;
-        return Err(ApiError::failed("the database refused without an error"));
-    }
+    note_reply(cx, row, &args, db, &value)?;
     if row.is_some_and(|row| row.name == "select") && matches!(value, Value::Simple(_)) {
         db = std::str::from_utf8(words[1]).ok().and_then(|number| number.parse().ok()).unwrap_or(db);
     }
-    Answered::json(&CommandOutcome { reply: typed(value), elapsed_us, db })
+    let (transaction, is_watching, is_listening) = (None, false, false);
+    Answered::json(&CommandOutcome { reply: typed(value), elapsed_us, db, transaction, is_watching, is_listening })
 }
 
 #[derive(Serialize, ToSchema)]
@@ -285,15 +327,31 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_connection_is_refused() {
-        let refused = |line: &str| unsuited(&split(line).unwrap()).is_err();
-        for line in
-            ["BLPOP a 0", "subscribe c", "MONITOR", "XREAD block 0 STREAMS s $", "multi", "client reply off", "HELLO 3"]
-        {
-            assert!(refused(line), "{line}");
-        }
-        for line in ["GET a", "XREAD STREAMS s 0", "publish c m", "client list", "nosuch", "SELECT 3"] {
-            assert!(!refused(line), "{line}");
+    fn what_a_place_lacks_is_refused() {
+        use Place::{Alone, Terminal, Transaction};
+        // Where each can run.
+        for (line, places) in [
+            ("BLPOP a 0", &[Transaction][..]),
+            ("XREAD block 0 STREAMS s $", &[Transaction]),
+            ("subscribe c", &[Terminal]),
+            ("UNSUBSCRIBE", &[Terminal]),
+            ("MONITOR", &[Terminal]),
+            ("PSYNC ? -1", &[]),
+            ("multi", &[Terminal, Transaction]),
+            ("WATCH a", &[Terminal, Transaction]),
+            ("client reply off", &[]),
+            ("HELLO 3", &[]),
+            ("AUTH a b", &[]),
+            ("GET a", &[Alone, Terminal, Transaction]),
+            ("XREAD STREAMS s 0", &[Alone, Terminal, Transaction]),
+            ("publish c m", &[Alone, Terminal, Transaction]),
+            ("nosuch", &[Alone, Terminal, Transaction]),
+            ("SELECT 3", &[Alone, Terminal, Transaction]),
+        ] {
+            for place in [Alone, Terminal, Transaction] {
+                let fits = unsuited(&split(line).unwrap(), place).is_ok();
+                assert_eq!(fits, places.contains(&place), "{line}, {place:?}");
+            }
         }
     }
 

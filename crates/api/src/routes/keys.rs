@@ -7,6 +7,7 @@ use crate::link::{self, Link, bytes, items, number as int};
 use crate::route::{Answer, Param, Route, number, one, text};
 use crate::scan::{Filter, SCAN_STEP, SCAN_TIME, Slice, slice};
 use crate::text::{Bytes, lossy};
+use base::glob;
 use resp::client::Value;
 use serde::Serialize;
 use std::time::Instant;
@@ -14,6 +15,10 @@ use utoipa::ToSchema;
 
 /// At most this much of a string is shown, from the offset on.
 const STRING_BYTES_MAX: u64 = 64 << 10;
+/// What a step of a search reads from a list or a stream, by the mean size of a member.
+const STEP_BYTES: u64 = 1 << 20;
+/// A page of a search is full when it has so much, even of few members.
+const FOUND_BYTES_MAX: usize = 2 << 20;
 
 pub const KEY: &[Param] = &[
     text("key", "the key, if it is UTF-8"),
@@ -47,7 +52,12 @@ pub const ROUTES: &[Route] = &[
             number("db", "logical database; default 0"),
             text("offset", "next of the previous page"),
             number("count", "number of members, 1 to 1000; default 100"),
-            text("match", "glob: only these fields of a hash, members of a set or sorted set"),
+            text(
+                "match",
+                "glob: only these fields of a hash, members of a set or sorted set, elements of a list, fields or values of a stream",
+            ),
+            text("from", "of a stream: only entries with this id or a later one"),
+            text("to", "of a stream: only entries with this id or an earlier one"),
         ],
         reply: Answer::Json(one::<KeyView>),
         run: |cx| view(cx, &cx.key()?).and_then(|view| Reply::json(&view)),
@@ -92,17 +102,21 @@ pub struct KeyView {
     /// Bytes of a string, members of everything else.
     length: i64,
     value: ValueView,
+    /// Members that were looked at for this page, about.
+    looked_at: u64,
     /// The offset of the next page; null after the last.
     next: Option<String>,
 }
 
-/// By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]].
+/// By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. A search in a
+/// list: [index, element].
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum ValueView {
     String(Bytes),
     Members(Vec<Bytes>),
     Fields(Vec<(Bytes, Bytes)>),
+    Places(Vec<(u64, Bytes)>),
     Scores(Vec<(Bytes, Score)>),
     Entries(Vec<(String, Vec<(Bytes, Bytes)>)>),
 }
@@ -160,42 +174,58 @@ fn ttl(reply: &Value) -> Option<i64> {
     int(reply).filter(|&ms| ms >= 0)
 }
 
+/// Which members of a value are wanted.
+#[derive(Default)]
+struct Wanted {
+    /// A glob.
+    pattern: Option<String>,
+    /// Of a stream: the first and the last id, as XRANGE takes them.
+    from: Option<String>,
+    to: Option<String>,
+}
+
 pub fn view(cx: &Cx, key: &[u8]) -> Result<KeyView, ApiError> {
     let count = cx.number("count", 100u64, (1, 1000))?;
-    let offset = cx.query("offset").unwrap_or("");
-    let wanted = cx.query("match").filter(|wanted| !wanted.is_empty());
-    page_of(&mut cx.link()?, key, offset, count, wanted)
+    let given = |name: &str| cx.query(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let wanted = Wanted { pattern: given("match"), from: given("from"), to: given("to") };
+    for (name, id) in [("from", &wanted.from), ("to", &wanted.to)] {
+        if id.as_ref().is_some_and(|id| !is_id(id)) {
+            return Err(ApiError::field(name, "an id such as 1700000000000 or 1700000000000-0 is expected"));
+        }
+    }
+    page_of(&mut cx.link()?, key, cx.query("offset").unwrap_or(""), count, &wanted)
 }
 
 pub fn view_of(link: &mut Link, key: &[u8], offset: &str, count: u64) -> Result<KeyView, ApiError> {
-    page_of(link, key, offset, count, None)
+    page_of(link, key, offset, count, &Wanted::default())
 }
 
-/// `wanted`: a pattern of members.
-fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: Option<&str>) -> Result<KeyView, ApiError> {
+fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: &Wanted) -> Result<KeyView, ApiError> {
     let tier = link::text(link.call(&[b"OBJECT", b"TIER", key])?);
     let kind = link::text(link.call(&[b"TYPE", key])?);
-    let (length, value, next) = match kind.as_str() {
-        "hash" | "set" | "zset" if wanted.is_some() => {
-            found(link, key, place(offset)?, count, &kind, wanted.unwrap_or("*"))?
-        }
-        "string" | "list" | "stream" if wanted.is_some() => {
-            return Err(ApiError::field("match", format!("a {kind} has no names to search in")));
-        }
-        "string" => string(link, key, place(offset)?)?,
-        "list" => list(link, key, place(offset)?, count)?,
-        "zset" => scores(link, key, place(offset)?, count)?,
-        "set" | "hash" => members(link, key, place(offset)?, count, kind == "hash")?,
-        "stream" => entries(link, key, offset, count)?,
+    if kind != "stream" && (wanted.from.is_some() || wanted.to.is_some()) {
+        return Err(ApiError::field("from", format!("a {kind} has no ids")));
+    }
+    let pattern = wanted.pattern.as_deref();
+    let (length, value, looked_at, next) = match (kind.as_str(), pattern) {
+        ("hash" | "set" | "zset", Some(pattern)) => found(link, key, place(offset)?, count, &kind, pattern)?,
+        ("list", Some(pattern)) => elements(link, key, place(offset)?, count, pattern)?,
+        ("stream", _) => entries(link, key, offset, count, wanted)?,
+        ("string", Some(_)) => return Err(ApiError::field("match", "a string has no members to search in")),
+        ("string", None) => string(link, key, place(offset)?)?,
+        ("list", None) => list(link, key, place(offset)?, count)?,
+        ("zset", None) => scores(link, key, place(offset)?, count)?,
+        ("set" | "hash", None) => members(link, key, place(offset)?, count, kind == "hash")?,
         _ => return Err(ApiError::not_found(format!("there is no key '{}'", lossy(key)))),
     };
     let encoding = link::text(link.call(&[b"OBJECT", b"ENCODING", key])?);
     let bytes = int(&link.call(&[b"MEMORY", b"USAGE", key])?);
     let ttl_ms = ttl(&link.call(&[b"PTTL", key])?);
-    Ok(KeyView { key: Bytes(key.to_vec()), kind, encoding, ttl_ms, bytes, tier, length, value, next })
+    Ok(KeyView { key: Bytes(key.to_vec()), kind, encoding, ttl_ms, bytes, tier, length, value, looked_at, next })
 }
 
-type Part = (i64, ValueView, Option<String>);
+/// The length, what was found, how many members were looked at, and the offset of the next page.
+type Part = (i64, ValueView, u64, Option<String>);
 
 fn place(offset: &str) -> Result<u64, ApiError> {
     if offset.is_empty() {
@@ -219,14 +249,16 @@ fn string(link: &mut Link, key: &[u8], offset: u64) -> Result<Part, ApiError> {
     let length = length(link, b"STRLEN", key)?;
     let ([from, to], next) = range(offset, STRING_BYTES_MAX, length);
     let value = link.call(&[b"GETRANGE", key, from.as_bytes(), to.as_bytes()])?;
-    Ok((length, ValueView::String(Bytes(bytes(value))), next))
+    Ok((length, ValueView::String(Bytes(bytes(value))), 0, next))
 }
 
 fn list(link: &mut Link, key: &[u8], offset: u64, count: u64) -> Result<Part, ApiError> {
     let length = length(link, b"LLEN", key)?;
     let ([from, to], next) = range(offset, count, length);
     let found = items(link.call(&[b"LRANGE", key, from.as_bytes(), to.as_bytes()])?);
-    Ok((length, ValueView::Members(found.into_iter().map(|member| Bytes(bytes(member))).collect()), next))
+    let found: Vec<Bytes> = found.into_iter().map(|member| Bytes(bytes(member))).collect();
+    let looked_at = found.len() as u64;
+    Ok((length, ValueView::Members(found), looked_at, next))
 }
 
 fn scores(link: &mut Link, key: &[u8], offset: u64, count: u64) -> Result<Part, ApiError> {
@@ -237,7 +269,8 @@ fn scores(link: &mut Link, key: &[u8], offset: u64, count: u64) -> Result<Part, 
         let [member, score] = <[Value; 2]>::try_from(items(pair)).ok()?;
         Some((Bytes(bytes(member)), self::score(score)))
     };
-    Ok((length, ValueView::Scores(found.into_iter().filter_map(pair).collect()), next))
+    let looked_at = found.len() as u64;
+    Ok((length, ValueView::Scores(found.into_iter().filter_map(pair).collect()), looked_at, next))
 }
 
 fn members(link: &mut Link, key: &[u8], cursor: u64, count: u64, is_hash: bool) -> Result<Part, ApiError> {
@@ -249,8 +282,9 @@ fn members(link: &mut Link, key: &[u8], cursor: u64, count: u64, is_hash: bool) 
     let [next, found] = <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is malformed"))?;
     let found: Vec<Bytes> = items(found).into_iter().map(|member| Bytes(bytes(member))).collect();
     let next = Some(link::text(next)).filter(|next| next != "0");
+    let looked_at = if is_hash { found.len() as u64 / 2 } else { found.len() as u64 };
     let value = if is_hash { ValueView::Fields(pairs(found)) } else { ValueView::Members(found) };
-    Ok((length, value, next))
+    Ok((length, value, looked_at, next))
 }
 
 /// The members of a hash, set or sorted set that match, until there are enough of them or the time is over.
@@ -261,9 +295,9 @@ fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wante
         _ => (b"ZSCAN", b"ZCARD"),
     };
     let length = length(link, size, key)?;
-    let until = Instant::now() + SCAN_TIME;
+    let mut pace = Pace::begin(count);
     let step = SCAN_STEP.to_string();
-    let (mut cursor, mut flat) = (cursor.to_string(), Vec::new());
+    let (mut cursor, mut flat, mut looked_at) = (cursor.to_string(), Vec::new(), 0);
     let each = if kind == "set" { 1 } else { 2 };
     loop {
         let args = [scan, key, cursor.as_bytes(), b"MATCH", wanted.as_bytes(), b"COUNT", step.as_bytes()];
@@ -271,8 +305,9 @@ fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wante
         let [next, more] =
             <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is malformed"))?;
         flat.extend(items(more));
+        looked_at += SCAN_STEP;
         cursor = link::text(next);
-        if cursor == "0" || (flat.len() / each) as u64 >= count || Instant::now() >= until {
+        if cursor == "0" || !pace.goes_on(flat.len() / each, 0) {
             break;
         }
     }
@@ -287,7 +322,63 @@ fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wante
             if kind == "hash" { ValueView::Fields(pairs(flat)) } else { ValueView::Members(flat) }
         }
     };
-    Ok((length, value, next))
+    Ok((length, value, looked_at.min(length.unsigned_abs()), next))
+}
+
+/// How far a search goes in one request. After each step it rests as long as the step took, so that others get their turn at the worker
+/// and at flash.
+struct Pace {
+    wanted: u64,
+    until: Instant,
+    began: Instant,
+}
+
+impl Pace {
+    fn begin(wanted: u64) -> Pace {
+        let began = Instant::now();
+        Pace { wanted, until: began + SCAN_TIME, began }
+    }
+
+    /// After a step, with what was found so far.
+    fn goes_on(&mut self, count: usize, bytes: usize) -> bool {
+        let now = Instant::now();
+        if count as u64 >= self.wanted || bytes >= FOUND_BYTES_MAX || now >= self.until {
+            return false;
+        }
+        std::thread::sleep(now - self.began);
+        self.began = Instant::now();
+        true
+    }
+}
+
+/// How many members a step reads: [`STEP_BYTES`] of them, about.
+fn step_of(link: &mut Link, key: &[u8], length: i64) -> Result<u64, ApiError> {
+    let bytes = int(&link.call(&[b"MEMORY", b"USAGE", key])?).unwrap_or(0).max(1).unsigned_abs();
+    Ok((STEP_BYTES * length.unsigned_abs() / bytes).clamp(1, SCAN_STEP))
+}
+
+/// The elements of a list that match, with their indexes.
+fn elements(link: &mut Link, key: &[u8], offset: u64, count: u64, pattern: &str) -> Result<Part, ApiError> {
+    let length = length(link, b"LLEN", key)?;
+    let step = step_of(link, key, length)?;
+    let mut pace = Pace::begin(count);
+    let (mut at, mut found, mut found_bytes) = (offset, Vec::new(), 0);
+    let next = loop {
+        let ([from, to], next) = range(at, step, length);
+        let read = items(link.call(&[b"LRANGE", key, from.as_bytes(), to.as_bytes()])?);
+        for (place, element) in (at..).zip(read) {
+            let element = bytes(element);
+            if glob::matches(pattern.as_bytes(), &element, false) {
+                found_bytes += element.len();
+                found.push((place, Bytes(element)));
+            }
+        }
+        at = (at + step).min(length.unsigned_abs());
+        if next.is_none() || !pace.goes_on(found.len(), found_bytes) {
+            break next;
+        }
+    };
+    Ok((length, ValueView::Places(found), at.saturating_sub(offset), next))
 }
 
 fn score(reply: Value) -> Score {
@@ -309,19 +400,48 @@ fn pairs(flat: Vec<Bytes>) -> Vec<(Bytes, Bytes)> {
     std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect()
 }
 
-/// The offset is the id of the last entry.
-fn entries(link: &mut Link, key: &[u8], after: &str, count: u64) -> Result<Part, ApiError> {
-    let length = length(link, b"XLEN", key)?;
-    let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
-    if !after.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+fn is_id(text: &str) -> bool {
+    let (ms, number) = text.split_once('-').unwrap_or((text, "0"));
+    ms.parse::<u64>().is_ok() && number.parse::<u64>().is_ok()
+}
+
+/// The entries of a stream, or those that have a field or a value that matches. The offset is the id of the last entry that was looked at.
+fn entries(link: &mut Link, key: &[u8], after: &str, count: u64, wanted: &Wanted) -> Result<Part, ApiError> {
+    if !after.is_empty() && !is_id(after) {
         return Err(ApiError::field("offset", "the value of next from an earlier page is expected"));
     }
-    let found = items(link.call(&[b"XRANGE", key, from.as_bytes(), b"+", b"COUNT", count.to_string().as_bytes()])?);
-    let entry = |entry: Value| {
-        let [id, fields] = <[Value; 2]>::try_from(items(entry)).ok()?;
-        Some((link::text(id), pairs(items(fields).into_iter().map(|part| Bytes(bytes(part))).collect())))
+    let length = length(link, b"XLEN", key)?;
+    let step = if wanted.pattern.is_some() { step_of(link, key, length)? } else { count };
+    let to = wanted.to.as_deref().unwrap_or("+");
+    let mut pace = Pace::begin(count);
+    let (mut after, mut found, mut found_bytes, mut looked_at) = (after.to_owned(), Vec::new(), 0, 0);
+    let next = loop {
+        let from = match (&wanted.from, after.is_empty()) {
+            (_, false) => format!("({after}"),
+            (Some(from), true) => from.clone(),
+            (None, true) => "-".to_owned(),
+        };
+        let step_text = step.to_string();
+        let args = [&b"XRANGE"[..], key, from.as_bytes(), to.as_bytes(), b"COUNT", step_text.as_bytes()];
+        let read = items(link.call(&args)?);
+        let is_last = (read.len() as u64) < step;
+        looked_at += read.len() as u64;
+        for entry in read {
+            let Ok([id, fields]) = <[Value; 2]>::try_from(items(entry)) else { continue };
+            after = link::text(id);
+            let fields: Vec<Bytes> = items(fields).into_iter().map(|part| Bytes(bytes(part))).collect();
+            let fits = |pattern: &String| fields.iter().any(|part| glob::matches(pattern.as_bytes(), &part.0, false));
+            if wanted.pattern.as_ref().is_none_or(fits) {
+                found_bytes += fields.iter().map(|part| part.0.len()).sum::<usize>();
+                found.push((after.clone(), pairs(fields)));
+            }
+        }
+        if is_last {
+            break None;
+        }
+        if !pace.goes_on(found.len(), found_bytes) {
+            break Some(after);
+        }
     };
-    let found: Vec<_> = found.into_iter().filter_map(entry).collect();
-    let next = found.last().map(|(id, _)| id.clone()).filter(|_| found.len() as u64 == count);
-    Ok((length, ValueView::Entries(found), next))
+    Ok((length, ValueView::Entries(found), looked_at, next))
 }

@@ -9,11 +9,13 @@ mod databases;
 mod edit;
 mod health;
 mod keys;
+mod latency;
 mod metrics;
 mod node;
 mod plan;
 mod replication;
 mod session;
+mod terminal;
 mod users;
 
 use crate::route::Route;
@@ -28,11 +30,13 @@ static AREAS: &[&[Route]] = &[
     replication::ROUTES,
     metrics::ROUTES,
     clients::ROUTES,
+    latency::ROUTES,
     keys::ROUTES,
     edit::ROUTES,
     bulk::ROUTES,
     crate::analysis::ROUTES,
     command::ROUTES,
+    terminal::ROUTES,
     configuration::ROUTES,
     crate::benchmarks::ROUTES,
     crate::alerts::ROUTES,

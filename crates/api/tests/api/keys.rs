@@ -340,7 +340,57 @@ fn members_are_searched() {
     assert_eq!(find("z", "m2999"), [json!(["m2999", 2999.0])]);
     assert_eq!(find("h", "m29??").len(), 100);
     assert!(find("z", "nothing*").is_empty());
-    assert_eq!(viewer.get(&format!("{KEY}?key=l&match=a")).error(), error(400, "invalid", "match"));
+    node.command(node.port(), &["SET", "text", "a"]);
+    assert_eq!(viewer.get(&format!("{KEY}?key=text&match=a")).error(), error(400, "invalid", "match"));
+}
+
+/// Lists by their elements and streams by fields, values and ids, however long: each request does a bounded part.
+#[test]
+fn elements_and_entries_are_searched() {
+    let node = Node::start(&[]);
+    let viewer = node.token("viewer");
+    let fill = |script: &str| node.command(node.port(), &["EVAL", script, "0"]);
+    fill("for at = 0, 4999 do redis.call('RPUSH', 'l', 'element ' .. at) end");
+    fill("for at = 1, 3000 do redis.call('XADD', 'x', at .. '-1', 'number', 'n' .. at, 'even' .. at % 2, 'v') end");
+    // Elements so long that a step has one of them.
+    fill("for at = 0, 5 do redis.call('RPUSH', 'long', string.rep('x', 1000000) .. at) end");
+    let find = |key: &str, query: &str| {
+        let (mut offset, mut found, mut looked_at, mut pages) = (String::new(), Vec::new(), 0, 0);
+        loop {
+            let page = viewer.get(&format!("{KEY}?key={key}&{query}&offset={offset}")).ok();
+            found.extend(page["value"].as_array().unwrap().clone());
+            looked_at += page["looked_at"].as_u64().unwrap();
+            pages += 1;
+            match page["next"].as_str() {
+                Some(next) => offset = next.to_owned(),
+                None => return (found, looked_at, pages),
+            }
+        }
+    };
+    let (found, looked_at, _) = find("l", "match=*4321");
+    assert_eq!((found, looked_at), (vec![json!([4321, "element 4321"])], 5000));
+    let (found, looked_at, pages) = find("l", "match=element%20*&count=600");
+    assert_eq!((found.len(), &found[4999], looked_at), (5000, &json!([4999, "element 4999"]), 5000));
+    assert!(pages >= 5, "a page ends when it has enough");
+    assert_eq!(find("l", "match=nothing").1, 5000);
+    let (found, looked_at, pages) = find("long", "match=x*");
+    assert_eq!((found.len(), looked_at), (6, 6));
+    assert!(pages >= 2, "a page ends when it has many bytes");
+
+    let ids =
+        |query: &str| find("x", query).0.iter().map(|entry| entry[0].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids("match=n2999"), ["2999-1"]);
+    assert_eq!(ids("match=even0").len(), 1500, "fields too");
+    assert_eq!(ids("match=even0&from=2990"), ["2990-1", "2992-1", "2994-1", "2996-1", "2998-1", "3000-1"]);
+    assert_eq!(ids("match=even1&from=11-1&to=15-1"), ["11-1", "13-1", "15-1"]);
+    assert_eq!(ids("from=2998-1"), ["2998-1", "2999-1", "3000-1"]);
+    assert_eq!(ids("to=2&count=1"), ["1-1", "2-1"]);
+    assert_eq!(find("x", "match=nothing").1, 3000);
+    for (query, field) in
+        [("key=x&from=a", "from"), ("key=x&to=1-", "to"), ("key=l&from=1", "from"), ("key=x&offset=-", "offset")]
+    {
+        assert_eq!(viewer.get(&format!("{KEY}?{query}")).error(), error(400, "invalid", field), "{query}");
+    }
 }
 
 /// An analysis tells patterns, types, sizes and times to live, and moves nothing between the tiers.
@@ -399,4 +449,34 @@ fn an_analysis_finds_patterns_and_moves_nothing() {
     assert_eq!(done["largest"][0]["key"], "large");
     assert_eq!(node.token("viewer").send("POST", path, None).status, 403);
     assert_eq!(operator.delete(path).status, 204);
+}
+
+#[test]
+fn the_latency_monitor_is_read_switched_on_and_reset() {
+    let node = Node::start(&[("enable-debug-command", "yes")]);
+    let (viewer, operator, admin) = (node.token("viewer"), node.token("operator"), node.token("admin"));
+    let path = "/api/v1/databases/default/latency";
+    assert_eq!(viewer.get(path).ok(), json!({"threshold_ms": 0, "events": [], "report": ""}));
+    assert!(operator.get(path).ok()["report"].as_str().unwrap().contains("CONFIG SET latency-monitor-threshold"));
+    let threshold = json!({"latency-monitor-threshold": "20"});
+    assert_eq!(operator.patch("/api/v1/databases/default/config", threshold.clone()).status, 403);
+    admin.patch("/api/v1/databases/default/config", threshold).ok();
+    node.command(node.port(), &["DEBUG", "SLEEP", "0.03"]);
+    let history = operator.get(path).ok();
+    assert_eq!(history["threshold_ms"], 20);
+    let events = history["events"].as_array().unwrap();
+    let event = events.iter().find(|event| event["name"] == "command").unwrap();
+    let last = event["samples"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["at_ms"], &last["took_ms"]), (&event["at_ms"], &event["last_ms"]));
+    assert!(event["worst_ms"].as_i64().unwrap() >= 30 && event["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
+    assert!(history["report"].as_str().unwrap().contains("command"));
+
+    assert_eq!(viewer.delete(path).status, 403);
+    let command = |history: &serde_json::Value| {
+        history["events"].as_array().unwrap().iter().filter(|event| event["name"] == "command").count()
+    };
+    assert_eq!(operator.delete(&format!("{path}?event=nosuch")).status, 204);
+    assert_eq!(command(&viewer.get(path).ok()), 1);
+    assert_eq!(operator.delete(&format!("{path}?event=command")).status, 204);
+    assert_eq!(command(&viewer.get(path).ok()), 0);
 }

@@ -12,3 +12,4 @@ mod metrics;
 mod plan;
 mod replication;
 mod sessions;
+mod terminals;
