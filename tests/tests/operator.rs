@@ -181,3 +181,52 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     // ratatui moves the cursor over spaces, so search for single words. At the end the screen is restored.
     assert!(drawn.lock().unwrap().contains("\x1b[?1049l"));
 }
+
+#[test]
+fn bench_speaks_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (cert, key, port) = (path("cert.pem"), path("key.pem"), free_port().to_string());
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let node = Node::start(&[
+        ("tls-port", &port),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &cert),
+        ("tls-auth-clients", "yes"),
+    ]);
+    let bench = |more: &[&str]| {
+        let load = ["bench", "-h", "127.0.0.1", "-p", &port, "-t", "1", "-c", "2", "-n", "300", "--hide-histogram"];
+        // Values that are larger than a record of TLS, and replies that come in several.
+        let sizes = ["-d", "40000", "--ratio", "1:1", "--key-maximum", "20", "--pipeline", "10"];
+        let mut command = Command::new(binary());
+        command.args(load).args(sizes).args(["--print-percentiles", "50"]).args(more);
+        let output = command.output().expect("the binary runs");
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let ours = ["--cert", &cert, "--key", &key];
+    for more in [
+        &["--tls", "--cacert", &cert, "--sni", "localhost"][..],
+        &["--tls", "--tls-skip-verify", "--tls-protocols", "TLSv1.2"],
+    ] {
+        let (well, said) = bench(&[more, &ours].concat());
+        assert!(well && said.contains("Totals"), "{more:?}: {said}");
+    }
+    let mut client = node.connect();
+    assert_eq!(client.run("STRLEN memtier-3"), "(integer) 40000");
+    for (more, why) in [
+        // 127.0.0.1 is not the name in the certificate.
+        (&["--tls", "--cacert", &cert][..], "not valid for name"),
+        (&["--tls", "--sni", "localhost"], "UnknownIssuer"),
+        (&["--tls", "--cacert", "/nonexistent"], "/nonexistent"),
+        (&["--tls", "--tls-skip-verify", "--tls-protocols", "SSLv3"], "'SSLv3' is none of"),
+    ] {
+        let (well, said) = bench(&[more, &ours].concat());
+        assert!(!well && said.contains(why), "{more:?}: {said}");
+    }
+    // The server wants a certificate, and says so after the client's handshake.
+    let (_, said) = bench(&["--tls", "--tls-skip-verify"]);
+    assert!(said.contains("2 connection errors"), "{said}");
+}
