@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 
 dist="crates/api/console-dist"
 oldest=20
+# All scripts together, gzipped: what a first visit loads at most.
+script_bytes=$((150 * 1024))
 
 usable() {
     command -v npm >/dev/null && command -v node >/dev/null &&
@@ -62,6 +64,11 @@ case "${1:-}" in
             exit 1
         fi
         sizes
+        scripts="$(cat "$dist"/assets/*.js | gzip -9 -c | wc -c)"
+        if [ "$scripts" -gt "$script_bytes" ]; then
+            echo "FAIL: the console's scripts take $scripts bytes gzipped, more than $script_bytes" >&2
+            exit 1
+        fi
         ;;
     *)
         sed -n '2,/^set /p' "$0" | sed '$d; s/^# \?//' >&2

@@ -4,6 +4,7 @@
 # themes.
 #
 #   tests/console/run.sh [PART ...]   check, flow, keys, views, watch, states, pages; all of them without arguments
+#   tests/console/run.sh million      the key browser with a million keys: prints what each view takes, and the first paint
 #
 # $FLINTKV is the binary, $CONSOLE_TEST_DIR where packages and pictures are kept. Exits with 0 if all is well, 3 if it
 # cannot run here.

@@ -181,3 +181,56 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     // ratatui moves the cursor over spaces, so search for single words. At the end the screen is restored.
     assert!(drawn.lock().unwrap().contains("\x1b[?1049l"));
 }
+
+#[test]
+fn bench_speaks_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (cert, key, port) = (path("cert.pem"), path("key.pem"), free_port().to_string());
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let node = Node::start(&[
+        ("tls-port", &port),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &cert),
+        ("tls-auth-clients", "yes"),
+    ]);
+    let run = |load: &str, more: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["bench", "-h", "127.0.0.1", "-p", &port, "-t", "1", "--hide-histogram"]);
+        let output = command.args(load.split(' ')).args(more).output().expect("the binary runs");
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    // Values that are larger than a record of TLS, and replies that come in several.
+    let bench = |more: &[&str]| run("-c 2 -n 300 -d 40000 --ratio 1:1 --key-maximum 20 --pipeline 10", more);
+    let ours = ["--cert", &cert, "--key", &key];
+    for more in [
+        &["--tls", "--cacert", &cert, "--sni", "localhost"][..],
+        &["--tls", "--tls-skip-verify", "--tls-protocols", "TLSv1.2"],
+    ] {
+        let (well, said) = bench(&[more, &ours].concat());
+        assert!(well && said.contains("Totals"), "{more:?}: {said}");
+    }
+    let mut client = node.connect();
+    assert_eq!(client.run("STRLEN memtier-3"), "(integer) 40000");
+    // One request that the socket does not take at once: its last bytes follow when there is room.
+    let one = "-c 1 -n 1 -d 20000000 --ratio 1:0 --key-maximum 1";
+    let (well, said) = run(one, &[&["--tls", "--tls-skip-verify"], &ours[..]].concat());
+    assert!(well && !said.contains("connection errors"), "{said}");
+    assert!(["STRLEN memtier-0", "STRLEN memtier-1"].iter().any(|line| client.run(line) == "(integer) 20000000"));
+    for (more, why) in [
+        // 127.0.0.1 is not the name in the certificate.
+        (&["--tls", "--cacert", &cert][..], "not valid for name"),
+        (&["--tls", "--sni", "localhost"], "UnknownIssuer"),
+        (&["--tls", "--cacert", "/nonexistent"], "/nonexistent"),
+        (&["--tls", "--tls-skip-verify", "--tls-protocols", "SSLv3"], "'SSLv3' is none of"),
+    ] {
+        let (well, said) = bench(&[more, &ours].concat());
+        assert!(!well && said.contains(why), "{more:?}: {said}");
+    }
+    // The server wants a certificate, and says so after the client's handshake.
+    let (_, said) = bench(&["--tls", "--tls-skip-verify"]);
+    assert!(said.contains("2 connection errors"), "{said}");
+}

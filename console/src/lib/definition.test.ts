@@ -37,6 +37,7 @@ test("no persistence is told to the node, whose default may be another", () => {
 
 test("what cannot be read is told by its field", () => {
   expect(Object.keys(read({ ...EMPTY, name: "No", memory: "much", port: "abc" }).wrong)).toEqual(["name", "memory_limit_bytes", "port"]);
+  expect(read({ ...EMPTY, name: "a", port: "65536", tls_port: "65535" }).wrong).toEqual({ port: "At most 65535." });
   expect(Object.keys(read({ ...EMPTY, name: "a", ram: "120 %" }).wrong)).toEqual(["ram_limit_bytes"]);
   expect(read({ ...EMPTY, name: "a".repeat(41) }).wrong["name"]).toBeDefined();
 });

@@ -35,10 +35,10 @@ export const EMPTY: Form = {
 
 export type Wrong = Record<string, string>;
 
-function whole(text: string, field: string, wrong: Wrong): number | undefined {
+function whole(text: string, field: string, wrong: Wrong, most = 999_999_999): number | undefined {
   if (text.trim() === "") return undefined;
-  if (/^\s*\d{1,9}\s*$/.test(text)) return Number(text);
-  wrong[field] = "A whole number.";
+  if (/^\s*\d{1,9}\s*$/.test(text) && Number(text) <= most) return Number(text);
+  wrong[field] = /^\s*\d+\s*$/.test(text) ? `At most ${most}.` : "A whole number.";
   return undefined;
 }
 
@@ -68,8 +68,8 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
     if (flash === null) wrong["flash_limit_bytes"] = "A size such as 20 gb, or empty.";
     else body.flash_limit_bytes = flash;
   }
-  const port = whole(form.port, "port", wrong);
-  const tls_port = whole(form.tls_port, "tls_port", wrong);
+  const port = whole(form.port, "port", wrong, 65535);
+  const tls_port = whole(form.tls_port, "tls_port", wrong, 65535);
   const shards = whole(form.shards, "shards", wrong);
   const replicas = whole(form.replicas, "replicas", wrong);
   const keep = whole(form.backup_keep, "backup_keep", wrong);

@@ -109,7 +109,7 @@ impl Cx {
             let field = text.split('`').nth(1).filter(|_| text.contains("field `")).map(str::to_owned);
             match field {
                 Some(field) => ApiError::field(&field, text),
-                None => ApiError::invalid(format!("the body is not what is expected: {text}")),
+                None => ApiError::invalid(format!("the body is not what is expected: {}", in_words(&text))),
             }
         })
     }
@@ -121,7 +121,8 @@ impl Cx {
     pub fn database_named(&self, name: &str) -> Result<Arc<Database>, ApiError> {
         let found = self.app.node.database(name);
         found.ok_or_else(|| {
-            ApiError::not_found(format!("there is no database '{name}'")).hint("GET /api/v1/databases lists them")
+            ApiError::not_found(format!("there is no database '{name}'"))
+                .hint("flintkv database list, or GET /api/v1/databases, names those there are")
         })
     }
 
@@ -198,4 +199,34 @@ impl Reply {
 /// For a field of a body that may be null: `Some(None)` is null, `None` is a field that is missing.
 pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
+}
+
+/// serde's text without Rust's types, and for wrong values without the place in a body that nobody sees as lines.
+fn in_words(text: &str) -> String {
+    let Some((found, wanted)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    let wanted = wanted.split(" at line ").next().unwrap_or(wanted);
+    let wanted = match wanted {
+        "u8" | "u16" | "u32" => {
+            let bits: u32 = wanted[1..].parse().unwrap_or(64);
+            format!("a whole number up to {}", (1_u64 << bits) - 1)
+        }
+        "u64" | "usize" => "a whole number".to_owned(),
+        "f64" => "a number".to_owned(),
+        wanted => wanted.to_owned(),
+    };
+    format!("{found}, expected {wanted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_words;
+
+    #[test]
+    fn errors_of_a_body_name_no_types_of_rust() {
+        let of = |text: &str| in_words(&serde_json::from_str::<u16>(text).unwrap_err().to_string());
+        assert_eq!(of("99999"), "invalid value: integer `99999`, expected a whole number up to 65535");
+        assert_eq!(of(r#""abc""#), r#"invalid type: string "abc", expected a whole number up to 65535"#);
+        assert_eq!(of("{"), "invalid type: map, expected a whole number up to 65535");
+        assert_eq!(of(""), "EOF while parsing a value at line 1 column 0");
+    }
 }

@@ -65,7 +65,7 @@ impl ApiError {
     /// Somebody else chose the user's password.
     pub fn password(user: &str) -> ApiError {
         ApiError::new(403, "password", format!("{user} must choose a new password first"))
-            .hint("PUT /api/v1/session/password, the page Account, or: flintkv user passwd")
+            .hint("on the page Account, or by flintkv user passwd NAME, or PUT /api/v1/session/password")
     }
 
     pub fn not_found(message: impl Into<String>) -> ApiError {
@@ -86,7 +86,7 @@ impl ApiError {
 
     pub fn no_room(message: impl Into<String>) -> ApiError {
         ApiError::new(422, "no_room", message).hint(
-            "ask for less, or shrink or delete another database first: GET /api/v1/node shows what each database has",
+            "ask for less, or shrink or delete another database first: flintkv node show, or GET /api/v1/node, shows what each database has",
         )
     }
 
@@ -111,7 +111,8 @@ impl ApiError {
 
     /// The start is not over.
     pub fn loading(message: impl Into<String>) -> ApiError {
-        ApiError::new(503, "loading", message).hint("try again: GET /api/v1/databases shows the progress")
+        ApiError::new(503, "loading", message)
+            .hint("try again: flintkv database list, or GET /api/v1/databases, shows the progress")
     }
 
     pub fn stopping() -> ApiError {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
+use crate::tls::Tls;
+
 /// The largest value that Redis accepts in one argument.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
 /// More connections than this per run are a mistake in the command line.
@@ -18,6 +20,7 @@ pub struct Config {
     /// The name of the workload in progress and reports, for several workloads at once.
     pub name: String,
     pub target: Target,
+    pub tls: Option<Tls>,
     pub protocol: Protocol,
     pub auth: Option<Auth>,
     pub select_db: u32,
@@ -267,6 +270,7 @@ impl Default for Config {
         Config {
             name: String::from("load"),
             target: Target::tcp("localhost", 6379),
+            tls: None,
             protocol: Protocol::Redis,
             auth: None,
             select_db: 0,

@@ -25,6 +25,7 @@ pub mod report;
 pub mod scenario;
 pub mod stats;
 pub mod suite;
+pub mod tls;
 
 mod data;
 mod engine;

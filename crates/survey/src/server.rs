@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
+use bench::tls::Tls;
 use resp::client::{Value, encode_command, parse_value};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::{Address, Error};
 
@@ -176,27 +174,10 @@ fn encrypted(
     host: &str,
     cacert: Option<&Path>,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, String> {
-    let mut roots = RootCertStore::empty();
-    match cacert {
-        Some(file) => {
-            let about = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| about(&error))? {
-                let added = certificate.map(|certificate| roots.add(certificate)).map_err(|error| about(&error))?;
-                added.map_err(|error| about(&error))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
-    let client = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
+    let tls = Tls { cacert: cacert.map(Path::to_path_buf), ..Tls::default() };
+    let config = tls.client().map_err(|error| format!("{error:#}"))?;
+    let name = tls.server_name(host).map_err(|error| format!("{error:#}"))?;
+    let client = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
     Ok(StreamOwned::new(client, stream))
 }
 

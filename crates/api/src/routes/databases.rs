@@ -505,7 +505,7 @@ fn confirmed(given: &str, lost: &str, database: &Database) -> Result<(), ApiErro
         "confirm",
         format!("this deletes {lost}, which cannot be undone: give confirm={name} to be sure"),
     )
-    .hint(format!("POST /api/v1/databases/{name}/backups makes a backup first")))
+    .hint(format!("flintkv database backup {name}, or POST /api/v1/databases/{name}/backups, makes a backup first")))
 }
 
 fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {

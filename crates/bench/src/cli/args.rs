@@ -16,6 +16,7 @@ use crate::config::{
     Reconnect, ScanFollow, Seeding, SetGet, SizePattern, SizeSpec, Target, Wait, Work,
 };
 use crate::monitor::read_capture;
+use crate::tls::Tls;
 
 /// Options that memtier_benchmark has and this program does not have are refused with this text.
 const NOT_SUPPORTED: &str = "is not supported by flintkv bench";
@@ -55,28 +56,28 @@ pub struct Args {
     /// Authenticate with [USER:]PASSWORD
     #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = "Connection")]
     authenticate: Option<String>,
-    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]
+    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]; rediss:// is with TLS
     #[arg(short = 'u', long, value_name = "URI", help_heading = "Connection")]
     uri: Option<String>,
-    /// Not supported
+    /// Speak TLS
     #[arg(long, help_heading = "Connection")]
     tls: bool,
-    /// Not supported
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    /// The client's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Connection")]
     cert: Option<PathBuf>,
-    /// Not supported
-    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    /// The key of --cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Connection")]
     key: Option<PathBuf>,
-    /// Not supported
+    /// Certificates of authorities to trust, in PEM, instead of the system's
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     cacert: Option<PathBuf>,
-    /// Not supported
+    /// Accept any certificate of the server: anybody in between can read and change everything
     #[arg(long, help_heading = "Connection")]
     tls_skip_verify: bool,
-    /// Not supported
+    /// TLSv1.2, TLSv1.3 or both, with a comma
     #[arg(long, value_name = "LIST", help_heading = "Connection")]
     tls_protocols: Option<String>,
-    /// Not supported
+    /// The name to send, and to find in the server's certificate, instead of the host's
     #[arg(long, value_name = "NAME", help_heading = "Connection")]
     sni: Option<String>,
     /// Number of full runs
@@ -350,18 +351,6 @@ pub fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<Parsed> {
 
 impl Args {
     fn refuse_unsupported(&self) -> Result<()> {
-        let tls = [
-            ("--tls", self.tls),
-            ("--cert", self.cert.is_some()),
-            ("--key", self.key.is_some()),
-            ("--cacert", self.cacert.is_some()),
-            ("--tls-skip-verify", self.tls_skip_verify),
-            ("--tls-protocols", self.tls_protocols.is_some()),
-            ("--sni", self.sni.is_some()),
-        ];
-        if let Some((name, _)) = tls.iter().find(|(_, given)| *given) {
-            bail!("{name} {NOT_SUPPORTED}: it does not speak TLS");
-        }
         let others = [
             ("--cluster-mode", self.cluster_mode),
             ("--statsd-host", self.statsd_host.is_some()),
@@ -379,6 +368,28 @@ impl Args {
             bail!("{name} {NOT_SUPPORTED}");
         }
         Ok(())
+    }
+
+    fn tls(&self) -> Result<Option<Tls>> {
+        if !self.tls && !self.uri.as_deref().is_some_and(|uri| uri.starts_with("rediss://")) {
+            let given = [
+                ("--cert", self.cert.is_some()),
+                ("--cacert", self.cacert.is_some()),
+                ("--tls-skip-verify", self.tls_skip_verify),
+                ("--tls-protocols", self.tls_protocols.is_some()),
+                ("--sni", self.sni.is_some()),
+            ];
+            let alone = given.iter().find(|(_, given)| *given);
+            return alone.map_or(Ok(None), |(name, _)| bail!("{name} needs --tls"));
+        }
+        let protocols = self.tls_protocols.as_deref().unwrap_or_default();
+        Ok(Some(Tls {
+            cacert: self.cacert.clone(),
+            identity: self.cert.clone().zip(self.key.clone()),
+            skip_verify: self.tls_skip_verify,
+            protocols: protocols.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+            name: self.sni.clone(),
+        }))
     }
 
     fn config(&self, matches: &ArgMatches) -> Result<Config> {
@@ -424,6 +435,7 @@ impl Args {
         if let Some(path) = &self.unix_socket {
             config.target = Target::Unix(path.clone());
         }
+        config.tls = self.tls()?;
         if let (Some(start), Some(step), Some(seconds)) = (self.clients_start, self.clients_step, self.step_duration) {
             config.ramp = Some(Ramp { start, step, every: Duration::from_secs(seconds) });
         }
@@ -614,12 +626,10 @@ fn credentials(text: &str) -> Auth {
     }
 }
 
-/// `redis://[[user]:password@]host[:port][/db]`. Parts that the URI leaves out do not change.
+/// `redis://[[user]:password@]host[:port][/db]`, or `rediss://` with TLS. Parts that the URI leaves out do not change.
 fn apply_uri(uri: &str, family: Family, config: &mut Config) -> Result<()> {
-    if uri.starts_with("rediss://") {
-        bail!("rediss:// {NOT_SUPPORTED}: it does not speak TLS");
-    }
-    let rest = uri.strip_prefix("redis://").context("expected redis://…")?;
+    let rest = uri.strip_prefix("redis://").or_else(|| uri.strip_prefix("rediss://"));
+    let rest = rest.context("expected redis://… or rediss://…")?;
     let (authority, db) = rest.split_once('/').unwrap_or((rest, ""));
     let (user_info, address) = match authority.rsplit_once('@') {
         Some((user_info, address)) => (Some(user_info), address),

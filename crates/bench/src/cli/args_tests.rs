@@ -125,7 +125,17 @@ fn a_uri_gives_address_credentials_and_database() {
     assert_eq!(uri.select_db, 3);
     assert_eq!(config("-u redis://:pw@h").auth, Some(Auth { user: None, password: String::from("pw") }));
     assert_eq!(config("-u redis://h").target, Target::tcp("h", 6379));
-    assert!(refused("-u rediss://h").contains("TLS"));
+    assert_eq!(config("-u redis://h").tls, None);
+    let secure = config("-u rediss://h --cacert=ca --cert=c --key=k --tls-protocols TLSv1.3,TLSv1.2 --sni=n");
+    let tls = Tls {
+        cacert: Some("ca".into()),
+        identity: Some(("c".into(), "k".into())),
+        skip_verify: false,
+        protocols: vec!["TLSv1.3".into(), "TLSv1.2".into()],
+        name: Some("n".into()),
+    };
+    assert_eq!((secure.target, secure.tls), (Target::tcp("h", 6379), Some(tls)));
+    assert_eq!(config("--tls --tls-skip-verify").tls, Some(Tls { skip_verify: true, ..Tls::default() }));
     assert!(refused("-u http://h").contains("redis://"));
 }
 
@@ -163,9 +173,6 @@ fn missing_arguments_are_named() {
         "--verify-only",
         "--generate-keys",
         "--no-expiry",
-        "--tls",
-        "--cacert=f",
-        "--sni=h",
     ] {
         let message = refused(option);
         assert!(message.contains(NOT_SUPPORTED), "{option}: {message}");
@@ -203,6 +210,8 @@ fn mistakes_are_refused_with_the_options_name() {
         ("--monitor-input=/nonexistent", "/nonexistent"),
         ("--data-compressibility=2", "--data-compressibility"),
         ("--print-percentiles=101", "percentile"),
+        ("--cacert=f", "--cacert needs --tls"),
+        ("--tls --cert=f", "--key"),
         ("--no-such-option", "--no-such-option"),
     ] {
         let message = match parsed(line) {

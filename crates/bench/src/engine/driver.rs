@@ -4,7 +4,8 @@
 //! input and one output buffer, so a connection costs only its queue of send times.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
@@ -14,6 +15,7 @@ use rustix::net::sockopt;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::pace::{Schedule, Ticks};
+use super::socket::Socket;
 use super::{Body, Gate, Live, Messenger, ThreadEnd, Workload};
 use crate::config::{Config, Length, Pace};
 use crate::mix::{Hits, Kind, KindIndex, Plan, Requests};
@@ -103,7 +105,7 @@ struct Sums {
 struct Client {
     requests: Requests,
     replies: Replies,
-    socket: Option<OwnedFd>,
+    socket: Option<Socket>,
     state: State,
     sent: VecDeque<Sent>,
     /// The bytes that the socket did not take yet start at `unsent_at`. Empty if it took all.
@@ -409,7 +411,7 @@ impl<'a> Driver<'a> {
     fn connect(&mut self, index: usize, now_ns: u64) {
         self.set_state(index, State::Connecting { since_ns: now_ns });
         let connected = self.workload.endpoint.connect().and_then(|socket| {
-            epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), EventFlags::OUT)?;
+            epoll::add(&self.epoll, socket.fd(), EventData::new_u64(index as u64), EventFlags::OUT)?;
             Ok(socket)
         });
         match connected {
@@ -419,12 +421,20 @@ impl<'a> Driver<'a> {
     }
 
     fn connected(&mut self, index: usize) {
-        let Some(socket) = &self.clients[index].socket else {
+        let Some(socket) = &mut self.clients[index].socket else {
             return;
         };
-        if let Ok(Err(error)) | Err(error) = sockopt::socket_error(socket) {
+        if let Ok(Err(error)) | Err(error) = sockopt::socket_error(socket.fd()) {
             let text = std::io::Error::from(error).to_string();
             return self.fail(index, &text);
+        }
+        match socket.shake_hands() {
+            Ok(true) => {}
+            Ok(false) => {
+                let interest = if socket.is_behind() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                return self.listen(index, interest);
+            }
+            Err(error) => return self.fail(index, &error.to_string()),
         }
         self.end.connected_ever = true;
         let (opening, replies) = &self.workload.opening;
@@ -439,11 +449,11 @@ impl<'a> Driver<'a> {
     }
 
     fn receive(&mut self, index: usize) {
-        let Some(socket) = &self.clients[index].socket else {
+        let Some(socket) = &mut self.clients[index].socket else {
             return;
         };
         let mut input = std::mem::take(&mut self.input);
-        match rustix::io::read(socket, &mut input[..]) {
+        match socket.read(&mut input[..]) {
             Ok(0) => self.fail(index, "connection closed by the server"),
             Ok(bytes) => {
                 let now_ns = self.gate.now_ns();
@@ -453,8 +463,8 @@ impl<'a> Driver<'a> {
                     Err(error) => self.fail(index, &format!("protocol error: {error}")),
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => self.fail(index, &std::io::Error::from(error).to_string()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => self.fail(index, &error.to_string()),
         }
         self.input = input;
     }
@@ -521,7 +531,8 @@ impl<'a> Driver<'a> {
     /// Writes all requests that may be sent now. Notices when a connection is done or due for a reconnect.
     fn fill(&mut self, index: usize, now_ns: u64) {
         let client = &mut self.clients[index];
-        if !self.started || client.state != State::Ready || !client.unsent.is_empty() {
+        let behind = !client.unsent.is_empty() || client.socket.as_ref().is_some_and(Socket::is_behind);
+        if !self.started || client.state != State::Ready || behind {
             return;
         }
         let reconnect_every = self.config.reconnect.every;
@@ -579,54 +590,52 @@ impl<'a> Driver<'a> {
     /// Sends the output buffer. The connection keeps what the socket does not take. True: the socket took all.
     fn send(&mut self, index: usize) -> bool {
         let client = &mut self.clients[index];
-        let Some(socket) = &client.socket else {
+        let Some(socket) = &mut client.socket else {
             return false;
         };
         let mut at = 0;
         while at < self.output.len() {
-            match rustix::io::write(socket, &self.output[at..]) {
+            match socket.write(&self.output[at..]) {
                 Ok(bytes) => at += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    client.unsent.extend_from_slice(&self.output[at..]);
-                    self.listen(index, EventFlags::IN | EventFlags::OUT);
-                    return false;
-                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    self.fail(index, &std::io::Error::from(error).to_string());
+                    self.fail(index, &error.to_string());
                     return false;
                 }
             }
         }
-        true
+        let all = at == self.output.len() && !socket.is_behind();
+        if !all {
+            client.unsent.extend_from_slice(&self.output[at..]);
+            self.listen(index, EventFlags::IN | EventFlags::OUT);
+        }
+        all
     }
 
     /// Sends the remaining bytes. True: the connection still exists, and all bytes were sent.
     fn flush(&mut self, index: usize) -> bool {
         let client = &mut self.clients[index];
-        let Some(socket) = &client.socket else {
+        let Some(socket) = &mut client.socket else {
             return false;
         };
-        let mut failed = None;
-        while client.unsent_at < client.unsent.len() {
-            match rustix::io::write(socket, &client.unsent[client.unsent_at..]) {
+        let mut sent = socket.push();
+        while sent.is_ok() && client.unsent_at < client.unsent.len() {
+            match socket.write(&client.unsent[client.unsent_at..]) {
                 Ok(bytes) => client.unsent_at += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(error) => {
-                    failed = Some(std::io::Error::from(error).to_string());
-                    break;
-                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => sent = Err(error),
             }
         }
-        let all = client.unsent_at == client.unsent.len();
+        let failed = sent.err().filter(|error| error.kind() != ErrorKind::WouldBlock);
+        let all = client.unsent_at == client.unsent.len() && !socket.is_behind();
         if all {
             client.unsent.clear();
             client.unsent.shrink_to(OUTPUT_BYTES);
             client.unsent_at = 0;
         }
-        if let Some(text) = failed {
-            self.fail(index, &text);
+        if let Some(error) = failed {
+            self.fail(index, &error.to_string());
             return false;
         }
         let interest = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
@@ -638,7 +647,7 @@ impl<'a> Driver<'a> {
         let Some(socket) = &self.clients[index].socket else {
             return;
         };
-        let modified = epoll::modify(&self.epoll, socket.as_fd(), EventData::new_u64(index as u64), interest);
+        let modified = epoll::modify(&self.epoll, socket.fd(), EventData::new_u64(index as u64), interest);
         if let Err(error) = modified {
             self.end.fatal = Some(format!("epoll: {error}"));
         }

@@ -78,7 +78,7 @@ pub fn run_all(configs: &[Config], observer: &dyn Observer) -> Result<Vec<RunSta
     for config in configs {
         config.validate()?;
         let plan = Plan::new(config)?;
-        let endpoint = socket::Endpoint::find(&config.target, config.reconnect.timeout)?;
+        let endpoint = socket::Endpoint::find(&config.target, config.tls.as_ref(), config.reconnect.timeout)?;
         let opening = socket::opening(config);
         let live = (0..config.threads).map(|_| Live::default()).collect();
         workloads.push(Workload { config, plan, endpoint, opening, live });

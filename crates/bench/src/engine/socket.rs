@@ -1,35 +1,73 @@
-//! Owns sockets: addresses, connecting without blocking, the bytes that open a connection. Never knows requests.
+//! Owns sockets: addresses, connecting without blocking, TLS, the bytes that open a connection. Never knows requests.
 
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::config::{Config, Family, Protocol, Target};
 use crate::template::{header, literal};
+use crate::tls::Tls;
 
 /// The time limit for the first connection if no other is given.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// One record of TLS has at most this much.
+const RECORD_BYTES: usize = 16 << 10;
+
 /// A target with a resolved name that has answered once.
 #[derive(Clone, Debug)]
-pub enum Endpoint {
+pub struct Endpoint {
+    address: Address,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Endpoint {
     /// The first address of the target that accepts a connection.
-    pub fn find(target: &Target, timeout: Duration) -> Result<Endpoint> {
+    pub fn find(target: &Target, tls: Option<&Tls>, timeout: Duration) -> Result<Endpoint> {
+        let address = Address::find(target, timeout)?;
+        let host = match target {
+            Target::Tcp { host, .. } => host,
+            Target::Unix(_) => "localhost",
+        };
+        let tls = tls.map(|tls| anyhow::Ok((tls.client()?, tls.server_name(host)?))).transpose()?;
+        Ok(Endpoint { address, tls })
+    }
+
+    /// Starts a connection. It is established when the socket becomes writable.
+    pub fn connect(&self) -> io::Result<Socket> {
+        let tls = match &self.tls {
+            None => None,
+            Some((config, name)) => {
+                let client = ClientConnection::new(Arc::clone(config), name.clone());
+                Some(Box::new(client.map_err(io::Error::other)?))
+            }
+        };
+        Ok(Socket { fd: self.address.connect()?, tls })
+    }
+}
+
+impl Address {
+    fn find(target: &Target, timeout: Duration) -> Result<Address> {
         match target {
             Target::Unix(path) => {
                 UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
-                Ok(Endpoint::Unix(path.clone()))
+                Ok(Address::Unix(path.clone()))
             }
             Target::Tcp { host, port, family } => {
                 let name = format!("{host}:{port}");
@@ -44,7 +82,7 @@ impl Endpoint {
                 let mut last = None;
                 for address in addresses {
                     match TcpStream::connect_timeout(&address, timeout) {
-                        Ok(_) => return Ok(Endpoint::Tcp(address)),
+                        Ok(_) => return Ok(Address::Tcp(address)),
                         Err(error) => last = Some(error),
                     }
                 }
@@ -56,15 +94,14 @@ impl Endpoint {
         }
     }
 
-    /// Starts a connection. It is established when the socket becomes writable.
-    pub fn connect(&self) -> std::io::Result<OwnedFd> {
+    fn connect(&self) -> io::Result<OwnedFd> {
         match self {
-            Endpoint::Unix(path) => {
+            Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_nonblocking(true)?;
                 Ok(stream.into())
             }
-            Endpoint::Tcp(address) => {
+            Address::Tcp(address) => {
                 let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -76,6 +113,110 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// One connection. No call waits: what cannot be done now is `WouldBlock`.
+pub struct Socket {
+    fd: OwnedFd,
+    tls: Option<Box<ClientConnection>>,
+}
+
+impl Socket {
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Goes on with the connection's handshake, if it has one. True: requests may be sent.
+    pub fn shake_hands(&mut self) -> io::Result<bool> {
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            let step = self.push().and_then(|()| {
+                let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_handshaking()) else { return Ok(1) };
+                receive(&self.fd, tls)
+            });
+            match step {
+                Ok(0) => return Err(io::Error::other("connection closed by the server during the handshake")),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => {
+                    // Why, for the server.
+                    let _ = self.push();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes that were received; 0 if the server has closed the connection.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => Ok(rustix::io::read(&self.fd, into)?),
+            Some(tls) => {
+                if receive(&self.fd, tls)? == 0 {
+                    return Ok(0);
+                }
+                let mut taken = 0;
+                while taken < into.len() {
+                    match tls.reader().read(&mut into[taken..]) {
+                        Ok(0) => break,
+                        Ok(bytes) => taken += bytes,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock && taken > 0 => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(taken)
+            }
+        }
+    }
+
+    /// How many of the bytes were taken: with TLS, perhaps before the socket has them (`is_behind`).
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return Ok(rustix::io::write(&self.fd, bytes)?) };
+        push(&self.fd, tls)?;
+        let taken = tls.writer().write(bytes)?;
+        match push(&self.fd, tls) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Whether bytes that were taken wait for the socket.
+    pub fn is_behind(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Sends what was taken.
+    pub fn push(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| push(&self.fd, tls))
+    }
+}
+
+/// Gives TLS what the socket has, at most a record; 0 bytes if the server has closed the connection.
+fn receive(fd: &OwnedFd, tls: &mut ClientConnection) -> io::Result<usize> {
+    let mut record = [0; RECORD_BYTES];
+    let bytes = rustix::io::read(fd, &mut record)?;
+    let mut rest = &record[..bytes];
+    while !rest.is_empty() {
+        tls.read_tls(&mut rest)?;
+        tls.process_new_packets().map_err(io::Error::other)?;
+    }
+    Ok(bytes)
+}
+
+fn push(fd: &OwnedFd, tls: &mut ClientConnection) -> io::Result<()> {
+    struct Raw<'a>(&'a OwnedFd);
+    impl Write for Raw<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(rustix::io::retry_on_intr(|| rustix::io::write(self.0, bytes))?)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    while tls.wants_write() {
+        tls.write_tls(&mut Raw(fd))?;
+    }
+    Ok(())
 }
 
 /// The bytes that a connection sends first, and the number of replies to them.
