@@ -84,7 +84,7 @@ impl Server {
             count += 1;
         }
         self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.about(&error))?;
-        (0..count).map(|_| self.next()).collect()
+        (0..count).map(|_| self.receive_next()).collect()
     }
 
     /// Waits for the next message for as long as it takes.
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// The next reply or message.
-    pub fn next(&mut self) -> Result<Value, Error> {
+    pub fn receive_next(&mut self) -> Result<Value, Error> {
         loop {
             if let Some(value) = self.parsed()? {
                 return Ok(value);

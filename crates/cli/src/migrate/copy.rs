@@ -134,7 +134,7 @@ fn listen(address: &Address, cacert: Option<&Path>, changed: Changed) -> Result<
     server.ask(&["PSUBSCRIBE", "__keyspace@*__:*"])?;
     server.wait_for_ever()?;
     std::thread::spawn(move || {
-        while let Ok(message) = server.next() {
+        while let Ok(message) = server.receive_next() {
             let message = list(message);
             if let Some((db, name)) = message.get(2).and_then(bytes).and_then(changed_key) {
                 changed.keys.lock().expect("no panic").insert((db, name.to_vec()));
