@@ -60,6 +60,8 @@ pub mod bit {
     pub const LOADING: u32 = 1 << 27;
     /// Answered by a replica without its primary.
     pub const STALE: u32 = 1 << 28;
+    /// Answered while the dataset arrives from a primary.
+    pub const WHILE_ARRIVING: u32 = 1 << 29;
 }
 
 /// A command as the engine sees it.
@@ -120,6 +122,7 @@ impl Command {
             (does(Handling::MayReplicate), bit::MAY_REPLICATE),
             (has(Flag::Loading), bit::LOADING),
             (has(Flag::Stale), bit::STALE),
+            (does(Handling::WhileArriving), bit::WHILE_ARRIVING),
         ] {
             bits |= if on { bit } else { 0 };
         }
@@ -380,6 +383,8 @@ mod tests {
         assert_eq!(unpausable, BTreeSet::from(["shutdown"]));
         let may_replicate: BTreeSet<&str> = with(bit::MAY_REPLICATE);
         assert_eq!(may_replicate, BTreeSet::from(["pfcount", "publish", "spublish"]));
+        let while_arriving: BTreeSet<&str> = with(bit::WHILE_ARRIVING);
+        assert_eq!(while_arriving, BTreeSet::from(["replicaof", "slaveof"]));
     }
 
     #[test]
