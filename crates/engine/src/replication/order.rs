@@ -114,13 +114,66 @@ impl Order {
 mod tests {
     use super::*;
     use crate::replication::new_id;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A link that sleeps, and how often it was woken.
+    fn link() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (Arc::clone(&bell), bell.into())
+    }
+
+    fn dump() -> Dump {
+        let mark = Mark { id: new_id(), second: None, offset: 0, db: None };
+        Dump::new(File::open("/dev/null").unwrap(), mark)
+    }
+
+    #[test]
+    fn every_link_that_waits_is_woken_once_by_what_comes() {
+        let (dump, (first, first_waker), (second, second_waker)) = (dump(), link(), link());
+        let rings = || (first.0.load(Relaxed), second.0.load(Relaxed));
+        for waker in [&first_waker, &first_waker, &second_waker] {
+            assert_eq!(dump.poll(0, &Context::from_waker(waker)), Poll::Pending);
+        }
+        dump.has(0, 9);
+        assert_eq!(rings(), (0, 0), "nothing has come");
+        dump.has(5, 9);
+        assert_eq!(rings(), (1, 1));
+        dump.has(6, 9);
+        assert_eq!(rings(), (1, 1), "nobody waits");
+        dump.has(3, 9);
+        assert_eq!(dump.poll(5, &Context::from_waker(&first_waker)), Poll::Ready(Ok(6)), "what has come stays");
+        assert_eq!(dump.poll(6, &Context::from_waker(&second_waker)), Poll::Pending);
+        dump.end(Ok(()));
+        assert_eq!(rings(), (1, 2));
+    }
+
+    #[test]
+    fn an_order_is_answered_once_and_wakes_its_link() {
+        for comes_first in [true, false] {
+            let (order, (bell, waker)) = (Order::new(true), link());
+            let cx = Context::from_waker(&waker);
+            if !comes_first {
+                assert!(order.poll(&cx).is_pending());
+            }
+            order.finish(Err("no room".to_owned()));
+            assert_eq!(bell.0.load(Relaxed), usize::from(!comes_first));
+            assert!(matches!(order.poll(&cx), Poll::Ready(Err(why)) if why == "no room"));
+            assert!(order.poll(&cx).is_pending());
+        }
+    }
 
     #[test]
     fn a_dump_is_read_while_it_is_written() {
-        let dump = || {
-            let mark = Mark { id: new_id(), second: None, offset: 0, db: None };
-            Dump::new(File::open("/dev/null").unwrap(), mark)
-        };
         let cx = Context::from_waker(Waker::noop());
         let whole = dump();
         assert_eq!(whole.poll(0, &cx), Poll::Pending);

@@ -142,6 +142,29 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
+    /// The reader waits in most rounds when the end comes.
+    #[test]
+    fn the_end_wakes_who_waits_for_more() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let arrival = std::sync::Arc::new(Arrival::new(folder.path()).unwrap());
+            let (said, heard) = std::sync::mpsc::channel();
+            let reading = std::sync::Arc::clone(&arrival);
+            std::thread::spawn(move || {
+                let (mut reader, mut start, mut rest) = (reading.reader().unwrap(), [0; 1], Vec::new());
+                reader.read_exact(&mut start).unwrap();
+                said.send(true).unwrap();
+                said.send(reader.read_to_end(&mut rest).is_ok()).unwrap();
+            });
+            arrival.put(b"a").unwrap();
+            let patience = std::time::Duration::from_secs(60);
+            assert!(heard.recv_timeout(patience).unwrap());
+            std::thread::yield_now();
+            arrival.end(round % 2 == 0);
+            assert_eq!(heard.recv_timeout(patience), Ok(round % 2 == 0));
+        }
+    }
+
     #[test]
     fn what_is_cut_off_is_an_error_and_no_end() {
         let folder = tempfile::tempdir().unwrap();
