@@ -145,8 +145,9 @@ mod tests {
     /// The reader waits in most rounds when the end comes.
     #[test]
     fn the_end_wakes_who_waits_for_more() {
-        let folder = tempfile::tempdir().unwrap();
         for round in 0..20 {
+            // The file's name has the time, and the reader of the last round may not have left yet.
+            let folder = tempfile::tempdir().unwrap();
             let arrival = std::sync::Arc::new(Arrival::new(folder.path()).unwrap());
             let (said, heard) = std::sync::mpsc::channel();
             let reading = std::sync::Arc::clone(&arrival);
