@@ -61,7 +61,7 @@ pub mod bit {
     /// Answered by a replica without its primary.
     pub const STALE: u32 = 1 << 28;
     /// One key at a fixed position and none of [`SPECIAL`]: the handler is all there is to it.
-    pub const PLAIN: u32 = 1 << 29;
+    pub const PLAIN: u32 = 1 << 30;
     /// What the engine does something for beside running the handler.
     pub const SPECIAL: u32 = KEYLESS
         | CONTAINER
@@ -78,6 +78,8 @@ pub mod bit {
         | UNWATCHES
         | CHANGES_USER
         | KEEPS_CACHING;
+    /// Answered while the dataset arrives from a primary.
+    pub const WHILE_ARRIVING: u32 = 1 << 29;
 }
 
 /// A command as the engine sees it.
@@ -141,6 +143,7 @@ impl Command {
             (does(Handling::MayReplicate), bit::MAY_REPLICATE),
             (has(Flag::Loading), bit::LOADING),
             (has(Flag::Stale), bit::STALE),
+            (does(Handling::WhileArriving), bit::WHILE_ARRIVING),
         ] {
             bits |= if on { bit } else { 0 };
         }
@@ -405,6 +408,8 @@ mod tests {
         assert_eq!(unpausable, BTreeSet::from(["shutdown"]));
         let may_replicate: BTreeSet<&str> = with(bit::MAY_REPLICATE);
         assert_eq!(may_replicate, BTreeSet::from(["pfcount", "publish", "spublish"]));
+        let while_arriving: BTreeSet<&str> = with(bit::WHILE_ARRIVING);
+        assert_eq!(while_arriving, BTreeSet::from(["replicaof", "slaveof"]));
     }
 
     #[test]

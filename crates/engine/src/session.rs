@@ -14,6 +14,7 @@ use commands::session::Session;
 use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
+use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -622,6 +623,23 @@ pub enum End {
     Panic,
     /// The connection has become a replica's: see `feed`.
     Follows,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Eof => f.write_str("the other side has closed it"),
+            End::Asked => f.write_str("it was asked to end"),
+            End::Killed => f.write_str("it was killed"),
+            End::Io(error) => f.write_str(error),
+            End::QueryLimit => f.write_str("it has sent more than client-query-buffer-limit at once"),
+            End::OutputLimit => f.write_str("it has more unread replies than client-output-buffer-limit allows"),
+            End::Memory(too_much) => f.write_str(&too_much.text()),
+            End::Journal => f.write_str("the journal has failed"),
+            End::Panic => f.write_str("a command panicked"),
+            End::Follows => f.write_str("it has become a replica's"),
+        }
+    }
 }
 
 impl Connection {

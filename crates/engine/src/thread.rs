@@ -380,7 +380,8 @@ async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
 /// A worker without its maintenance tasks would hang its clients one by one. So the process stops at once and can be
 /// restarted.
 fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
-    tracing::error!("a bug: the worker's task for {what} ended ({ended:?}); the process stops");
+    let how = ended.map_or_else(|error| error.to_string(), |()| "without an error".to_owned());
+    tracing::error!("a bug: the worker's task for {what} has ended, {how}; the process stops");
     std::process::abort();
 }
 

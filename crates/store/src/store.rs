@@ -645,10 +645,19 @@ impl Store {
         self.wants(Class::EFFECT)
     }
 
-    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked.
+    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked, and then tells the news
+    /// that has waited for them.
     #[cold]
     pub(crate) fn tell_effects(&self, effects: &mut Effects) {
         self.ears.tell_effects(effects);
+        for news in effects.take_news() {
+            self.ears.tell_news(&news);
+            match news.lent_bytes() {
+                0 => {}
+                bytes => self.take_back(bytes),
+            }
+        }
+        effects.clear();
     }
 
     #[inline]
