@@ -926,7 +926,7 @@ impl<'s> Keyspace<'s> {
             self.resume.touched.extend(self.store.all_to_chill());
             self.held.note_hot(&mut self.resume.touched);
         }
-        let counters = &self.store.counters;
+        let counters = self.store.counters.line();
         if self.ram_hits > 0 {
             counters.add(Counter::RamHits, self.ram_hits.into());
         }
