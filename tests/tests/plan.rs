@@ -4,7 +4,7 @@ use base::pattern::Pattern;
 use base::random::SplitMix64;
 use base::sizing::Demand;
 use commands::Expect;
-use flintkv_tests::{Client, Node, binary, eventually, shown};
+use flintkv_tests::{Client, Node, Redis, binary, eventually, free_port, shown};
 use resp::client::{Value, encode_command};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use survey::{Use, uses};
 const KEYS: u64 = 40_000;
 const VALUE_BYTES: usize = 500;
 const PIPELINE: u64 = 200;
+const SIGSTOP: i32 = 19;
 
 fn key(number: u64) -> String {
     format!("key:{number:012}")
@@ -360,6 +361,74 @@ fn a_dump_and_a_capture_are_read() {
         let (code, answer) = plan(&args);
         assert!(code != Some(0) && answer.contains(said), "{args:?}: {answer}");
     }
+}
+
+#[test]
+fn a_server_that_cannot_be_measured_is_named_with_the_reason() {
+    let node = Node::start(&[("requirepass", "right")]);
+    let from = format!("redis://127.0.0.1:{}", node.port);
+    for (args, why) in [
+        (&[][..], "NOAUTH"),
+        (&["--from-password", "wrong"], "WRONGPASS"),
+        (&["--from-password", "right"], "has no keys to measure"),
+        (&["--from-password", "right", "--monitor", "1"], "has no keys to measure"),
+    ] {
+        let (code, said) = plan(&[&["--from", &from], args].concat());
+        assert!(code == Some(1) && said.contains(why) && !said.contains("wrong"), "{args:?}: {said}");
+    }
+    let (code, said) = plan(&["--from", &from.replace("redis:", "rediss:"), "--from-password", "right"]);
+    assert!(code == Some(1) && said.contains(&format!("127.0.0.1:{}", node.port)), "TLS where there is none: {said}");
+    // It takes connections, and answers nothing.
+    node.signal(SIGSTOP);
+    let (code, said) = plan(&["--from", &from, "--from-password", "right"]);
+    assert!(code == Some(1) && said.contains("it does not answer"), "{said}");
+}
+
+#[test]
+fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (cert, secret, port) = (path("cert.pem"), path("key.pem"), free_port().to_string());
+    std::fs::write(&cert, made.cert.pem()).expect("written");
+    std::fs::write(&secret, made.signing_key.serialize_pem()).expect("written");
+    let node = Node::start(&[
+        ("tls-port", &port),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &secret),
+        ("tls-auth-clients", "no"),
+    ]);
+    node.connect().set_all((0..50).map(|number| (key(number), "v".repeat(100))));
+    let from = format!("rediss://localhost:{port}");
+    let read = json(&["--from", &from, "--cacert", &cert, "--ram-share", "30%"]);
+    assert_eq!((&read["sample"]["keys"], &read["sample"]["value_bytes"]), (&50.into(), &100.into()), "{read:#}");
+    for (from, why) in [(from.clone(), "certificate"), (from.replace("rediss:", "redis:"), "localhost")] {
+        let (code, said) = plan(&["--from", &from]);
+        assert!(code == Some(1) && said.contains(why), "{from}: {said}");
+    }
+
+    let Some(redis) = Redis::if_installed(&["--cluster-enabled", "yes"]) else { return };
+    let mut client = redis.connect();
+    assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), "OK");
+    eventually("the cluster is ready", || client.run("CLUSTER INFO").contains("cluster_state:ok"));
+    client.set_all((0..50).map(|number| (key(number), "v".repeat(100))));
+    let read = json(&["--from", &format!("redis://127.0.0.1:{}", redis.port), "--ram-share", "30%"]);
+    assert_eq!((&read["sample"]["keys"], &read["sample"]["value_bytes"]), (&50.into(), &100.into()), "{read:#}");
+    assert!(read["sources"][0].as_str().is_some_and(|name| name.contains("one node of a cluster")), "{read:#}");
+}
+
+/// A directory's flash is measured.
+#[test]
+#[ignore = "measures a device for 10 s, and writes 1 GB: part of make soak"]
+fn the_flash_of_a_directory_is_measured() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().to_string_lossy().into_owned();
+    let numbers = ["--keys", "1m", "--value-size", "500", "--skew", "0", "--ram-share", "50%", "--reads", "1"];
+    let planned = json(&[&numbers[..], &["--flash", &path]].concat());
+    let expected = |field: &str| planned["chosen"]["expected"][field].as_f64();
+    let [read, p99, most] = ["flash_read_us", "flash_read_p99_us", "reads_per_second_max"].map(expected);
+    assert!(read > Some(0.0) && p99 >= read && most > Some(0.0), "{planned:#}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing is left there");
 }
 
 /// Commands that have keys, and need none of their values.
