@@ -200,6 +200,9 @@ fn a_watched_load_is_answered_as_planned() {
             "--monitor",
             "8",
             "--json",
+            // As the node keeps them.
+            "--compression",
+            "1",
             "--ram-share",
             &hot.to_string(),
         ]);
@@ -230,7 +233,10 @@ fn a_watched_load_is_answered_as_planned() {
             planned["monitor"]["commands"],
         );
         let is_near = |measured: f64, planned: f64| (measured - planned).abs() <= 0.1 * measured;
-        if (ratio - chosen("hit_ratio")).abs() > 0.03 || !is_near(ram, ram_planned) || !is_near(flash, flash_planned) {
+        // Keys that are written again and again have no copy on flash, and the plan says "at most".
+        let is_bound = options.contains("1:1") && flash <= flash_planned;
+        let flash_fits = is_bound || is_near(flash, flash_planned);
+        if (ratio - chosen("hit_ratio")).abs() > 0.03 || !is_near(ram, ram_planned) || !flash_fits {
             wrong.push(name);
         }
     }
