@@ -27,6 +27,7 @@ scripts_lane() {
         [ -x "$script" ] || continue
         case "$script" in
             # The programs whose libraries install within seconds; `make compat` runs all.
+            tests/packages/*) ;;
             tests/clients/*) step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py} ;;
             *) step "$script" "$script" ;;
         esac
@@ -36,5 +37,7 @@ scripts_lane() {
 beside scripts_lane
 
 cargo_tests "cargo test" --workspace
+# In this lane, so that both end at about the same time.
+step tests/packages/run.sh tests/packages/run.sh
 join
 sum_up

@@ -18,8 +18,13 @@ const UNREAD: Duration = Duration::from_secs(5);
 
 /// Runs a case on a node of its own with this RAM limit, and checks the resident size.
 fn within_the_limit(case: &str, limit_mib: u64, load: impl FnOnce(&Node)) {
+    within_the_limit_of(case, limit_mib, &[], load);
+}
+
+/// The same, with more directives.
+fn within_the_limit_of(case: &str, limit_mib: u64, more: &[(&str, &str)], load: impl FnOnce(&Node)) {
     let ram = format!("{limit_mib}mb");
-    let node = Node::start(&[("memory-limit", "2gb"), ("ram-limit", &ram)]);
+    let node = Node::start(&[&[("memory-limit", "2gb"), ("ram-limit", &ram)], more].concat());
     fill(&node, limit_mib * MIB);
     Watch::during(&node, |watch| {
         watch.take();
@@ -243,6 +248,35 @@ fn subscribers_that_do_not_read() {
         assert!(charged("mem_clients_charged") <= charged("mem_clients_charged_max") + (20 << 20));
         drop(sleepers);
         eventually("nothing is charged for those who are gone", || charged("mem_clients_charged") < 1 << 20);
+    });
+}
+
+/// With a journal, the messages of a script wait for its end, because who reads them may act on what the script has changed.
+#[test]
+fn a_script_that_publishes_much() {
+    const PUBLISH: &str = "local n, text = 0, string.rep('m', 1048576) \
+                           for _ = 1, 200 do \
+                               local reply = redis.pcall('PUBLISH', 'news', text) \
+                               if type(reply) == 'table' then return {n, reply.err} end \
+                               n = n + 1 \
+                           end \
+                           return {n, ''}";
+    within_the_limit_of("a script publishes 200 × 1 MB", 100, &[("appendonly", "yes")], |node| {
+        let (mut publisher, mut listener) = (node.connect(), node.connect());
+        assert_eq!(
+            publisher.words(&[b"EVAL", PUBLISH.as_bytes(), b"0"]),
+            "1) (integer) 200\n2) \"\"",
+            "nobody listens"
+        );
+        listener.run("SUBSCRIBE news");
+        let Value::Array(reply) = publisher.call(&[b"EVAL", PUBLISH.as_bytes(), b"0"]) else { panic!("not an array") };
+        let [Value::Int(published), Value::Bulk(error)] = &reply[..] else { panic!("{reply:?}") };
+        assert!(error.starts_with(b"OOM "), "{}", error.escape_ascii());
+        assert!((1..100).contains(published), "{published} messages of 1 MB have waited");
+        // The listener does not read, so what was published stays charged until it goes.
+        drop(listener);
+        let charged = || node.connect().info_number("memory", "mem_clients_charged");
+        eventually("nothing is charged for what was published", || charged() < 1 << 20);
     });
 }
 

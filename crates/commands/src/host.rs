@@ -111,6 +111,8 @@ pub trait Host: Scripting + Replication {
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize;
     /// Those of a message that is published now.
     fn receivers(&self, space: Space, channel: &[u8]) -> usize;
+    /// Whether messages go to replicas too.
+    fn sends_messages_on(&self) -> bool;
     /// The names with at least one subscriber that fit the glob.
     fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>>;
     /// The number of names with at least one subscriber.

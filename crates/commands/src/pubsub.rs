@@ -1,7 +1,7 @@
 //! Owns the commands of pub/sub. Never knows the other subscribers: the server does.
 
 use crate::connection::{help, nothing, unknown_subcommand};
-use crate::cx::{Cx, Run};
+use crate::cx::{Cx, Run, Stop};
 use crate::host::Space;
 use crate::row::{Acl, Channels, Flag, Group, Handling, Keys, Row, Values, is, starts};
 
@@ -282,14 +282,20 @@ pub fn leave_all(cx: &mut Cx<'_>) {
     }
 }
 
+const NO_ROOM_TO_WAIT: &str =
+    "OOM the messages of a transaction or script wait for its end, and the RAM limit has no room for more of them";
+
 fn publish(cx: &mut Cx<'_>, space: Space) -> Run {
     let (channel, text) = (&cx.args[1], &cx.args[2]);
-    let count = if cx.ks.must_publish_later() {
-        cx.ks.publish(space == Space::Shard, channel, text);
-        cx.server.receivers(space, channel)
-    } else {
-        cx.server.publish(space, channel, text)
-    };
+    if !cx.ks.must_publish_later() {
+        cx.out.int(cx.server.publish(space, channel, text) as i64);
+        return Ok(());
+    }
+    let count = cx.server.receivers(space, channel);
+    let is_wanted = count > 0 || cx.server.sends_messages_on();
+    if is_wanted && !cx.ks.publish(space == Space::Shard, channel, text) {
+        return Err(Stop::Error(NO_ROOM_TO_WAIT.into()));
+    }
     cx.out.int(count as i64);
     Ok(())
 }
@@ -298,7 +304,7 @@ fn names(cx: &mut Cx<'_>, space: Space) -> Run {
     if cx.args.len() > 3 {
         let name = String::from_utf8_lossy(&cx.args[1][..cx.args[1].len().min(128)]);
         let text = format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP.");
-        return Err(crate::cx::Stop::Error(text.into()));
+        return Err(Stop::Error(text.into()));
     }
     let names = cx.server.topic_names(space, cx.args.get(2));
     cx.out.array(names.len());

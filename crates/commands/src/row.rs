@@ -371,6 +371,8 @@ pub enum Handling {
     OfTransaction,
     /// Answers with more than a reply, for as long as the connection lasts.
     Streams,
+    /// Runs while the dataset arrives from a primary: it may end that.
+    WhileArriving,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

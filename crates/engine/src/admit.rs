@@ -165,7 +165,7 @@ fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
     match clients.gate() {
         Gate::Open => None,
         Gate::Loading | Gate::Arriving if command.is(bit::LOADING) => None,
-        Gate::Arriving if matches!(command.name, "replicaof" | "slaveof") => None,
+        Gate::Arriving if command.is(bit::WHILE_ARRIVING) => None,
         Gate::Loading | Gate::Arriving => {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))

@@ -186,7 +186,7 @@ pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
     let hub = &worker.hub;
     let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
-        while let Some((ticket, client)) = hub.store.waiter(&key, worker.now_ms()) {
+        while let Some((ticket, client)) = hub.store.waiter(&key) {
             key.behind(ticket);
             let Some(card) = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed)) else { continue };
             let blocked = card.blocked.lock().clone().filter(|blocked| blocked.ticket == ticket);

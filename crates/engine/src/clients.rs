@@ -523,7 +523,7 @@ impl Clients {
     }
 
     /// A few relaxed loads, done for every command.
-    #[inline]
+    #[inline(always)]
     pub fn may_be_paused(&self) -> bool {
         self.paused_until_ms.load(Relaxed) != 0
             || self.held.load(Relaxed) != 0

@@ -1,8 +1,17 @@
 //! Owns the wall clock. Never knows who asks for it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970.
 pub fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    since_1970().as_millis() as u64
+}
+
+/// Nanoseconds since 1970: enough until 2554.
+pub fn wall_nanos() -> u64 {
+    since_1970().as_nanos() as u64
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -60,6 +60,26 @@ pub mod bit {
     pub const LOADING: u32 = 1 << 27;
     /// Answered by a replica without its primary.
     pub const STALE: u32 = 1 << 28;
+    /// One key at a fixed position and none of [`SPECIAL`]: the handler is all there is to it.
+    pub const PLAIN: u32 = 1 << 30;
+    /// What the engine does something for beside running the handler.
+    pub const SPECIAL: u32 = KEYLESS
+        | CONTAINER
+        | LISTENER
+        | ANSWERS_BY_PUSH
+        | WHOLE
+        | BARRIER
+        | UNQUEUED
+        | NO_MULTI
+        | EXEC
+        | SCRIPT
+        | PUBLISHES
+        | WATCHES
+        | UNWATCHES
+        | CHANGES_USER
+        | KEEPS_CACHING;
+    /// Answered while the dataset arrives from a primary.
+    pub const WHILE_ARRIVING: u32 = 1 << 29;
 }
 
 /// A command as the engine sees it.
@@ -70,6 +90,9 @@ pub struct Command {
     /// Its original name, as INFO commandstats and users' rules show it even if it was renamed: `get`, `client|list`.
     pub name: &'static str,
     pub bits: u32,
+    /// How many arguments it takes, including its own name.
+    args_min: usize,
+    args_max: usize,
     /// The position of its key, if it has one key at a fixed position.
     pub only_key: Option<NonZeroUsize>,
     pub subcommands: Vec<Command>,
@@ -120,6 +143,7 @@ impl Command {
             (does(Handling::MayReplicate), bit::MAY_REPLICATE),
             (has(Flag::Loading), bit::LOADING),
             (has(Flag::Stale), bit::STALE),
+            (does(Handling::WhileArriving), bit::WHILE_ARRIVING),
         ] {
             bits |= if on { bit } else { 0 };
         }
@@ -130,7 +154,12 @@ impl Command {
             Keys::Range { first, last, .. } if first == last => usize::try_from(first).ok().and_then(NonZeroUsize::new),
             _ => None,
         };
-        Command { row, id: own_id, name, bits, only_key, subcommands }
+        if only_key.is_some() && bits & bit::SPECIAL == 0 {
+            bits |= bit::PLAIN;
+        }
+        let args_min = usize::from(row.arity.unsigned_abs());
+        let args_max = if row.arity >= 0 { args_min } else { usize::MAX };
+        Command { row, id: own_id, name, bits, args_min, args_max, only_key, subcommands }
     }
 
     #[inline]
@@ -141,8 +170,7 @@ impl Command {
     /// Whether the command takes `count` arguments, including its own name.
     #[inline]
     pub fn takes(&self, count: usize) -> bool {
-        let arity = self.row.arity;
-        if arity >= 0 { count == arity as usize } else { count >= -i32::from(arity) as usize }
+        self.args_min <= count && count <= self.args_max
     }
 
     /// The subcommand that the second argument names.
@@ -380,6 +408,8 @@ mod tests {
         assert_eq!(unpausable, BTreeSet::from(["shutdown"]));
         let may_replicate: BTreeSet<&str> = with(bit::MAY_REPLICATE);
         assert_eq!(may_replicate, BTreeSet::from(["pfcount", "publish", "spublish"]));
+        let while_arriving: BTreeSet<&str> = with(bit::WHILE_ARRIVING);
+        assert_eq!(while_arriving, BTreeSet::from(["replicaof", "slaveof"]));
     }
 
     #[test]

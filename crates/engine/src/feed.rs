@@ -104,7 +104,7 @@ pub async fn feed(connection: &mut Connection) -> End {
             output.extend_from_slice(format!("-ERR {why}\r\n").as_bytes());
         }
         Ended::File(error) => tracing::error!("replica {ip}:{port}: its dump cannot be read: {error}"),
-        Ended::Connection(end) => tracing::info!("the link to replica {ip}:{port} has ended ({end:?})"),
+        Ended::Connection(end) => tracing::info!("the link to replica {ip}:{port} has ended: {end}"),
     }
     drop(registered);
     match end {

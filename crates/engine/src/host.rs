@@ -144,6 +144,10 @@ impl Host for Worker {
         self.hub.pubsub.receivers(space, channel)
     }
 
+    fn sends_messages_on(&self) -> bool {
+        self.hub.journaling.has_replicas_to_tell()
+    }
+
     fn client_exists(&self, id: u64) -> bool {
         self.hub.clients.card(id).is_some()
     }

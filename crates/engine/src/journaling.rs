@@ -263,9 +263,14 @@ impl Journaling {
         self.stream.add_written(first.db as u32, write, |db, resp| self.log(db, first.now_ms, resp));
     }
 
+    /// Whether the stream gets what [`Journaling::keep_for_replicas`] keeps.
+    pub fn has_replicas_to_tell(&self) -> bool {
+        self.stream.is_on() && !self.stream.follows()
+    }
+
     /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing.
     pub fn keep_for_replicas(&self, words: &[&[u8]], now_ms: u64) {
-        if self.stream.is_on() && !self.stream.follows() {
+        if self.has_replicas_to_tell() {
             let mut message = Vec::new();
             resp::client::encode_command(words, &mut message);
             self.stream.add_message(&message, |db, resp| self.log(db, now_ms, resp));

@@ -2,7 +2,7 @@
 //! command. Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, only_key, read_failed, rehearse};
+use crate::execute::{keys, read_failed, rehearse};
 use crate::session::{Batch, Prepared, Work};
 use crate::thread::Worker;
 use commands::session::Session;
@@ -23,25 +23,28 @@ const PREPARED_MAX: usize = 32;
 const PREPARED_MIN: usize = 4;
 
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of the look-ups overlap.
-#[inline]
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
+    let (directory, store) = (&hub.directory, &hub.store);
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
     prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     if end - batch.next >= PREPARED_MIN {
         for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
-            let command = hub.directory.place(&args[0]);
-            let hash = command.and_then(|command| {
-                only_key(hub.store.hasher(), hub.directory.at(command), args, || None).map(|key| key.hash)
+            let command = directory.place(&args[0]);
+            let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
+            let hash = key.map(|name| {
+                let hash = store.hasher().hash(name);
+                store.prefetch_stripe(hash);
+                hash
             });
             prepared.push(Prepared { command, hash });
         }
-        hub.store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+        store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
     }
     batch.prepared_commands = prepared;
-    batch.prepared = end;
+    (batch.prepared_from, batch.prepared) = (batch.next, end);
 }
 
 /// The running command met a cold value: starts its reads together with those of the later commands of the batch.

@@ -12,6 +12,7 @@ use commands::host::Space;
 use config::OutputLimit;
 use parking_lot::RwLock;
 use resp::{Out, Proto};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -109,48 +110,57 @@ impl PubSub {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
-    /// How many subscribers a message that is published now would reach.
-    pub fn receivers(&self, space: Space, channel: &[u8]) -> usize {
-        let mut count = self.subscriber_count(space, channel);
+    /// Visits those who get a message on this channel: the channel's own subscribers, and those of each pattern that matches.
+    fn each_topic(&self, space: Space, channel: &[u8], mut visit: impl FnMut(Topic<'_>, &Subscribers)) {
+        let topics = self.topics(space);
+        if !topics.is_empty()
+            && let Some(subscribers) = topics.by_name.read().get(channel)
+        {
+            visit(Topic::Channel, subscribers);
+        }
         if space == Space::Channel && !self.patterns.is_empty() {
             for (pattern, subscribers) in self.patterns.by_name.read().iter() {
                 if glob::matches(pattern, channel, false) {
-                    count += living(subscribers).count();
+                    visit(Topic::Pattern(pattern), subscribers);
                 }
             }
         }
+    }
+
+    /// How many subscribers a message that is published now would reach.
+    pub fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        let mut count = 0;
+        self.each_topic(space, channel, |_, subscribers| count += living(subscribers).count());
         count
     }
 
     /// Puts a message into the outboxes of all subscribers. Returns their number.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], delivery: &mut Delivery<'_>) -> usize {
         let mut count = 0;
-        let topics = self.topics(space);
-        if !topics.is_empty()
-            && let Some(subscribers) = topics.by_name.read().get(channel)
-        {
-            let kind = if space == Space::Shard { "smessage" } else { "message" };
-            let parts = [kind.as_bytes(), channel, message];
+        self.each_topic(space, channel, |topic, subscribers| {
+            let (kind, pattern) = match topic {
+                Topic::Channel if space == Space::Shard => ("smessage", None),
+                Topic::Channel => ("message", None),
+                Topic::Pattern(pattern) => ("pmessage", Some(pattern)),
+            };
+            let parts: SmallVec<[&[u8]; 4]> =
+                [Some(kind.as_bytes()), pattern, Some(channel), Some(message)].into_iter().flatten().collect();
             let mut encoded = Encoded::new(&parts);
             for card in living(subscribers) {
                 delivery.put(card, encoded.of(card));
                 count += 1;
             }
-        }
-        if space == Space::Channel && !self.patterns.is_empty() {
-            for (pattern, subscribers) in self.patterns.by_name.read().iter() {
-                if glob::matches(pattern, channel, false) {
-                    let parts = [b"pmessage", &pattern[..], channel, message];
-                    let mut encoded = Encoded::new(&parts);
-                    for card in living(subscribers) {
-                        delivery.put(card, encoded.of(card));
-                        count += 1;
-                    }
-                }
-            }
-        }
+        });
         count
     }
+}
+
+/// Why a message reaches its subscribers.
+enum Topic<'a> {
+    /// They have subscribed to its channel.
+    Channel,
+    /// They have subscribed to this pattern.
+    Pattern(&'a [u8]),
 }
 
 /// A message, encoded for each protocol when the first connection needs it.

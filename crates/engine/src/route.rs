@@ -1,21 +1,24 @@
-//! Owns where an admitted command goes: into the queue of a transaction, to EXEC, to a script, or to its handler.
+//! Owns where an admitted command goes: into the queue of a transaction, to EXEC, to a script, or to its handler. And the usual
+//! command's shortcut to its handler, without being asked whether it may run.
 //! Also owns what the connection must do if the command does not return a reply. Today every dataset is on this node;
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
 use crate::blocked::Blocked;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
-use crate::execute::{Stripes, completed, execute, follow, keys, only_key, read_failed};
+use crate::execute::{Call, Stripes, completed, execute, follow, keys, only_key, read_failed};
+use crate::journaling::Room;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::session::{End, Place, Work};
+use crate::session::{End, Place, Prepared, Work};
 use crate::thread::{Live, Worker};
 use crate::{script, transaction};
-use commands::session::Session;
+use commands::session::{Reply, Session};
 use commands::{Args, Cx, Stop};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use store::{Admission, Key};
 
 /// Why a command has no reply of its own, or no reply yet. On the way back to `worker::run` it is in a box: so the usual
 /// outcome, no halt, fits a register.
@@ -29,7 +32,7 @@ pub enum Halt {
 }
 
 /// Routes an admitted command. Returns the command if it has run, and `None` if it was only queued.
-#[inline]
+#[inline(never)]
 pub fn route<'w>(
     worker: &'w Worker,
     live: &Live,
@@ -56,6 +59,62 @@ pub fn route<'w>(
         forget_caching(session);
     }
     (Some(command), result.map_err(Box::new))
+}
+
+/// Whether nothing about the database and the connection asks for [`admit`](crate::admit::admit) and what [`route`] looks for. It is
+/// asked for once in a while: what another worker begins meanwhile begins after the commands of this turn.
+#[inline]
+pub fn is_calm(worker: &Worker, session: &Session) -> bool {
+    let hub = &*worker.hub;
+    let is_special = session.is_confined()
+        | session.multi.is_some()
+        | session.tracking.is_some()
+        | (session.reply != Reply::On)
+        | session.replay_ms.is_some();
+    !is_special && !hub.monitors.any() && hub.scripts.busy().is_none() && !hub.clients.may_be_paused()
+}
+
+/// The short way of the usual command, while all [is calm](is_calm): its row says that there is no more to it than its handler. The
+/// long way takes half as many instructions again. `None`: it is another command, or may not run now.
+#[inline(always)]
+pub fn shortcut<'w>(
+    worker: &'w Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    place: Place,
+    now_ms: u64,
+) -> Option<(&'w Command, Result<(), Box<Halt>>)> {
+    let hub = &*worker.hub;
+    let Work { batch, output, current, .. } = work;
+    if current.again {
+        return None;
+    }
+    let args = batch.args(place);
+    let (command, hash) = match batch.known() {
+        Some(&Prepared { command, hash }) => (hub.directory.at(command?), hash),
+        None => (hub.directory.find(&args[0])?, None),
+    };
+    if !command.is(bit::PLAIN) || !command.takes(args.len()) {
+        return None;
+    }
+    if command.is(bit::DENYOOM) && hub.store.admission() != Admission::Open {
+        return None;
+    }
+    // A write asks for itself: who pauses writers counts on it.
+    if command.is(bit::WRITE) && (hub.clients.may_be_paused() || hub.journaling.room() != Room::Free) {
+        return None;
+    }
+    let name = args.get(command.only_key?.get())?;
+    let key = Key { name, hash: hash.unwrap_or_else(|| hub.store.hasher().hash(name)) };
+    let call = Call { is_barrier: false, ..command.call(args, std::slice::from_ref(&key)) };
+    let engine = worker.engine(live, now_ms);
+    let stripes = Stripes::InTime(&mut current.resume);
+    let halted = execute(&engine, session, call, stripes, output, |locked| {
+        locked.run().err().map(|stop| halted(&mut locked.cx, command, card, stop))
+    });
+    Some((command, settle(worker, session, work, halted)))
 }
 
 /// Handles a command that was not admitted: a transaction fails with it.
@@ -88,7 +147,19 @@ fn handle(
             card.query_bytes.store(work.batch.bytes_from(place), Relaxed);
         }
     }
-    match call(worker, live, session, card, work, (command, place), now_ms) {
+    let halted = call(worker, live, session, card, work, (command, place), now_ms);
+    settle(worker, session, work, halted)
+}
+
+/// What follows from a handler's end. `None`: it has not begun. `Some(None)`: the reply is complete.
+#[inline(always)]
+fn settle(
+    worker: &Worker,
+    session: &mut Session,
+    work: &mut Work,
+    halted: Option<Option<Halted>>,
+) -> Result<(), Box<Halt>> {
+    match halted {
         Some(None) => Ok(()),
         Some(Some(Halted::Halt(halt))) => Err(halt),
         Some(Some(Halted::Cold)) => Err(Box::new(cold(worker, session, work))),

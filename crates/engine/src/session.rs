@@ -14,6 +14,7 @@ use commands::session::Session;
 use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
+use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -292,7 +293,8 @@ pub struct Batch {
     pub probed: usize,
     /// How many more times the commands before `probed` may be rehearsed for the parts that they need.
     pub rehearsals: u32,
-    /// What is already known of the last commands before `prepared`.
+    /// What is already known of the commands from here to `prepared`. Empty if they were too few.
+    pub prepared_from: usize,
     pub prepared_commands: Vec<Prepared>,
     pub broken: Option<ProtocolError>,
 }
@@ -365,6 +367,7 @@ impl Batch {
             commands: Vec::with_capacity(SPANS_USUAL / 4),
             next: 0,
             prepared: 0,
+            prepared_from: 0,
             probed: 0,
             rehearsals: 0,
             prepared_commands: Vec::new(),
@@ -507,9 +510,7 @@ impl Batch {
     /// What [`crate::prefetch::prepare`] found out about the running command, if it did.
     #[inline]
     pub fn known(&self) -> Option<&Prepared> {
-        let behind = self.prepared - self.next;
-        let known = &self.prepared_commands;
-        known.get(known.len().checked_sub(behind)?)
+        self.prepared_commands.get(self.next.wrapping_sub(self.prepared_from))
     }
 }
 
@@ -624,6 +625,23 @@ pub enum End {
     Follows,
 }
 
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Eof => f.write_str("the other side has closed it"),
+            End::Asked => f.write_str("it was asked to end"),
+            End::Killed => f.write_str("it was killed"),
+            End::Io(error) => f.write_str(error),
+            End::QueryLimit => f.write_str("it has sent more than client-query-buffer-limit at once"),
+            End::OutputLimit => f.write_str("it has more unread replies than client-output-buffer-limit allows"),
+            End::Memory(too_much) => f.write_str(&too_much.text()),
+            End::Journal => f.write_str("the journal has failed"),
+            End::Panic => f.write_str("a command panicked"),
+            End::Follows => f.write_str("it has become a replica's"),
+        }
+    }
+}
+
 impl Connection {
     pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, seat: OwnSeat) -> Connection {
         Connection {
@@ -735,9 +753,8 @@ impl Connection {
         batch.starved = false;
         batch.was_full = batch.filled == batch.input.len();
         self.worker.stats().net_in_bytes.add(received as u64);
-        let limit = self.worker.live().query_bytes_max;
-        // What a primary has accepted, or a journal has, is not refused here.
-        if batch.filled > limit && !self.session.repeats {
+        // The limit is at least a megabyte. What a primary has accepted, or a journal has, is not refused here.
+        if batch.filled > INPUT_BYTES && batch.filled > self.worker.live().query_bytes_max && !self.session.repeats {
             self.worker.stats().query_limit_closed.add(1);
             return Err(End::QueryLimit);
         }
@@ -909,7 +926,9 @@ impl Connection {
 
     /// Waits until the journal lets the output leave.
     pub async fn clear(&self) {
-        if let Some(work) = self.work.as_ref().filter(|work| work.has_output()) {
+        if let Some(work) = self.work.as_ref().filter(|work| work.has_output())
+            && !self.worker.hub.journaling.is_safe(work.seen)
+        {
             poll_fn(|cx| self.worker.gate.poll_safe(work.seen, cx)).await;
         }
     }

@@ -4,7 +4,7 @@
 use crate::access;
 use crate::acl::Role;
 use crate::clients::Peer;
-use crate::clock::wall_ms;
+use crate::clock::{wall_ms, wall_nanos};
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
@@ -123,6 +123,8 @@ pub struct Worker {
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
+    /// A moment in clock ticks, and in nanoseconds since 1970.
+    moment: Cell<(u64, u64)>,
 }
 
 /// Buffers kept for reuse. Each connection that waits for flash needs one.
@@ -147,6 +149,7 @@ impl Worker {
             turns: Turns::default(),
             later: Later::default(),
             turn_ticks: turn_ticks(&clock),
+            moment: Cell::new((clock.raw(), wall_nanos())),
             clock,
             now_ms: Cell::new(wall_ms()),
         }
@@ -197,10 +200,23 @@ impl Worker {
         live
     }
 
-    /// Reads the wall clock, in milliseconds since 1970. Call this once per batch.
-    #[inline]
+    /// The wall clock, in milliseconds since 1970. Call this once per batch.
     pub fn refresh_now_ms(&self) -> u64 {
-        self.now_ms.set(wall_ms());
+        self.now_ms_at(self.ticks())
+    }
+
+    /// Like [`Worker::refresh_now_ms`], if the ticks were read just now. For a turn's time the wall clock is computed from the ticks:
+    /// to read it takes ten times as long.
+    #[inline]
+    pub fn now_ms_at(&self, ticks: u64) -> u64 {
+        let (from, mut nanos) = self.moment.get();
+        if ticks.wrapping_sub(from) < self.turn_ticks {
+            nanos += self.nanos(from, ticks);
+        } else {
+            nanos = wall_nanos();
+            self.moment.set((ticks, nanos));
+        }
+        self.now_ms.set(nanos / 1_000_000);
         self.now_ms.get()
     }
 
@@ -364,7 +380,8 @@ async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
 /// A worker without its maintenance tasks would hang its clients one by one. So the process stops at once and can be
 /// restarted.
 fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
-    tracing::error!("a bug: the worker's task for {what} ended ({ended:?}); the process stops");
+    let how = ended.map_or_else(|error| error.to_string(), |()| "without an error".to_owned());
+    tracing::error!("a bug: the worker's task for {what} has ended, {how}; the process stops");
     std::process::abort();
 }
 

@@ -13,7 +13,7 @@ use crate::later;
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
-use crate::route::{self, Halt, route};
+use crate::route::{self, Halt, route, shortcut};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
 use crate::stand_in;
 use crate::stats::WorkerStats;
@@ -142,7 +142,9 @@ fn parse(connection: &mut Connection) -> bool {
 fn finish(connection: &mut Connection) -> Result<(), End> {
     let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
     // Before its bytes are received.
-    connection.worker.hub.memory.check_query(work.batch.announced()).map_err(End::Memory)?;
+    if work.batch.announced() > 0 {
+        connection.worker.hub.memory.check_query(work.batch.announced()).map_err(End::Memory)?;
+    }
     let Some(error) = work.batch.broken else { return Ok(()) };
     let text = format!("ERR {error}");
     Out::new(&mut work.output, connection.session.proto).error(&text);
@@ -169,10 +171,10 @@ fn run(connection: &mut Connection) -> Ran {
     let worker = &**worker;
     let mut live = worker.live();
     let stats = worker.stats();
-    let wall_ms = worker.refresh_now_ms();
-    let mut now_ms = session.replay_ms.filter(|&time_ms| time_ms != APPLY).unwrap_or(wall_ms);
     let started = worker.ticks();
     let mut ticks = started;
+    let wall_ms = worker.now_ms_at(started);
+    let mut now_ms = session.replay_ms.filter(|&time_ms| time_ms != APPLY).unwrap_or(wall_ms);
     let mut last = None;
     let mut claimed = false;
     // A connection with a smaller limit of its output ends there, as in Redis.
@@ -190,93 +192,110 @@ fn run(connection: &mut Connection) -> Ran {
     let seen_from = worker.hub.journaling.position();
     session.written.from = seen_from;
     session.replicated.from = worker.hub.journaling.stream.offset();
+    let mut is_calm = route::is_calm(worker, session);
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
             prepare(worker, session, &mut work.batch);
         }
-        let begun = *work.current.begun.get_or_insert(ticks);
         let reply_from = work.output.len();
-        let args = work.batch.args(place);
-        let (command, outcome) = match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
-            Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
-            Err(halt) => (None, Err(Box::new(route::refused(worker, session, args, halt)))),
-        };
-        let failed = outcome.is_err();
-        if worker.hub.monitors.any()
-            && let Some(command) = command
-            && !outcome.as_ref().is_err_and(|halt| matches!(**halt, Halt::Wait(_) | Halt::End(_)))
-        {
-            show(worker, session, Some(card), command, work.batch.args(place));
-        }
-        if let Err(halt) = outcome {
-            if !matches!(*halt, Halt::End(_)) {
-                work.output.truncate(reply_from);
-            }
-            match *halt {
-                Halt::Error(text) => {
-                    Out::new(&mut work.output, session.proto).error(&text);
-                    stats.error(&text);
-                }
-                Halt::Wait(wait) => {
-                    work.current.again = true;
-                    break Ran::Waits(wait);
-                }
-                Halt::Block(blocked) => {
-                    follow_up(worker, &live, &mut work.current.resume);
-                    break Ran::Blocks(blocked);
-                }
-                Halt::ReplayAt(time_ms) => {
-                    session.replay_ms = Some(time_ms);
-                    now_ms = if time_ms == APPLY { wall_ms } else { time_ms };
-                    Out::new(&mut work.output, session.proto).ok();
-                }
-                Halt::End(end) => break Ran::Ends(end),
-            }
-        }
-        follow_up(worker, &live, &mut work.current.resume);
-        let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
-        if is_keyless {
-            // The command may have been CONFIG SET. Its own slow log entry and the commands after it must use the new
-            // settings.
-            worker.refresh_live(&mut live);
-        }
-        ticks = worker.ticks();
-        if let Some(command) = command {
+        let short = if is_calm { shortcut(worker, &live, session, card, work, place, now_ms) } else { None };
+        if let Some((command, Ok(()))) = short {
+            follow_up(worker, &live, &mut work.current.resume);
+            let begun = std::mem::replace(&mut ticks, worker.ticks());
             last = Some(command.id);
-            let met_flash = Some(work.current.misses > 0);
-            let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
+            let nanos = worker.nanos(begun, ticks);
+            let spent = Spent { nanos, failed: false, met_flash: Some(false), in_script: false };
             account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
-        }
-        if work.current.again || is_keyless {
-            work.current.end(stats);
-            session.exchange = None;
-            session.job = None;
-            if session.claim.wanted > 0 {
-                // What was claimed is charged as what was made, before another command runs.
-                session.claim = Claim::default();
-                claimed = true;
+            work.batch.next += 1;
+            stats.commands.add(1);
+        } else {
+            let begun = *work.current.begun.get_or_insert(ticks);
+            let args = work.batch.args(place);
+            let (command, outcome) = match short {
+                Some((command, outcome)) => (Some(command), outcome),
+                None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
+                    Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
+                    Err(halt) => (None, Err(Box::new(route::refused(worker, session, args, halt)))),
+                },
+            };
+            let failed = outcome.is_err();
+            if worker.hub.monitors.any()
+                && let Some(command) = command
+                && !outcome.as_ref().is_err_and(|halt| matches!(**halt, Halt::Wait(_) | Halt::End(_)))
+            {
+                show(worker, session, Some(card), command, work.batch.args(place));
             }
-        }
-        work.current.begun = None;
-        work.batch.next += 1;
-        stats.commands.add(1);
-        if session.reply != Reply::On {
-            let is_push = command.is_some_and(|command| command.is(bit::ANSWERS_BY_PUSH)) && !failed;
-            let keep = if is_push { work.output.len() } else { reply_from };
-            withhold(session, &mut work.output, keep);
-        }
-        card.outbox.drain_into(&mut work.output);
-        if session.changed {
-            session.changed = false;
-            access::refresh(&worker.hub, session);
-            card.publish(session);
-            if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
-                break Ran::Ends(End::Follows);
+            if let Err(halt) = outcome {
+                if !matches!(*halt, Halt::End(_)) {
+                    work.output.truncate(reply_from);
+                }
+                match *halt {
+                    Halt::Error(text) => {
+                        Out::new(&mut work.output, session.proto).error(&text);
+                        stats.error(&text);
+                    }
+                    Halt::Wait(wait) => {
+                        work.current.again = true;
+                        break Ran::Waits(wait);
+                    }
+                    Halt::Block(blocked) => {
+                        follow_up(worker, &live, &mut work.current.resume);
+                        break Ran::Blocks(blocked);
+                    }
+                    Halt::ReplayAt(time_ms) => {
+                        session.replay_ms = Some(time_ms);
+                        now_ms = if time_ms == APPLY { wall_ms } else { time_ms };
+                        Out::new(&mut work.output, session.proto).ok();
+                    }
+                    Halt::End(end) => break Ran::Ends(end),
+                }
             }
-        }
-        if session.close {
-            break Ran::Ends(End::Asked);
+            follow_up(worker, &live, &mut work.current.resume);
+            let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
+            if is_keyless {
+                // The command may have been CONFIG SET. Its own slow log entry and the commands after it must use the
+                // new settings.
+                worker.refresh_live(&mut live);
+            }
+            ticks = worker.ticks();
+            if let Some(command) = command {
+                last = Some(command.id);
+                let met_flash = Some(work.current.misses > 0);
+                let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
+                account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
+            }
+            if work.current.again || is_keyless {
+                work.current.end(stats);
+                session.exchange = None;
+                session.job = None;
+                if session.claim.wanted > 0 {
+                    // What was claimed is charged as what was made, before another command runs.
+                    session.claim = Claim::default();
+                    claimed = true;
+                }
+            }
+            work.current.begun = None;
+            work.batch.next += 1;
+            stats.commands.add(1);
+            if session.reply != Reply::On {
+                let is_push = command.is_some_and(|command| command.is(bit::ANSWERS_BY_PUSH)) && !failed;
+                let keep = if is_push { work.output.len() } else { reply_from };
+                withhold(session, &mut work.output, keep);
+            }
+            card.outbox.drain_into(&mut work.output);
+            if session.changed {
+                session.changed = false;
+                access::refresh(&worker.hub, session);
+                card.publish(session);
+                if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
+                    break Ran::Ends(End::Follows);
+                }
+            }
+            if session.close {
+                break Ran::Ends(End::Asked);
+            }
+            is_calm = route::is_calm(worker, session);
         }
         if work.output.len() > full_bytes {
             if work.output.len() > live.output_bytes_max {

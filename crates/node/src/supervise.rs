@@ -128,7 +128,7 @@ impl Supervisor {
 
     fn say(&self, state: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(state.as_bytes())) {
-            tracing::warn!("the service manager was not told {state:?}: {error}");
+            tracing::warn!("the service manager was not told '{}': {error}", state.replace('\n', ", "));
         }
     }
 }

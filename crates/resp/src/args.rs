@@ -25,7 +25,7 @@ impl<'a> Args<'a> {
         self.spans.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, at: usize) -> Option<&'a [u8]> {
         let span = self.spans.get(at)?;
         let start = span.start as usize;

@@ -35,42 +35,28 @@ pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
 }
 
 /// The usual line before an argument: a dollar sign, then as [`short_length`]. The position is counted from the start of `line`.
+/// Up to three digits are read here.
 #[inline(always)]
 pub(crate) fn bulk_length(line: &[u8]) -> Option<Length> {
-    let Some(&eight) = line.first_chunk() else { return long_bulk_length(line) };
-    let word = u64::from_le_bytes(eight);
-    if let Some(value) = bulk_digits::<1>(word) {
-        Some(Length::new(value, 4))
-    } else if let Some(value) = bulk_digits::<2>(word) {
-        Some(Length::new(value, 5))
-    } else if let Some(value) = bulk_digits::<3>(word) {
-        Some(Length::new(value, 6))
-    } else {
-        long_bulk_length(line)
-    }
-}
-
-/// The number in a line of `DIGITS` digits, all of which is compared in one register.
-#[inline(always)]
-fn bulk_digits<const DIGITS: usize>(word: u64) -> Option<usize> {
-    const fn repeated<const DIGITS: usize>(tag: u8, digit: u8, end: [u8; 2]) -> u64 {
-        let mut bytes = [0; 8];
-        (bytes[0], bytes[DIGITS + 1], bytes[DIGITS + 2]) = (tag, end[0], end[1]);
-        let mut at = 1;
-        while at <= DIGITS {
-            bytes[at] = digit;
-            at += 1;
+    let Some(&[b'$', a, b, c, d, e, ..]) = line.first_chunk::<8>() else { return long_bulk_length(line) };
+    let end = *b"\r\n";
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    let first = digit(a);
+    if first <= 9 {
+        if [b, c] == end {
+            return Some(Length::new(first, 4));
         }
-        u64::from_le_bytes(bytes)
+        let two = first * 10 + digit(b);
+        if first > 0 && digit(b) <= 9 {
+            if [c, d] == end {
+                return Some(Length::new(two, 5));
+            }
+            if digit(c) <= 9 && [d, e] == end {
+                return Some(Length::new(two * 10 + digit(c), 6));
+            }
+        }
     }
-    let is_line = word & repeated::<DIGITS>(0xff, 0xf0, [0xff; 2]) == repeated::<DIGITS>(b'$', 0x30, *b"\r\n");
-    // 10 to 15 carry into the fifth bit.
-    let carries = (word & repeated::<DIGITS>(0, 0x0f, [0; 2])) + repeated::<DIGITS>(0, 6, [0; 2]);
-    if !is_line || carries & repeated::<DIGITS>(0, 0x10, [0; 2]) != 0 {
-        return None;
-    }
-    let value = (1..=DIGITS).fold(0, |value, at| value * 10 + (word >> (8 * at)) as usize % 16);
-    (DIGITS == 1 || value >= 10usize.pow(DIGITS as u32 - 1)).then_some(value)
+    long_bulk_length(line)
 }
 
 #[inline(never)]

@@ -194,10 +194,18 @@ fn resume(
 fn usual_multibulk(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Option<usize> {
     // Spans hold 32 bits.
     let input = &input[..input.len().min(u32::MAX as usize)];
-    let line = short_length(input, 1)?;
-    let (args_count, mut position) = (line.value, line.end());
     let args_before = spans.len();
-    for _ in 0..args_count {
+    let (args_count, args_left, mut position) = match usual_head(input) {
+        Some((args_count, name_bytes)) if 8 + name_bytes + 2 <= input.len() && name_bytes <= limits.bulk_bytes_max => {
+            spans.push(Span { start: 8, len: name_bytes as u32 });
+            (args_count, args_count - 1, 8 + name_bytes + 2)
+        }
+        _ => {
+            let line = short_length(input, 1)?;
+            (line.value, line.value, line.end())
+        }
+    };
+    for _ in 0..args_left {
         let Some((value, start)) = usual_argument(input, position, limits) else {
             spans.truncate(args_before);
             return None;
@@ -206,6 +214,20 @@ fn usual_multibulk(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Opti
         position = start + value + 2;
     }
     (args_count <= limits.args_count_max).then_some(position)
+}
+
+/// The first eight bytes of most commands: at most nine arguments, and a name of at most nine bytes. Returns both numbers.
+#[inline(always)]
+fn usual_head(input: &[u8]) -> Option<(usize, usize)> {
+    const DIGITS: u64 = u64::from_le_bytes([0, 0x0f, 0, 0, 0, 0x0f, 0, 0]);
+    const SIXES: u64 = u64::from_le_bytes([0, 6, 0, 0, 0, 6, 0, 0]);
+    const FIFTHS: u64 = u64::from_le_bytes([0, 0x10, 0, 0, 0, 0x10, 0, 0]);
+    let head = u64::from_le_bytes(*input.first_chunk()?);
+    // 10 to 15 carry into the fifth bit.
+    let carries = ((head & DIGITS) + SIXES) & FIFTHS;
+    let is_usual = head & !DIGITS == u64::from_le_bytes(*b"*0\r\n$0\r\n");
+    let (args_count, name_bytes) = (head >> 8 & 0x0f, head >> 40 & 0x0f);
+    (is_usual && carries == 0 && args_count > 0).then_some((args_count as usize, name_bytes as usize))
 }
 
 /// The length and the start of the argument whose line is at `at`.

@@ -48,6 +48,7 @@ fn main() {
         let mut batch = [store.hasher().key(b""); 24];
         for key in &mut batch {
             *key = store.hasher().key(&names[random.below(keys) as usize]);
+            store.prefetch_stripe(key.hash);
         }
         store.prefetch(batch.iter().map(|key| key.hash), 0);
         for key in batch {

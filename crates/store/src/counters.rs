@@ -56,8 +56,16 @@ pub enum Counter {
 }
 const COUNTERS: usize = Counter::LazyFreed as usize + 1;
 
+/// One worker's counters.
 #[repr(align(128))]
-struct Line([AtomicU64; COUNTERS]);
+pub struct Line([AtomicU64; COUNTERS]);
+
+impl Line {
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.0[counter as usize].fetch_add(n, Relaxed);
+    }
+}
 
 /// The number of lines is a power of two, because a division would take longer than the counting.
 pub struct Counters(Box<[Line]>);
@@ -70,7 +78,13 @@ impl Counters {
 
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        self.0[worker() & (self.0.len() - 1)].0[counter as usize].fetch_add(n, Relaxed);
+        self.line().add(counter, n);
+    }
+
+    /// The counters of this thread's worker, for several additions.
+    #[inline]
+    pub fn line(&self) -> &Line {
+        &self.0[worker() & (self.0.len() - 1)]
     }
 
     pub fn sum(&self, counter: Counter) -> u64 {

@@ -43,6 +43,8 @@ pub struct Effects {
     ends: Vec<usize>,
     heads: Vec<Head>,
     news: Vec<News>,
+    /// What the store has lent for the messages among the news.
+    lent_bytes: usize,
 }
 
 /// What a listener is told.
@@ -65,6 +67,17 @@ pub(crate) enum News {
         channel: Box<[u8]>,
         text: Box<[u8]>,
     },
+}
+
+impl News {
+    /// What it takes while it waits, if the store lends that: the list may be twice as long as its news.
+    pub fn lent_bytes(&self) -> usize {
+        match self {
+            News::Message { channel, text, .. } => 2 * size_of::<News>() + channel.len() + text.len(),
+            // A change has effects and objects, which are bounded.
+            News::Changed { .. } | News::Flushed | News::Event { .. } => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -119,6 +132,7 @@ impl Effects {
 
     /// For the listeners, after the effects are kept.
     pub(crate) fn say(&mut self, news: News) {
+        self.lent_bytes += news.lent_bytes();
         self.news.push(news);
     }
 
@@ -128,20 +142,28 @@ impl Effects {
         !self.heads.is_empty() | !self.news.is_empty()
     }
 
-    pub(crate) fn news(&self) -> &[News] {
-        &self.news
+    /// What the messages that wait take of the memory that the store lends.
+    pub(crate) fn lent_bytes(&self) -> usize {
+        self.lent_bytes
     }
 
-    /// Removes all effects, and the news. The memory is kept within bounds, so that one command with a huge value does not occupy memory for ever.
+    /// Takes the news, in order.
+    pub(crate) fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.lent_bytes = 0;
+        self.news.drain(..)
+    }
+
+    /// Removes all effects. Their news are taken already. The memory is kept within bounds, so that one command with a huge value, or a
+    /// script with many messages, does not occupy memory for ever.
     pub fn clear(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
-        if self.bytes.capacity() > KEPT_BYTES {
+        assert!(self.news.is_empty(), "news are told, not forgotten");
+        if self.bytes.capacity() > KEPT_BYTES || self.news.capacity() * size_of::<News>() > KEPT_BYTES {
             *self = Effects::default();
         }
         self.bytes.clear();
         self.ends.clear();
         self.heads.clear();
-        self.news.clear();
     }
 
     pub fn push<'w>(&mut self, why: Why, db: usize, now_ms: u64, words: impl IntoIterator<Item = &'w [u8]>) {
@@ -207,5 +229,19 @@ mod tests {
         assert_eq!(format!("{effects:?}"), "[Command db3 17: SET  value, Expired db0 18: DEL k]");
         effects.clear();
         assert!(effects.is_empty() && effects.iter().next().is_none());
+    }
+
+    #[test]
+    fn many_messages_leave_no_large_list() {
+        let mut effects = Effects::default();
+        for _ in 0..10_000 {
+            effects.say(News::Message { is_sharded: false, channel: (*b"c").into(), text: (*b"text").into() });
+        }
+        let lent_bytes = effects.lent_bytes();
+        assert!(lent_bytes >= 10_000 * (size_of::<News>() + 5), "{lent_bytes}");
+        assert_eq!(effects.take_news().map(|news| news.lent_bytes()).sum::<usize>(), lent_bytes);
+        effects.clear();
+        assert_eq!((effects.lent_bytes(), effects.must_be_told()), (0, false));
+        assert!(effects.news.capacity() * size_of::<News>() <= 64 << 10, "{}", effects.news.capacity());
     }
 }

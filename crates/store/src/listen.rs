@@ -64,25 +64,23 @@ impl Ears {
         keeper.inspect(|keeper| keeper(sent)).is_some()
     }
 
-    /// Tells the effects, and then the news that has waited for them.
-    #[cold]
-    pub fn tell_effects(&self, effects: &mut Effects) {
+    pub fn tell_effects(&self, effects: &Effects) {
         if let Some(keeper) = self.keeper.get().filter(|_| !effects.is_empty()) {
             keeper(effects);
         }
-        for news in effects.news() {
-            match news {
-                News::Changed { key, client } => self.changed(key, *client),
-                News::Flushed => self.flushed(),
-                News::Event { class, name, db, key } => self.event(*class, name, *db, key),
-                News::Message { is_sharded, channel, text } => {
-                    if let Some(listener) = self.listener.get() {
-                        listener.published(*is_sharded, channel, text);
-                    }
+    }
+
+    pub fn tell_news(&self, news: &News) {
+        match news {
+            News::Changed { key, client } => self.changed(key, *client),
+            News::Flushed => self.flushed(),
+            News::Event { class, name, db, key } => self.event(*class, name, *db, key),
+            News::Message { is_sharded, channel, text } => {
+                if let Some(listener) = self.listener.get() {
+                    listener.published(*is_sharded, channel, text);
                 }
             }
         }
-        effects.clear();
     }
 
     #[inline]

@@ -188,23 +188,29 @@ impl Store {
         self.segments.count() > 0
     }
 
+    /// Prefetches what [`Store::prefetch`] touches first. Call this for each of its keys, before it.
+    #[inline]
+    pub fn prefetch_stripe(&self, hash: KeyHash) {
+        self.stripes.prefetch(hash.stripe());
+    }
+
     /// Prefetches the memory that look-ups of these keys will touch into the processor's cache. Each step runs for all keys
     /// before the next step, so that the cache misses overlap. This pays off from a handful of keys on. The stripes stay
     /// locked during all steps, a microsecond or two, because locking costs more than a step.
-    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone, db: usize) {
-        for hash in hashes.clone() {
-            self.stripes.prefetch(hash.stripe());
-        }
-        // A stripe that another worker has locked is in the cache already. Two keys of one stripe are rare.
-        let lock = |hash: KeyHash| Some((self.stripes.lock_at_once(hash.stripe())?, hash.high));
-        let locked: SmallVec<[(Guard<'_>, u64); PREFETCH_KEYS_MAX]> = hashes.filter_map(lock).collect();
+    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash>, db: usize) {
         let uid = self.uid(db);
-        let tables = || locked.iter().filter_map(|(guard, high)| Some((&guard.database(uid)?.table, *high)));
-        for (table, high) in tables() {
-            table.prefetch_directory(high);
+        // A stripe that another worker has locked is in the cache already. Two keys of one stripe are rare.
+        let mut locked = SmallVec::<[(Guard<'_>, u64); PREFETCH_KEYS_MAX]>::new();
+        for hash in hashes {
+            let Some(guard) = self.stripes.lock_at_once(hash.stripe()) else { continue };
+            if let Some(database) = guard.database(uid) {
+                database.table.prefetch_directory(hash.high);
+                locked.push((guard, hash.high));
+            }
         }
+        let tables = locked.iter().filter_map(|(guard, high)| Some((&guard.database(uid)?.table, *high)));
         let leaves: SmallVec<[Prefetched<'_>; PREFETCH_KEYS_MAX]> =
-            tables().map(|(table, high)| table.prefetch_leaf(high)).collect();
+            tables.map(|(table, high)| table.prefetch_leaf(high)).collect();
         leaves.iter().for_each(Prefetched::prefetch_object);
     }
 
@@ -213,7 +219,7 @@ impl Store {
         self.stripes.lock(stripe)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
         self.stripes.try_lock(stripe, patience)
     }
@@ -639,10 +645,19 @@ impl Store {
         self.wants(Class::EFFECT)
     }
 
-    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked.
+    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked, and then tells the news
+    /// that has waited for them.
     #[cold]
     pub(crate) fn tell_effects(&self, effects: &mut Effects) {
         self.ears.tell_effects(effects);
+        for news in effects.take_news() {
+            self.ears.tell_news(&news);
+            match news.lent_bytes() {
+                0 => {}
+                bytes => self.take_back(bytes),
+            }
+        }
+        effects.clear();
     }
 
     #[inline]

@@ -117,14 +117,8 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("flash_write_bytes", BytesPerS, Mean, "Flash", "Written to flash", "Bytes written to flash per second.", |span| span.rate(|f| f.store.flash_write_bytes)),
     of_database("compression_ratio", Ratio, Mean, "Flash", "Size on flash", "Stored bytes ÷ raw bytes of all records written since the start.", |span| quotient(span.now.figures.store.record_stored_bytes, span.now.figures.store.record_bytes)),
     of_database("write_amplification", Ratio, Mean, "Flash", "Write amplification", "Bytes written to flash ÷ bytes that clients wrote, since the start.", |span| quotient(span.now.figures.store.flash_write_bytes, span.now.figures.store.user_bytes)),
-    of_database("busy_write_amplification", Ratio, Mean, "Flash", "Write amplification under load", "Bytes written to flash ÷ bytes that clients wrote, while more than 10 MB a second are written to flash.", |span| match span.rate(|f| f.store.flash_write_bytes) > 10e6 {
-        true => span.rate(|f| f.store.flash_write_bytes) / span.rate(|f| f.store.user_bytes),
-        false => f64::NAN,
-    }),
-    of_database("busy_hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio under load", "The RAM hit ratio while more than 1000 reads a second come from flash.", |span| match span.rate(|f| f.reads_flash_hit) > 1000.0 {
-        true => span.share(|f| f.reads_ram_hit, |f| f.reads_flash_hit),
-        false => f64::NAN,
-    }),
+    of_database("busy_write_amplification", Ratio, Mean, "Flash", "Write amplification under load", "Bytes written to flash ÷ bytes that clients wrote, of the last ten minutes, if more than 10 MB a second were written to flash in them.", |span| span.lately.write_amplification()),
+    of_database("busy_hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio under load", "The RAM hit ratio of the last ten minutes, if more than 1000 reads a second came from flash in them.", |span| span.lately.hit_ratio()),
     of_database("flash_errors", OpsPerS, Max, "Flash", "Errors of flash", "Reads and writes of flash per second that failed.", |span| span.rate(|f| f.store.read_errors + f.store.write_errors)),
     of_database("checksum_errors", OpsPerS, Max, "Flash", "Damaged pages read", "Reads per second that found a page with a wrong checksum.", |span| span.rate(|f| f.store.checksum_errors)),
     of_database("demotions", OpsPerS, Mean, "Flash", "Demotions", "Values per second that left RAM.", |span| span.rate(|f| f.store.demotions_clean + f.store.demotions_written)),

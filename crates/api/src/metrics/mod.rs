@@ -1,5 +1,5 @@
 //! Owns metrics over time: `catalog` lists them, `reading` reads a database's counters, `trace` knows
-//! when a stream had which bytes, `history` stores values in a file, `watch` does so every second, `prometheus` publishes them. Never changes a database.
+//! when a stream had which bytes, `window` how busy the tiers were lately, `history` stores values in a file, `watch` does so every second, `prometheus` publishes them. Never changes a database.
 
 pub mod catalog;
 pub mod history;
@@ -7,3 +7,4 @@ pub mod prometheus;
 pub mod reading;
 mod trace;
 pub mod watch;
+mod window;

@@ -1,5 +1,6 @@
 //! Owns one reading of a database or the node, and the interval between two readings. Never knows a file.
 
+use super::window::Lately;
 use node::{Database, Figures, Latencies, NodeFigures, Summary};
 
 /// The counters at a moment.
@@ -25,6 +26,8 @@ pub struct Span<'r> {
     pub now: &'r Reading,
     /// How far the last replica is behind.
     pub lag_ms_max: Option<u64>,
+    /// The last ten minutes, whatever the interval is.
+    pub lately: Lately,
     /// The latencies within the interval.
     all: Option<Summary>,
     ram: Option<Summary>,
@@ -32,13 +35,14 @@ pub struct Span<'r> {
 }
 
 impl<'r> Span<'r> {
-    pub fn new(before: Option<&'r Reading>, now: &'r Reading, lag_ms_max: Option<u64>) -> Span<'r> {
+    pub fn new(before: Option<&'r Reading>, now: &'r Reading, lag_ms_max: Option<u64>, lately: Lately) -> Span<'r> {
         let between =
             |of: fn(&Latencies) -> &Summary| before.map(|before| of(&now.latencies).since(of(&before.latencies)));
         Span {
             before,
             now,
             lag_ms_max,
+            lately,
             all: between(|latencies| &latencies.all),
             ram: between(|latencies| &latencies.read_ram),
             flash: between(|latencies| &latencies.read_flash),

@@ -5,6 +5,7 @@ use super::catalog::{self, Fold};
 use super::history::{History, RINGS, Ring};
 use super::reading::{NodeReading, NodeSpan, Reading, Span};
 use super::trace::Trace;
+use super::window::Window;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::events::{self, Event};
@@ -45,6 +46,8 @@ struct Followed<R> {
     now: Vec<f64>,
     /// Of the stream for replicas, if it is a database.
     trace: Trace,
+    /// Of the tiers, if it is a database.
+    window: Window,
 }
 
 impl<R> Followed<R> {
@@ -54,6 +57,7 @@ impl<R> Followed<R> {
             since: [const { None }; RINGS.len()],
             now: vec![f64::NAN; columns],
             trace: Trace::default(),
+            window: Window::default(),
         }
     }
 }
@@ -120,9 +124,9 @@ impl Watch {
             let replication = &now.figures.replication;
             followed.trace.saw(now_ms, replication.offset);
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
-            let lag_ms_max = lags.max();
+            let (lag_ms_max, lately) = (lags.max(), followed.window.saw(&now));
             failed(advance(followed, now_ms, &now, |before, now| {
-                catalog::database_values(&Span::new(before, now, lag_ms_max))
+                catalog::database_values(&Span::new(before, now, lag_ms_max, lately))
             }));
         }
         if node_followed.is_none() {

@@ -33,6 +33,8 @@ struct State {
     mark: Mark,
     backlog: Backlog,
     readers: Vec<(u64, Waker)>,
+    /// The next command says its logical database even if the stream is in it.
+    selects_again: bool,
     scratch: Vec<u8>,
     /// The thread that writes the backlog's file waits.
     is_spiller_idle: bool,
@@ -70,7 +72,8 @@ impl Stream {
         let backlog = Backlog::new(window_bytes.max(2 * PORTION_BYTES as usize), file, mark.offset);
         self.offset.store(mark.offset, Relaxed);
         let (readers, scratch) = (Vec::new(), Vec::new());
-        let state = State { mark, backlog, readers, scratch, is_spiller_idle: false, is_closed: false };
+        let (selects_again, is_spiller_idle, is_closed) = (false, false, false);
+        let state = State { mark, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
         *self.state.lock() = Some(state);
     }
 
@@ -197,6 +200,11 @@ impl Stream {
         });
     }
 
+    /// The next command says its logical database again: as in Redis, who reads the stream from here on needs no field of the dump.
+    pub fn select_again(&self) {
+        self.with(|state| state.selects_again = true);
+    }
+
     /// Adds what changes no logical database.
     pub(crate) fn add_message(&self, message: &[u8], mut log: impl FnMut(u32, &[u8])) {
         self.change(|state| {
@@ -268,7 +276,8 @@ impl State {
     }
 
     fn add(&mut self, db: u32, commands: &[u8], log: &mut impl FnMut(u32, &[u8])) {
-        if self.mark.db != Some(db) {
+        if self.mark.db != Some(db) || self.selects_again {
+            self.selects_again = false;
             let mut select = Vec::new();
             encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut select);
             log(db, &select);
@@ -326,6 +335,20 @@ mod tests {
         let mark = stream.mark().unwrap();
         assert_eq!((mark.offset, mark.db), (100 + 113, Some(12)));
         assert_eq!(stream.backlog(), 100..213);
+    }
+
+    /// A program that reads the stream as a replica does, and leaves out the dump, once did not learn the logical database.
+    #[test]
+    fn behind_a_dump_the_logical_database_is_said_again() {
+        let stream = Stream::default();
+        stream.prepare(begin(0), 0, None);
+        stream.turn_on();
+        set(&stream, 9, &mut Vec::new());
+        let cut = stream.offset();
+        stream.select_again();
+        set(&stream, 9, &mut Vec::new());
+        set(&stream, 9, &mut Vec::new());
+        assert_eq!(text(&stream, cut), "*2 $6 SELECT $1 9 *1 $3 SET *1 $3 SET ");
     }
 
     #[test]

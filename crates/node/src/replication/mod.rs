@@ -49,6 +49,7 @@ impl Database {
         let cut = || {
             self.keep_effects_in_stream();
             journaling.stream.turn_on();
+            journaling.stream.select_again();
             ForReplica { mark: at_cut.mark().expect("there is a stream"), written }
         };
         // Nothing has expired for a replica: the stream says what has.

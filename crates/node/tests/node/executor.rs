@@ -146,3 +146,71 @@ fn blocked_clients_run_after_the_whole_transaction() {
     assert_eq!(waiter.read(), "1) \"q\"\n2) \"b\"");
     assert_eq!(pusher.run("LRANGE q 0 -1"), "1) \"a\"");
 }
+
+/// The usual command takes a shortcut while nothing is special. What is special begins and ends between two of them.
+#[test]
+fn a_pipeline_of_usual_commands_sees_what_begins_between_them() {
+    let node = Node::start(&[]);
+    let (mut client, mut watcher) = (node.connect(), node.connect());
+    let mut say = |lines: &[(&str, &str)]| {
+        let sent: String = lines.iter().map(|(line, _)| format!("{line}\r\n")).collect();
+        client.send(sent.as_bytes());
+        for (line, answer) in lines.iter().filter(|(_, answer)| !answer.is_empty()) {
+            let read = client.read();
+            assert!(read.contains(answer), "{line}: {read}, expected {answer}");
+        }
+    };
+    say(&[
+        ("SET k 1", "OK"),
+        ("GET k", "\"1\""),
+        ("MULTI", "OK"),
+        ("SET k 2", "QUEUED"),
+        ("GET k", "QUEUED"),
+        ("EXEC", "1) OK\n2) \"2\""),
+        ("GET k", "\"2\""),
+        ("CLIENT REPLY SKIP", ""),
+        ("SET k 3", ""),
+        ("GET k", "\"3\""),
+        ("CONFIG RESETSTAT", "OK"),
+        ("GET k", "\"3\""),
+        ("LPUSH k x", "WRONGTYPE"),
+        ("GET", "wrong number of arguments for 'get'"),
+        ("GET k", "\"3\""),
+        ("INFO commandstats", "cmdstat_get:calls=2,"),
+        ("INFO commandstats", "cmdstat_lpush:calls=1,"),
+        ("INFO commandstats", "rejected_calls=0,failed_calls=1"),
+        ("INFO errorstats", "errorstat_WRONGTYPE:count=1"),
+        ("CONFIG SET slowlog-log-slower-than 0", "OK"),
+        ("SLOWLOG RESET", "OK"),
+        ("GET k", "\"3\""),
+        ("CONFIG SET slowlog-log-slower-than -1", "OK"),
+        ("SLOWLOG GET", "\"GET\""),
+        ("SELECT 1", "OK"),
+        ("GET k", "(nil)"),
+        ("SELECT 0", "OK"),
+        ("GET k", "\"3\""),
+    ]);
+    say(&[
+        ("ACL SETUSER reader on nopass ~* +get +select +auth", "OK"),
+        ("GET k", "\"3\""),
+        ("AUTH reader any", "OK"),
+        ("GET k", "\"3\""),
+        ("SET k 5", "NOPERM"),
+        ("GET k", "\"3\""),
+    ]);
+    assert_eq!(node.connect().run("CLIENT PAUSE 60000 WRITE"), "OK");
+    let mut writer = node.connect();
+    writer.send(b"GET k\r\nSET k 6\r\nGET k\r\n");
+    assert_eq!(writer.read(), "\"3\"");
+    let mut other = node.connect();
+    assert_eq!(other.run("GET k"), "\"3\"");
+    assert_eq!(other.run("CLIENT UNPAUSE"), "OK");
+    assert_eq!((writer.read(), writer.read()), ("OK".to_owned(), "\"6\"".to_owned()));
+    assert_eq!(watcher.run("MONITOR"), "OK");
+    writer.send(b"GET k\r\nSET k 7\r\nGET k\r\n");
+    assert_eq!([writer.read(), writer.read(), writer.read()], ["\"6\"", "OK", "\"7\""]);
+    for shown in ["\"GET\" \"k\"", "\"SET\" \"k\" \"7\"", "\"GET\" \"k\""] {
+        let line = watcher.read();
+        assert!(line.ends_with(shown), "{line}");
+    }
+}

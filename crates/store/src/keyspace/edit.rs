@@ -149,11 +149,14 @@ impl Keyspace<'_> {
         let (store, clock) = (self.store, self.clock());
         self.modified(key);
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
-        let stripe = key.hash.stripe() as u16;
-        let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
+        let made = || {
+            let stripe = key.hash.stripe() as u16;
+            let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
+            Object::new(&store.arena, &parts, value)
+        };
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
-            insert(database, key.hash, Object::new(&store.arena, &parts, value));
+            insert(database, key.hash, made());
             return self.event(Class::NEW, "new", key);
         };
         let entry = database.table.entry_mut(slot);
@@ -167,7 +170,7 @@ impl Keyspace<'_> {
                 return;
             }
         }
-        replace(store, database, slot, key.hash, Object::new(&store.arena, &parts, value));
+        replace(store, database, slot, key.hash, made());
     }
 
     /// Removes the key. Returns whether it existed. Reads flash only for a cold key with an expiry.

@@ -41,6 +41,9 @@ use base::events::Class;
 use smallvec::SmallVec;
 use value::{Absent, Boxed, Kind};
 
+/// The messages of a transaction or script may wait in this much memory, however little there is.
+const FREE_NEWS_BYTES: usize = 32 << 10;
+
 /// What is known of an existing key without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
@@ -371,9 +374,17 @@ impl<'s> Keyspace<'s> {
         self.held.is_inner() && self.keeps_effects()
     }
 
-    /// Publishes a message when the outermost command's effects are kept.
-    pub fn publish(&mut self, is_sharded: bool, channel: &[u8], text: &[u8]) {
-        self.resume.effects.say(News::Message { is_sharded, channel: channel.into(), text: text.into() });
+    /// Publishes a message when the outermost command's effects are kept. False: the messages that wait so have no room.
+    pub fn publish(&mut self, is_sharded: bool, channel: &[u8], text: &[u8]) -> bool {
+        let news = News::Message { is_sharded, channel: channel.into(), text: text.into() };
+        let (effects, bytes) = (&mut self.resume.effects, news.lent_bytes());
+        if effects.lent_bytes() + bytes <= FREE_NEWS_BYTES {
+            self.store.lend(bytes);
+        } else if !self.store.try_lend_now(bytes) {
+            return false;
+        }
+        effects.say(news);
+        true
     }
 
     /// Whether the handler has changed something and must still state the effect.
@@ -915,7 +926,7 @@ impl<'s> Keyspace<'s> {
             self.resume.touched.extend(self.store.all_to_chill());
             self.held.note_hot(&mut self.resume.touched);
         }
-        let counters = &self.store.counters;
+        let counters = self.store.counters.line();
         if self.ram_hits > 0 {
             counters.add(Counter::RamHits, self.ram_hits.into());
         }

@@ -150,3 +150,32 @@ fn the_deadline_of_every_new_hash_is_noted() {
     database.deadlines.take().unwrap().sift(&database.table, 10, &mut due);
     assert_eq!(due.len(), names.len());
 }
+
+/// The messages of a transaction wait for its end in memory that is lent: until there is no more of it, but for a little.
+#[test]
+fn messages_that_wait_are_lent_their_memory() {
+    let store = Store::new(&StoreConfig { ram_limit: 64 << 20, ..StoreConfig::in_ram(1) });
+    store.keep_effects(Box::new(|_| ()));
+    let mut resume = Resume::default();
+    let mut ks = store.lock(&[], 0, 0, true, &mut resume);
+    let mut inner = ks.inner(0, true);
+    assert!(inner.must_publish_later());
+    let text = vec![b'm'; 1 << 20];
+    let published = (0..100).take_while(|_| inner.publish(false, b"news", &text)).count();
+    assert!((1..=64 / 4).contains(&published), "{published} MB");
+    let lent_bytes = store.lent_bytes();
+    assert!(lent_bytes >= published << 20, "{lent_bytes} bytes for {published} MB");
+    assert!(lent_bytes <= store.lent_bytes_max());
+    inner.finish();
+    ks.finish();
+    assert_eq!(store.lent_bytes(), 0, "the messages are gone");
+
+    store.lend(64 << 20);
+    let mut ks = store.lock(&[], 0, 0, true, &mut resume);
+    let mut inner = ks.inner(0, true);
+    assert!(inner.publish(false, b"news", b"small"), "a little always has room");
+    assert!(!inner.publish(false, b"news", &text[..64 << 10]));
+    inner.finish();
+    ks.finish();
+    assert_eq!(store.lent_bytes(), 64 << 20);
+}

@@ -45,20 +45,17 @@ impl Keyspace<'_> {
 }
 
 impl Store {
-    /// The next waiter of the key whose condition may be satisfied: its ticket and its client's number. A key whose value is on
-    /// flash counts as existing although it may have expired: the waiter's command finds out.
-    pub fn waiter(&self, ready: &Ready, now_ms: u64) -> Option<(u64, u64)> {
+    /// The next waiter of the key whose condition may be satisfied: its ticket and its client's number. The key counts as existing
+    /// although it may have expired: the waiter's command finds out, and removes it.
+    pub fn waiter(&self, ready: &Ready) -> Option<(u64, u64)> {
         let stripe = self.stripe(ready.hash.stripe());
-        stripe.waiters.as_ref()?.next(ready, || self.kind_of(&stripe, ready, now_ms))
+        stripe.waiters.as_ref()?.next(ready, || self.kind_of(&stripe, ready))
     }
 
-    fn kind_of(&self, stripe: &Stripe, ready: &Ready, now_ms: u64) -> Option<Kind> {
+    fn kind_of(&self, stripe: &Stripe, ready: &Ready) -> Option<Kind> {
         let database = stripe.database(self.uid(ready.db))?;
         let entry = database.table.entry(database.find(&ready.key())?);
-        let Some(object) = entry.object() else {
-            return Some(entry.word().kind());
-        };
-        object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.kind())
+        Some(entry.object().map_or_else(|| entry.word().kind(), |object| object.kind()))
     }
 
     /// Number of keys with waiters, and of those where a waiter wants any change.
@@ -114,7 +111,7 @@ mod tests {
         fn woken(&mut self) -> Vec<u64> {
             let mut woken = Vec::new();
             for mut ready in std::mem::take(&mut self.resume.ready) {
-                while let Some((ticket, client)) = self.store.waiter(&ready, 0) {
+                while let Some((ticket, client)) = self.store.waiter(&ready) {
                     woken.push(client);
                     ready.behind(ticket);
                 }

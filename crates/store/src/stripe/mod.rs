@@ -116,7 +116,7 @@ impl StripeSet {
         self.lines[stripe].0.try_lock()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
         let lock = &self.lines[stripe].0;
         lock.try_lock().or_else(|| lock.try_lock_for(patience))

@@ -153,6 +153,9 @@ impl Host for NoServer {
     fn receivers(&self, _: Space, _: &[u8]) -> usize {
         no_server()
     }
+    fn sends_messages_on(&self) -> bool {
+        no_server()
+    }
     fn topic_names(&self, _: Space, _: Option<&[u8]>) -> Vec<Box<[u8]>> {
         no_server()
     }
