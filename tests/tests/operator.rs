@@ -90,6 +90,17 @@ fn a_database_is_created_changed_paused_flushed_and_deleted() {
     assert!(one_line.contains("96 MB") && one_line.contains("48 MB"), "{one_line}");
     assert!(client.run("GET a").contains('1'), "the value is gone");
 
+    // While it serves: what leaves RAM from now on is compressed in the new way.
+    let compression = |client: &mut Client| client.run("CONFIG GET flash-compression");
+    assert!(compression(&mut client).contains("lz4"));
+    let one_line = operator.says(&["database", "resize", "ads", "--compression", "zstd"]);
+    assert!(one_line.contains("zstd"), "{one_line}");
+    assert!(compression(&mut client).contains("zstd"));
+    let shown = operator.says(&["database", "show", "ads"]);
+    assert!(shown.lines().any(|line| line.contains("compression") && line.contains("zstd")), "{shown}");
+    let (code, why) = operator.fails(&["database", "resize", "ads", "--compression", "gzip"]);
+    assert!(code == Some(2) && why.contains("gzip"), "{why}");
+
     assert_eq!(operator.says(&["database", "pause", "ads"]), "ads is paused\n");
     assert!(client.run("GET a").contains("PAUSED"));
     assert_eq!(operator.says(&["database", "resume", "ads"]), "ads is active\n");

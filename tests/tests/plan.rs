@@ -3,15 +3,18 @@
 use base::pattern::Pattern;
 use base::random::SplitMix64;
 use base::sizing::Demand;
-use flintkv_tests::{Client, Node, binary, eventually, shown};
+use commands::Expect;
+use flintkv_tests::{Client, Node, Redis, binary, eventually, free_port, shown};
 use resp::client::{Value, encode_command};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use survey::{Use, uses};
 
 const KEYS: u64 = 40_000;
 const VALUE_BYTES: usize = 500;
 const PIPELINE: u64 = 200;
+const SIGSTOP: i32 = 19;
 
 fn key(number: u64) -> String {
     format!("key:{number:012}")
@@ -57,6 +60,16 @@ fn is_near(what: &str, measured: u64, planned: u64, percent: u64) {
     assert!(measured.abs_diff(planned) * 100 <= planned * percent, "{what}: {measured} instead of {planned}");
 }
 
+fn settled(client: &mut Client) {
+    let mut before = u64::MAX;
+    eventually("values leave RAM until there are as many as fit", || {
+        let now = client.info_number("tiering", "values_in_ram");
+        let rests = now == before && client.info_number("tiering", "ram_writing_bytes") == 0 && now < KEYS;
+        before = now;
+        rests
+    });
+}
+
 /// It compares what a process takes, which other processes of a busy machine delay: `make soak` runs it.
 #[test]
 #[ignore = "measures resident memory: part of make soak"]
@@ -90,15 +103,6 @@ fn a_filled_node_takes_what_the_plan_says() {
         - client.info_number("tiering", "ram_index_bytes");
     let limit = plan.ram_limit_bytes - plan.own_bytes + own;
     assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
-    let settled = |client: &mut Client| {
-        let mut before = u64::MAX;
-        eventually("values leave RAM until there are as many as fit", || {
-            let now = client.info_number("tiering", "values_in_ram");
-            let rests = now == before && client.info_number("tiering", "ram_writing_bytes") == 0 && now < KEYS;
-            before = now;
-            rests
-        });
-    };
     settled(&mut client);
     is_near("index", client.info_number("tiering", "ram_index_bytes"), plan.index_bytes, 30);
     // Each key is read once: values come and go.
@@ -140,9 +144,32 @@ const LOADS: [(&str, &str); 7] = [
     ("skew 1.2", "--key-pattern Z:Z --key-zipf-exp 1.2 --ratio 1:9"),
 ];
 
+/// A load that goes on until it is dropped.
+struct Load(Child);
+
+impl Load {
+    fn start(port: &str, options: &str) -> Load {
+        let fixed = ["bench", "-p", port, "-t", "1", "-c", "4", "--pipeline", "11", "-d", "500", "--random-data"];
+        let range = ["--key-minimum", "1", "--test-time", "600", "--distinct-client-seed", "--randomize"];
+        let last = KEYS.to_string();
+        // The load's own range counts.
+        let range_end: &[&str] = if options.contains("maximum") { &[] } else { &["--key-maximum", &last] };
+        let mut command = Command::new(binary());
+        command.args(fixed).args(options.split(' ')).args(range).args(range_end);
+        Load(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("bench starts"))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().expect("bench still runs");
+        self.0.wait().expect("bench ends");
+    }
+}
+
 /// As the test above, with what is watched instead of what is said.
 #[test]
-#[ignore = "takes two minutes: part of make soak"]
+#[ignore = "takes five minutes: part of make soak"]
 fn a_watched_load_is_answered_as_planned() {
     let node = Node::start(&[
         ("memory-limit", "1gb"),
@@ -150,51 +177,70 @@ fn a_watched_load_is_answered_as_planned() {
         ("flash-segment-size", "1mb"),
         ("io-threads", "1"),
     ]);
-    // Before there are values: the rest is the node's own.
-    node.limit_objects(KEYS * 3 / 10 * (VALUE_BYTES as u64 + 40));
     let mut client = node.connect();
     pipelined(&mut client, 0..KEYS, |number, bytes| {
         let name = format!("memtier-{}", number + 1);
         encode_command(&[b"SET", name.as_bytes(), &SplitMix64(number).bytes(VALUE_BYTES)], bytes);
     });
+    // Three tenths of the values stay, and values begin to leave at nine tenths of the limit.
+    let objects = client.info_number("tiering", "ram_object_bytes");
+    let limit = (node.resident_bytes() - objects + objects * 3 / 10) * 10 / 9;
+    assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
+    settled(&mut client);
     let port = node.port.to_string();
-    for (name, load) in LOADS {
-        let last = KEYS.to_string();
-        let bench = |seconds: &str| {
-            let fixed = ["bench", "-p", &port, "-t", "1", "-c", "4", "--pipeline", "11", "-d", "500", "--random-data"];
-            // The load's own range comes last and counts.
-            let range = ["--key-minimum", "1", "--test-time", seconds, "--distinct-client-seed", "--randomize"];
-            let range_end: &[&str] = if load.contains("maximum") { &[] } else { &["--key-maximum", &last] };
-            let mut command = Command::new(binary());
-            command.args(fixed).args(load.split(' ')).args(range).args(range_end);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("bench starts")
-        };
-        assert!(bench("6").wait().expect("bench ends").success(), "{name}: the load before");
-        let mut running = bench("14");
+    let mut wrong = Vec::new();
+    for (name, options) in LOADS {
+        let load = Load::start(&port, options);
+        // Until as many values come as leave.
+        std::thread::sleep(Duration::from_secs(20));
         let hot = client.info_number("tiering", "values_in_ram") as f64 / KEYS as f64;
-        assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
-        let planned = plan(&[
+        let (code, planned) = plan(&[
             "--from",
             &format!("redis://127.0.0.1:{port}"),
             "--monitor",
             "8",
             "--json",
+            // As the node keeps them.
+            "--compression",
+            "1",
             "--ram-share",
             &hot.to_string(),
         ]);
-        let [hits, misses] = ["storage_provider_read_hits", "storage_provider_read_misses"]
-            .map(|field| client.info_number("tiering", field) as f64);
-        assert!(running.wait().expect("bench ends").success(), "{name}");
-        let planned: serde_json::Value = serde_json::from_str(&planned.1).expect("a plan");
-        let (measured, planned) = (hits / (hits + misses), planned["chosen"]["hit_ratio"].as_f64().expect("a ratio"));
+        assert_eq!(code, Some(0), "{name}: {planned}");
+        // After the sample, whose reads are none of the load's.
+        assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
+        std::thread::sleep(Duration::from_secs(5));
+        let number = |client: &mut Client, field: &str| client.info_number("tiering", field) as f64;
+        let [hits, misses] =
+            ["storage_provider_read_hits", "storage_provider_read_misses"].map(|field| number(&mut client, field));
+        let [values, objects, index, live] =
+            ["values_in_ram", "ram_object_bytes", "ram_index_bytes", "flash_live_bytes"]
+                .map(|field| number(&mut client, field));
+        drop(load);
+        let planned: serde_json::Value = serde_json::from_str(&planned).expect("a plan");
+        let chosen = |field: &str| planned["chosen"][field].as_f64().expect("a number");
+        let ratio = hits / (hits + misses);
+        let (ram, flash) = ((objects + index) / 1e6, live / 1e6);
+        let (ram_planned, flash_planned) =
+            ((chosen("hot_bytes") + chosen("index_bytes")) / 1e6, chosen("flash_live_bytes") / 1e6);
         println!(
-            "{name}: {:.1} % with {:.1} % of the values in RAM, planned {:.1} %",
-            measured * 100.0,
+            "{name}: {:.1} % in RAM, then {:.1} %; hit ratio {:.1} % of {} reads, planned {:.1} %; RAM {ram:.2} MB, planned {ram_planned:.2}; flash {flash:.2} MB, planned {flash_planned:.2}; {} commands seen",
             hot * 100.0,
-            planned * 100.0
+            values / KEYS as f64 * 100.0,
+            ratio * 100.0,
+            hits + misses,
+            chosen("hit_ratio") * 100.0,
+            planned["monitor"]["commands"],
         );
-        assert!((measured - planned).abs() < 0.03, "{name}: {measured} instead of {planned}");
+        let is_near = |measured: f64, planned: f64| (measured - planned).abs() <= 0.1 * measured;
+        // Keys that are written again and again have no copy on flash, and the plan says "at most".
+        let is_bound = options.contains("1:1") && flash <= flash_planned;
+        let flash_fits = is_bound || is_near(flash, flash_planned);
+        if (ratio - chosen("hit_ratio")).abs() > 0.03 || !is_near(ram, ram_planned) || !flash_fits {
+            wrong.push(name);
+        }
     }
+    assert!(wrong.is_empty(), "other than planned: {wrong:?}");
 }
 
 fn plan(args: &[&str]) -> (Option<i32>, String) {
@@ -323,6 +369,74 @@ fn a_dump_and_a_capture_are_read() {
     }
 }
 
+#[test]
+fn a_server_that_cannot_be_measured_is_named_with_the_reason() {
+    let node = Node::start(&[("requirepass", "right")]);
+    let from = format!("redis://127.0.0.1:{}", node.port);
+    for (args, why) in [
+        (&[][..], "NOAUTH"),
+        (&["--from-password", "wrong"], "WRONGPASS"),
+        (&["--from-password", "right"], "has no keys to measure"),
+        (&["--from-password", "right", "--monitor", "1"], "has no keys to measure"),
+    ] {
+        let (code, said) = plan(&[&["--from", &from], args].concat());
+        assert!(code == Some(1) && said.contains(why) && !said.contains("wrong"), "{args:?}: {said}");
+    }
+    let (code, said) = plan(&["--from", &from.replace("redis:", "rediss:"), "--from-password", "right"]);
+    assert!(code == Some(1) && said.contains(&format!("127.0.0.1:{}", node.port)), "TLS where there is none: {said}");
+    // It takes connections, and answers nothing.
+    node.signal(SIGSTOP);
+    let (code, said) = plan(&["--from", &from, "--from-password", "right"]);
+    assert!(code == Some(1) && said.contains("it does not answer"), "{said}");
+}
+
+#[test]
+fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (cert, secret, port) = (path("cert.pem"), path("key.pem"), free_port().to_string());
+    std::fs::write(&cert, made.cert.pem()).expect("written");
+    std::fs::write(&secret, made.signing_key.serialize_pem()).expect("written");
+    let node = Node::start(&[
+        ("tls-port", &port),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &secret),
+        ("tls-auth-clients", "no"),
+    ]);
+    node.connect().set_all((0..50).map(|number| (key(number), "v".repeat(100))));
+    let from = format!("rediss://localhost:{port}");
+    let read = json(&["--from", &from, "--cacert", &cert, "--ram-share", "30%"]);
+    assert_eq!((&read["sample"]["keys"], &read["sample"]["value_bytes"]), (&50.into(), &100.into()), "{read:#}");
+    for (from, why) in [(from.clone(), "certificate"), (from.replace("rediss:", "redis:"), "localhost")] {
+        let (code, said) = plan(&["--from", &from]);
+        assert!(code == Some(1) && said.contains(why), "{from}: {said}");
+    }
+
+    let Some(redis) = Redis::if_installed(&["--cluster-enabled", "yes"]) else { return };
+    let mut client = redis.connect();
+    assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), "OK");
+    eventually("the cluster is ready", || client.run("CLUSTER INFO").contains("cluster_state:ok"));
+    client.set_all((0..50).map(|number| (key(number), "v".repeat(100))));
+    let read = json(&["--from", &format!("redis://127.0.0.1:{}", redis.port), "--ram-share", "30%"]);
+    assert_eq!((&read["sample"]["keys"], &read["sample"]["value_bytes"]), (&50.into(), &100.into()), "{read:#}");
+    assert!(read["sources"][0].as_str().is_some_and(|name| name.contains("one node of a cluster")), "{read:#}");
+}
+
+/// A directory's flash is measured.
+#[test]
+#[ignore = "measures a device for 10 s, and writes 1 GB: part of make soak"]
+fn the_flash_of_a_directory_is_measured() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().to_string_lossy().into_owned();
+    let numbers = ["--keys", "1m", "--value-size", "500", "--skew", "0", "--ram-share", "50%", "--reads", "1"];
+    let planned = json(&[&numbers[..], &["--flash", &path]].concat());
+    let expected = |field: &str| planned["chosen"]["expected"][field].as_f64();
+    let [read, p99, most] = ["flash_read_us", "flash_read_p99_us", "reads_per_second_max"].map(expected);
+    assert!(read > Some(0.0) && p99 >= read && most > Some(0.0), "{planned:#}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing is left there");
+}
+
 /// Commands that have keys, and need none of their values.
 const NO_VALUE: &[&str] = &[
     "copy-to",
@@ -381,4 +495,42 @@ fn the_planner_knows_which_values_a_command_uses() {
             }
         }
     }
+}
+
+/// Each example in the commands' own documentation, as the node understands it.
+#[test]
+fn the_planner_finds_the_keys_that_a_node_finds() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    let mut compared = 0;
+    let lines = commands::table::all().flat_map(|row| {
+        let subcommands = row.subcommands.iter().flat_map(|row| row.examples);
+        row.examples.iter().chain(subcommands)
+    });
+    // What a command that ends in an error would have used is nobody's question.
+    let lines = lines.filter(|example| match example.reply {
+        Expect::Is(reply) | Expect::Starts(reply) | Expect::OnlyHere(reply) => !reply.starts_with("(error)"),
+    });
+    for line in lines.map(|example| example.command) {
+        let words = resp::words(line.as_bytes()).expect("an example is a line");
+        let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
+        let mut found = Vec::new();
+        uses(&words, |key, _| found.push(key.to_vec()));
+        let asked: Vec<&[u8]> =
+            [&b"COMMAND"[..], b"GETKEYS"].into_iter().chain(words.iter().map(Vec::as_slice)).collect();
+        let mut keys = match client.call(&asked) {
+            Value::Array(keys) => keys.iter().filter_map(survey::bytes).map(<[u8]>::to_vec).collect::<Vec<_>>(),
+            // The example has no keys, or shows an error.
+            _ => continue,
+        };
+        // Only their subcommands that say nothing of a value have keys.
+        if NO_VALUE.contains(&name.as_str()) || ["object", "memory", "debug"].contains(&name.as_str()) {
+            keys.clear();
+        }
+        found.sort();
+        keys.sort();
+        assert_eq!(found, keys, "{line}");
+        compared += 1;
+    }
+    assert!(compared > 300, "{compared} examples have keys");
 }

@@ -6,7 +6,7 @@ use crate::app::App;
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::link::{self, Link, number as int};
+use crate::link::{Link, number as int};
 use crate::route::{Answer, Method, Route, number, one};
 use crate::scan::{Filter, slice};
 use crate::text::{Bytes, lossy};
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 const PATH: &str = "/api/v1/databases/{name}/analysis";
-/// Keys of one slice: some milliseconds of work.
-const SLICE_KEYS: usize = 200;
+/// Keys of one slice: some milliseconds of work, shared by this thread and the workers.
+const SLICE_KEYS: usize = 500;
 /// A slice is followed by a rest of so many times its own duration.
 const REST: u32 = 3;
 /// Keys of the lists of the largest and the most used.
@@ -35,6 +35,9 @@ const PATTERNS_SHOWN: usize = 100;
 const PARTS_MAX: usize = 4;
 const PATTERN_CHARS_MAX: usize = 120;
 const OTHERS: &str = "(others)";
+/// How use is measured.
+const FREQUENCY: &str = "frequency";
+const IDLE: &str = "idle";
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -154,21 +157,11 @@ struct Run {
 
 /// What was found so far.
 struct Found {
-    state: AnalysisState,
-    db: u32,
-    started_ms: u64,
-    ended_ms: Option<u64>,
-    failure: String,
-    keys_total: u64,
-    keys_done: u64,
-    flash_bytes_each: u64,
+    /// Without its groups of keys, which are below.
+    analysis: Analysis,
     patterns: HashMap<String, KeyGroup>,
     prefixes: HashMap<String, KeyGroup>,
     types: HashMap<String, KeyGroup>,
-    ttls: [u64; TTL_BANDS.len() + 1],
-    largest: Vec<ListedKey>,
-    hottest: Vec<ListedKey>,
-    by_frequency: bool,
 }
 
 impl Analyses {
@@ -186,27 +179,33 @@ impl Analyses {
 
 impl Found {
     fn new(db: u32, now_ms: u64) -> Found {
+        let bands = TTL_BANDS.iter().map(|(_, name)| *name).chain([NO_EXPIRY]);
         Found {
-            state: AnalysisState::Running,
-            db,
-            started_ms: now_ms,
-            ended_ms: None,
-            failure: String::new(),
-            keys_total: 0,
-            keys_done: 0,
-            flash_bytes_each: 0,
+            analysis: Analysis {
+                state: AnalysisState::Running,
+                db,
+                started_ms: now_ms,
+                ended_ms: None,
+                failure: String::new(),
+                keys_total: 0,
+                keys_done: 0,
+                flash_bytes_each: 0,
+                patterns: Vec::new(),
+                prefixes: Vec::new(),
+                types: Vec::new(),
+                ttls: bands.map(|name| TtlBand { name: name.to_owned(), keys: 0 }).collect(),
+                largest: Vec::new(),
+                hottest: Vec::new(),
+                hottest_by: IDLE.to_owned(),
+            },
             patterns: HashMap::new(),
             prefixes: HashMap::new(),
             types: HashMap::new(),
-            ttls: [0; TTL_BANDS.len() + 1],
-            largest: Vec::new(),
-            hottest: Vec::new(),
-            by_frequency: false,
         }
     }
 
     fn shown(&self) -> Analysis {
-        let each = self.flash_bytes_each;
+        let each = self.analysis.flash_bytes_each;
         let sorted = |groups: &HashMap<String, KeyGroup>, max: usize| {
             let mut groups: Vec<KeyGroup> = groups.values().cloned().collect();
             groups.iter_mut().for_each(|group| group.flash_bytes = group.keys_on_flash * each);
@@ -216,29 +215,18 @@ impl Found {
             groups.truncate(max);
             groups
         };
-        let bands = TTL_BANDS.iter().map(|(_, name)| *name).chain([NO_EXPIRY]);
         Analysis {
-            state: self.state,
-            db: self.db,
-            started_ms: self.started_ms,
-            ended_ms: self.ended_ms,
-            failure: self.failure.clone(),
-            keys_total: self.keys_total.max(self.keys_done),
-            keys_done: self.keys_done,
-            flash_bytes_each: each,
+            keys_total: self.analysis.keys_total.max(self.analysis.keys_done),
             patterns: sorted(&self.patterns, PATTERNS_SHOWN),
             prefixes: sorted(&self.prefixes, PATTERNS_SHOWN),
             types: sorted(&self.types, usize::MAX),
-            ttls: bands.zip(self.ttls).map(|(name, keys)| TtlBand { name: name.to_owned(), keys }).collect(),
-            largest: self.largest.clone(),
-            hottest: self.hottest.clone(),
-            hottest_by: if self.by_frequency { "frequency" } else { "idle" }.to_owned(),
+            ..self.analysis.clone()
         }
     }
 
     /// `bytes`: in RAM; `None`: on flash.
     fn count(&mut self, key: &[u8], kind: &str, bytes: Option<u64>) {
-        self.keys_done += 1;
+        self.analysis.keys_done += 1;
         let text = lossy(key);
         let names = [
             (&mut self.patterns, pattern(&text)),
@@ -247,7 +235,11 @@ impl Found {
         ];
         for (groups, name) in names {
             let name = if groups.len() < PATTERNS_MAX || groups.contains_key(&name) { name } else { OTHERS.to_owned() };
-            let group = groups.entry(name.clone()).or_insert_with(|| KeyGroup { name, ..KeyGroup::default() });
+            // Nearly every key has the pattern of another.
+            let group = match groups.get_mut(&name) {
+                Some(group) => group,
+                None => groups.entry(name.clone()).or_insert(KeyGroup { name, ..KeyGroup::default() }),
+            };
             group.keys += 1;
             match bytes {
                 Some(bytes) => {
@@ -264,18 +256,25 @@ impl Found {
             Some(ms) => TTL_BANDS.iter().position(|(end, _)| ms / 1000 < *end).unwrap_or(TTL_BANDS.len() - 1),
             None => TTL_BANDS.len(),
         };
-        self.ttls[band] += 1;
+        self.analysis.ttls[band].keys += 1;
     }
 
-    fn list(&mut self, key: ListedKey) {
-        let by_frequency = self.by_frequency;
-        self.largest.push(key.clone());
-        self.largest.sort_by_key(|key| std::cmp::Reverse(key.bytes));
-        self.largest.truncate(LISTED);
-        self.hottest.push(key);
-        // Without use for the shortest time, or used most often.
-        self.hottest.sort_by_key(|key| if by_frequency { u64::MAX - key.used } else { key.used });
-        self.hottest.truncate(LISTED);
+    fn list(&mut self, key: &[u8], kind: &str, bytes: u64, used: u64) {
+        let listed = || ListedKey { key: Bytes(key.to_vec()), kind: kind.to_owned(), bytes, used };
+        keep(&mut self.analysis.largest, |key| u64::MAX - key.bytes, u64::MAX - bytes, listed);
+        // Used most often, or without use for the shortest time.
+        let by_frequency = self.analysis.hottest_by == FREQUENCY;
+        let order = |used: u64| if by_frequency { u64::MAX - used } else { used };
+        keep(&mut self.analysis.hottest, |key| order(key.used), order(used), listed);
+    }
+}
+
+/// Puts a key into its place of a list in ascending order, if it is among the first.
+fn keep(list: &mut Vec<ListedKey>, order: impl Fn(&ListedKey) -> u64, its: u64, key: impl FnOnce() -> ListedKey) {
+    let place = list.partition_point(|other| order(other) <= its);
+    if place < LISTED {
+        list.insert(place, key());
+        list.truncate(LISTED);
     }
 }
 
@@ -327,7 +326,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
     let run = Arc::new(Run { stop: AtomicBool::new(false), found: Mutex::new(Found::new(db, cx.now_ms())) });
     {
         let mut all = cx.app.analyses.0.lock();
-        if all.get(database.name()).is_some_and(|run| run.found.lock().state == AnalysisState::Running) {
+        if all.get(database.name()).is_some_and(|run| run.found.lock().analysis.state == AnalysisState::Running) {
             return Err(ApiError::busy("an analysis is running").hint("wait for it, or stop it"));
         }
         all.retain(|name, _| cx.app.node.database(name).is_some());
@@ -337,7 +336,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
     let app = Arc::clone(&cx.app);
     let work = move || {
         let outcome = go_over_keys(&app, &database, role, db, &run);
-        let mut found = run.found.lock();
+        let found = &mut run.found.lock().analysis;
         found.ended_ms = Some((app.now_ms)());
         found.state = match &outcome {
             Ok(true) => AnalysisState::Done,
@@ -365,17 +364,18 @@ fn stop(cx: &Cx) -> Result<Reply, ApiError> {
 fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: &Run) -> Result<bool, ApiError> {
     let filter = Filter::new(None, None)?;
     let mut cursor = "0".to_owned();
+    let mut link = Link::open(database, role, db)?;
     loop {
-        // A link has little time, and an analysis has much: one link for each slice.
-        let mut link = Link::open(database, role, db)?;
+        link.renew();
         let begun = Instant::now();
         {
             let now = app.watch.now(database.name());
             let value = |name: &str| now.get(name).copied().flatten().unwrap_or(0.0);
             let on_flash = value("values_in_flash");
-            let mut found = run.found.lock();
+            let total = int(&link.call(&[b"DBSIZE"])?).unwrap_or(0).unsigned_abs();
+            let found = &mut run.found.lock().analysis;
             found.flash_bytes_each = if on_flash > 0.0 { (value("live_flash_bytes") / on_flash) as u64 } else { 0 };
-            found.keys_total = int(&link.call(&[b"DBSIZE"])?).unwrap_or(0).unsigned_abs();
+            found.keys_total = total;
         }
         let slice = slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
         look(&mut link, &slice.keys, run)?;
@@ -395,40 +395,42 @@ fn look(link: &mut Link, keys: &[Vec<u8>], run: &Run) -> Result<(), ApiError> {
     let asked: Vec<Vec<&[u8]>> =
         keys.iter().flat_map(|key| [vec![&b"OBJECT"[..], b"TIER", key], vec![&b"TYPE"[..], key]]).collect();
     let replies = link.pipeline(&asked)?;
-    let facts: Vec<(&Vec<u8>, String, String)> = keys
-        .iter()
-        .zip(replies.chunks(2))
-        .map(|(key, facts)| (key, link::text(facts[0].clone()), link::text(facts[1].clone())))
-        // A key that is gone has no tier.
-        .filter(|(_, tier, _)| !tier.is_empty())
-        .collect();
+    let text = |reply: &Value| match reply {
+        Value::Bulk(text) | Value::Simple(text) => lossy(text),
+        _ => String::new(),
+    };
+    // A key that is gone has no tier.
+    let facts = keys.iter().zip(replies.chunks(2)).map(|(key, facts)| (key, text(&facts[0]), text(&facts[1])));
+    let facts: Vec<(&Vec<u8>, String, String)> = facts.filter(|(_, tier, _)| !tier.is_empty()).collect();
     let hot: Vec<&Vec<u8>> = facts.iter().filter(|(_, tier, _)| tier == "ram").map(|(key, ..)| *key).collect();
+    let Some(first) = hot.first() else {
+        let mut found = run.found.lock();
+        facts.iter().for_each(|(key, _, kind)| found.count(key, kind, None));
+        return Ok(());
+    };
+    let whole = |reply: &Value| int(reply).and_then(|number| u64::try_from(number).ok());
+    // The policy decides which of the two a database keeps.
+    let by_frequency = whole(&link.ask(&[b"OBJECT", b"FREQ", first])?).is_some();
+    let use_of = if by_frequency { &b"FREQ"[..] } else { b"IDLETIME" };
     let asked: Vec<Vec<&[u8]>> = hot
         .iter()
         .flat_map(|key| {
-            [
-                vec![&b"MEMORY"[..], b"USAGE", key],
-                vec![&b"PTTL"[..], key],
-                vec![&b"OBJECT"[..], b"FREQ", key],
-                vec![&b"OBJECT"[..], b"IDLETIME", key],
-            ]
+            [vec![&b"MEMORY"[..], b"USAGE", key], vec![&b"PTTL"[..], key], vec![&b"OBJECT"[..], use_of, key]]
         })
         .collect();
     let replies = link.pipeline(&asked)?;
-    let mut details = replies.chunks(4);
+    let mut details = replies.chunks(3);
     let mut found = run.found.lock();
+    found.analysis.hottest_by = if by_frequency { FREQUENCY } else { IDLE }.to_owned();
     for (key, tier, kind) in facts {
         let Some(details) = (if tier == "ram" { details.next() } else { None }) else {
             found.count(key, &kind, None);
             continue;
         };
-        let whole = |reply: &Value| int(reply).and_then(|number| u64::try_from(number).ok());
-        let bytes = whole(&details[0]).unwrap_or(0);
-        found.by_frequency = whole(&details[2]).is_some();
-        let used = whole(&details[2]).or(whole(&details[3])).unwrap_or(0);
-        found.count(key, &kind, Some(bytes));
-        found.count_ttl(whole(&details[1]));
-        found.list(ListedKey { key: Bytes(key.clone()), kind, bytes, used });
+        let [bytes, ttl_ms, used] = [0, 1, 2].map(|at| whole(&details[at]));
+        found.count(key, &kind, Some(bytes.unwrap_or(0)));
+        found.count_ttl(ttl_ms);
+        found.list(key, &kind, bytes.unwrap_or(0), used.unwrap_or(0));
     }
     Ok(())
 }
@@ -460,7 +462,7 @@ mod tests {
     #[test]
     fn groups_are_bounded_and_sorted() {
         let mut found = Found::new(0, 1);
-        found.flash_bytes_each = 100;
+        found.analysis.flash_bytes_each = 100;
         for number in 0..PATTERNS_MAX + 500 {
             let letters: String = number.to_string().bytes().map(|digit| (b'a' + digit - b'0') as char).collect();
             found.count(format!("{letters}:x").as_bytes(), "string", Some(1));
@@ -472,9 +474,26 @@ mod tests {
         let hash = shown.types.iter().find(|group| group.name == "hash").unwrap();
         assert_eq!((hash.keys_on_flash, hash.flash_bytes, hash.ram_bytes), (50, 5000, 0));
         for (ms, band) in [(Some(59_999), 0), (Some(60_000), 1), (Some(u64::MAX), 5), (None, 6)] {
-            let before = found.ttls[band];
+            let before = found.analysis.ttls[band].keys;
             found.count_ttl(ms);
-            assert_eq!(found.ttls[band], before + 1, "{ms:?}");
+            assert_eq!(found.analysis.ttls[band].keys, before + 1, "{ms:?}");
         }
+    }
+
+    #[test]
+    fn the_largest_and_the_most_used_are_listed_in_their_order() {
+        let mut found = Found::new(0, 1);
+        // 0, 37, 74, 11 …: each number below 100 once.
+        for number in (0..100).map(|number| number * 37 % 100) {
+            found.list(number.to_string().as_bytes(), "string", number, number);
+        }
+        let numbers = |list: &[ListedKey]| list.iter().map(|key| key.used).collect::<Vec<_>>();
+        assert_eq!(numbers(&found.analysis.largest), (50..100).rev().collect::<Vec<_>>());
+        // Without use for the shortest time.
+        assert_eq!(numbers(&found.analysis.hottest), (0..50).collect::<Vec<_>>());
+        found.analysis.hottest_by = FREQUENCY.to_owned();
+        found.analysis.hottest.clear();
+        (0..100).for_each(|number| found.list(b"key", "string", 1, number));
+        assert_eq!(numbers(&found.analysis.hottest), (50..100).rev().collect::<Vec<_>>());
     }
 }

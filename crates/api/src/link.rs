@@ -18,6 +18,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Link {
     stream: UnixStream,
     received: Vec<u8>,
+    /// Up to here it was returned.
+    at: usize,
     until: Instant,
 }
 
@@ -27,7 +29,7 @@ impl Link {
         let stream = database
             .connect(role)
             .map_err(|error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name())))?;
-        let mut link = Link { stream, received: Vec::new(), until: Instant::now() + PATIENCE };
+        let mut link = Link { stream, received: Vec::new(), at: 0, until: Instant::now() + PATIENCE };
         if db != 0 {
             let number = db.to_string();
             link.call(&[b"SELECT", number.as_bytes()]).map_err(|error| ApiError::field("db", error.message()))?;
@@ -76,12 +78,11 @@ impl Link {
     fn receive(&mut self) -> Result<Value, ApiError> {
         let mut skipped = SkipState::default();
         loop {
-            let whole = skipped.skip(&self.received).map_err(|error| ApiError::failed(error.to_string()))?;
+            let rest = &self.received[self.at..];
+            let whole = skipped.skip(rest).map_err(|error| ApiError::failed(error.to_string()))?;
             if let Some(reply) = whole {
-                let consumed = reply.consumed;
-                let parsed =
-                    parse_value(&self.received[..consumed]).map_err(|error| ApiError::failed(error.to_string()));
-                self.received.drain(..consumed);
+                let parsed = parse_value(&rest[..reply.consumed]).map_err(|error| ApiError::failed(error.to_string()));
+                self.at += reply.consumed;
                 match parsed? {
                     // Not a reply: an invalidation or a message.
                     Some((Value::Push(_), _)) => continue,
@@ -89,6 +90,9 @@ impl Link {
                     None => return Err(ApiError::failed("the database sent an invalid reply")),
                 }
             }
+            // The replies before are dropped together, and not one by one.
+            self.received.drain(..self.at);
+            self.at = 0;
             if self.received.len() > REPLY_BYTES_MAX {
                 return Err(ApiError::too_large(format!(
                     "the reply is larger than {}, the limit of the console",

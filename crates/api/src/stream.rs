@@ -121,7 +121,9 @@ impl Stream {
         let (answer, answers) = channel();
         let (from, keeping) = (socket.try_clone()?, Arc::clone(&kept));
         thread::Builder::new().name("flintkv-stream".to_owned()).spawn(move || {
-            let why = listen(from, &keeping, &answer, now_ms);
+            let why = listen(&from, &keeping, &answer, now_ms);
+            // The database sends to nobody; otherwise it would keep messages until the stream is closed.
+            let _ = from.shutdown(Shutdown::Both);
             keeping.lock().ended = why;
         })?;
         Ok(Stream { socket, kept, answers })
@@ -285,7 +287,7 @@ fn monitored(line: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Reads until the connection ends. Returns why it did.
-fn listen(mut socket: UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>, now_ms: fn() -> u64) -> String {
+fn listen(mut socket: &UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>, now_ms: fn() -> u64) -> String {
     let (mut received, mut skipped) = (Vec::new(), SkipState::default());
     loop {
         let start = received.len();

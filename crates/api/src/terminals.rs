@@ -46,7 +46,7 @@ pub struct Terminal {
 
 /// The connection for commands, and what it remembers.
 pub struct Line {
-    pub link: Link,
+    link: Link,
     pub db: u32,
     pub transaction: Option<Transaction>,
     pub is_watching: bool,
@@ -87,14 +87,14 @@ fn owner(who: &Who) -> String {
 
 impl Terminals {
     pub fn open(&self, who: &Who, database: &Database, db: u32, now_ms: u64) -> Result<Arc<Terminal>, ApiError> {
-        let link = Link::open(database, who.role.on_database(), db)?;
+        let line = Line::open(database, who.role, db)?;
         let terminal = Arc::new(Terminal {
             id: random(16),
             owner: owner(who),
             role: who.role,
             database: database.name().to_owned(),
             used_ms: AtomicU64::new(now_ms),
-            line: Mutex::new(Line { link, db, transaction: None, is_watching: false, selects: false }),
+            line: Mutex::new(line),
             listening: Mutex::default(),
         });
         // Ended outside the lock.
@@ -160,6 +160,11 @@ impl Terminals {
 }
 
 impl Line {
+    pub fn open(database: &Database, role: Role, db: u32) -> Result<Line, ApiError> {
+        let link = Link::open(database, role.on_database(), db)?;
+        Ok(Line { link, db, transaction: None, is_watching: false, selects: false })
+    }
+
     /// Asks, and keeps what the connection now remembers. After an error the connection can't be used.
     pub fn ask(&mut self, row: Option<&Row>, words: &[&[u8]]) -> Result<Value, ApiError> {
         self.link.renew();

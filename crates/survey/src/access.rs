@@ -23,6 +23,8 @@ enum Keys {
     Counted(usize),
     /// The destination, then a number of keys.
     StoredCounted,
+    /// The first word, and what follows the word STORE or STOREDIST.
+    Stored,
     /// From this word to the end.
     From(usize),
     /// Only this word.
@@ -60,6 +62,13 @@ pub fn uses<'a>(words: &'a [Vec<u8>], mut each: impl FnMut(&'a [u8], Use)) {
             all(upto(1));
             all(counted(1));
         }
+        Keys::Stored => {
+            all(upto(1));
+            let is_store =
+                |word: &[u8]| [&b"store"[..], b"storedist"].iter().any(|store| word.eq_ignore_ascii_case(store));
+            let at = arguments.iter().rposition(|word| is_store(word));
+            all(at.map_or(&[][..], |at| &after(at + 1)[..usize::from(at + 1 < arguments.len())]));
+        }
         Keys::From(at) => all(after(at)),
         Keys::Only(at) => all(&after(at)[..usize::from(at < arguments.len())]),
         Keys::Streams => {
@@ -79,6 +88,7 @@ fn keys(name: &str) -> Keys {
         "zinter" | "zunion" | "zdiff" | "sintercard" | "zintercard" | "lmpop" | "zmpop" => Keys::Counted(0),
         "blmpop" | "bzmpop" => Keys::Counted(1),
         "zinterstore" | "zunionstore" | "zdiffstore" => Keys::StoredCounted,
+        "sort" | "georadius" | "georadiusbymember" => Keys::Stored,
         "bitop" => Keys::From(1),
         "rename" | "renamenx" | "copy" | "lmove" | "blmove" | "rpoplpush" | "brpoplpush" | "smove" | "lcs"
         | "geosearchstore" | "zrangestore" => Keys::First(2),
@@ -279,6 +289,8 @@ mod tests {
             ("ZUNION 2 a b WEIGHTS 1 2", "a Read, b Read"),
             ("ZUNIONSTORE c 2 a b", "c Change, a Change, b Change"),
             ("BLMPOP 0 2 a b LEFT", "a Change, b Change"),
+            ("SORT a LIMIT 0 5 STORE c", "a Change, c Change"),
+            ("SORT a STORE", "a Change"),
             ("BITOP AND c a b", "c Change, a Change, b Change"),
             ("XREAD COUNT 2 STREAMS a b 0 0", "a Read, b Read"),
             ("XINFO STREAM a", "a Read"),

@@ -280,6 +280,31 @@ mod tests {
     }
 
     #[test]
+    fn a_size_counts_as_soon_as_so_many_keys_were_seen() {
+        // Each of eight keys comes again after seven others, so eight values answer all reads, and four none.
+        let keys: Vec<u64> = (0..8000).map(|number| number % 8).collect();
+        let curve = measured(&keys, 100).curve();
+        assert_eq!((curve.hit_ratio(4.0), curve.hit_ratio(8.0)), (Some(0.0), Some(1.0)), "{curve:?}");
+    }
+
+    #[test]
+    fn a_key_that_gets_half_of_the_reads_counts_the_same_whether_it_is_followed_or_not() {
+        let (mut random, mut was_followed) = (SplitMix64(3), [false; 2]);
+        for hot in 1_000_000..1_000_012u64 {
+            let keys: Vec<u64> =
+                (0..40_000).map(|number| if number % 2 == 0 { hot } else { random.below(5000) }).collect();
+            let usage = measured(&keys, 1000);
+            let mut hasher = DefaultHasher::new();
+            (0u32, &hot.to_le_bytes()[..]).hash(&mut hasher);
+            was_followed[usize::from(usage.followed.contains_key(&hasher.finish()))] = true;
+            let (found, expected) = (usage.curve().hit_ratio(256.0).expect("it was seen"), simulated(&keys, 256));
+            // Far from 0 and 1, which it would be without the correction; a thousand keys are a small sample.
+            assert!((found - expected).abs() < 0.06, "{hot}: {found} instead of {expected}");
+        }
+        assert_eq!(was_followed, [true; 2]);
+    }
+
+    #[test]
     fn writes_bring_values_into_ram_but_are_no_hits() {
         let mut usage = Usage::default();
         for number in 0..3000u64 {

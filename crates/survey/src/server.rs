@@ -14,6 +14,8 @@ use crate::{Address, Error};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// The first answers come at once, or the server is stopped.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 256 << 10;
 
 trait Wire: Read + Write + Send {}
@@ -42,7 +44,7 @@ impl Server {
             }
         }
         let stream = tried.map_err(|error| about(&error))?;
-        let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LOGIN_PATIENCE)));
         set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| about(&error))?;
         let socket = stream.try_clone().map_err(|error| about(&error))?;
         let wire: Box<dyn Wire> = match address.has_tls {
@@ -56,6 +58,7 @@ impl Server {
             _ => {}
         }
         server.ask(&["PING"])?;
+        server.socket.set_read_timeout(Some(PATIENCE)).map_err(|error| server.about(&error))?;
         Ok(server)
     }
 
@@ -83,7 +86,7 @@ impl Server {
             encode_command(&words, &mut bytes);
             count += 1;
         }
-        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.about(&error))?;
+        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.broken(&error))?;
         (0..count).map(|_| self.receive_next()).collect()
     }
 
@@ -107,7 +110,7 @@ impl Server {
             if let Some(value) = self.parsed()? {
                 return Ok(value);
             }
-            self.receive().map_err(|error| self.about(&error))?;
+            self.receive().map_err(|error| self.broken(&error))?;
         }
     }
 
@@ -148,6 +151,13 @@ impl Server {
 
     fn about(&self, error: &dyn std::fmt::Display) -> Error {
         Error(format!("{}: {error}", self.name))
+    }
+
+    fn broken(&self, error: &io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.about(&"it does not answer"),
+            _ => self.about(error),
+        }
     }
 
     /// The fields of a section of INFO.

@@ -13,9 +13,13 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// Keys of one slice, and of one command.
+/// Keys of one export.
 const SLICE_KEYS: usize = 1000;
+/// Keys that a deletion looks for at a time, and keys of one command.
+const STEP_KEYS: usize = 500;
 const BATCH_KEYS: usize = 100;
+/// A deletion, or its preview, answers after this time. It shows progress, and can be stopped in between.
+const DELETE_TIME: Duration = Duration::from_millis(250);
 /// Keys that a preview names.
 const SAMPLE_KEYS: usize = 20;
 /// An export ends a slice after so many bytes, and leaves out single values above it: a reply holds no more.
@@ -148,24 +152,34 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(cx.param("name"), what.clone());
     let filter = Filter::new(Some(&pattern), Some(&kind))?;
     let mut link = Link::open(&*cx.database()?, cx.role().on_database(), db)?;
-    let slice = slice(&mut link, &cursor, &filter, SLICE_KEYS)?;
-    let mut deleted = 0;
-    if preview {
-        cx.unaudited();
-    } else {
-        for batch in slice.keys.chunks(BATCH_KEYS) {
-            let mut args: Vec<&[u8]> = vec![b"UNLINK"];
-            args.extend(batch.iter().map(Vec::as_slice));
-            deleted += int(&link.call(&args)?).unwrap_or(0).unsigned_abs();
+    let until = Instant::now() + DELETE_TIME;
+    let mut done = Deleted { cursor, scanned: 0, matched: 0, deleted: 0, sample: Vec::new() };
+    loop {
+        let begun = Instant::now();
+        let Slice { cursor, keys, scanned, .. } = slice(&mut link, &done.cursor, &filter, STEP_KEYS)?;
+        if !preview {
+            for batch in keys.chunks(BATCH_KEYS) {
+                let mut args: Vec<&[u8]> = vec![b"UNLINK"];
+                args.extend(batch.iter().map(Vec::as_slice));
+                done.deleted += int(&link.call(&args)?).unwrap_or(0).unsigned_abs();
+            }
         }
-        cx.note(cx.param("name"), format!("{what}: {deleted} keys deleted"));
-        if deleted == 0 {
-            cx.unaudited();
+        (done.cursor, done.scanned, done.matched) = (cursor, done.scanned + scanned, done.matched + keys.len() as u64);
+        let wanted = SAMPLE_KEYS - done.sample.len();
+        done.sample.extend(keys.into_iter().take(wanted).map(Bytes));
+        if done.cursor == "0" || Instant::now() >= until {
+            break;
         }
+        // The database has as much time for its clients.
+        std::thread::sleep(begun.elapsed());
     }
-    let sample = slice.keys.iter().take(SAMPLE_KEYS).cloned().map(Bytes).collect();
-    let Slice { cursor, scanned, keys, .. } = slice;
-    Reply::json(&Deleted { cursor, scanned, matched: keys.len() as u64, deleted, sample })
+    if !preview {
+        cx.note(cx.param("name"), format!("{what}: {} keys deleted", done.deleted));
+    }
+    if done.deleted == 0 {
+        cx.unaudited();
+    }
+    Reply::json(&done)
 }
 
 fn export(cx: &Cx) -> Result<Reply, ApiError> {

@@ -3,9 +3,9 @@
 
 use crate::cx::{Cx, Reply as Answered};
 use crate::error::ApiError;
-use crate::link::{Link, refused};
+use crate::link::refused;
 use crate::route::{Answer, Method, Route, list, one};
-use crate::terminals::Transaction;
+use crate::terminals::{Line, Transaction};
 use crate::text::{Bytes, lossy};
 use commands::row::{Flag, Handling, Row, categories};
 use commands::table;
@@ -252,23 +252,26 @@ pub fn note_reply(
 }
 
 fn run(cx: &Cx) -> Result<Answered, ApiError> {
-    let CommandLine { args, line, mut db } = cx.body()?;
+    let CommandLine { args, line, db } = cx.body()?;
     let args = words(args, line)?;
     let row = table::find(&args[0]);
     note(cx, row, &args, db);
     unsuited(&args, Place::Alone)?;
-    let database = cx.database()?;
-    let mut link = Link::open(&database, cx.role().on_database(), db)?;
+    let mut line = Line::open(&*cx.database()?, cx.role(), db)?;
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     let started = Instant::now();
-    let value = link.ask(&words)?;
+    let value = line.ask(row, &words)?;
     let elapsed_us = started.elapsed().as_micros() as u64;
     note_reply(cx, row, &args, db, &value)?;
-    if row.is_some_and(|row| row.name == "select") && matches!(value, Value::Simple(_)) {
-        db = std::str::from_utf8(words[1]).ok().and_then(|number| number.parse().ok()).unwrap_or(db);
-    }
-    let (transaction, is_watching, is_listening) = (None, false, false);
-    Answered::json(&CommandOutcome { reply: typed(value), elapsed_us, db, transaction, is_watching, is_listening })
+    let Line { db, transaction, is_watching, .. } = line;
+    Answered::json(&CommandOutcome {
+        reply: typed(value),
+        elapsed_us,
+        db,
+        transaction,
+        is_watching,
+        is_listening: false,
+    })
 }
 
 #[derive(Serialize, ToSchema)]

@@ -19,6 +19,8 @@ const STRING_BYTES_MAX: u64 = 64 << 10;
 const STEP_BYTES: u64 = 1 << 20;
 /// A page of a search is full when it has so much, even of few members.
 const FOUND_BYTES_MAX: usize = 2 << 20;
+/// A step whose reply was too large is tried again with so many times fewer members, and in the end with one: 500, 22, 1.
+const SMALLER_STEP: u64 = 22;
 
 pub const KEY: &[Param] = &[
     text("key", "the key, if it is UTF-8"),
@@ -175,29 +177,43 @@ fn ttl(reply: &Value) -> Option<i64> {
 }
 
 /// Which members of a value are wanted.
-#[derive(Default)]
 struct Wanted {
     /// A glob.
     pattern: Option<String>,
     /// Of a stream: the first and the last id, as XRANGE takes them.
     from: Option<String>,
     to: Option<String>,
+    /// A search reads at most so many members at a time.
+    step_max: u64,
+}
+
+impl Wanted {
+    /// All members.
+    const ALL: Wanted = Wanted { pattern: None, from: None, to: None, step_max: SCAN_STEP };
 }
 
 pub fn view(cx: &Cx, key: &[u8]) -> Result<KeyView, ApiError> {
     let count = cx.number("count", 100u64, (1, 1000))?;
     let given = |name: &str| cx.query(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let wanted = Wanted { pattern: given("match"), from: given("from"), to: given("to") };
+    let mut wanted = Wanted { pattern: given("match"), from: given("from"), to: given("to"), step_max: SCAN_STEP };
     for (name, id) in [("from", &wanted.from), ("to", &wanted.to)] {
         if id.as_ref().is_some_and(|id| !is_id(id)) {
             return Err(ApiError::field(name, "an id such as 1700000000000 or 1700000000000-0 is expected"));
         }
     }
-    page_of(&mut cx.link()?, key, cx.query("offset").unwrap_or(""), count, &wanted)
+    loop {
+        match page_of(&mut cx.link()?, key, cx.query("offset").unwrap_or(""), count, &wanted) {
+            // Here the members are much larger than on average. After a reply that was not read to its end a link is of no use.
+            Err(error) if error.body.code == "too_large" && wanted.pattern.is_some() && wanted.step_max > 1 => {
+                wanted.step_max /= SMALLER_STEP;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 pub fn view_of(link: &mut Link, key: &[u8], offset: &str, count: u64) -> Result<KeyView, ApiError> {
-    page_of(link, key, offset, count, &Wanted::default())
+    page_of(link, key, offset, count, &Wanted::ALL)
 }
 
 fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: &Wanted) -> Result<KeyView, ApiError> {
@@ -208,8 +224,10 @@ fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: &Wante
     }
     let pattern = wanted.pattern.as_deref();
     let (length, value, looked_at, next) = match (kind.as_str(), pattern) {
-        ("hash" | "set" | "zset", Some(pattern)) => found(link, key, place(offset)?, count, &kind, pattern)?,
-        ("list", Some(pattern)) => elements(link, key, place(offset)?, count, pattern)?,
+        ("hash" | "set" | "zset", Some(pattern)) => {
+            found(link, key, place(offset)?, count, &kind, pattern, wanted.step_max)?
+        }
+        ("list", Some(pattern)) => elements(link, key, place(offset)?, count, pattern, wanted.step_max)?,
         ("stream", _) => entries(link, key, offset, count, wanted)?,
         ("string", Some(_)) => return Err(ApiError::field("match", "a string has no members to search in")),
         ("string", None) => string(link, key, place(offset)?)?,
@@ -288,7 +306,15 @@ fn members(link: &mut Link, key: &[u8], cursor: u64, count: u64, is_hash: bool) 
 }
 
 /// The members of a hash, set or sorted set that match, until there are enough of them or the time is over.
-fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wanted: &str) -> Result<Part, ApiError> {
+fn found(
+    link: &mut Link,
+    key: &[u8],
+    cursor: u64,
+    count: u64,
+    kind: &str,
+    wanted: &str,
+    step: u64,
+) -> Result<Part, ApiError> {
     let (scan, size): (&[u8], &[u8]) = match kind {
         "hash" => (b"HSCAN", b"HLEN"),
         "set" => (b"SSCAN", b"SCARD"),
@@ -296,18 +322,21 @@ fn found(link: &mut Link, key: &[u8], cursor: u64, count: u64, kind: &str, wante
     };
     let length = length(link, size, key)?;
     let mut pace = Pace::begin(count);
-    let step = SCAN_STEP.to_string();
-    let (mut cursor, mut flat, mut looked_at) = (cursor.to_string(), Vec::new(), 0);
+    let step_text = step.to_string();
+    let (mut cursor, mut flat, mut found_bytes, mut looked_at) = (cursor.to_string(), Vec::new(), 0, 0);
     let each = if kind == "set" { 1 } else { 2 };
     loop {
-        let args = [scan, key, cursor.as_bytes(), b"MATCH", wanted.as_bytes(), b"COUNT", step.as_bytes()];
+        let args = [scan, key, cursor.as_bytes(), b"MATCH", wanted.as_bytes(), b"COUNT", step_text.as_bytes()];
         let reply = items(link.call(&args)?);
         let [next, more] =
             <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is malformed"))?;
-        flat.extend(items(more));
-        looked_at += SCAN_STEP;
+        for member in items(more) {
+            found_bytes += if let Value::Bulk(text) = &member { text.len() } else { 0 };
+            flat.push(member);
+        }
+        looked_at += step;
         cursor = link::text(next);
-        if cursor == "0" || !pace.goes_on(flat.len() / each, 0) {
+        if cursor == "0" || !pace.goes_on(flat.len() / each, found_bytes) {
             break;
         }
     }
@@ -352,15 +381,22 @@ impl Pace {
 }
 
 /// How many members a step reads: [`STEP_BYTES`] of them, about.
-fn step_of(link: &mut Link, key: &[u8], length: i64) -> Result<u64, ApiError> {
+fn step_of(link: &mut Link, key: &[u8], length: i64, step_max: u64) -> Result<u64, ApiError> {
     let bytes = int(&link.call(&[b"MEMORY", b"USAGE", key])?).unwrap_or(0).max(1).unsigned_abs();
-    Ok((STEP_BYTES * length.unsigned_abs() / bytes).clamp(1, SCAN_STEP))
+    Ok((STEP_BYTES * length.unsigned_abs() / bytes).clamp(1, step_max))
 }
 
 /// The elements of a list that match, with their indexes.
-fn elements(link: &mut Link, key: &[u8], offset: u64, count: u64, pattern: &str) -> Result<Part, ApiError> {
+fn elements(
+    link: &mut Link,
+    key: &[u8],
+    offset: u64,
+    count: u64,
+    pattern: &str,
+    step_max: u64,
+) -> Result<Part, ApiError> {
     let length = length(link, b"LLEN", key)?;
-    let step = step_of(link, key, length)?;
+    let step = step_of(link, key, length, step_max)?;
     let mut pace = Pace::begin(count);
     let (mut at, mut found, mut found_bytes) = (offset, Vec::new(), 0);
     let next = loop {
@@ -411,7 +447,7 @@ fn entries(link: &mut Link, key: &[u8], after: &str, count: u64, wanted: &Wanted
         return Err(ApiError::field("offset", "the value of next from an earlier page is expected"));
     }
     let length = length(link, b"XLEN", key)?;
-    let step = if wanted.pattern.is_some() { step_of(link, key, length)? } else { count };
+    let step = if wanted.pattern.is_some() { step_of(link, key, length, wanted.step_max)? } else { count };
     let to = wanted.to.as_deref().unwrap_or("+");
     let mut pace = Pace::begin(count);
     let (mut after, mut found, mut found_bytes, mut looked_at) = (after.to_owned(), Vec::new(), 0, 0);

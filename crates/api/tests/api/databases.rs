@@ -82,6 +82,9 @@ fn a_database_from_its_form_to_its_end() {
     assert!(too_little.text().contains("8mb for the journal"), "{}", too_little.text());
     let changed = operator.patch(&one, json!({"compression": "zstd"})).ok();
     assert_eq!(changed["definition"]["compression"], "zstd", "while it serves");
+    let console = format!("{one}/command");
+    let info = operator.post(&console, json!({"line": "INFO tiering"})).ok()["reply"]["value"].to_string();
+    assert!(info.contains("flash_compression:zstd"), "the store takes it: {info}");
     let set = node.command(port, &["CONFIG", "SET", "flash-compression", "none"]);
     assert!(matches!(set, resp::client::Value::Error(text) if text.starts_with(b"NOAUTH")));
     assert_eq!(operator.patch(&one, json!({"compression": "gzip"})).error(), error(400, "invalid", "compression"));

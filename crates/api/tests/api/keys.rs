@@ -376,6 +376,14 @@ fn elements_and_entries_are_searched() {
     let (found, looked_at, pages) = find("long", "match=x*");
     assert_eq!((found.len(), looked_at), (6, 6));
     assert!(pages >= 2, "a page ends when it has many bytes");
+    // Members of very different sizes: a step of the average number of them would be a reply of 18 MB, more than the console takes.
+    fill("for at = 1, 10000 do redis.call('RPUSH', 'mixed', at) end redis.call('HSET', 'fields', 'small', 1)");
+    let large = "local text = string.rep('x', 1000000) for at = 0, 17 do redis.call('RPUSH', 'mixed', text .. at) \
+                 redis.call('HSET', 'fields', 'large' .. at, text) end";
+    fill(large);
+    let (found, looked_at, _) = find("mixed", "match=x*9");
+    assert_eq!((found.len(), looked_at), (1, 10_018));
+    assert_eq!(find("fields", "match=large*").0.len(), 18);
 
     let ids =
         |query: &str| find("x", query).0.iter().map(|entry| entry[0].as_str().unwrap().to_owned()).collect::<Vec<_>>();

@@ -166,6 +166,24 @@ fn messages_come_as_a_stream_while_commands_go_on() {
     assert_eq!(terminal.reply("PUBLISH a nobody")["value"], 0);
 }
 
+/// The stream ends and says why; the command line, and a new stream, go on.
+#[test]
+fn a_message_too_long_for_the_console_ends_the_stream() {
+    let node = Node::start(&[]);
+    let terminal = Terminal::open(&node.token("operator"));
+    terminal.run("SUBSCRIBE a");
+    terminal.run("PUBLISH a short");
+    rows(&terminal, 0, 1);
+    node.command(node.port(), &["EVAL", "redis.call('PUBLISH', 'a', string.rep('x', 17 * 1024 * 1024))", "0"]);
+    let ended = until("the end", || Some(terminal.stream(0)).filter(|page| page["is_open"] == false));
+    assert_eq!(ended["ended"], "A message is longer than 16 MB.", "{ended}");
+    assert_eq!(ended["rows"].as_array().unwrap().len(), 1, "what came before is kept");
+    until("the database sends it nothing more", || (terminal.reply("PUBLISH a nobody")["value"] == 0).then_some(()));
+    terminal.run("SUBSCRIBE a");
+    terminal.run("PUBLISH a again");
+    assert_eq!(rows(&terminal, 1, 1)[0]["payload"], "again");
+}
+
 #[test]
 fn monitor_needs_its_right_and_ends_when_nobody_reads() {
     let mut node = Node::start(&[]);

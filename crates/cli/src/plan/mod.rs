@@ -178,7 +178,9 @@ fn server(from: &str, args: &args::Plan, sources: &mut Sources) -> Result<(), Fa
         sources.usage = Some(capture.usage);
     }
     let sample = look(&mut server, SAMPLES)?;
-    sources.names.push(format!("{address}, version {}", sample.version));
+    let is_of_cluster = server.info("server")?.get("redis_mode").is_some_and(|mode| mode == "cluster");
+    let part = if is_of_cluster { ", one node of a cluster: its own keys only" } else { "" };
+    sources.names.push(format!("{address}, version {}{part}", sample.version));
     sources.sample = Some(sample);
     Ok(())
 }
