@@ -280,6 +280,27 @@ fn a_script_that_publishes_much() {
     });
 }
 
+/// A journal gets all changes of a script at once. They wait in memory, also those that later changes replace.
+#[test]
+fn a_script_that_changes_much() {
+    const SET: &str = "local n, text = 0, string.rep('v', 1048576) \
+                       for _ = 1, 200 do \
+                           local reply = redis.pcall('SET', KEYS[1], text) \
+                           if reply.err then return {n, reply.err} end \
+                           n = n + 1 \
+                       end \
+                       return {n, ''}";
+    within_the_limit_of("a script sets 200 × 1 MB", 100, &[("appendonly", "yes")], |node| {
+        let mut client = node.connect();
+        let Value::Array(reply) = client.call(&[b"EVAL", SET.as_bytes(), b"1", b"k"]) else { panic!("not an array") };
+        let [Value::Int(set), Value::Bulk(error)] = &reply[..] else { panic!("{reply:?}") };
+        assert!(error.starts_with(b"OOM the changes of a script"), "{set}: {}", error.escape_ascii());
+        assert!((1..100).contains(set), "{set} changes of 1 MB have waited");
+        assert_eq!(client.run("STRLEN k"), "(integer) 1048576");
+        assert_eq!(client.words(&[b"EVAL", b"return redis.call('SET', KEYS[1], 'v')", b"1", b"k"]), "OK");
+    });
+}
+
 /// When everybody waits, the connection that holds most ends, and a small one always works.
 #[test]
 fn the_largest_holder_is_ended_when_others_wait() {

@@ -45,6 +45,8 @@ pub struct Effects {
     news: Vec<News>,
     /// What the store has lent for the messages among the news.
     lent_bytes: usize,
+    /// What it has lent for `bytes`.
+    lent_buffer: usize,
 }
 
 /// What a listener is told.
@@ -68,6 +70,9 @@ pub(crate) enum News {
         text: Box<[u8]>,
     },
 }
+
+/// Effects keep so much memory.
+const KEPT_BYTES: usize = 64 << 10;
 
 impl News {
     /// What it takes while it waits, if the store lends that: the list may be twice as long as its news.
@@ -153,10 +158,20 @@ impl Effects {
         self.news.drain(..)
     }
 
+    /// Memory that the effects have taken since the last call, beyond what they always keep: the store lends it.
+    pub(crate) fn take_growth(&mut self) -> usize {
+        let held = self.bytes.capacity().saturating_sub(KEPT_BYTES);
+        held - std::mem::replace(&mut self.lent_buffer, held).min(held)
+    }
+
+    /// What the store has lent for the effects themselves.
+    pub(crate) fn lent_buffer(&self) -> usize {
+        self.lent_buffer
+    }
+
     /// Removes all effects. Their news are taken already. The memory is kept within bounds, so that one command with a huge value, or a
     /// script with many messages, does not occupy memory for ever.
     pub fn clear(&mut self) {
-        const KEPT_BYTES: usize = 64 << 10;
         assert!(self.news.is_empty(), "news are told, not forgotten");
         if self.bytes.capacity() > KEPT_BYTES || self.news.capacity() * size_of::<News>() > KEPT_BYTES {
             *self = Effects::default();

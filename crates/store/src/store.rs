@@ -657,6 +657,10 @@ impl Store {
                 bytes => self.take_back(bytes),
             }
         }
+        match effects.lent_buffer() {
+            0 => {}
+            bytes => self.take_back(bytes),
+        }
         effects.clear();
     }
 

@@ -324,6 +324,10 @@ enum Ended {
     WantsAll,
 }
 
+/// A journal or a replica gets all changes of a script at once.
+const TOO_MUCH_TO_KEEP: &str =
+    "OOM the changes of a script wait for its end, and the RAM limit has no room for more of them: split the script";
+
 #[expect(clippy::too_many_arguments, reason = "as many as a script has around it")]
 fn execute(
     around: &Around<'_>,
@@ -482,6 +486,9 @@ impl<'a> Running<'a, '_> {
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
             return Err(self.around.worker.hub.store.refusal().into());
+        }
+        if command.is(bit::DENYOOM) && !self.ks.may_keep_more() {
+            return Err(TOO_MUCH_TO_KEEP.into());
         }
         Ok(command)
     }

@@ -6,13 +6,21 @@ use parking_lot::{Condvar, Mutex};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A file that is gone with its owner.
 pub struct Spool(pub PathBuf);
 
 impl Spool {
     pub fn new(folder: &Path, what: &str) -> Result<Spool, String> {
-        let path = folder.join(format!("temp-{what}-{}-{}.rdb", std::process::id(), wall_ms()));
+        // Two may begin in one millisecond.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let path = folder.join(format!(
+            "temp-{what}-{}-{}-{}.rdb",
+            std::process::id(),
+            wall_ms(),
+            NUMBER.fetch_add(1, Relaxed)
+        ));
         File::create_new(&path).map(|_| Spool(path.clone())).map_err(|error| about(&path, error))
     }
 }

@@ -366,6 +366,17 @@ impl<'s> Keyspace<'s> {
         self.stated = true;
         let why = self.why.unwrap_or(self.resume.why);
         self.resume.effects.push(why, self.home, self.now_ms, words);
+        match self.resume.effects.take_growth() {
+            0 => {}
+            bytes => self.store.lend(bytes),
+        }
+    }
+
+    /// Whether the effects of a script may take more memory while they wait for its end. When the buffer is full, one of twice the
+    /// size is filled beside it, and at the end the record of the journal.
+    pub fn may_keep_more(&self) -> bool {
+        let buffer = self.resume.effects.lent_buffer();
+        buffer == 0 || self.store.lent_bytes() + 4 * buffer <= self.store.lent_bytes_max()
     }
 
     /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes
