@@ -101,6 +101,19 @@ await main(async (node, browser) => {
     await picture(page, "keys-stream-search");
     await page.getByRole("button", { name: "Show all" }).click();
     await until("all entries are back", async () => (await found.count()) >= 100);
+    // An id that the server gave is long, and stays on its line.
+    await run(`XADD receipts 1795480430716-0 note ${"n".repeat(300)}`);
+    await visit(page, "/databases/default/keys?pattern=receipts&key=s%3Areceipts");
+    const id = page.locator(".view").getByRole("cell", { name: "1795480430716-0", exact: true });
+    same(await id.evaluate((cell) => { const text = document.createRange(); text.selectNodeContents(cell); return new Set(Array.from(text.getClientRects(), (line) => line.top)).size; }), 1, "lines of an id");
+    await visit(page, "/databases/default/keys?pattern=visits");
+    const tag = page.locator(".list li .tag.list");
+    await tag.waitFor();
+    for (const width of [1440, 390]) {
+      await page.setViewportSize({ width, height: 900 });
+      same(await tag.evaluate((one) => one.scrollWidth - one.clientWidth), 0, `what of a list's tag is cut off at ${width}`);
+    }
+    await page.setViewportSize({ width: 1440, height: 900 });
   });
 
   await step("JSON and MessagePack inside a hash are shown indented, and as they are on request", async () => {
