@@ -1,5 +1,5 @@
 // Owns the list of graphs, their lines and their time ranges. Pure: the page keeps its state in its address.
-import { clock, inUnit } from "./format";
+import { clock, inUnit, scaleOf } from "./format";
 import type { Metric, Rule, Series } from "./types";
 
 export interface Line {
@@ -294,4 +294,18 @@ export function powers(min: number, max: number): number[] {
   const found: number[] = [];
   for (let value = 10 ** Math.ceil(Math.log10(min) - 1e-9); value <= max * 1.0001 && found.length < 20; value *= 10) found.push(value);
   return found;
+}
+
+/** Round steps in the unit of the highest mark. */
+export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
+  const step = roundStep((max - min) / wanted, scaleOf(max, unit).one, unit === "count" && max >= 2 ? 1 : 0);
+  const found: number[] = [];
+  for (let value = Math.ceil(min / step) * step; value <= max * 1.0001 && found.length < 50; value += step) found.push(value);
+  return found;
+}
+
+function roundStep(rough: number, one: number, least: number): number {
+  if (!(rough > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(rough / one)) * one;
+  return [1, 2, 5, 10, 20, 50].map((factor) => factor * power).find((step) => step >= rough * 0.9999 && step >= least) ?? least;
 }
