@@ -130,4 +130,6 @@ test("an axis has one unit, and round steps in it", () => {
   expect(marks(1, "ratio")).toEqual(["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]);
   expect(marks(3, "count")).toEqual(["0", "1", "2", "3"]);
   expect(marks(0, "bytes")).toEqual(["0 B"]);
+  // There are no halves of a byte, or of a thing.
+  expect([marks(1.08, "count"), marks(1, "bytes")]).toEqual([["0", "1"], ["0 B", "1 B"]]);
 });

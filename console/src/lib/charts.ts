@@ -14,6 +14,8 @@ export interface Graph {
   title: string;
   unit: string;
   lines: Line[];
+  /** The group of its first metric in the catalog. */
+  group?: string;
   /** The lines are stacked as areas, because their sum matters. */
   stacked?: boolean;
   /** The largest possible value: the axis always reaches it. */
@@ -83,7 +85,8 @@ export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[]
       graphs.push({ id: metric.name.replaceAll("_", "-"), title: metric.label, unit: metric.unit, lines: [line(metric.name, metric.label)] });
     }
   }
-  return graphs;
+  const groups = new Map(known.map((metric) => [metric.name, metric.group]));
+  return graphs.map((graph) => ({ ...graph, group: groups.get(graph.lines[0]!.name) }));
 }
 
 /** A line across a graph: the threshold of a rule that watches one of its metrics. */
@@ -298,7 +301,7 @@ export function powers(min: number, max: number): number[] {
 
 /** Round steps in the unit of the highest mark. */
 export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
-  const step = roundStep((max - min) / wanted, scaleOf(max, unit).one, unit === "count" && max >= 2 ? 1 : 0);
+  const step = roundStep((max - min) / wanted, scaleOf(max, unit).one, /^(count|bytes)/.test(unit) ? 1 : 0);
   const found: number[] = [];
   for (let value = Math.ceil(min / step) * step; value <= max * 1.0001 && found.length < 50; value += step) found.push(value);
   return found;

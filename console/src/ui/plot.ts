@@ -136,6 +136,8 @@ function annotate(u: uPlot, look: Look): void {
   }
   context.setLineDash([2 * scale, 3 * scale]);
   context.strokeStyle = context.fillStyle = colour("--muted");
+  // uPlot leaves the alignment of its last axis.
+  context.textAlign = "left";
   let free = 0;
   for (const one of look.marks()) {
     const x = u.valToPos(one.at_ms / 1000, "x", true);
@@ -143,8 +145,11 @@ function annotate(u: uPlot, look: Look): void {
     line(context, x, top, x, top + height);
     // A word that would lie on the one before is left out: the list below the graph has all.
     if (look.small || x < free) continue;
-    context.fillText(one.word, x + 3 * scale, top + 11 * scale);
-    free = x + context.measureText(one.word).width + 8 * scale;
+    const wide = context.measureText(one.word).width;
+    // Right of its line, or left of it where it would run out.
+    const begin = x + 3 * scale + wide <= left + width ? x + 3 * scale : Math.max(left, x - 3 * scale - wide);
+    context.fillText(one.word, begin, top + 11 * scale);
+    free = begin + wide + 5 * scale;
   }
   context.restore();
 }

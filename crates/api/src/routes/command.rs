@@ -205,7 +205,7 @@ pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
     }
 }
 
-/// What the audit log says of a command: its name and its keys, never a value.
+/// What the audit log says of a command: its name, and its keys or what else it changes, never a value.
 fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     let word = |word: &[u8]| lossy(word).chars().take(64).collect::<String>();
     let mut text = word(&args[0]).to_uppercase();
@@ -224,6 +224,12 @@ fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     let mut places = Vec::new();
     if let Some(row) = row {
         row.keys.positions(&Args::new(&bytes, &spans), &mut places);
+    }
+    // What is changed, where it is no key: directives, and a user.
+    match row.map(|row| (&*text, row.name)) {
+        Some(("CONFIG SET", _)) => places.extend((2..args.len()).step_by(2)),
+        Some(("ACL SETUSER" | "ACL DELUSER", name)) => places.extend(2..if name == "deluser" { args.len() } else { 3 }),
+        _ => {}
     }
     places.retain(|&place| place < args.len());
     places.sort_unstable();

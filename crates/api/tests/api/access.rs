@@ -192,6 +192,10 @@ fn commands_that_fail_are_audited_as_failed_with_their_keys() {
     assert_eq!(run(&viewer, json!(["GET", "cart:1"])), 200);
     assert_eq!(run(&operator, json!(["INFO", "commandstats"])), 200);
     assert_eq!(run(&admin, json!(["ACL", "LIST"])), 200);
+    // What is changed has no keys here; its values may be secrets.
+    assert_eq!(run(&admin, json!(["CONFIG", "SET", "timeout", "77", "requirepass", "hidden value"])), 200);
+    assert_eq!(run(&admin, json!(["CONFIG", "SET", "requirepass", ""])), 200);
+    assert_eq!(run(&admin, json!(["ACL", "SETUSER", "ann", ">hidden value"])), 200);
     // What only reads or tells is recorded when it fails.
     assert_eq!(run(&operator, json!(["LPUSH", "list", "hidden value"])), 200);
     assert_eq!(run(&viewer, json!(["GET", "list"])), 200);
@@ -208,6 +212,15 @@ fn commands_that_fail_are_audited_as_failed_with_their_keys() {
         .map(|line| (text(line, "user"), text(line, "target"), text(line, "detail"), line["ok"].as_bool().unwrap()))
         .collect();
     let of = |user: &str, detail: &str, ok| (format!("test {user}"), "default".to_owned(), detail.to_owned(), ok);
+    let of_admin = |line: &(String, String, String, bool)| line.0 == "test admin";
+    let (told, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(of_admin);
+    let told: Vec<&str> = told.iter().map(|line| line.2.as_str()).collect();
+    let expected = [
+        "ACL SETUSER \"ann\" in db 2",
+        "CONFIG SET \"requirepass\" in db 2",
+        "CONFIG SET \"timeout\" \"requirepass\" in db 2",
+    ];
+    assert_eq!(told, expected);
     assert_eq!(lines.len(), 9, "{lines:?}");
     assert_eq!(lines[0].1, "databases/default");
     assert!(lines[0].2.contains("needs the role operator") && !lines[0].3, "{:?}", lines[0]);
