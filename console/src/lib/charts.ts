@@ -36,7 +36,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "values", title: "Values", unit: "count", stacked: true, lines: [line("values_in_ram", "in RAM"), line("values_in_flash", "in flash")] },
     { id: "values-in-ram", title: "Share of values in RAM", unit: "ratio", top: 1, lines: [line("values_in_ram_ratio", "in RAM")] },
     { id: "keys", title: "Keys", unit: "count", lines: [line("keys", "keys")] },
-    { id: "ram", title: "RAM", unit: "bytes", lines: [line("used_ram_bytes", "used"), line("ram_limit_bytes", "limit")] },
+    { id: "ram", title: "RAM", unit: "bytes", lines: [line("used_ram_bytes", "used"), line("ram_limit_bytes", "limit"), line("ram_overhead_bytes", "besides values")] },
     { id: "flash", title: "Flash", unit: "bytes", lines: [line("used_flash_bytes", "used"), line("flash_limit_bytes", "limit"), line("live_flash_bytes", "live values")] },
     { id: "flash-io", title: "Flash operations", unit: "ops/s", lines: [line("flash_reads", "reads"), line("flash_writes", "writes")] },
     { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },

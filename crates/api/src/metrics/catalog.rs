@@ -97,6 +97,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("values_in_ram_ratio", Ratio, Mean, "Values", "Share of values in RAM", "Values in RAM ÷ all values.", |span| quotient(span.now.figures.store.values_in_ram, span.now.figures.store.keys)),
     of_database("used_ram_bytes", Bytes, Mean, "Memory", "Used RAM", "RAM that counts against the RAM limit.", |span| span.now.figures.used_ram_bytes as f64),
     of_database("ram_limit_bytes", Bytes, Mean, "Memory", "RAM limit", "The part of the memory limit that may be RAM; 0: no limit.", |span| span.now.figures.ram_limit_bytes as f64),
+    of_database("ram_overhead_bytes", Bytes, Mean, "Memory", "RAM besides values", "Used RAM without keys and values: the index, clients, buffers and a share of the process.", |span| { let store = &span.now.figures.store; store.resident.saturating_sub(store.object_bytes) as f64 }),
     of_database("used_flash_bytes", Bytes, Mean, "Memory", "Used flash", "Flash in segments that are not empty.", |span| span.now.figures.store.flash_used_bytes as f64),
     of_database("live_flash_bytes", Bytes, Mean, "Memory", "Live flash", "Flash that live values take, without dead records that are not collected yet.", |span| span.now.figures.store.flash_live_bytes as f64),
     of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
