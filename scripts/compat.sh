@@ -17,4 +17,5 @@ cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --tes
 step "Redis's own tests" tests/redis/run.sh --all
 step "Redis's own tests of replication" tests/redis/run.sh --replication
 step tests/monitoring/run.sh tests/monitoring/run.sh
+step tests/tools/run.sh tests/tools/run.sh
 sum_up

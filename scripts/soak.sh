@@ -31,5 +31,6 @@ cargo_tests "nodes that are killed under load, and start again" --profile soak -
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
 cargo_tests "a filled node takes what flintkv plan says" --profile soak -p flintkv-tests --test plan -- --include-ignored --nocapture
+step "the console with a million keys" tests/console/run.sh million
 step "fuzz" scripts/fuzz.sh "$seconds"
 sum_up

@@ -244,6 +244,9 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Apply" }).click();
     await dialog.waitFor({ state: "detached" });
     await page.locator(".tag", { hasText: "changed" }).waitFor();
+    await visit(page, "/databases/shop/config");
+    await until("names stand as code in the descriptions", () => page.locator(".what p.muted code").count());
+    that(!(await page.locator("main").innerText()).includes("`"), "a description has backquotes");
     const stop = benchUntilStopped(port, "--clients", "1", "--threads", "1", "--rate-limiting", "20");
     await visit(page, "/databases/shop/slowlog");
     await page.getByRole("cell").first().waitFor();

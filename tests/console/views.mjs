@@ -111,6 +111,11 @@ await main(async (node, browser) => {
   await step("a user of the database: rules in words, a test of a command", async () => {
     await visit(page, "/databases/default/acl");
     await page.getByText("Logs in with any password. Sees every key. Uses every channel. Runs all commands.").waitFor();
+    same(await page.getByLabel("As", { exact: true }).inputValue(), "default", "the user of a test, before one is chosen");
+    // This node has no file for them, and the other database has.
+    const keep = button("Save the file");
+    same(await keep.getAttribute("aria-disabled"), "true", "Save the file, without a file");
+    await page.getByText("there is no file for them").waitFor();
     await button("New user").click();
     await dialog.getByLabel("Name").fill("app");
     await dialog.getByLabel("Password").fill("a word of the app");
@@ -128,10 +133,17 @@ await main(async (node, browser) => {
       await button("Test").click();
       await page.getByText(said).waitFor();
     };
-    await tried("SET cart:1 v", "The user may run it.");
+    await tried("SET cart:1 v", "app may run it.");
+    same(await page.getByLabel("As", { exact: true }).inputValue(), "app", "the user of the test, after it");
     await tried("SET price:1 v", /has no permissions to access the 'price:1' key/);
     await tried("FLUSHALL", /has no permissions to run the 'flushall' command/);
     await clean("views-acl");
+    // A database that was made here has a file of its own.
+    await visit(page, "/databases/other/acl");
+    await until("there is a file", async () => (await keep.getAttribute("aria-disabled")) === null);
+    await keep.click();
+    await page.getByText("The users are in the configuration file.").waitFor();
+    await visit(page, "/databases/default/acl");
     await page.getByRole("button", { name: "Delete app" }).click();
     await dialog.getByRole("button", { name: "Delete" }).click();
     await page.getByText("app is deleted.").waitFor();

@@ -2,8 +2,9 @@ import { expect, test } from "vitest";
 import { CATALOG } from "../../mock/metrics";
 import {
   beginOf, beside, csv, decades, drawn, fileName, GRAPHS, graphsOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, thresholdsOf,
-  topOf, zoomOf, type Graph,
+  ticks, topOf, zoomOf, type Graph,
 } from "./charts";
+import { inScale, scaleOf } from "./format";
 import type { Series } from "./types";
 
 const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
@@ -117,4 +118,18 @@ test("thresholds are those of the rules that watch a line, and do not press the 
   expect(topOf(plain, 2, [line!])).toBeCloseTo(5.4);
   expect(topOf(plain, 1, [line!])).toBeCloseTo(1.08);
   expect(topOf({ ...plain, top: 1 }, 9, [line!])).toBe(1);
+});
+
+test("an axis has one unit, and round steps in it", () => {
+  const marks = (max: number, unit: string, wanted = 5): string[] => ticks(0, max, unit, wanted).map((value) => inScale(value, scaleOf(max, unit)));
+  expect(marks(1.6 * 1024 ** 2, "bytes")).toEqual(["0 MiB", "0.5 MiB", "1 MiB", "1.5 MiB"]);
+  expect(marks(1000 * 1024, "bytes/s")).toEqual(["0 MiB/s", "0.2 MiB/s", "0.4 MiB/s", "0.6 MiB/s", "0.8 MiB/s"]);
+  expect(marks(900 * 1024, "bytes")).toEqual(["0 KiB", "200 KiB", "400 KiB", "600 KiB", "800 KiB"]);
+  expect(marks(1200, "ops/s", 4)).toEqual(["0 k/s", "0.5 k/s", "1 k/s"]);
+  expect(marks(2_500, "us")).toEqual(["0 ms", "0.5 ms", "1 ms", "1.5 ms", "2 ms", "2.5 ms"]);
+  expect(marks(1, "ratio")).toEqual(["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]);
+  expect(marks(3, "count")).toEqual(["0", "1", "2", "3"]);
+  expect(marks(0, "bytes")).toEqual(["0 B"]);
+  // There are no halves of a byte, or of a thing.
+  expect([marks(1.08, "count"), marks(1, "bytes")]).toEqual([["0", "1"], ["0 B", "1 B"]]);
 });

@@ -1,5 +1,5 @@
 // Owns the list of graphs, their lines and their time ranges. Pure: the page keeps its state in its address.
-import { clock, inUnit } from "./format";
+import { clock, inUnit, scaleOf } from "./format";
 import type { Metric, Rule, Series } from "./types";
 
 export interface Line {
@@ -14,6 +14,8 @@ export interface Graph {
   title: string;
   unit: string;
   lines: Line[];
+  /** The group of its first metric in the catalog. */
+  group?: string;
   /** The lines are stacked as areas, because their sum matters. */
   stacked?: boolean;
   /** The largest possible value: the axis always reaches it. */
@@ -34,7 +36,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "values", title: "Values", unit: "count", stacked: true, lines: [line("values_in_ram", "in RAM"), line("values_in_flash", "in flash")] },
     { id: "values-in-ram", title: "Share of values in RAM", unit: "ratio", top: 1, lines: [line("values_in_ram_ratio", "in RAM")] },
     { id: "keys", title: "Keys", unit: "count", lines: [line("keys", "keys")] },
-    { id: "ram", title: "RAM", unit: "bytes", lines: [line("used_ram_bytes", "used"), line("ram_limit_bytes", "limit")] },
+    { id: "ram", title: "RAM", unit: "bytes", lines: [line("used_ram_bytes", "used"), line("ram_limit_bytes", "limit"), line("ram_overhead_bytes", "besides values")] },
     { id: "flash", title: "Flash", unit: "bytes", lines: [line("used_flash_bytes", "used"), line("flash_limit_bytes", "limit"), line("live_flash_bytes", "live values")] },
     { id: "flash-io", title: "Flash operations", unit: "ops/s", lines: [line("flash_reads", "reads"), line("flash_writes", "writes")] },
     { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },
@@ -83,7 +85,8 @@ export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[]
       graphs.push({ id: metric.name.replaceAll("_", "-"), title: metric.label, unit: metric.unit, lines: [line(metric.name, metric.label)] });
     }
   }
-  return graphs;
+  const groups = new Map(known.map((metric) => [metric.name, metric.group]));
+  return graphs.map((graph) => ({ ...graph, group: groups.get(graph.lines[0]!.name) }));
 }
 
 /** A line across a graph: the threshold of a rule that watches one of its metrics. */
@@ -294,4 +297,18 @@ export function powers(min: number, max: number): number[] {
   const found: number[] = [];
   for (let value = 10 ** Math.ceil(Math.log10(min) - 1e-9); value <= max * 1.0001 && found.length < 20; value *= 10) found.push(value);
   return found;
+}
+
+/** Round steps in the unit of the highest mark. */
+export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
+  const step = roundStep((max - min) / wanted, scaleOf(max, unit).one, /^(count|bytes)/.test(unit) ? 1 : 0);
+  const found: number[] = [];
+  for (let value = Math.ceil(min / step) * step; value <= max * 1.0001 && found.length < 50; value += step) found.push(value);
+  return found;
+}
+
+function roundStep(rough: number, one: number, least: number): number {
+  if (!(rough > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(rough / one)) * one;
+  return [1, 2, 5, 10, 20, 50].map((factor) => factor * power).find((step) => step >= rough * 0.9999 && step >= least) ?? least;
 }

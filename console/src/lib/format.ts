@@ -1,6 +1,7 @@
 // Owns numbers, sizes and times as people read them. Pure; the locale is fixed, so that columns line up everywhere.
 
 const MISSING = "–";
+const DECIMAL = ["", " k", " M", " G", " T", " P", " E"];
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /** Three significant digits at most, no trailing zeros: 1.5, 12.3, 145. */
@@ -32,12 +33,11 @@ export function count(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   let size = value;
   let unit = 0;
-  const units = ["", " k", " M", " G", " T", " P", " E"];
-  while (Math.abs(size) >= 999.5 && unit < units.length - 1) {
+  while (Math.abs(size) >= 999.5 && unit < DECIMAL.length - 1) {
     size /= 1000;
     unit += 1;
   }
-  return `${unit === 0 && Number.isInteger(value) ? size : three(size)}${units[unit]}`;
+  return `${unit === 0 && Number.isInteger(value) ? size : three(size)}${DECIMAL[unit]}`;
 }
 
 /** 12345678 → "12,345,678": where every digit matters. */
@@ -134,6 +134,34 @@ export function inUnit(value: number | null | undefined, unit: string): string {
       return count(value);
   }
 }
+
+/** The unit that suits the largest value of an axis: how much one of it is, and its name. */
+export function scaleOf(most: number, unit: string): { one: number; name: string } {
+  const stepped = (base: number, names: string[]): { one: number; name: string } => {
+    let at = 0;
+    while (Math.abs(most) / base ** at >= 999.5 && at < names.length - 1) at += 1;
+    return { one: base ** at, name: names[at]! };
+  };
+  switch (unit) {
+    case "bytes":
+      return stepped(1024, BINARY.map((name) => ` ${name}`));
+    case "bytes/s":
+      return stepped(1024, BINARY.map((name) => ` ${name}/s`));
+    case "us":
+      return stepped(1000, [" µs", " ms", " s"]);
+    case "ratio":
+      return { one: 0.01, name: " %" };
+    case "percent":
+      return { one: 1, name: " %" };
+    case "ops/s":
+      return stepped(1000, DECIMAL.map((name) => `${name}/s`));
+    default:
+      return stepped(1000, DECIMAL);
+  }
+}
+
+/** A value in a unit of scaleOf, which all marks of an axis share. */
+export const inScale = (value: number, { one, name }: { one: number; name: string }): string => `${three(value / one)}${name}`;
 
 const SIZES: Record<string, number> = {
   "": 1, b: 1,

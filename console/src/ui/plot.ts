@@ -1,8 +1,8 @@
 // uPlot for this console: colours from the style sheet, time on the x axis, one unit on the y axis, areas for stacked lines.
 // Never fetches, and never knows a page.
 import uPlot from "uplot";
-import { decades, drawn, lonely, powers, topOf, type Graph, type Mark, type Threshold } from "../lib/charts";
-import { clock, inUnit } from "../lib/format";
+import { decades, drawn, lonely, powers, ticks, topOf, type Graph, type Mark, type Threshold } from "../lib/charts";
+import { clock, inScale, inUnit, scaleOf } from "../lib/format";
 import type { Series } from "../lib/types";
 
 /** The value of a custom property in the current theme: canvases do not support light-dark(). */
@@ -86,7 +86,8 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
         size: look.small ? 60 : 66,
         space: look.small ? 26 : 34,
         splits: (_u, _index, min, max) => graph.log ? powers(min, max) : ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 32 : 44))),
-        values: (_u, splits) => splits.map((value) => inUnit(value, graph.unit)),
+        // A logarithmic axis goes through several units.
+        values: (u, splits) => splits.map((value) => graph.log ? inUnit(value, graph.unit) : inScale(value, scaleOf(u.scales.y?.max ?? 0, graph.unit))),
         ...(graph.log ? { filter: (_u: uPlot, splits: number[]) => splits } : {}),
       },
     ],
@@ -135,6 +136,8 @@ function annotate(u: uPlot, look: Look): void {
   }
   context.setLineDash([2 * scale, 3 * scale]);
   context.strokeStyle = context.fillStyle = colour("--muted");
+  // uPlot leaves the alignment of its last axis.
+  context.textAlign = "left";
   let free = 0;
   for (const one of look.marks()) {
     const x = u.valToPos(one.at_ms / 1000, "x", true);
@@ -142,8 +145,11 @@ function annotate(u: uPlot, look: Look): void {
     line(context, x, top, x, top + height);
     // A word that would lie on the one before is left out: the list below the graph has all.
     if (look.small || x < free) continue;
-    context.fillText(one.word, x + 3 * scale, top + 11 * scale);
-    free = x + context.measureText(one.word).width + 8 * scale;
+    const wide = context.measureText(one.word).width;
+    // Right of its line, or left of it where it would run out.
+    const begin = x + 3 * scale + wide <= left + width ? x + 3 * scale : Math.max(left, x - 3 * scale - wide);
+    context.fillText(one.word, begin, top + 11 * scale);
+    free = begin + wide + 5 * scale;
   }
   context.restore();
 }
@@ -160,23 +166,6 @@ export function timeMark(at_s: number, step_s: number): string {
   const [day, clockTime] = clock(at_s * 1000).split(" ") as [string, string];
   if (step_s >= 86_400 || (step_s >= 3600 && clockTime === "00:00:00")) return day.slice(5);
   return step_s >= 60 ? clockTime.slice(0, 5) : clockTime;
-}
-
-/** Round steps: powers of 1024 for sizes, of 10 for the rest. */
-export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
-  const step = roundStep((max - min) / wanted, unit.startsWith("bytes") ? 1024 : 1000, unit === "count" && max >= 2 ? 1 : 0);
-  const found: number[] = [];
-  for (let value = Math.ceil(min / step) * step; value <= max * 1.0001 && found.length < 50; value += step) found.push(value);
-  return found;
-}
-
-function roundStep(rough: number, base: number, least: number): number {
-  if (!(rough > 0)) return 1;
-  const power = base ** Math.floor(Math.log(rough) / Math.log(base));
-  for (const factor of [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]) {
-    if (factor * power >= rough && factor * power >= least) return factor * power;
-  }
-  return base * power;
 }
 
 /** The graph with title and legend, as a picture. */

@@ -382,7 +382,11 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::field("scenario", format!("there is no scenario '{}'", wanted.scenario))
             .hint("GET /api/v1/scenarios lists them"));
     }
-    bench::scenario::Scale::from_str(&wanted.scale).map_err(|error| ApiError::field("scale", error.to_string()))?;
+    let scale = bench::scenario::Scale::from_str(&wanted.scale);
+    let scale = scale.map_err(|error| ApiError::field("scale", error.to_string()))?;
+    if let Some(why) = bench::scenario::too_small(&wanted.scenario, scale) {
+        return Err(ApiError::field("scale", why));
+    }
     if wanted.seconds.is_some_and(|seconds| !(1..=SECONDS_MAX).contains(&seconds)) {
         return Err(ApiError::field("seconds", format!("a number from 1 to {SECONDS_MAX} is expected")));
     }

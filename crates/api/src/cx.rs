@@ -49,7 +49,7 @@ pub struct Cx {
 #[derive(Clone, Debug, Default)]
 pub struct Note {
     /// Who, if the request itself says it: a login.
-    pub user: Option<String>,
+    pub user: Option<(String, Option<Role>)>,
     pub target: String,
     pub detail: String,
     /// Why it was not done, although the request got an ordinary answer: an error reply of a command.
@@ -146,9 +146,14 @@ impl Cx {
         (note.target, note.detail, note.is_silent) = (target.into(), detail.into(), false);
     }
 
-    /// For the audit log: who the request says to be. Never a password that was typed in its place.
-    pub fn note_user(&self, user: impl Into<String>) {
-        self.note.lock().user = Some(user.into());
+    /// For the audit log: more of the detail.
+    pub fn note_more(&self, more: &str) {
+        self.note.lock().detail.push_str(more);
+    }
+
+    /// For the audit log: who the request says to be, and their role once that is known.
+    pub fn note_user(&self, user: impl Into<String>, role: Option<Role>) {
+        self.note.lock().user = Some((user.into(), role));
     }
 
     /// For the audit log: it was not done, although the request gets an ordinary answer.

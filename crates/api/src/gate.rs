@@ -3,7 +3,7 @@
 
 use crate::app::App;
 use crate::auth::users::TOKEN_PREFIX;
-use crate::auth::{By, Who, same};
+use crate::auth::{By, Role, Who, same};
 use crate::cx::{Cx, JSON, Note, Peer, Reply, Seat};
 use crate::error::{ApiError, Failure};
 use crate::events::Audited;
@@ -78,16 +78,11 @@ async fn admitted(
         }
     }
     let changes = route.method != Method::Get;
-    if changes {
-        same_origin(&parts.headers)?;
-        // The login route has no session to protect, and an old cookie must not block a login.
-        if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (&who, route.role) {
-            let given = parts.headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
-            if !same(given, csrf.as_bytes()) {
-                return Err(ApiError::forbidden("the header X-CSRF-Token does not fit the session")
-                    .hint("GET /api/v1/session tells the session's csrf"));
-            }
-        }
+    if changes && let Err(error) = is_meant(&parts.headers, who.as_ref(), route) {
+        return Err(match &who {
+            Some(who) => turned_away(&app, route, who, peer, &parts, error),
+            None => error,
+        });
     }
     let params = RawPathParams::from_request_parts(&mut parts, &()).await;
     let params = params.map_err(|_| ApiError::invalid("the path is not valid UTF-8"))?;
@@ -156,10 +151,11 @@ fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
         }
         let target =
             if target.is_empty() { cx.params.first().map_or("", |(_, value)| value).to_owned() } else { target };
+        let (user, role) = user.unwrap_or_else(|| (cx.user(), cx.who.as_ref().map(|who| who.role)));
         cx.app.audit(Audited {
             at_ms: cx.now_ms(),
-            user: user.unwrap_or_else(|| cx.user()),
-            role: cx.who.as_ref().map_or("", |who| who.role.name()).to_owned(),
+            user,
+            role: role.map_or("", Role::name).to_owned(),
             address: cx.peer.address.to_string(),
             action: route.action.to_owned(),
             target,
@@ -200,6 +196,20 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)
+}
+
+/// Whether a page of this console, or a program, sent what changes something, and not a page elsewhere.
+fn is_meant(headers: &HeaderMap, who: Option<&Who>, route: &Route) -> Result<(), ApiError> {
+    same_origin(headers)?;
+    // The login route has no session to protect, and an old cookie must not block a login.
+    if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (who, route.role) {
+        let given = headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
+        if !same(given, csrf.as_bytes()) {
+            return Err(ApiError::forbidden("the header X-CSRF-Token does not fit the session")
+                .hint("GET /api/v1/session tells the session's csrf"));
+        }
+    }
+    Ok(())
 }
 
 /// A page of another origin must not change anything, whatever cookies a browser adds.

@@ -97,6 +97,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("values_in_ram_ratio", Ratio, Mean, "Values", "Share of values in RAM", "Values in RAM ÷ all values.", |span| quotient(span.now.figures.store.values_in_ram, span.now.figures.store.keys)),
     of_database("used_ram_bytes", Bytes, Mean, "Memory", "Used RAM", "RAM that counts against the RAM limit.", |span| span.now.figures.used_ram_bytes as f64),
     of_database("ram_limit_bytes", Bytes, Mean, "Memory", "RAM limit", "The part of the memory limit that may be RAM; 0: no limit.", |span| span.now.figures.ram_limit_bytes as f64),
+    of_database("ram_overhead_bytes", Bytes, Mean, "Memory", "RAM besides values", "Used RAM without keys and values: the index, clients, buffers and a share of the process.", |span| { let store = &span.now.figures.store; store.resident.saturating_sub(store.object_bytes) as f64 }),
     of_database("used_flash_bytes", Bytes, Mean, "Memory", "Used flash", "Flash in segments that are not empty.", |span| span.now.figures.store.flash_used_bytes as f64),
     of_database("live_flash_bytes", Bytes, Mean, "Memory", "Live flash", "Flash that live values take, without dead records that are not collected yet.", |span| span.now.figures.store.flash_live_bytes as f64),
     of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
@@ -141,7 +142,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| flag(span.now.figures.durability.journal_has_failed)),
     of_database("recovery_us", Us, Max, "Durability", "Restart", "How long a restart would take, as estimated.", |span| span.now.figures.durability.recovery_estimated_ms as f64 * 1000.0),
     of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
-    of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
+    of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room missing for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
     of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
     of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that the scrubber has found since the start or CONFIG RESETSTAT.", |span| {
         let durability = &span.now.figures.durability;

@@ -15,6 +15,37 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use utoipa::ToSchema;
 
+/// Commands without the flag of a read that only tell something, and subcommands of any container that do.
+const TELL: &[&str] = &["info", "ping", "echo", "time", "command"];
+const SUBCOMMANDS_TELL: &[&str] = &[
+    "cat",
+    "channels",
+    "count",
+    "docs",
+    "doctor",
+    "dryrun",
+    "exists",
+    "get",
+    "getkeys",
+    "getname",
+    "getuser",
+    "help",
+    "histogram",
+    "history",
+    "id",
+    "info",
+    "latest",
+    "len",
+    "list",
+    "numpat",
+    "numsub",
+    "shardchannels",
+    "shardnumsub",
+    "stats",
+    "usage",
+    "users",
+    "whoami",
+];
 /// Keys of one command in the audit log.
 const AUDITED_KEYS_MAX: usize = 8;
 
@@ -174,7 +205,7 @@ pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
     }
 }
 
-/// What the audit log says of a command: its name and its keys, never a value.
+/// What the audit log says of a command: its name, and its keys or what else it changes, never a value.
 fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     let word = |word: &[u8]| lossy(word).chars().take(64).collect::<String>();
     let mut text = word(&args[0]).to_uppercase();
@@ -193,6 +224,12 @@ fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     let mut places = Vec::new();
     if let Some(row) = row {
         row.keys.positions(&Args::new(&bytes, &spans), &mut places);
+    }
+    // What is changed, where it is no key: directives, and a user.
+    match row.map(|row| (&*text, row.name)) {
+        Some(("CONFIG SET", _)) => places.extend((2..args.len()).step_by(2)),
+        Some(("ACL SETUSER" | "ACL DELUSER", name)) => places.extend(2..if name == "deluser" { args.len() } else { 3 }),
+        _ => {}
     }
     places.retain(|&place| place < args.len());
     places.sort_unstable();
@@ -222,33 +259,50 @@ pub fn words(args: Option<Vec<Bytes>>, line: Option<String>) -> Result<Vec<Vec<u
     Ok(words)
 }
 
+/// Whether the command only tells something: it is a read, or a question to the server.
+fn tells(row: Option<&'static Row>, args: &[Vec<u8>]) -> bool {
+    let Some(row) = row else { return false };
+    let is = |words: &[&str], word: &[u8]| words.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(word));
+    row.flags.contains(&Flag::Readonly)
+        || is(TELL, row.name.as_bytes())
+        || !row.subcommands.is_empty() && args.get(1).is_some_and(|name| is(SUBCOMMANDS_TELL, name))
+}
+
 /// Tells the audit log of the command before it runs.
 pub fn note(cx: &Cx, row: Option<&'static Row>, args: &[Vec<u8>], db: u32) {
     cx.note(cx.param("name"), audited(row, args, db));
-    // Commands that only read are not changes, and neither are those that tell of the server.
-    let tells = |row: &Row| ["info", "ping", "echo", "time", "command"].contains(&row.name);
-    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly) || tells(row)) {
-        cx.unaudited();
-    }
 }
 
-/// Tells the audit log of an error reply. A right that the role lacks is an error of the API too.
-pub fn note_reply(
-    cx: &Cx,
-    row: Option<&'static Row>,
-    args: &[Vec<u8>],
-    db: u32,
-    reply: &Value,
-) -> Result<(), ApiError> {
-    let Value::Error(text) = reply else { return Ok(()) };
-    // The error's code: its text may repeat a value.
-    cx.note_failure(lossy(text).split(' ').next().unwrap_or_default());
-    if text.starts_with(b"NOPERM") {
-        // To try what one may not is worth a line, even if it would only have read.
-        cx.note(cx.param("name"), audited(row, args, db));
-        refused(reply.clone())?;
+/// Tells the audit log of the reply. A command that only tells, and did, is not a change; one that failed is worth a line.
+/// A right that the role lacks is an error of the API too.
+pub fn note_reply(cx: &Cx, row: Option<&'static Row>, args: &[Vec<u8>], reply: &Value) -> Result<(), ApiError> {
+    let is_exec = row.is_some_and(|row| row.name == "exec");
+    match reply {
+        Value::Error(text) => {
+            cx.note_failure(code(text));
+            if text.starts_with(b"NOPERM") {
+                refused(reply.clone())?;
+            }
+        }
+        _ if tells(row, args) => cx.unaudited(),
+        Value::Simple(text) if text == b"QUEUED" => cx.note_more(" (queued)"),
+        Value::Null | Value::NullArray if is_exec => cx.note_failure("a watched key was changed"),
+        Value::Array(replies) if is_exec => {
+            cx.note_more(&format!(" of {} commands", replies.len()));
+            let errors: Vec<&Vec<u8>> =
+                replies.iter().filter_map(|one| if let Value::Error(text) = one { Some(text) } else { None }).collect();
+            if let Some(first) = errors.first() {
+                cx.note_failure(format!("{} of them failed: {}", errors.len(), code(first)));
+            }
+        }
+        _ => {}
     }
     Ok(())
+}
+
+/// An error's first word: its text may repeat a value.
+fn code(text: &[u8]) -> String {
+    lossy(text).split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn run(cx: &Cx) -> Result<Answered, ApiError> {
@@ -262,7 +316,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     let started = Instant::now();
     let value = line.ask(row, &words)?;
     let elapsed_us = started.elapsed().as_micros() as u64;
-    note_reply(cx, row, &args, db, &value)?;
+    note_reply(cx, row, &args, &value)?;
     let Line { db, transaction, is_watching, .. } = line;
     Answered::json(&CommandOutcome {
         reply: typed(value),

@@ -122,13 +122,14 @@ fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
 fn login(cx: &Cx) -> Result<Reply, ApiError> {
     let Login { user, password } = cx.body()?;
     let named: String = user.chars().take(64).collect();
-    cx.note_user(named.clone());
+    cx.note_user(named.clone(), None);
     cx.note(named, "");
     if !check(cx, &user, &password)? {
         return Err(ApiError::unauthenticated("the user or the password is wrong"));
     }
     cx.app.users.logged_in(&user, cx.now_ms())?;
     let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user no longer exists"))?;
+    cx.note_user(&user, Some(card.role));
     let (id, session) = cx.app.sessions.lock().begin(&user, cx.now_ms());
     let (must_change_password, password_by) = (card.must_change_password, card.password_by);
     let card = SessionCard { user, role: card.role, csrf: session.csrf, must_change_password, password_by };

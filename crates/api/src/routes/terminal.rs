@@ -138,7 +138,7 @@ fn run(cx: &Cx) -> Result<Reply, ApiError> {
         None => line.ask(row, &words).inspect_err(|_| cx.app.terminals.close(&terminal.id))?,
     };
     let elapsed_us = started.elapsed().as_micros() as u64;
-    command::note_reply(cx, row, &args, db, &value)?;
+    command::note_reply(cx, row, &args, &value)?;
     let Line { db, transaction, is_watching, .. } = *line;
     let is_listening = terminal.listening.lock().stream.is_some();
     Reply::json(&CommandOutcome { reply: typed(value), elapsed_us, db, transaction, is_watching, is_listening })

@@ -120,6 +120,12 @@ fn a_large_body_is_refused_and_pages_of_others_change_nothing() {
     assert_eq!(change(&admin.with("Origin", "null")), 403);
     assert_eq!(change(&admin.with("Origin", &format!("http://127.0.0.1:{}", node.console))), 201);
     assert_eq!(change(&admin.without("Cookie")), 401);
+    let audit = admin.get("/api/v1/audit").ok();
+    let refused = |why: &str| {
+        let lines = audit.as_array().unwrap().iter();
+        lines.filter(|line| line["ok"] == false && line["detail"].as_str().unwrap().contains(why)).count()
+    };
+    assert_eq!((refused("CSRF"), refused("another origin")), (2, 2), "{audit}");
     // Reading needs no CSRF token, but the host must be a name of this machine.
     assert_eq!(admin.without("X-CSRF-Token").get("/api/v1/databases").status, 200);
     for path in ["/", "/metrics", "/api/v1/openapi.json", "/health/live"] {
@@ -149,6 +155,8 @@ fn changes_are_audited_and_secrets_are_not() {
             let text = |name: &str| line[name].as_str().unwrap().to_owned();
             assert_eq!(text("address"), "127.0.0.1");
             assert!(!text("user").is_empty(), "{line}");
+            // The role of whoever did not log in is not known.
+            assert_eq!(text("role").is_empty(), text("action") == "session.login" && line["ok"] == false, "{line}");
             (text("action"), text("target"), line["ok"].as_bool().unwrap())
         })
         .collect();
@@ -182,8 +190,17 @@ fn commands_that_fail_are_audited_as_failed_with_their_keys() {
     assert_eq!(run(&viewer, json!(["MSET", "a", "hidden value", "b", "hidden value"])), 403);
     assert_eq!(run(&operator, json!(["SUBSCRIBE", "news"])), 422);
     assert_eq!(run(&viewer, json!(["GET", "cart:1"])), 200);
-    assert_eq!(run(&viewer, json!(["GET"])), 200);
     assert_eq!(run(&operator, json!(["INFO", "commandstats"])), 200);
+    assert_eq!(run(&admin, json!(["ACL", "LIST"])), 200);
+    // What is changed has no keys here; its values may be secrets.
+    assert_eq!(run(&admin, json!(["CONFIG", "SET", "timeout", "77", "requirepass", "hidden value"])), 200);
+    assert_eq!(run(&admin, json!(["CONFIG", "SET", "requirepass", ""])), 200);
+    assert_eq!(run(&admin, json!(["ACL", "SETUSER", "ann", ">hidden value"])), 200);
+    // What only reads or tells is recorded when it fails.
+    assert_eq!(run(&operator, json!(["LPUSH", "list", "hidden value"])), 200);
+    assert_eq!(run(&viewer, json!(["GET", "list"])), 200);
+    assert_eq!(run(&viewer, json!(["GET"])), 200);
+    assert_eq!(run(&viewer, json!(["ACL", "LIST"])), 403);
     assert_eq!(viewer.delete("/api/v1/databases/default?confirm=default").status, 403);
     let audit = admin.get("/api/v1/audit").ok();
     let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
@@ -195,12 +212,25 @@ fn commands_that_fail_are_audited_as_failed_with_their_keys() {
         .map(|line| (text(line, "user"), text(line, "target"), text(line, "detail"), line["ok"].as_bool().unwrap()))
         .collect();
     let of = |user: &str, detail: &str, ok| (format!("test {user}"), "default".to_owned(), detail.to_owned(), ok);
-    assert_eq!(lines.len(), 5, "{lines:?}");
+    let of_admin = |line: &(String, String, String, bool)| line.0 == "test admin";
+    let (told, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(of_admin);
+    let told: Vec<&str> = told.iter().map(|line| line.2.as_str()).collect();
+    let expected = [
+        "ACL SETUSER \"ann\" in db 2",
+        "CONFIG SET \"requirepass\" in db 2",
+        "CONFIG SET \"timeout\" \"requirepass\" in db 2",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(lines.len(), 9, "{lines:?}");
     assert_eq!(lines[0].1, "databases/default");
     assert!(lines[0].2.contains("needs the role operator") && !lines[0].3, "{:?}", lines[0]);
-    assert!(lines[1].2.starts_with("SUBSCRIBE in db 2: ") && !lines[1].3, "{:?}", lines[1]);
-    assert!(lines[2].2.starts_with("MSET \"a\" \"b\" in db 2: NOPERM") && !lines[2].3, "{:?}", lines[2]);
-    assert_eq!(lines[3], of("operator", "LPUSH \"cart:1\" in db 2: WRONGTYPE", false));
-    assert_eq!(lines[4], of("operator", "SET \"cart:1\" in db 2", true));
+    assert!(lines[1].2.starts_with("ACL LIST in db 2: NOPERM") && !lines[1].3, "{:?}", lines[1]);
+    assert_eq!(lines[2], of("viewer", "GET in db 2: ERR", false));
+    assert_eq!(lines[3], of("viewer", "GET \"list\" in db 2: WRONGTYPE", false));
+    assert_eq!(lines[4], of("operator", "LPUSH \"list\" in db 2", true));
+    assert!(lines[5].2.starts_with("SUBSCRIBE in db 2: ") && !lines[5].3, "{:?}", lines[5]);
+    assert!(lines[6].2.starts_with("MSET \"a\" \"b\" in db 2: NOPERM") && !lines[6].3, "{:?}", lines[6]);
+    assert_eq!(lines[7], of("operator", "LPUSH \"cart:1\" in db 2: WRONGTYPE", false));
+    assert_eq!(lines[8], of("operator", "SET \"cart:1\" in db 2", true));
     assert!(!audit.to_string().contains("hidden value"));
 }

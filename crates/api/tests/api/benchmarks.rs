@@ -15,6 +15,7 @@ fn a_benchmark_from_start_to_report_and_one_that_is_stopped() {
         (json!({"scenario": "nosuch"}), 400, "scenario"),
         (json!({"scale": "0"}), 400, "scale"),
         (json!({"scale": "--help"}), 400, "scale"),
+        (json!({"scale": "1/100000000"}), 400, "scale"),
         (json!({"seconds": 0}), 400, "seconds"),
         (json!({"database": "nosuch"}), 404, ""),
     ] {

@@ -93,17 +93,29 @@ fn a_transaction_goes_over_several_lines() {
     terminal.run("SET k mine");
     assert_eq!(terminal.run("DISCARD")["transaction"], Value::Null);
     assert_eq!(terminal.reply("GET k")["value"], "theirs");
+    terminal.run("MULTI");
+    terminal.run("LPUSH k mine");
+    terminal.run("SET k theirs");
+    assert_eq!(terminal.reply("EXEC")["value"][1], status("OK"));
     for line in ["BLPOP k 0", "AUTH a b", "HELLO 2", "QUIT", "RESET", "CLIENT REPLY OFF"] {
         assert_eq!(terminal.send(line).error(), error(422, "unsupported", ""), "{line}");
     }
 
     // Each line is audited as a single command is.
     let audit = node.admin().get("/api/v1/audit").ok();
-    let told = |detail: &str| audit.as_array().unwrap().iter().any(|line| line["detail"] == detail);
-    for detail in ["MULTI", "SET \"k\"", "EXEC", "BLPOP \"nosuch\""] {
-        assert!(told(detail), "{detail}: {audit}");
+    let told = |detail: &str, ok: bool| {
+        audit.as_array().unwrap().iter().any(|line| line["detail"] == detail && line["ok"] == ok)
+    };
+    for detail in ["MULTI", "SET \"k\" (queued)", "BLPOP \"nosuch\" (queued)", "EXEC of 3 commands", "DISCARD"] {
+        assert!(told(detail, true), "{detail}: {audit}");
     }
-    assert!(!audit.to_string().contains("mine") && !told("GET \"k\"") && !audit.to_string().contains("terminal"));
+    for detail in
+        ["EXEC: a watched key was changed", "EXEC: EXECABORT", "EXEC of 2 commands: 1 of them failed: WRONGTYPE"]
+    {
+        assert!(told(detail, false), "{detail}: {audit}");
+    }
+    let audit = audit.to_string();
+    assert!(!audit.contains("mine") && !audit.contains("GET \\\"k\\\"") && !audit.contains("terminal"), "{audit}");
 }
 
 #[test]

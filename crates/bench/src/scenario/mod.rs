@@ -94,6 +94,7 @@ fn run(args: &Args) -> Result<()> {
         phase::tell_in_json();
     }
     let spec = spec::spec(args.name, args.scale);
+    has_keys(&spec)?;
     let (mut node, compared, programs) = servers(args, &spec)?;
     let settings = Settings {
         test_time: args.test_time(),
@@ -200,6 +201,26 @@ fn fits(name: args::Name, spec: &Spec, workers: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether every load has a key for each of its clients: with fewer it would be another load, whatever server runs it. Says
+/// which scale is enough.
+fn has_keys(spec: &Spec) -> Result<()> {
+    let (least, scarcest) = (u64::from(spec::FILL_CLIENTS), spec.scarcest);
+    let left = spec.scale.of(scarcest);
+    ensure!(
+        left >= least,
+        "scale {} leaves {left} keys for a load of {least} clients: the smallest scale is 1/{}",
+        spec.scale,
+        scarcest / least,
+    );
+    Ok(())
+}
+
+/// Why a scenario cannot run at this scale, against any server.
+pub fn too_small(name: &str, scale: Scale) -> Option<String> {
+    let name = Name::from_str(name, false).ok()?;
+    has_keys(&spec::spec(name, scale)).err().map(|error| error.to_string())
+}
+
 fn one_time_password() -> Result<String> {
     use std::io::Read;
     let mut bytes = [0; 16];
@@ -218,6 +239,15 @@ mod tests {
             let smallest: Scale = error.rsplit(' ').next().and_then(|scale| scale.parse().ok()).expect(&error);
             fits(*name, &spec::spec(*name, smallest), 2).expect("the smallest scale is large enough");
             assert!(error.contains("RAM limit of") && error.contains("21.0 MB"), "{error}");
+        }
+        for name in Name::value_variants() {
+            let spec = |scale| spec::spec(*name, scale);
+            let error = has_keys(&spec(Scale::new(1, 1_000_000_000))).unwrap_err().to_string();
+            let smallest: Scale = error.rsplit(' ').next().and_then(|scale| scale.parse().ok()).expect(&error);
+            has_keys(&spec(smallest)).expect("the smallest scale has enough keys");
+            assert!(error.contains("for a load of 20 clients"), "{error}");
+            let below = Scale::new(1, spec(Scale::ONE).scarcest / 19);
+            assert!(has_keys(&spec(below)).is_err() && too_small(spec(below).name, below).is_some());
         }
         assert_eq!(workers(&["io-threads=3".to_owned(), "maxclients=1".to_owned()]), 3);
     }

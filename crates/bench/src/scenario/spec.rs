@@ -52,6 +52,8 @@ pub struct Spec {
     pub name: &'static str,
     pub scale: Scale,
     pub keys: u64,
+    /// The fewest keys that one of its loads goes over, at full size.
+    pub scarcest: u64,
     /// Keys and values as the client sends them.
     pub raw_bytes: u64,
     pub limits: Limits,
@@ -100,7 +102,7 @@ pub struct Published {
 const DASH: &str = "–";
 /// The published speeds do not include populating. This setting is quick, and any server can take it.
 const FILL_THREADS: u32 = 1;
-const FILL_CLIENTS: u32 = 20;
+pub const FILL_CLIENTS: u32 = 20;
 const FILL_PIPELINE: u32 = 24;
 const ONCE_OVER_ALL: [&str; 3] = ["--requests=allkeys", "--key-pattern=P:P", "--ratio=1:0"];
 /// The bytes of `memtier-` and eight digits.
@@ -199,6 +201,7 @@ fn redis_on_flash(name: &'static str, title: &'static str, scale: Scale, size: &
         name,
         scale,
         keys: keys_max,
+        scarcest: size.centre.1 - size.centre.0,
         raw_bytes: keys_max * (ROF_KEY_BYTES + 500),
         limits: Limits { memory, ram: memory * 3 / 10 },
         populate: vec![populate],
@@ -235,6 +238,7 @@ fn keydb_flash(scale: Scale) -> Spec {
         name: "keydb-flash",
         scale,
         keys,
+        scarcest: (KEYS as f64 * PARTS[0]) as u64,
         raw_bytes: keys * (ROF_KEY_BYTES + VALUE_BYTES),
         limits: Limits { memory: scale.of(RAM + FLASH), ram: scale.of(RAM) },
         populate: vec![populate],
@@ -367,6 +371,7 @@ fn gemini_rta(scale: Scale) -> Spec {
         name: "gemini-rta",
         scale,
         keys,
+        scarcest: KINDS.iter().map(|kind| kind.count).min().unwrap_or(0),
         raw_bytes,
         limits: Limits { memory: ram + raw_bytes * 3 / 2, ram },
         populate: inject,
