@@ -427,6 +427,111 @@ fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
     assert!(read["sources"][0].as_str().is_some_and(|name| name.contains("one node of a cluster")), "{read:#}");
 }
 
+/// What a Redis of an operator may be like: each is measured, or the reason comes with what to do.
+#[test]
+fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
+    let Some(redis) = Redis::if_installed(&["--enable-debug-command", "yes"]) else { return };
+    let mut client = redis.connect();
+    let from = |rest: &str| format!("redis://{rest}127.0.0.1:{}", redis.port);
+    let refused = |args: &[&str], why: &str, hint: &str| {
+        let (code, said) = plan(args);
+        assert!(code != Some(0) && said.contains(why), "{args:?}: {said}");
+        let hints = said.split_once("hint: ").map_or("", |(_, hint)| hint);
+        assert!(hints.contains(hint), "{args:?}: {said}");
+    };
+    refused(&["--from", &from("")], "has no keys to measure", "--keys");
+
+    // Logical databases: all of them, or one.
+    for (db, count) in [(0, 300), (7, 200), (15, 100)] {
+        assert_eq!(client.run(&format!("SELECT {db}")), "OK");
+        client.set_all((0..count).map(|number| (key(number), "v".repeat(100))));
+    }
+    let all = json(&["--from", &from(""), "--ram-share", "30%"]);
+    assert_eq!((&all["sample"]["keys"], &all["sample"]["sampled"]), (&600.into(), &600.into()), "{all:#}");
+    let one = json(&["--from", &(from("") + "/7"), "--ram-share", "30%"]);
+    assert_eq!((&one["sample"]["keys"], &one["demand"]["keys"]), (&200.into(), &200.into()), "{one:#}");
+
+    // Users that may not do everything.
+    for (name, rules) in [("blind", "+@all -monitor"), ("mute", "+@all -dump"), ("apart", "+@all resetkeys ~app:*")] {
+        assert_eq!(client.run(&format!("ACL SETUSER {name} on >pw ~* {rules}")), "OK");
+    }
+    let may = "resetchannels -@all +ping +info +select +scan +randomkey +memory|usage +dump";
+    assert_eq!(client.run(&format!("ACL SETUSER least on >pw ~* {may}")), "OK");
+    refused(&["--from", &from("blind:pw@"), "--monitor", "1"], "MONITOR: NOPERM", "+monitor");
+    refused(&["--from", &from("mute:pw@")], "DUMP: NOPERM", "--rdb");
+    refused(&["--from", &from("apart:pw@")], "MEMORY USAGE: NOPERM", "~*");
+    refused(&["--from", &from("least:wrong@")], "WRONGPASS", "password");
+    let least = json(&["--from", &from("least:pw@"), "--ram-share", "30%"]);
+    assert_eq!(least["sample"]["keys"], 600, "{least:#}");
+
+    // Only keys that expire, hashes alone, and values that do not compress.
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    for number in 0..20u64 {
+        client.call(&[b"SET", key(number).as_bytes(), &SplitMix64(number).bytes(1_000_000), b"EX", b"1000"]);
+    }
+    let large = json(&["--from", &from(""), "--ram-share", "30%"]);
+    assert_eq!((&large["sample"]["sampled"], &large["sample"]["value_bytes"]), (&20.into(), &1_000_000.into()));
+    assert!(large["sample"]["compression"].as_f64() > Some(0.99), "{large:#}");
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    (0..50).for_each(|number| drop(client.run(&format!("HSET h{number} name bob city paris"))));
+    let hashes = json(&["--from", &from(""), "--ram-share", "30%"]);
+    assert_eq!((&hashes["sample"]["keys"], &hashes["sample"]["value_bytes"]), (&50.into(), &24.into()), "{hashes:#}");
+
+    // A giant key beside them is not fetched; alone it is nothing to make an average of.
+    assert_eq!(client.run("EVAL \"return redis.call('setrange', 'giant', 90000000, 'x')\" 0"), "(integer) 90000001");
+    let giant = json(&["--from", &from(""), "--ram-share", "30%"]);
+    assert_eq!((&giant["sample"]["estimated"], &giant["sample"]["keys"]), (&1.into(), &51.into()), "{giant:#}");
+    assert!(giant["sample"]["largest_bytes"].as_u64() > Some(80_000_000), "{giant:#}");
+    (0..50).for_each(|number| drop(client.run(&format!("DEL h{number}"))));
+    refused(&["--from", &from("")], "at most 16 MB: a larger string", "");
+
+    // It ends while it is watched.
+    let ending = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| plan(&["--from", &from(""), "--monitor", "60"]));
+        eventually("it is watched", || client.run("CLIENT LIST").contains("cmd=monitor"));
+        client.send(b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n");
+        watching.join().expect("it ends")
+    });
+    assert!(ending.0 == Some(1) && ending.1.contains("hint: look whether the server still runs"), "{}", ending.1);
+    refused(&["--from", &from("")], "Connection refused", "host and port");
+
+    let Some(renamed) = Redis::if_installed(&["--rename-command", "MEMORY", "", "--rename-command", "MONITOR", ""])
+    else {
+        return;
+    };
+    renamed.connect().set_all([(key(1), "v".to_owned())]);
+    let from = format!("redis://127.0.0.1:{}", renamed.port);
+    refused(&["--from", &from], "unknown command 'MEMORY'", "--rdb");
+    refused(&["--from", &from, "--monitor", "1"], "unknown command 'MONITOR'", "--trace");
+}
+
+#[test]
+fn files_that_are_broken_are_read_as_far_as_they_tell_something() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    client.set_all((0..300).map(|number| (key(number), "abcdefgh".repeat(50))));
+    assert_eq!(client.run("SAVE"), "OK");
+    let dump = format!("{}/dump.rdb", client.run("CONFIG GET dir").split('"').nth(3).expect("a directory"));
+    let whole = std::fs::read(&dump).expect("the dump");
+    for bytes in [0, 5, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(path("cut.rdb"), &whole[..bytes]).expect("written");
+        let (code, said) = plan(&["--rdb", &path("cut.rdb")]);
+        assert!(code == Some(1) && said.contains("hint: it takes a whole dump.rdb"), "{bytes} bytes: {said}");
+    }
+    let lines: String = (0..4000)
+        .map(|line| match line % 40 {
+            0 => "1.0 [0 127.0.0.1:5] \"GET\" \"cut off\n".to_owned(),
+            _ => format!("{}.5 [0 127.0.0.1:5] \"get\" \"key:{}\"\n", 100 + line / 40, line % 70),
+        })
+        .collect();
+    std::fs::write(path("monitor.txt"), format!("OK\n{lines}")).expect("written");
+    let traced = json(&["--trace", &path("monitor.txt"), "--keys", "1000", "--value-size", "100"]);
+    assert!(traced["sources"][0].as_str().is_some_and(|name| name.contains("without 100 lines")), "{traced:#}");
+    assert_eq!(traced["usage"]["reads"], 3900, "{traced:#}");
+}
+
 /// A directory's flash is measured.
 #[test]
 #[ignore = "measures a device for 10 s, and writes 1 GB: part of make soak"]

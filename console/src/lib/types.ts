@@ -51,5 +51,6 @@ export type Now = Record<string, number | null | undefined>;
 export type StreamEntry = [string, [Bytes, Bytes][]];
 
 type Bytes = api.Bytes;
-export type PlanAnswer = api.PlanCard;
+export type NodePlan = api.NodePlan;
 export type Sizing = api.SizingCard;
+export type Survey = api.SurveyCard;

@@ -85,7 +85,10 @@ impl Demand {
             return wrong("key_bytes", "must be from 1 to 1 MB");
         }
         if self.value_bytes > VALUE_BYTES_MAX {
-            return wrong("value_bytes", "must be at most 16 MB: larger values stay in RAM");
+            return wrong(
+                "value_bytes",
+                "must be at most 16 MB: a larger string stays in RAM, and of a larger collection say the parts that flash gets, as values of 1 KB",
+            );
         }
         if !(0.01..=1.0).contains(&self.compression) {
             return wrong("compression", "must be from 0.01 to 1: what the data take on flash ÷ what they are");

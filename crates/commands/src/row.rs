@@ -216,6 +216,12 @@ pub enum Access {
 }
 
 impl Row {
+    /// Whether the command takes so many arguments, its own name included.
+    pub fn takes(&self, count: usize) -> bool {
+        let least = usize::from(self.arity.unsigned_abs());
+        if self.arity >= 0 { count == least } else { count >= least }
+    }
+
     /// The use of the `nth` key, with Redis's words.
     pub fn key_use(&self, nth: usize, args: &Args<'_>) -> KeyUse {
         match self.access {

@@ -7,9 +7,9 @@ use crate::clock::wall_ms;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
 use crate::thread::Worker;
+use commands::Args;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;
-use commands::{Args, Row};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -256,7 +256,7 @@ impl Access for Worker {
             id = catalog.entries[id].subcommands.clone().find(is_it).unwrap_or(id);
         }
         let entry = &catalog.entries[id];
-        if !takes(entry.row, args.len()) {
+        if !entry.row.takes(args.len()) {
             return Err(format!("ERR wrong number of arguments for '{}' command", entry.name));
         }
         let mut positions = Vec::new();
@@ -303,10 +303,6 @@ impl Access for Worker {
     fn random(&self, bytes: &mut [u8]) {
         crate::random::fill(bytes);
     }
-}
-
-fn takes(row: &Row, count: usize) -> bool {
-    if row.arity >= 0 { count == row.arity as usize } else { count >= usize::from(row.arity.unsigned_abs()) }
 }
 
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via \

@@ -88,11 +88,13 @@ impl Sample {
         }
     }
 
-    /// A key that was not fetched, with the size that the server says.
+    /// A key that was not fetched, with the size that the server says. It counts as one that does not compress.
     pub fn estimate(&mut self, name: &[u8], value_bytes: u64) {
         self.name_bytes += name.len() as u64;
         self.value_bytes += value_bytes;
         self.largest_bytes = self.largest_bytes.max(value_bytes);
+        self.unpacked_bytes += value_bytes;
+        self.packed_bytes += value_bytes;
         self.sampled += 1;
         self.estimated += 1;
     }
@@ -156,5 +158,11 @@ mod tests {
         assert_eq!((noise.value_bytes(), noise.dataset_bytes()), (1000, 100_400));
         assert!((0.99..=1.0).contains(&noise.compression()), "{}", noise.compression());
         assert_eq!(Sample::default().compression(), 1.0);
+        // What was not fetched counts with its size, as if it did not compress.
+        let before = text.compression();
+        text.estimate(b"giant", 101 * 810);
+        let compression = text.compression();
+        assert!((compression - (before + 1.0) / 2.0).abs() < 0.01, "{compression}");
+        assert_eq!((text.estimated, text.sampled, text.largest_bytes, text.value_bytes()), (1, 102, 81_810, 1605));
     }
 }

@@ -87,10 +87,10 @@ impl Server {
         let text: String = String::from_utf8_lossy(text).chars().take(ERROR_CHARS_MAX).collect();
         let code = text.split(' ').next().unwrap_or_default();
         let hint = match code {
-            "NOAUTH" | "WRONGPASS" => "say the right user and password: redis://USER@HOST, and the password beside it",
+            "NOAUTH" | "WRONGPASS" => "say the right user and password",
             "NOPERM" => {
-                "a user for it: ACL SETUSER NAME on >PASSWORD ~* +ping +info +select +scan +randomkey +memory|usage +dump \
-                 +client|no-touch, and +monitor to watch commands; or read a dump.rdb: flintkv plan --rdb FILE"
+                "a user for it: ACL SETUSER NAME on >PASSWORD ~* +ping +info +select +scan +randomkey +memory|usage +dump, \
+                 +client|no-touch since Redis 7.2, and +monitor to watch commands; or read a dump.rdb: flintkv plan --rdb FILE"
             }
             "LOADING" => "wait until the server has loaded its data",
             "MASTERDOWN" => "this replica has lost its primary and serves nothing: name the primary, or wait",

@@ -8,7 +8,7 @@ pub mod replay;
 
 use commands::exchange::{Failure, Outcome};
 use commands::session::{Claim, Session};
-use commands::{Args, Flag, Row, Settings, Stop, table};
+use commands::{Args, Flag, Settings, Stop, table};
 use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
 use flintkv_tests::{Client, Redis};
@@ -239,7 +239,7 @@ impl Harness {
             full_name = format!("{}|{}", row.name, sub.name);
             row = sub;
         }
-        if !takes(row, words.len()) {
+        if !row.takes(words.len()) {
             return Err(format!("ERR wrong number of arguments for '{full_name}' command"));
         }
         let bytes = words.concat();
@@ -302,11 +302,6 @@ impl Harness {
         }
         result
     }
-}
-
-fn takes(row: &Row, count: usize) -> bool {
-    let arity = i64::from(row.arity);
-    if arity >= 0 { count as i64 == arity } else { count as i64 >= -arity }
 }
 
 /// A real Redis for this test alone, and a connection to it.
