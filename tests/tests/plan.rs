@@ -188,6 +188,12 @@ fn a_watched_load_is_answered_as_planned() {
     assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
     settled(&mut client);
     let port = node.port.to_string();
+    let from = format!("redis://127.0.0.1:{port}");
+    // Being watched and looked at takes memory of the process once, which the values lose.
+    let load = Load::start(&port, LOADS[0].1);
+    let (code, said) = plan(&["--from", &from, "--monitor", "8"]);
+    assert_eq!(code, Some(0), "{said}");
+    drop(load);
     let mut wrong = Vec::new();
     for (name, options) in LOADS {
         let load = Load::start(&port, options);
@@ -196,7 +202,7 @@ fn a_watched_load_is_answered_as_planned() {
         let hot = client.info_number("tiering", "values_in_ram") as f64 / KEYS as f64;
         let (code, planned) = plan(&[
             "--from",
-            &format!("redis://127.0.0.1:{port}"),
+            &from,
             "--monitor",
             "8",
             "--json",
@@ -233,10 +239,8 @@ fn a_watched_load_is_answered_as_planned() {
             planned["monitor"]["commands"],
         );
         let is_near = |measured: f64, planned: f64| (measured - planned).abs() <= 0.1 * measured;
-        // Keys that are written again and again have no copy on flash, and the plan says "at most".
-        let is_bound = options.contains("1:1") && flash <= flash_planned;
-        let flash_fits = is_bound || is_near(flash, flash_planned);
-        if (ratio - chosen("hit_ratio")).abs() > 0.03 || !is_near(ram, ram_planned) || !flash_fits {
+        let sizes_fit = is_near(ram, ram_planned) && is_near(flash, flash_planned);
+        if (ratio - chosen("hit_ratio")).abs() > 0.03 || !sizes_fit {
             wrong.push(name);
         }
     }
@@ -295,7 +299,7 @@ fn a_running_server_is_measured() {
         stop.store(true, Ordering::Relaxed);
         watched
     });
-    assert_eq!(watched["usage"]["keys"], 100.0);
+    assert_eq!(watched["usage"]["keys"], 100);
     assert!(watched["monitor"]["commands"].as_u64() > Some(1000), "{watched:#}");
     let share = watched["chosen"]["ram_share"].as_f64().expect("a share");
     assert!((0.08..0.12).contains(&share), "{watched:#}");
@@ -337,7 +341,7 @@ fn a_dump_and_a_capture_are_read() {
     // What was just set is read.
     assert_eq!(traced["chosen"]["hit_ratio"], 1.0, "{traced:#}");
     let both = json(&["--trace", &path("monitor.txt"), "--rdb", &dump]);
-    assert_eq!((&both["demand"]["keys"], &both["usage"]["keys"]), (&302.into(), &200.0.into()), "{both:#}");
+    assert_eq!((&both["demand"]["keys"], &both["usage"]["keys"]), (&302.into(), &200.into()), "{both:#}");
 
     // The figures of a device.
     let point = |depth: u32, rate: u32, us: u32| {

@@ -328,6 +328,23 @@ export interface Delivery {
   ok: boolean;
 }
 
+/** What is to be kept, and how it is used. */
+export interface DemandCard {
+  compression: number;
+  /** Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`. */
+  hit_ratio_by_values: [number, number][] | null;
+  /** Nothing is known of how keys are used: the hit ratios are a range. */
+  is_skew_guessed: boolean;
+  key_bytes: number;
+  keys: number;
+  reads_per_second: number;
+  /** The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest. */
+  skew: number;
+  value_bytes: number;
+  workers: number;
+  writes_per_second: number;
+}
+
 export interface Directive {
   /** live, start (only in the file) or protected (if enable-protected-configs lets a client) */
   change: string;
@@ -391,6 +408,21 @@ export interface Event {
   severity: Severity;
   /** Empty: nobody in particular. */
   user: string;
+}
+
+/** What the reads from flash mean on a device. */
+export interface ExpectedCard {
+  /** What flash adds to a read on average, those that RAM answers included. */
+  added_us: number | null;
+  /** Cores that reads from flash take. */
+  cores: number;
+  flash_read_p99_us: number | null;
+  /** A read from flash takes. Null: the device does not do so many. */
+  flash_read_us: number | null;
+  /** Share of what the device can write, at worst. */
+  flash_written_share: number;
+  /** Reads of clients at which the device has no more to give. Null: no read goes to flash. */
+  reads_per_second_max: number | null;
 }
 
 export interface Exported {
@@ -566,6 +598,18 @@ export interface MetricCard {
   unit: Unit;
 }
 
+/** What MONITOR has cost the server. */
+export interface MonitorCard {
+  bytes: number;
+  commands: number;
+  /** Cores that the server took in the second before. */
+  cores_before: number | null;
+  cores_meanwhile: number | null;
+  /** The server had to keep what could not be read in time. */
+  ended_early: boolean;
+  seconds: number;
+}
+
 export interface NewBackup {
   /** 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields. */
   rdb_version?: number | null;
@@ -710,6 +754,13 @@ export interface NodeFiguresCard {
   uptime_s: number;
 }
 
+export interface NodePlan {
+  node_flash_left_bytes: number;
+  /** What this node has not promised to a database yet. */
+  node_ram_left_bytes: number;
+  plan: PlanCard;
+}
+
 export interface NotImported {
   key: Bytes;
   message: string;
@@ -721,16 +772,21 @@ export type Op = (typeof Op)[number];
 export const Phase = ["writing", "verifying"] as const;
 export type Phase = (typeof Phase)[number];
 
+/** What data take here. */
 export interface PlanCard {
   /** The same data in RAM without flash. */
   all_in_ram_bytes: number;
-  all_in_ram_price: number;
+  /** With prices only. */
+  all_in_ram_price: number | null;
   /** Other shares of values in RAM, the smallest first. */
   choices: SizingCard[];
   chosen: SizingCard;
-  node_flash_left_bytes: number;
-  /** What this node has not promised to a database yet. */
-  node_ram_left_bytes: number;
+  demand: DemandCard;
+  monitor: null | MonitorCard;
+  sample: null | SampleCard;
+  /** Where it was learnt from, for people. */
+  sources: string[];
+  usage: null | UsageCard;
 }
 
 /** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
@@ -899,6 +955,24 @@ export interface RunningCard {
   total: number;
 }
 
+/** The keys that were looked at. */
+export interface SampleCard {
+  /** What the data take on flash ÷ what they are. */
+  compression: number;
+  /** Keys that were too large to fetch: their sizes are what the server says. */
+  estimated: number;
+  /** On average. */
+  key_bytes: number;
+  /** All, also those that were not looked at. */
+  keys: number;
+  largest_bytes: number;
+  sampled: number;
+  /** On average. */
+  value_bytes: number;
+  /** Of the server that has the keys, or has written them. */
+  version: string;
+}
+
 export interface Scenario {
   keys: number;
   machine: string;
@@ -952,26 +1026,34 @@ export interface Silence {
   until_ms: number;
 }
 
+/** What data take with one share of the values in RAM. */
 export interface SizingCard {
   /** How many databases the keys must be divided among. */
   databases: number;
   /** Lines of flintkv.conf. */
   directives: string[];
+  expected: null | ExpectedCard;
   /** With the room that collection needs. */
   flash_bytes: number;
   flash_live_bytes: number;
   flash_reads_per_second: number;
-  /** Values with a record on flash, at most. */
+  /** Values with a record on flash. */
   flash_values: number;
   /** Share of the reads that RAM answers, 0 to 1. */
   hit_ratio: number;
+  hit_ratio_high: number;
+  /** Where it lies if nothing is known of how keys are used. */
+  hit_ratio_low: number;
   hot_bytes: number;
   hot_values: number;
   index_bytes: number;
+  /** More values than were used while it was measured. */
+  is_beyond_measured: boolean;
   memory_limit_bytes: number;
   /** The process itself. */
   own_bytes: number;
-  price: number;
+  /** With prices only. */
+  price: number | null;
   ram_limit_bytes: number;
   /** Share of the values in RAM, 0 to 1. */
   ram_share: number;
@@ -1027,6 +1109,42 @@ export interface Subscription {
   space: Space;
 }
 
+export interface SurveyCard {
+  ended_ms: number | null;
+  /** Why it failed. */
+  failure: string;
+  /** What to do about it; may be empty. */
+  hint: string;
+  monitor: null | MonitorCard;
+  /** Of the stage, 0 to 1. */
+  progress: number;
+  reads_per_second: number;
+  sample: null | SampleCard;
+  /** Host and port. */
+  server: string;
+  stage: SurveyStage;
+  started_ms: number;
+  state: SurveyState;
+  usage: null | UsageCard;
+  writes_per_second: number;
+}
+
+export interface SurveyOrder {
+  /** For how long the server's commands are watched by MONITOR, at most 300. Missing or 0: not at all. */
+  monitor_seconds?: number;
+  /** Used for this measurement only, and kept nowhere. */
+  password?: string | null;
+  /** redis://HOST[:PORT][/DB], or rediss:// with TLS and a certificate that this machine trusts. Without a user or password. */
+  url: string;
+  user?: string | null;
+}
+
+export const SurveyStage = ["connecting", "watching", "looking"] as const;
+export type SurveyStage = (typeof SurveyStage)[number];
+
+export const SurveyState = ["running", "done", "stopped", "failed"] as const;
+export type SurveyState = (typeof SurveyState)[number];
+
 export interface Switchover {
   /** How long the replica may take. Missing: 10,000. */
   timeout_ms?: number | null;
@@ -1068,6 +1186,13 @@ export interface TtlBand {
 
 export const Unit = ["ops/s", "us", "ratio", "bytes", "bytes/s", "count", "percent"] as const;
 export type Unit = (typeof Unit)[number];
+
+/** How keys were used while they were watched. */
+export interface UsageCard {
+  changes: number;
+  keys: number;
+  reads: number;
+}
 
 export interface UserCard {
   created_ms: number;

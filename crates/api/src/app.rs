@@ -10,6 +10,7 @@ use crate::events::{Audited, Event, Events};
 use crate::following::Following;
 use crate::lines::Lines;
 use crate::metrics::watch::Watch;
+use crate::surveys::Surveys;
 use crate::terminals::Terminals;
 use config::Secret;
 use node::Node;
@@ -65,6 +66,7 @@ pub struct App {
     pub following: Following,
     pub benchmarks: Benchmarks,
     pub analyses: Analyses,
+    pub surveys: Surveys,
     pub terminals: Terminals,
     pub console_tls: bool,
     /// The last run of the node did not end by itself.
@@ -102,6 +104,7 @@ impl App {
             following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
             analyses: Analyses::default(),
+            surveys: Surveys::default(),
             terminals: Terminals::default(),
             console_tls,
             has_crashed,

@@ -5,7 +5,7 @@
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
 //! handler sees, `link` the conversation with a database, `terminals` those that go on between requests, `stream` one of messages. `metrics` watches and remembers, `condition` says how a database is,
 //! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
-//! over keys, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
+//! over keys, `surveys` measures other servers, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
@@ -30,6 +30,7 @@ mod routes;
 mod scan;
 mod serve;
 mod stream;
+mod surveys;
 mod terminals;
 mod text;
 mod typescript;

@@ -17,20 +17,29 @@ pub enum Pattern {
     Measured(Curve),
 }
 
-/// A measured hit ratio by the number of values in RAM.
+/// What was measured for one number of values in RAM.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    pub values: f64,
+    pub hit_ratio: f64,
+    /// How many of the values have no copy on flash: they were written since they came to RAM.
+    pub uncopied: f64,
+}
+
+/// Measured hit ratios by the number of values in RAM.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// Numbers of values with their hit ratios, both ascending.
-    points: Vec<(f64, f64)>,
+    /// All numbers ascending.
+    points: Vec<Point>,
 }
 
 impl Curve {
-    /// `points`: numbers of values with their hit ratios, both ascending.
-    pub fn new(points: Vec<(f64, f64)>) -> Curve {
+    /// `points`: all numbers ascending.
+    pub fn new(points: Vec<Point>) -> Curve {
         Curve { points }
     }
 
-    pub fn points(&self) -> &[(f64, f64)] {
+    pub fn points(&self) -> &[Point] {
         &self.points
     }
 
@@ -38,17 +47,28 @@ impl Curve {
         self.points.is_empty()
     }
 
-    /// The largest number of values of which the curve tells something, and its hit ratio.
-    pub fn end(&self) -> (f64, f64) {
+    /// The largest number of values of which the curve tells something.
+    pub fn end(&self) -> Point {
         self.points.last().copied().unwrap_or_default()
     }
 
     /// `None`: more values than were seen.
     pub fn hit_ratio(&self, values: f64) -> Option<f64> {
-        let at = self.points.partition_point(|&(size, _)| size < values);
-        let &(size, ratio) = self.points.get(at)?;
-        let (before, ratio_before) = if at == 0 { (0.0, 0.0) } else { self.points[at - 1] };
-        Some(ratio_before + (ratio - ratio_before) * (values - before) / (size - before))
+        self.at(values).map(|point| point.hit_ratio)
+    }
+
+    /// `None`: more values than were seen.
+    pub fn at(&self, values: f64) -> Option<Point> {
+        let at = self.points.partition_point(|point| point.values < values);
+        let high = self.points.get(at)?;
+        let low = if at == 0 { Point::default() } else { self.points[at - 1] };
+        let part = (values - low.values) / (high.values - low.values);
+        let between = |low: f64, high: f64| low + (high - low) * part;
+        Some(Point {
+            values,
+            hit_ratio: between(low.hit_ratio, high.hit_ratio),
+            uncopied: between(low.uncopied, high.uncopied),
+        })
     }
 }
 
@@ -80,12 +100,29 @@ impl Reads {
             Reads::Skewed(ranks) => ranks.hit_ratio(ram_share),
             Reads::Measured { .. } if ram_share >= 1.0 => 1.0,
             Reads::Measured { curve, beyond, keys } => curve.hit_ratio(ram_share * keys).unwrap_or_else(|| {
-                let (end, ratio) = curve.end();
-                let missed_at_end = 1.0 - beyond.hit_ratio(end / keys);
+                let end = curve.end();
+                let missed_at_end = 1.0 - beyond.hit_ratio(end.values / keys);
                 let missed = 1.0 - beyond.hit_ratio(ram_share);
-                1.0 - (1.0 - ratio) * if missed_at_end > 0.0 { missed / missed_at_end } else { 1.0 }
+                1.0 - (1.0 - end.hit_ratio) * if missed_at_end > 0.0 { missed / missed_at_end } else { 1.0 }
             }),
         }
+    }
+
+    /// The values in RAM that have no copy on flash, as a share of all values. `read_share`: of reads among all uses.
+    pub(crate) fn uncopied(&self, ram_share: f64, read_share: f64) -> f64 {
+        let share = match self {
+            Reads::Skewed(ranks) => ranks.uncopied(ram_share, read_share),
+            Reads::Measured { curve, beyond, keys } => match curve.at(ram_share * keys) {
+                Some(point) => point.uncopied / keys,
+                None => {
+                    let end = curve.end();
+                    let further =
+                        beyond.uncopied(ram_share, read_share) - beyond.uncopied(end.values / keys, read_share);
+                    end.uncopied / keys + further
+                }
+            },
+        };
+        share.clamp(0.0, ram_share)
     }
 
     /// The least share of the values.
@@ -108,10 +145,10 @@ impl Reads {
 /// The skew whose law is nearest to a curve.
 pub fn fitted(curve: &Curve, keys: u64) -> f64 {
     // Some points tell as much as all.
-    let some: Vec<(f64, f64)> = curve.points.iter().rev().step_by(8).take(6).copied().collect();
+    let some: Vec<Point> = curve.points.iter().rev().step_by(8).take(6).copied().collect();
     let distance = |skew: f64| {
         let ranks = Ranks::new(keys, skew);
-        some.iter().map(|&(values, ratio)| (ranks.hit_ratio(values / keys as f64) - ratio).powi(2)).sum::<f64>()
+        some.iter().map(|point| (ranks.hit_ratio(point.values / keys as f64) - point.hit_ratio).powi(2)).sum::<f64>()
     };
     let skews = (0..=(FITTED_SKEW_MAX / SKEW_STEP).round() as u32).map(|step| f64::from(step) * SKEW_STEP);
     let best = skews.map(|skew| (skew, distance(skew))).min_by(|one, other| one.1.total_cmp(&other.1));
@@ -164,6 +201,15 @@ impl Ranks {
         if ram_share >= 1.0 { 1.0 } else { self.kept(self.time(|kept| kept.0 < ram_share)).1 }
     }
 
+    fn uncopied(&self, ram_share: f64, read_share: f64) -> f64 {
+        let time = self.time(|kept| kept.0 < ram_share);
+        let of_group = |&(count, weight): &(f64, f64)| {
+            let is_in_ram = -(-weight * time).exp_m1();
+            count * is_in_ram * (1.0 - copied(is_in_ram, read_share))
+        };
+        self.groups.iter().map(of_group).sum::<f64>() / self.keys
+    }
+
     fn share_for(&self, hit_ratio: f64) -> f64 {
         if hit_ratio >= 1.0 { 1.0 } else { self.kept(self.time(|kept| kept.1 < hit_ratio)).0 }
     }
@@ -180,6 +226,16 @@ impl Ranks {
     }
 }
 
+/// The chance that a value in RAM has a copy on flash.
+///
+/// It has one if a read has brought it back, and all uses since were reads. Seen backwards from its last use, each use was a read with the chance
+/// `read_share`, and found the value in RAM with the chance `is_in_ram`; the first that did not find it ends the sum. So the chance is
+/// Σ (1 − p) pᵏ⁻¹ rᵏ over k ≥ 1.
+pub fn copied(is_in_ram: f64, read_share: f64) -> f64 {
+    // Only reads: every value has left RAM once, and nothing has freed its copy.
+    if read_share >= 1.0 { 1.0 } else { read_share * (1.0 - is_in_ram) / (1.0 - is_in_ram * read_share) }
+}
+
 /// ∫ x⁻ˢ dx between two ranks.
 fn integral(from: f64, to: f64, skew: f64) -> f64 {
     let power = 1.0 - skew;
@@ -189,29 +245,44 @@ fn integral(from: f64, to: f64, skew: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
+
+    const READ_SHARE: f64 = 0.75;
+
+    fn point(values: f64, hit_ratio: f64, uncopied: f64) -> Point {
+        Point { values, hit_ratio, uncopied }
+    }
 
     /// A curve as a law has it, up to a number of values.
     fn curve(keys: u64, skew: f64, upto: f64) -> Curve {
         let ranks = Ranks::new(keys, skew);
         let sizes = (0..).map(|step| f64::from(step / 4).exp2() * (1.0 + f64::from(step % 4) / 4.0));
         Curve::new(
-            sizes.take_while(|&size| size <= upto).map(|size| (size, ranks.hit_ratio(size / keys as f64))).collect(),
+            sizes
+                .take_while(|&size| size <= upto)
+                .map(|size| Point {
+                    values: size,
+                    hit_ratio: ranks.hit_ratio(size / keys as f64),
+                    uncopied: ranks.uncopied(size / keys as f64, READ_SHARE) * keys as f64,
+                })
+                .collect(),
         )
     }
 
     #[test]
     fn a_curve_is_straight_between_its_points() {
-        let curve = Curve::new(vec![(2.0, 0.2), (4.0, 0.6)]);
-        let near = |values: f64, expected: f64| {
-            let found = curve.hit_ratio(values).expect("it is measured");
-            assert!((found - expected).abs() < 1e-9, "{values}: {found}");
+        let curve = Curve::new(vec![point(2.0, 0.2, 1.0), point(4.0, 0.6, 3.0)]);
+        let near = |values: f64, expected: f64, uncopied: f64| {
+            let found = curve.at(values).expect("it is measured");
+            assert!((found.hit_ratio - expected).abs() < 1e-9, "{values}: {found:?}");
+            assert!((found.uncopied - uncopied).abs() < 1e-9, "{values}: {found:?}");
         };
-        near(0.0, 0.0);
-        near(1.0, 0.1);
-        near(3.0, 0.4);
-        near(4.0, 0.6);
-        assert_eq!((curve.hit_ratio(4.1), curve.end(), curve.is_empty()), (None, (4.0, 0.6), false));
-        assert_eq!(Curve::default().hit_ratio(0.0), None);
+        near(0.0, 0.0, 0.0);
+        near(1.0, 0.1, 0.5);
+        near(3.0, 0.4, 2.0);
+        near(4.0, 0.6, 3.0);
+        assert_eq!((curve.at(4.1), curve.end(), curve.is_empty()), (None, point(4.0, 0.6, 3.0), false));
+        assert_eq!(Curve::default().at(0.0), None);
     }
 
     #[test]
@@ -222,6 +293,8 @@ mod tests {
             let (law, measured) = (Reads::new(keys, &Pattern::Skew(skew)), Reads::new(keys, &Pattern::Measured(short)));
             for share in [0.0, 0.001, 0.01, 0.02, 0.1, 0.3, 0.9, 1.0] {
                 let (expected, found) = (law.hit_ratio(share), measured.hit_ratio(share));
+                assert!((found - expected).abs() < 0.01, "skew {skew}, share {share}: {found} instead of {expected}");
+                let (expected, found) = (law.uncopied(share, READ_SHARE), measured.uncopied(share, READ_SHARE));
                 assert!((found - expected).abs() < 0.01, "skew {skew}, share {share}: {found} instead of {expected}");
             }
             for hit_ratio in [0.1, 0.5, 0.9] {
@@ -234,10 +307,58 @@ mod tests {
 
     #[test]
     fn all_reads_within_the_curve_leave_nothing_to_miss() {
-        let full = Reads::new(1000, &Pattern::Measured(Curve::new(vec![(10.0, 1.0)])));
+        let full = Reads::new(1000, &Pattern::Measured(Curve::new(vec![point(10.0, 1.0, 0.0)])));
         assert_eq!((full.hit_ratio(0.01), full.hit_ratio(0.5), full.hit_ratio(1.0)), (1.0, 1.0, 1.0));
         // More values were used than there are now.
-        let more = Reads::new(5, &Pattern::Measured(Curve::new(vec![(4.0, 0.5), (8.0, 0.75)])));
+        let more = Reads::new(5, &Pattern::Measured(Curve::new(vec![point(4.0, 0.5, 0.0), point(8.0, 0.75, 0.0)])));
         assert!(more.hit_ratio(0.8) <= more.hit_ratio(0.99) && more.hit_ratio(1.0) == 1.0);
+    }
+
+    /// A RAM of so many values, the least recently used leaving first, and which of them have a copy on flash: used at random by a law, key by key.
+    fn simulated(keys: u64, skew: f64, ram_values: usize, read_share: f64) -> f64 {
+        let sums: Vec<f64> = (1..=keys)
+            .scan(0.0, |sum, rank| {
+                *sum += (rank as f64).powf(-skew);
+                Some(*sum)
+            })
+            .collect();
+        let mut random = SplitMix64(5);
+        let mut part = || random.draw() as f64 / u64::MAX as f64;
+        // By their last use; all values were read from flash.
+        let mut in_ram = std::collections::BTreeMap::new();
+        let mut values = vec![(0u64, true); keys as usize];
+        let (uses, mut uncopied, mut counted) = (40 * keys, 0usize, 0usize);
+        for at in 1..=uses {
+            let drawn = part() * sums[sums.len() - 1];
+            let key = sums.partition_point(|&sum| sum < drawn).min(keys as usize - 1);
+            let is_read = part() < read_share;
+            let (used, has_copy) = values[key];
+            let was_in_ram = in_ram.remove(&used).is_some();
+            values[key] = (at, is_read && (!was_in_ram || has_copy));
+            in_ram.insert(at, key);
+            if in_ram.len() > ram_values {
+                in_ram.pop_first();
+            }
+            if at > uses / 2 && at % 1000 == 0 {
+                uncopied += in_ram.values().filter(|&&key| !values[key].1).count();
+                counted += 1;
+            }
+        }
+        uncopied as f64 / counted as f64 / keys as f64
+    }
+
+    #[test]
+    fn values_that_are_written_have_no_copy_until_they_have_left_ram() {
+        for (skew, ram_share, read_share) in
+            [(0.0, 0.3, 0.5), (0.0, 0.3, 0.9), (0.8, 0.3, 0.75), (1.2, 0.1, 0.5), (1.2, 0.3, 0.9), (1.0, 0.5, 0.0)]
+        {
+            let expected = simulated(2000, skew, (2000.0 * ram_share) as usize, read_share);
+            let found = Reads::new(2000, &Pattern::Skew(skew)).uncopied(ram_share, read_share);
+            assert!((found - expected).abs() < 0.01, "{skew} {ram_share} {read_share}: {found} instead of {expected}");
+        }
+        let law = Reads::new(2000, &Pattern::Skew(0.8));
+        assert_eq!((law.uncopied(0.3, 1.0), law.uncopied(0.0, 0.5)), (0.0, 0.0));
+        // Only writes: no value in RAM has a copy.
+        assert!((law.uncopied(0.3, 0.0) - 0.3).abs() < 1e-6);
     }
 }

@@ -64,7 +64,7 @@ pub struct Sizing {
     pub hot_values: u64,
     pub hot_bytes: u64,
     pub ram_limit_bytes: u64,
-    /// Values with a record on flash: those that are not in RAM, and those in RAM that were not written since they were read.
+    /// Values with a record on flash: those that are not in RAM, and those in RAM that a read has brought there, and that were not written since.
     pub flash_values: u64,
     pub flash_live_bytes: u64,
     /// With the room that collection needs.
@@ -112,13 +112,13 @@ impl Demand {
     pub fn for_hit_ratio(&self, hit_ratio: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
         let ram_share = reads.share_for(hit_ratio);
-        self.sized(ram_share, hit_ratio)
+        self.sized(ram_share, hit_ratio, &reads)
     }
 
     /// With this share of the values in RAM. The demand must be sound.
     pub fn for_ram_share(&self, ram_share: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
-        self.sized(ram_share, reads.hit_ratio(ram_share))
+        self.sized(ram_share, reads.hit_ratio(ram_share), &reads)
     }
 
     /// What the same data take in RAM if there is no flash.
@@ -127,15 +127,20 @@ impl Demand {
         self.own_bytes() + (self.keys as f64 * INDEX_BYTES + values) as u64
     }
 
-    fn sized(&self, ram_share: f64, hit_ratio: f64) -> Sizing {
+    fn sized(&self, ram_share: f64, hit_ratio: f64, reads: &Reads) -> Sizing {
         let keys = self.keys as f64;
         let hot = keys * ram_share;
-        // A value that was written last has no copy on flash, so at most this share of the values in RAM has one.
-        let accesses = self.reads_per_second + self.writes_per_second;
-        let copied = if accesses > 0.0 { self.reads_per_second / accesses } else { 1.0 };
-        let on_flash = if ram_share < 1.0 { keys - hot + hot * copied } else { 0.0 };
-        let place = if ram_share < 1.0 { COPY_BYTES * copied } else { 0.0 };
-        let hot_bytes = hot * (self.pair_bytes() + OBJECT_BYTES + place);
+        let uses = self.reads_per_second + self.writes_per_second;
+        let read_share = if uses > 0.0 { self.reads_per_second / uses } else { 1.0 };
+        // Values with a record on flash, and those of them that are in RAM.
+        let (on_flash, copied) = match ram_share < 1.0 {
+            true => {
+                let uncopied = keys * reads.uncopied(ram_share, read_share);
+                (keys - uncopied, hot - uncopied)
+            }
+            false => (0.0, 0.0),
+        };
+        let hot_bytes = hot * (self.pair_bytes() + OBJECT_BYTES) + copied * COPY_BYTES;
         let index_bytes = keys * INDEX_BYTES;
         let own_bytes = self.own_bytes();
         let ram = (own_bytes as f64 + index_bytes + hot_bytes) / RAM_FILL;
@@ -223,9 +228,9 @@ mod tests {
         assert!(is_near(sizing.ram_limit_bytes as f64, (50.0 * 1_048_576.0 + 1.875e9 + 20.5e6 * 544.0) / 0.9, 100.0));
         assert!(is_near(sizing.flash_bytes as f64, 75e6 * 524.0 * 1.02 / 0.8, 100.0), "{sizing:?}");
         assert_eq!(sizing.memory_limit_bytes, sizing.ram_limit_bytes + sizing.flash_bytes);
-        // What was written last has no copy.
+        // A half of the values is in RAM. Of those that were used once since they came, a tenth was read.
         let written = Demand { writes_per_second: 9.0, reads_per_second: 1.0, ..demand() }.for_ram_share(0.5);
-        assert_eq!(written.flash_values, 41_250_000);
+        assert_eq!(written.flash_values, (75e6 * (0.5 + 0.5 * 0.1 * 0.5 / 0.95_f64)).round() as u64);
         let halved = Demand { compression: 0.5, ..demand() }.for_ram_share(0.2);
         assert_eq!(halved.flash_bytes, demand().for_ram_share(0.2).flash_bytes.div_ceil(2));
         let all = demand().for_ram_share(1.0);

@@ -35,7 +35,7 @@ impl Failure {
 
 impl From<survey::Error> for Failure {
     fn from(error: survey::Error) -> Failure {
-        Failure::failed(error.0)
+        Failure::failed(error.message).hint(error.hint)
     }
 }
 

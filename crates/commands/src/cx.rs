@@ -178,8 +178,7 @@ impl Cx<'_> {
     /// States the command itself as its effect. `name` is the original one, even if the command was renamed.
     #[inline(never)]
     pub fn repeat(&mut self, name: &str) {
-        let is_original = self.args[0].eq_ignore_ascii_case(name.as_bytes());
-        if is_original && self.args.sent().is_some_and(|sent| self.ks.effect_sent(sent)) {
+        if self.args.is_called(name) && self.args.sent().is_some_and(|sent| self.ks.effect_sent(sent)) {
             return;
         }
         self.ks.effect(std::iter::once(name.as_bytes()).chain(self.args.from(1)));

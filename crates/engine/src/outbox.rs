@@ -238,6 +238,12 @@ impl Outbox {
         self.left(&inner, taken);
     }
 
+    /// Whether messages wait for [`Outbox::refill`].
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.busy.load(Relaxed)
+    }
+
     /// Appends the queued messages to the connection's output. Call this between two replies.
     #[inline]
     pub fn drain_into(&self, output: &mut Vec<u8>) {

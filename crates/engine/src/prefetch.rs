@@ -26,25 +26,26 @@ const PREPARED_MIN: usize = 4;
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
     let (directory, store) = (&hub.directory, &hub.store);
-    let mut prepared = std::mem::take(&mut batch.prepared_commands);
-    prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
-    if end - batch.next >= PREPARED_MIN {
-        for &place in &batch.commands[batch.next..end] {
-            let args = batch.args(place);
-            let command = directory.place(&args[0]);
-            let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
-            let hash = key.map(|name| {
-                let hash = store.hasher().hash(name);
-                store.prefetch_stripe(hash);
-                hash
-            });
-            prepared.push(Prepared { command, hash });
-        }
-        store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
-    }
-    batch.prepared_commands = prepared;
     (batch.prepared_from, batch.prepared) = (batch.next, end);
+    batch.prepared_commands.clear();
+    if end - batch.next < PREPARED_MIN {
+        return;
+    }
+    let mut prepared = std::mem::take(&mut batch.prepared_commands);
+    for &place in &batch.commands[batch.next..end] {
+        let args = batch.args(place);
+        let command = directory.place(&args[0]);
+        let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
+        let hash = key.map(|name| {
+            let hash = store.hasher().hash(name);
+            store.prefetch_stripe(hash);
+            hash
+        });
+        prepared.push(Prepared { command, hash });
+    }
+    store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+    batch.prepared_commands = prepared;
 }
 
 /// The running command met a cold value: starts its reads together with those of the later commands of the batch.

@@ -193,6 +193,8 @@ fn run(connection: &mut Connection) -> Ran {
     session.written.from = seen_from;
     session.replicated.from = worker.hub.journaling.stream.offset();
     let mut is_calm = route::is_calm(worker, session);
+    // Commands that took the shortcut and are not counted yet.
+    let mut quick = 0;
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
@@ -208,8 +210,10 @@ fn run(connection: &mut Connection) -> Ran {
             let spent = Spent { nanos, failed: false, met_flash: Some(false), in_script: false };
             account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
             work.batch.next += 1;
-            stats.commands.add(1);
+            quick += 1;
         } else {
+            // The command may be INFO.
+            stats.commands.add(std::mem::take(&mut quick));
             let begun = *work.current.begun.get_or_insert(ticks);
             let args = work.batch.args(place);
             let (command, outcome) = match short {
@@ -311,6 +315,7 @@ fn run(connection: &mut Connection) -> Ran {
             break Ran::Waits(Wait::Turn);
         }
     };
+    stats.commands.add(quick);
     let seen_to = worker.hub.journaling.position();
     work.has_seen(seen_from, seen_to);
     if seen_from < seen_to {

@@ -32,6 +32,15 @@ impl<'a> Args<'a> {
         Some(&self.bytes[start..start + span.len as usize])
     }
 
+    /// Whether the command was called by this name, in upper or lower case. The name has letters only.
+    #[inline]
+    pub fn is_called(&self, name: &str) -> bool {
+        let called = self.get(0).unwrap_or_default();
+        let differing = called.iter().zip(name.as_bytes()).fold(0, |bits, (a, b)| bits | a ^ b);
+        const CASE: u8 = b'a' ^ b'A';
+        called.len() == name.len() && differing & !CASE == 0
+    }
+
     /// The whole command in the bytes in which it was sent. `None`: they are not the usual ones of a command that is sent as an array:
     /// at most nine arguments, a name of at most nine bytes, and `\r\n` behind each line.
     #[inline]
@@ -101,6 +110,22 @@ mod tests {
         let empty = b"*2\r\n$4\r\nINCR\r\n$0\r\n\r\n";
         assert_eq!(sent(empty).as_deref(), Some(&empty[..]));
         assert_eq!(sent(b"*1\r\n$8\r\nFLUSHALL\r\n").as_deref(), Some(&b"*1\r\n$8\r\nFLUSHALL\r\n"[..]));
+    }
+
+    #[test]
+    fn a_name_is_known_in_upper_and_lower_case() {
+        let called = |name: &[u8]| Args::new(name, &[Span { start: 0, len: name.len() as u32 }]).is_called("incrby");
+        assert!(called(b"incrby") && called(b"INCRBY") && called(b"iNcRbY"));
+        assert!(!called(b"incr") && !called(b"incrbyx") && !called(b"incrbz") && !called(b"ancrby") && !called(b""));
+        assert!(!Args::new(b"", &[]).is_called("incrby"));
+    }
+
+    #[test]
+    fn quoted_arguments_that_look_like_a_command_as_it_is_sent_are_not_passed_on() {
+        // Words in quotes lie one behind the other: those of the first command look like the head of an array.
+        let words = b"*2\r\n$3\r\nDELk\r\n";
+        let spans = [Span { start: 8, len: 3 }, Span { start: 11, len: 1 }];
+        assert_eq!(Args::new(words, &spans).sent(), None);
     }
 
     #[test]

@@ -18,7 +18,11 @@ pub struct Capture {
     pub written: Sample,
     /// Whether `written` is wanted: it costs more than all else.
     samples_values: bool,
+    /// Of this logical database only. `None`: of all.
+    only_db: Option<u32>,
     pub commands: u64,
+    /// Lines that are none of MONITOR's.
+    pub skipped: u64,
     pub bytes: u64,
     /// In seconds since 1970, as the server has them.
     first_s: f64,
@@ -26,19 +30,26 @@ pub struct Capture {
 }
 
 impl Capture {
-    pub fn new(samples_values: bool) -> Capture {
-        Capture { samples_values, ..Capture::default() }
+    pub fn new(samples_values: bool, only_db: Option<u32>) -> Capture {
+        Capture { samples_values, only_db, ..Capture::default() }
     }
 
-    /// A line such as `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`, without its end. Others are passed over.
+    /// A line such as `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`, without its end. Others are passed over, and counted.
     pub fn line(&mut self, line: &[u8]) {
         self.bytes += line.len() as u64 + 1;
-        let Some((at_s, db, words)) = parsed(line) else { return };
+        let Some((at_s, db, words)) = parsed(line) else {
+            // The first line of redis-cli's is its own.
+            self.skipped += u64::from(!line.is_empty() && line != b"OK");
+            return;
+        };
         if self.commands == 0 {
             self.first_s = at_s;
         }
         self.last_s = at_s;
         self.commands += 1;
+        if self.only_db.is_some_and(|only| only != db) {
+            return;
+        }
         uses(&words, |key, kind| self.usage.add(db, key, kind != Use::Overwrite, kind != Use::Read));
         if self.samples_values {
             written(&words, |key, value| {
@@ -61,11 +72,11 @@ impl Capture {
 
 /// Reads a file that has what MONITOR, or `redis-cli MONITOR`, has shown. `report` gets how much of it is read, 0 to 1.
 pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error> {
-    let about = |error: &dyn std::fmt::Display| Error(format!("{}: {error}", path.display()));
+    let about = |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| about(&error))?;
     let size = file.metadata().map_err(|error| about(&error))?.len().max(1);
     let mut lines = BufReader::with_capacity(BUFFER_BYTES, file);
-    let (mut capture, mut line, mut reported) = (Capture::new(true), Vec::new(), 0);
+    let (mut capture, mut line, mut reported) = (Capture::new(true, None), Vec::new(), 0);
     while lines.read_until(b'\n', &mut line).map_err(|error| about(&error))? > 0 {
         capture.line(line.trim_ascii_end());
         line.clear();
@@ -77,7 +88,8 @@ pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error>
     if capture.commands == 0 {
         return Err(about(
             &"no line is one of MONITOR's, such as: 1700000000.123456 [0 127.0.0.1:6379] \"GET\" \"key\"",
-        ));
+        )
+        .hint("write one with: redis-cli -h HOST MONITOR > FILE"));
     }
     capture.written.finish();
     // Keys that were only read are keys too.
@@ -157,7 +169,7 @@ mod tests {
         assert_eq!((curve.hit_ratio(2.0), curve.hit_ratio(64.0)), (Some(0.5), Some(0.5)));
         assert!(curve.hit_ratio(139.0).is_some_and(|ratio| ratio > 0.99), "{curve:?}");
         std::fs::write(&path, "nothing of the kind\n").expect("written");
-        assert!(read_capture(&path, &|_| ()).is_err_and(|error| error.0.contains("MONITOR")));
+        assert!(read_capture(&path, &|_| ()).is_err_and(|error| error.message.contains("MONITOR")));
         assert!(read_capture(&directory.path().join("none"), &|_| ()).is_err());
     }
 }

@@ -12,7 +12,7 @@ const ITEMS_PER_REPORT: u64 = 4096;
 
 /// Reads all keys of a dump of Redis's. `report` gets how much of the file is read, 0 to 1.
 pub fn read_dump(path: &Path, report: &dyn Fn(f64)) -> Result<Sample, Error> {
-    let about = |error: &dyn std::fmt::Display| Error(format!("{}: {error}", path.display()));
+    let about = |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| about(&error))?;
     let size = file.metadata().map_err(|error| about(&error))?.len().max(1);
     let mut reader = Reader::new(file, true).map_err(|error| about(&error))?;

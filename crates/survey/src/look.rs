@@ -1,12 +1,23 @@
 //! Owns a sample of a running server's keys, and how often they are used. Never changes anything there.
 
+use std::time::{Duration, Instant};
+
 use resp::client::Value;
 use value::rdb::restore;
 
-use crate::server::{Server, bytes};
+use crate::server::{Server, bytes, list};
 use crate::{Error, Sample};
 
-const BATCH: usize = 100;
+/// Keys that are asked for at once.
+const BATCH: u64 = 100;
+/// A larger value is not fetched: the server would stand still for it. Its size is what MEMORY USAGE says.
+const VALUE_BYTES_MAX: u64 = 4 << 20;
+/// Values are fetched together up to this size.
+const GROUP_BYTES: u64 = 4 << 20;
+/// Of all values together. So much tells how they compress.
+const FETCHED_BYTES_MAX: u64 = 256 << 20;
+const REPLY_BYTES_MAX: usize = 64 << 20;
+const TIME_MAX: Duration = Duration::from_secs(300);
 
 /// How often a server's keys are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -28,31 +39,137 @@ impl Traffic {
     }
 }
 
-/// Looks at this many random keys.
-pub fn look(source: &mut Server, wanted: usize) -> Result<Sample, Error> {
+/// Looks at this many keys: all, if there are no more, else random ones. `go_on` gets how much is done, 0 to 1; its no ends the sample with what was
+/// seen. `only_db`: only of this logical database.
+pub fn look(
+    source: &mut Server,
+    wanted: usize,
+    only_db: Option<u32>,
+    go_on: &dyn Fn(f64) -> bool,
+) -> Result<Sample, Error> {
+    source.limit_replies(REPLY_BYTES_MAX);
     // So that looking at a key does not count as a use of it. Servers before Redis 7.2 do not know the command.
     source.call(&[b"CLIENT", b"NO-TOUCH", b"ON"])?;
     let version = source.info("server")?.get("redis_version").cloned().unwrap_or_default();
-    let databases = source.keys()?;
+    let mut databases = source.keys()?;
+    databases.retain(|&db, _| only_db.is_none_or(|only| only == db));
     let keys: u64 = databases.values().sum();
-    let mut sample = Sample::new(version, keys);
+    let mut looker = Looker { source, sample: Sample::new(version, keys), fetched_bytes: 0, fetched_bytes_max: 0 };
+    let begun = Instant::now();
+    let mut before = 0;
     for (&db, &of_it) in &databases {
-        source.select(db)?;
-        let share = (wanted as u64 * of_it).div_ceil(keys.max(1)).min(of_it) as usize;
-        for from in (0..share).step_by(BATCH) {
-            let names = source.pipeline((from..share.min(from + BATCH)).map(|_| vec![&b"RANDOMKEY"[..]]))?;
-            let names: Vec<&[u8]> = names.iter().filter_map(bytes).collect();
-            let dumps = source.pipeline(names.iter().map(|name| vec![&b"DUMP"[..], name]))?;
-            names.iter().zip(&dumps).for_each(|(name, dump)| add(&mut sample, name, dump));
+        looker.source.select(db)?;
+        let part = |of: u64| (u128::from(of) * u128::from(of_it)).div_ceil(u128::from(keys.max(1))) as u64;
+        // Each logical database has its share of what is fetched.
+        looker.fetched_bytes_max += part(FETCHED_BYTES_MAX);
+        let share = part(wanted as u64).min(of_it);
+        let mut names = Names { cursor: share == of_it, next: b"0".to_vec() };
+        let mut looked = 0;
+        while looked < share && looker.fetched_bytes < looker.fetched_bytes_max && begun.elapsed() < TIME_MAX {
+            let batch = names.batch(looker.source, (share - looked).min(BATCH))?;
+            looker.add(&batch)?;
+            looked += if names.cursor { batch.len() as u64 } else { BATCH };
+            let is_over = names.cursor && names.next == b"0";
+            if !go_on(((before + looked.min(share)) as f64 / wanted.min(keys.max(1) as usize) as f64).min(1.0))
+                || is_over
+            {
+                break;
+            }
         }
+        before += share;
     }
+    let mut sample = looker.sample;
+    source.limit_replies(usize::MAX);
     sample.finish();
     Ok(sample)
 }
 
-fn add(sample: &mut Sample, name: &[u8], dump: &Value) {
-    // It may have expired meanwhile.
-    let Some(dump) = bytes(dump) else { return };
+/// The names of a logical database's keys: one after the other, or at random.
+struct Names {
+    cursor: bool,
+    next: Vec<u8>,
+}
+
+impl Names {
+    fn batch(&mut self, source: &mut Server, count: u64) -> Result<Vec<Vec<u8>>, Error> {
+        let replies = match self.cursor {
+            true => {
+                let reply = source.call(&[b"SCAN", &self.next, b"COUNT", BATCH.to_string().as_bytes()])?;
+                if let Value::Error(text) = &reply {
+                    return Err(source.refused("SCAN", text));
+                }
+                let mut reply = list(reply).into_iter();
+                self.next = reply.next().as_ref().and_then(bytes).unwrap_or(b"0").to_vec();
+                list(reply.next().unwrap_or(Value::Null))
+            }
+            false => source.pipeline((0..count).map(|_| vec![&b"RANDOMKEY"[..]]))?,
+        };
+        replies
+            .iter()
+            .filter_map(|reply| match reply {
+                Value::Error(text) => Some(Err(source.refused("RANDOMKEY", text))),
+                reply => bytes(reply).map(|name| Ok(name.to_vec())),
+            })
+            .collect()
+    }
+}
+
+struct Looker<'s> {
+    source: &'s mut Server,
+    sample: Sample,
+    fetched_bytes: u64,
+    fetched_bytes_max: u64,
+}
+
+impl Looker<'_> {
+    fn add(&mut self, names: &[Vec<u8>]) -> Result<(), Error> {
+        let sizes = self.source.pipeline(names.iter().map(|name| vec![&b"MEMORY"[..], b"USAGE", name]))?;
+        let mut group: Vec<&[u8]> = Vec::new();
+        let mut group_bytes = 0;
+        for (name, size) in names.iter().zip(&sizes) {
+            let size = match size {
+                Value::Int(size) => size.unsigned_abs(),
+                Value::Error(text) if !is_elsewhere(text) => return Err(self.source.refused("MEMORY USAGE", text)),
+                // It may have expired meanwhile, or moved.
+                _ => continue,
+            };
+            if size > VALUE_BYTES_MAX {
+                self.sample.estimate(name, size);
+                continue;
+            }
+            group.push(name);
+            group_bytes += size;
+            if group_bytes >= GROUP_BYTES {
+                self.fetch(&std::mem::take(&mut group))?;
+                group_bytes = 0;
+            }
+        }
+        self.fetch(&group)
+    }
+
+    fn fetch(&mut self, names: &[&[u8]]) -> Result<(), Error> {
+        let dumps = self.source.pipeline(names.iter().map(|name| vec![&b"DUMP"[..], name]))?;
+        for (name, dump) in names.iter().zip(&dumps) {
+            match dump {
+                Value::Error(text) if !is_elsewhere(text) => return Err(self.source.refused("DUMP", text)),
+                dump => {
+                    // It may have expired meanwhile, or moved.
+                    let Some(dump) = bytes(dump) else { continue };
+                    self.fetched_bytes += dump.len() as u64;
+                    add(&mut self.sample, name, dump);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key's slot is moving to another node of the cluster.
+fn is_elsewhere(error: &[u8]) -> bool {
+    [&b"MOVED "[..], b"ASK ", b"TRYAGAIN "].iter().any(|code| error.starts_with(code))
+}
+
+fn add(sample: &mut Sample, name: &[u8], dump: &[u8]) {
     sample.begin(name);
     match restore(dump) {
         Ok(value) => sample.value(&value),

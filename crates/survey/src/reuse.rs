@@ -6,13 +6,16 @@
 //! have too many or too few, which the difference to the number of all reads corrects (C. Waldspurger and others, "Efficient MRC construction with
 //! SHARDS", FAST 2015).
 //!
+//! The same pass tells how many values in RAM have no copy on flash. A copy comes to be when a value leaves RAM, and a write frees it. So a value has none
+//! in a RAM that holds more values than were used between any two of its uses since it was last written.
+//!
 //! At the beginning nothing was used before. A size counts only the reads that came after so many keys had been seen, so a short sequence says
 //! nothing of large sizes, instead of something wrong.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use base::pattern::Curve;
+use base::pattern::{Curve, Point, copied};
 
 /// Keys that are followed at once: some 5 MB. The error of a hit ratio is about 1 ÷ √of them, 0.4 points.
 const FOLLOWED_MAX: usize = 64 << 10;
@@ -27,8 +30,8 @@ const READS_MIN: f64 = 1000.0;
 #[derive(Debug)]
 pub struct Usage {
     followed_max: usize,
-    /// The followed keys, by hash, and at which place of `order` they were last used.
-    followed: BTreeMap<u64, usize>,
+    /// The followed keys, by hash.
+    followed: BTreeMap<u64, Followed>,
     /// Keys with a larger hash are not followed.
     hash_max: u64,
     order: Order,
@@ -39,6 +42,17 @@ pub struct Usage {
     followed_seen: Vec<f64>,
     /// Hits by size: each entry is the difference to the one before.
     hits: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Followed {
+    /// Where in `order` it was last used.
+    place: usize,
+    /// In a RAM of a smaller step it has left since it was last written, or since it was first seen: there it has a copy on flash.
+    kept_from: u16,
+    was_written: bool,
+    /// Until it is written.
+    reads: u32,
 }
 
 impl Default for Usage {
@@ -78,28 +92,62 @@ impl Usage {
         }
         let scale = 1.0 / self.rate();
         let before = self.followed.get(&hash).copied();
+        // The least RAM in which it was still. No smaller one than all keys seen had a key that comes for the first time.
+        let least = before.map_or(seen + 1, |before| self.least_with(before.place));
         if is_read {
             self.followed_seen[seen] += scale;
-            if let Some(place) = before {
-                let least = step_above(self.order.after(place) as f64 * scale + 1.0);
-                if least <= seen {
-                    self.hits[least] += scale;
-                    self.hits[seen + 1] -= scale;
-                }
+            if before.is_some() && least <= seen {
+                self.hits[least] += scale;
+                self.hits[seen + 1] -= scale;
             }
         }
-        if let Some(place) = before {
-            self.order.remove(place);
+        if let Some(before) = before {
+            self.order.remove(before.place);
         }
         if self.order.is_full() {
             self.order.compact(&mut self.followed, hash);
         }
-        self.followed.insert(hash, self.order.push());
+        let place = self.order.push();
+        let used = match before {
+            _ if is_change => Followed { place, kept_from: 0, was_written: true, reads: 0 },
+            Some(before) => Followed {
+                place,
+                kept_from: before.kept_from.max(least as u16),
+                reads: before.reads.saturating_add(1),
+                ..before
+            },
+            None => Followed { place, kept_from: least as u16, was_written: false, reads: 1 },
+        };
+        self.followed.insert(hash, used);
         if self.followed.len() > self.followed_max {
-            let (hash, place) = self.followed.pop_last().expect("it is not empty");
-            self.order.remove(place);
+            let (hash, last) = self.followed.pop_last().expect("it is not empty");
+            self.order.remove(last.place);
             self.hash_max = hash.saturating_sub(1);
         }
+    }
+
+    /// The step of the least RAM that still has what was used at this place.
+    fn least_with(&self, place: usize) -> usize {
+        step_above(self.order.after(place) as f64 / self.rate() + 1.0)
+    }
+
+    /// How many values have no copy on flash in a RAM of each step: each entry is the difference to the one before.
+    fn uncopied(&self) -> Vec<f64> {
+        let mut counts = vec![0.0; STEPS + 2];
+        let uses = self.reads + self.changes;
+        let read_share = if uses > 0 { self.reads as f64 / uses as f64 } else { 1.0 };
+        for followed in self.followed.values() {
+            // Whether a value had a copy before it was first read is not seen: what is likely counts, for a value that was in RAM each time
+            // (by Laplace's rule of succession).
+            let reads = f64::from(followed.reads);
+            let share = match followed.was_written {
+                true => 1.0,
+                false => 1.0 - copied(reads / (reads + 1.0), read_share),
+            };
+            let from = self.least_with(followed.place).max(followed.kept_from.into());
+            counts[from] += share / self.rate();
+        }
+        counts
     }
 
     fn rate(&self) -> f64 {
@@ -124,9 +172,10 @@ impl Usage {
     pub fn curve(&self) -> Curve {
         let mut points = Vec::new();
         let (mut all, mut followed) = (self.seen.iter().sum::<f64>(), self.followed_seen.iter().sum::<f64>());
-        let (mut hits, mut highest) = (0.0, 0.0f64);
-        for step in 0..STEPS {
+        let (mut hits, mut highest, mut uncopied) = (0.0, 0.0f64, 0.0);
+        for (step, more_uncopied) in self.uncopied().into_iter().enumerate().take(STEPS) {
             hits += self.hits[step];
+            uncopied += more_uncopied;
             if all < READS_MIN {
                 break;
             }
@@ -134,7 +183,7 @@ impl Usage {
             // Several steps at the beginning are the same number of values.
             let values = (step as f64 / STEPS_PER_DOUBLING).exp2();
             if values.fract() == 0.0 || values > 8.0 {
-                points.push((values, highest));
+                points.push(Point { values, hit_ratio: highest, uncopied });
             }
             all -= self.seen[step];
             followed -= self.followed_seen[step];
@@ -202,12 +251,13 @@ impl Order {
     }
 
     /// Moves what is taken to the front. `removed` has a place that is taken no more.
-    fn compact(&mut self, followed: &mut BTreeMap<u64, usize>, removed: u64) {
-        let mut kept: Vec<(&u64, &mut usize)> = followed.iter_mut().filter(|(hash, _)| **hash != removed).collect();
-        kept.sort_unstable_by_key(|(_, place)| **place);
+    fn compact(&mut self, followed: &mut BTreeMap<u64, Followed>, removed: u64) {
+        let kept = followed.iter_mut().filter(|(hash, _)| **hash != removed);
+        let mut places: Vec<&mut usize> = kept.map(|(_, followed)| &mut followed.place).collect();
+        places.sort_unstable();
         self.sums.fill(0);
         (self.next, self.taken) = (0, 0);
-        for (_, place) in kept {
+        for place in places {
             *place = self.push();
         }
     }
@@ -317,6 +367,48 @@ mod tests {
         let curve = usage.curve();
         assert_eq!(curve.hit_ratio(1.0), Some(0.0));
         assert!(curve.hit_ratio(2.0).is_some_and(|ratio| (ratio - 0.5).abs() < 0.001), "{curve:?}");
+    }
+
+    /// How many values of a list that is ordered by use have no copy on flash: written since they came.
+    fn simulated_uncopied(uses: &[(u64, bool)], size: usize) -> usize {
+        let (mut recent, mut copies) = (VecDeque::new(), std::collections::HashSet::new());
+        for &(key, is_read) in uses {
+            match recent.iter().position(|&other| other == key) {
+                Some(at) => drop(recent.remove(at)),
+                None => drop(is_read && copies.insert(key)),
+            }
+            if !is_read {
+                copies.remove(&key);
+            }
+            recent.push_front(key);
+            recent.truncate(size);
+        }
+        recent.iter().filter(|key| !copies.contains(key)).count()
+    }
+
+    #[test]
+    fn values_without_a_copy_are_those_of_a_list_by_use() {
+        for (read_percent, followed_max) in [(50, 1 << 20), (90, 1 << 20), (90, 2000), (0, 1 << 20)] {
+            let mut random = SplitMix64(9);
+            let uses: Vec<(u64, bool)> =
+                draws(40_000, 2000).into_iter().map(|key| (key, random.below(100) < read_percent)).collect();
+            // What was before the watch is seen by its traces only.
+            let mut usage = Usage::following(followed_max);
+            uses[20_000..].iter().for_each(|(key, is_read)| usage.add(0, &key.to_le_bytes(), *is_read, !*is_read));
+            // Reads decide how long a curve is; here they may be none.
+            let counts = usage.uncopied();
+            for size in [64, 256, 512, 1024] {
+                let expected = simulated_uncopied(&uses, size) as f64;
+                let found: f64 = counts[..=step_below(size as f64)].iter().sum();
+                assert!(
+                    (found - expected).abs() < 0.04 * size as f64,
+                    "{size} values, {read_percent} % reads: {found} instead of {expected}"
+                );
+            }
+        }
+        let mut usage = Usage::default();
+        draws(20_000, 500).iter().for_each(|key| usage.add(0, &key.to_le_bytes(), true, false));
+        assert_eq!(usage.curve().end().uncopied, 0.0, "nothing was written");
     }
 
     #[test]

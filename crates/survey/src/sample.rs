@@ -18,6 +18,8 @@ pub struct Sample {
     pub keys: u64,
     pub sampled: u64,
     pub largest_bytes: u64,
+    /// Of the sampled ones, those whose sizes are what the server says.
+    pub estimated: u64,
     name_bytes: u64,
     /// As the values lie in RAM here.
     value_bytes: u64,
@@ -84,6 +86,15 @@ impl Sample {
         if self.page.len() >= PAGE_BYTES {
             self.pack();
         }
+    }
+
+    /// A key that was not fetched, with the size that the server says.
+    pub fn estimate(&mut self, name: &[u8], value_bytes: u64) {
+        self.name_bytes += name.len() as u64;
+        self.value_bytes += value_bytes;
+        self.largest_bytes = self.largest_bytes.max(value_bytes);
+        self.sampled += 1;
+        self.estimated += 1;
     }
 
     /// Nothing more is added.

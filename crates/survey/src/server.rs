@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use base::size::human;
 use bench::tls::Tls;
 use resp::client::{Value, encode_command, parse_value};
 use rustls::{ClientConnection, StreamOwned};
@@ -17,6 +18,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// The first answers come at once, or the server is stopped.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 256 << 10;
+/// Of an error that a server sends, for people.
+const ERROR_CHARS_MAX: usize = 200;
 
 trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
@@ -28,22 +31,29 @@ pub struct Server {
     input: Vec<u8>,
     at: usize,
     db: u32,
+    reply_bytes_max: usize,
 }
 
 impl Server {
     /// Connects and logs in. `cacert`: certificates to trust, in PEM, instead of the system's.
     pub fn connect(address: &Address, cacert: Option<&Path>) -> Result<Server, Error> {
         let name = address.to_string();
-        let about = |error: &dyn std::fmt::Display| Error(format!("{name}: {error}"));
-        let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| about(&error))?;
+        let about = |error: &dyn std::fmt::Display| Error::new(format!("{name}: {error}"));
+        let reach = "look at host and port, whether the server runs, and whether it and the firewalls between let this machine in";
+        let places = (address.host.as_str(), address.port).to_socket_addrs();
+        let places = places.map_err(|error| about(&error).hint("look at the host's name"))?;
         let mut tried = Err(io::Error::other("it has no address"));
         for place in places {
+            if is_no_server(place.ip()) {
+                return Err(about(&format!("{} is no address of a server", place.ip()))
+                    .hint("say an address by which the network reaches it, not one of this link only or of a group"));
+            }
             tried = TcpStream::connect_timeout(&place, CONNECT_PATIENCE);
             if tried.is_ok() {
                 break;
             }
         }
-        let stream = tried.map_err(|error| about(&error))?;
+        let stream = tried.map_err(|error| about(&error).hint(reach))?;
         let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LOGIN_PATIENCE)));
         set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| about(&error))?;
         let socket = stream.try_clone().map_err(|error| about(&error))?;
@@ -51,7 +61,8 @@ impl Server {
             false => Box::new(stream),
             true => Box::new(encrypted(stream, &address.host, cacert).map_err(|why| about(&why))?),
         };
-        let mut server = Server { name, wire, socket, input: Vec::new(), at: 0, db: 0 };
+        let reply_bytes_max = usize::MAX;
+        let mut server = Server { name, wire, socket, input: Vec::new(), at: 0, db: 0, reply_bytes_max };
         match (&address.user, &address.password) {
             (Some(user), Some(password)) => server.ask(&["AUTH", user, password]).map(drop)?,
             (None, Some(password)) => server.ask(&["AUTH", password]).map(drop)?,
@@ -66,12 +77,42 @@ impl Server {
     pub fn ask(&mut self, words: &[&str]) -> Result<Value, Error> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.call(&words)? {
-            Value::Error(text) => {
-                let command = String::from_utf8_lossy(words[0]).into_owned();
-                Err(Error(format!("{}: {command}: {}", self.name, String::from_utf8_lossy(&text))))
-            }
+            Value::Error(text) => Err(self.refused(&String::from_utf8_lossy(words[0]), &text)),
             value => Ok(value),
         }
+    }
+
+    /// What an error that a command got means.
+    pub fn refused(&self, command: &str, text: &[u8]) -> Error {
+        let text: String = String::from_utf8_lossy(text).chars().take(ERROR_CHARS_MAX).collect();
+        let code = text.split(' ').next().unwrap_or_default();
+        let hint = match code {
+            "NOAUTH" | "WRONGPASS" => "say the right user and password: redis://USER@HOST, and the password beside it",
+            "NOPERM" => {
+                "a user for it: ACL SETUSER NAME on >PASSWORD ~* +ping +info +select +scan +randomkey +memory|usage +dump \
+                 +client|no-touch, and +monitor to watch commands; or read a dump.rdb: flintkv plan --rdb FILE"
+            }
+            "LOADING" => "wait until the server has loaded its data",
+            "MASTERDOWN" => "this replica has lost its primary and serves nothing: name the primary, or wait",
+            "BUSY" => "a script keeps the server busy: wait for its end",
+            "DENIED" => {
+                "the server takes connections of its own machine only: run flintkv plan there, or set a password for it"
+            }
+            _ if text.contains("unknown command") => {
+                "the server does not have the command under this name: read a dump.rdb instead (flintkv plan --rdb FILE), and a file \
+                 that MONITOR has written (--trace FILE)"
+            }
+            _ if text.contains("max number of clients") => {
+                "close other connections to the server, or raise its maxclients"
+            }
+            _ => "",
+        };
+        Error::new(format!("{}: {command}: {text}", self.name)).hint(hint)
+    }
+
+    /// Longer replies are a failure, from now on.
+    pub fn limit_replies(&mut self, bytes: usize) {
+        self.reply_bytes_max = bytes;
     }
 
     pub fn call(&mut self, words: &[&[u8]]) -> Result<Value, Error> {
@@ -110,6 +151,11 @@ impl Server {
             if let Some(value) = self.parsed()? {
                 return Ok(value);
             }
+            if self.input.len() - self.at > self.reply_bytes_max {
+                return Err(self
+                    .about(&format!("an answer is longer than {}", human(self.reply_bytes_max as u64)))
+                    .hint("look whether this is a server of Redis; a dump.rdb can be read instead: flintkv plan --rdb FILE"));
+            }
             self.receive().map_err(|error| self.broken(&error))?;
         }
     }
@@ -123,12 +169,15 @@ impl Server {
         match self.receive() {
             Ok(()) => self.parsed(),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
-            Err(error) => Err(self.about(&error)),
+            Err(error) => Err(self.broken(&error)),
         }
     }
 
     fn parsed(&mut self) -> Result<Option<Value>, Error> {
-        let parsed = parse_value(&self.input[self.at..]).map_err(|error| self.about(&format!("{error:?}")))?;
+        let parsed = parse_value(&self.input[self.at..]).map_err(|error| {
+            self.about(&format!("this is no server of Redis: {error}"))
+                .hint("look at host and port; with TLS it is rediss://")
+        })?;
         Ok(parsed.map(|(value, bytes)| {
             self.at += bytes;
             value
@@ -150,13 +199,15 @@ impl Server {
     }
 
     fn about(&self, error: &dyn std::fmt::Display) -> Error {
-        Error(format!("{}: {error}", self.name))
+        Error::new(format!("{}: {error}", self.name))
     }
 
     fn broken(&self, error: &io::Error) -> Error {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.about(&"it does not answer"),
-            _ => self.about(error),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self
+                .about(&"it does not answer")
+                .hint("look whether the server is stopped, or busy with a long command"),
+            _ => self.about(error).hint("look whether the server still runs, and try again"),
         }
     }
 
@@ -176,6 +227,14 @@ impl Server {
         let count = |text: &str| text.split(',').find_map(|field| field.strip_prefix("keys=")?.parse().ok());
         let of = |(name, text): (&String, &String)| Some((name.strip_prefix("db")?.parse().ok()?, count(text)?));
         Ok(fields.iter().filter_map(of).collect())
+    }
+}
+
+/// Addresses of the link only, where clouds tell a machine its secrets, and of groups.
+fn is_no_server(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local() || address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
     }
 }
 

@@ -15,7 +15,15 @@ const WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Watched {
     pub capture: Capture,
+    pub cost: Cost,
+}
+
+/// What watching has cost the server.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cost {
     pub seconds: f64,
+    pub commands: u64,
+    pub bytes: u64,
     /// The share of a core that the server took in the second before, and while it was watched. `None`: it does not say.
     pub cores_before: Option<f64>,
     pub cores_meanwhile: Option<f64>,
@@ -37,30 +45,30 @@ pub fn watch(
         Ok(())
     })?;
     let kept_before = kept_bytes(&mut beside)?;
-    let mut watched =
-        Watched { capture: Capture::new(false), seconds: 0.0, cores_before, cores_meanwhile: None, ended_early: false };
+    let (mut capture, mut ended_early) = (Capture::new(false, address.db), false);
     monitor.ask(&["MONITOR"])?;
     let begun = Instant::now();
-    watched.cores_meanwhile = cores(&mut beside, |beside| {
+    let cores_meanwhile = cores(&mut beside, |beside| {
         let mut checked = begun;
         while begun.elapsed() < time && go_on(begun.elapsed().as_secs_f64() / time.as_secs_f64()) {
             if let Some(message) = monitor.next_within(WAIT)?
                 && let Some(line) = bytes(&message)
             {
-                watched.capture.line(line);
+                capture.line(line);
             }
             if checked.elapsed() >= CHECK_TIME {
                 checked = Instant::now();
                 if kept_bytes(beside)? > kept_before + KEPT_BYTES_MAX {
-                    watched.ended_early = true;
+                    ended_early = true;
                     break;
                 }
             }
         }
         Ok(())
     })?;
-    watched.seconds = begun.elapsed().as_secs_f64();
-    Ok(watched)
+    let (commands, bytes) = (capture.commands, capture.bytes);
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Watched { capture, cost: Cost { seconds, commands, bytes, cores_before, cores_meanwhile, ended_early } })
 }
 
 /// Cores that the server takes while something is done.

@@ -345,6 +345,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     app.ends();
     app.benchmarks.stop();
     app.analyses.stop();
+    app.surveys.stop();
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
     plan::ROUTES,
+    crate::surveys::ROUTES,
     databases::ROUTES,
     backups::ROUTES,
     replication::ROUTES,

@@ -64,7 +64,7 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
     let from: Address = args.from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
     let from = from.with_password(args.from_password.as_deref());
     let mut source = Server::connect(&from, args.connection.cacert.as_deref())?;
-    let sample = look(&mut source, SAMPLES)?;
+    let sample = look(&mut source, SAMPLES, from.db, &|_| true)?;
     let report = measure::report(&sample, &from.to_string());
     if args.rehearse {
         let method = method(&mut source, args.method)?;

@@ -1,115 +1,49 @@
-//! Owns `flintkv plan`: what data take here, described by numbers, or measured in a running Redis, a dump or a capture of MONITOR. The arithmetic is
-//! `base::sizing`'s, the measuring `survey`'s. Never changes anything.
+//! Owns `flintkv plan`: what data take here, described by numbers, or measured in a running Redis, a dump or a capture of MONITOR. Measuring and
+//! planning are `survey`'s. Never changes anything.
 
 mod report;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::device::{Device, Expected, ReadPoint};
-use base::pattern::Pattern;
-use base::sizing::{Demand, Sizing};
+use base::device::Device;
 use indicatif::{ProgressBar, ProgressStyle};
-use survey::{Address, Sample, Server, Traffic, Usage, Watched, look, read_capture, read_dump, watch};
+use survey::plan::{Aim, Said, plan, printed_devices};
+use survey::{Address, Learnt, Stage};
 
 use crate::args;
 use crate::failure::Failure;
 use crate::prepare::{measure_directory, stop_on_signals};
 
-/// How many keys of a running server are measured.
-const SAMPLES: usize = 10_000;
-const KEY_BYTES: u64 = 16;
-/// Of a load of which nothing else is known.
-const TYPICAL_SKEW: f64 = 0.8;
-/// Such a load lies between these: all keys alike, and most reads on few keys.
-const SKEWS: [f64; 2] = [0.0, 1.1];
-
-/// What was learnt of the data and their use.
-#[derive(Default)]
-struct Sources {
-    /// Where from, for people.
-    names: Vec<String>,
-    sample: Option<Sample>,
-    traffic: Option<Traffic>,
-    usage: Option<Usage>,
-    watched: Option<WatchCost>,
-}
-
-/// What watching a server has cost it.
-struct WatchCost {
-    seconds: f64,
-    commands: u64,
-    bytes: u64,
-    cores_before: Option<f64>,
-    cores_meanwhile: Option<f64>,
-    ended_early: bool,
-}
-
-/// The answer.
-struct Planned {
-    sources: Sources,
-    demand: Demand,
-    /// Nothing is known of how the keys are used: the hit ratio lies between two.
-    is_skew_guessed: bool,
-    prices: Option<(f64, f64)>,
-    chosen: Sizing,
-    device: Option<Device>,
-}
-
-impl Planned {
-    /// The hit ratios between which the true one lies, if the skew is a guess.
-    fn range(&self, ram_share: f64) -> Option<[f64; 2]> {
-        let of =
-            |skew| Demand { pattern: Pattern::Skew(skew), ..self.demand.clone() }.for_ram_share(ram_share).hit_ratio;
-        self.is_skew_guessed.then(|| SKEWS.map(of))
-    }
-
-    /// So many values were never used while it was measured: the hit ratio is what the nearest law says.
-    fn is_beyond(&self, sizing: &Sizing) -> bool {
-        match &self.demand.pattern {
-            Pattern::Measured(curve) => sizing.ram_share < 1.0 && sizing.hot_values as f64 > curve.end().0,
-            Pattern::Skew(_) => false,
-        }
-    }
-
-    fn expected(&self, sizing: &Sizing) -> Option<Expected> {
-        let value = self.demand.key_bytes + self.demand.value_bytes;
-        self.device.as_ref().map(|device| device.expected(sizing, self.demand.writes_per_second * value as f64))
-    }
-}
-
 pub fn run(args: &args::Plan) -> Result<String, Failure> {
     let device = device(&args.flash)?;
-    let sources = sources(args)?;
-    let pattern = match (&sources.usage, args.skew) {
-        (Some(usage), _) if !usage.curve().is_empty() => Pattern::Measured(usage.curve()),
-        (Some(usage), _) => {
-            return Err(Failure::failed(format!(
-                "{} reads of keys are too few to tell how keys are used",
-                usage.reads()
-            ))
-            .hint("watch for longer, or say --skew instead"));
-        }
-        (None, skew) => Pattern::Skew(skew.unwrap_or(TYPICAL_SKEW)),
+    let learnt = learn(args)?;
+    let said = Said {
+        keys: args.keys,
+        key_bytes: args.key_size,
+        value_bytes: args.value_size,
+        compression: args.compression,
+        skew: args.skew,
+        reads_per_second: args.reads.map(|rate| rate as f64),
+        writes_per_second: args.writes.map(|rate| rate as f64),
+        workers: args.workers,
+        has_journal: !args.no_journal,
+        aim: args.ram_share.map_or(Aim::HitRatio(args.hit_ratio), Aim::RamShare),
+        prices: args.ram_price.zip(args.flash_price),
+        device,
     };
-    let is_skew_guessed = sources.usage.is_none() && args.skew.is_none();
-    let demand = demand(args, &sources, pattern);
-    demand.check().map_err(|wrong| Failure::refused(format!("{}: {}", option(wrong.field), wrong.why)))?;
-    for (option, price) in [("--ram-price", args.ram_price), ("--flash-price", args.flash_price)] {
-        if price.is_some_and(|price| !(0.0..=1e9).contains(&price)) {
-            return Err(Failure::refused(format!("{option}: must be from 0 to 10^9")));
-        }
+    let planned =
+        plan(&learnt, &said).map_err(|wrong| Failure::refused(format!("{}: {}", option(wrong.field), wrong.why)))?;
+    match args.json {
+        true => serde_json::to_string_pretty(&planned)
+            .map(|text| text + "\n")
+            .map_err(|error| Failure::failed(error.to_string())),
+        false => Ok(report::text(&planned)),
     }
-    let chosen = match args.ram_share {
-        Some(share) => demand.for_ram_share(share),
-        None => demand.for_hit_ratio(args.hit_ratio),
-    };
-    let prices = args.ram_price.zip(args.flash_price);
-    let planned = Planned { sources, demand, is_skew_guessed, prices, chosen, device };
-    Ok(if args.json { report::json(&planned) } else { report::text(&planned) })
 }
 
-/// The option that a field of a demand comes from.
+/// The option that a field of a plan comes from.
 fn option(field: &str) -> &str {
     match field {
         "keys" => "--keys",
@@ -120,126 +54,79 @@ fn option(field: &str) -> &str {
         "reads_per_second" => "--reads",
         "writes_per_second" => "--writes",
         "workers" => "--workers",
+        "hit_ratio" => "--hit-ratio",
+        "ram_share" => "--ram-share",
+        "ram_price" => "--ram-price",
+        "flash_price" => "--flash-price",
         field => field,
     }
 }
 
-fn sources(args: &args::Plan) -> Result<Sources, Failure> {
-    let mut sources = Sources::default();
-    if let Some(from) = &args.from {
-        server(from, args, &mut sources)?;
-    }
+fn learn(args: &args::Plan) -> Result<Learnt, Failure> {
+    let mut learnt = match &args.from {
+        Some(from) => from_server(from, args)?,
+        None => Learnt::default(),
+    };
     if let Some(path) = &args.rdb {
-        let sample = with_bar(path, |report| read_dump(path, report))?;
-        sources.names.push(format!("{}, written by version {}", path.display(), sample.version));
-        sources.sample = Some(sample);
+        with_bar(path, |report| learnt.add_dump(path, report))?;
     }
     if let Some(path) = &args.trace {
-        let capture = with_bar(path, |report| read_capture(path, report))?;
-        sources.names.push(format!("{}, {:.0} s", path.display(), capture.seconds()));
-        sources.traffic = Some(capture.traffic());
-        let known = sources.sample.take();
-        sources.sample = known.or_else(|| (capture.written.sampled > 0).then_some(capture.written));
-        sources.usage = Some(capture.usage);
+        with_bar(path, |report| learnt.add_capture(path, report))?;
     }
-    let is_empty = sources.sample.as_ref().is_some_and(|sample| sample.keys == 0);
+    let is_empty = learnt.sample.as_ref().is_some_and(|sample| sample.keys == 0);
     if is_empty && args.keys.is_none() {
-        return Err(Failure::failed(format!("{} has no keys to measure", sources.names.join(", "))));
+        return Err(Failure::failed(format!("{} has no keys to measure", learnt.sources.join(", ")))
+            .hint("say --keys and --value-size for data that are still to come"));
     }
-    if sources.sample.is_none() && (args.keys.is_none() || args.value_size.is_none()) {
+    if let Some(uses) = learnt.uses.as_ref().filter(|uses| uses.curve.is_empty()) {
+        let few = format!("{} reads of keys are too few to tell how keys are used", uses.reads);
+        return Err(Failure::failed(few).hint("watch for longer, or say --skew instead of --monitor or --trace"));
+    }
+    if learnt.sample.is_none() && (args.keys.is_none() || args.value_size.is_none()) {
         return Err(Failure::refused(format!(
             "{} sets no values, so their size is not known",
-            sources.names.join(", ")
+            learnt.sources.join(", ")
         ))
         .hint("say --keys and --value-size, or add --from or --rdb"));
     }
-    Ok(sources)
+    Ok(learnt)
 }
 
-fn server(from: &str, args: &args::Plan, sources: &mut Sources) -> Result<(), Failure> {
+fn from_server(from: &str, args: &args::Plan) -> Result<Learnt, Failure> {
     let address: Address = from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
     let address = address.with_password(args.from_password.as_deref());
-    let mut server = Server::connect(&address, args.cacert.as_deref())?;
-    // Before the sample, which is a load of its own.
-    sources.traffic = Some(Traffic::of(&mut server)?);
-    if let Some(seconds) = args.monitor {
-        let stop = stop_on_signals()?;
-        let bar = bar(&format!("watching {address}"));
-        let go_on = |part: f64| {
-            bar.set_position((part * 1000.0) as u64);
-            !stop.load(std::sync::atomic::Ordering::Relaxed)
-        };
-        let watched = watch(&address, args.cacert.as_deref(), Duration::from_secs(seconds.into()), &go_on)?;
-        bar.finish_and_clear();
-        let Watched { capture, seconds, cores_before, cores_meanwhile, ended_early } = watched;
-        sources.traffic = Some(capture.traffic());
-        let (commands, bytes) = (capture.commands, capture.bytes);
-        sources.watched = Some(WatchCost { seconds, commands, bytes, cores_before, cores_meanwhile, ended_early });
-        sources.usage = Some(capture.usage);
-    }
-    let sample = look(&mut server, SAMPLES)?;
-    let is_of_cluster = server.info("server")?.get("redis_mode").is_some_and(|mode| mode == "cluster");
-    let part = if is_of_cluster { ", one node of a cluster: its own keys only" } else { "" };
-    sources.names.push(format!("{address}, version {}{part}", sample.version));
-    sources.sample = Some(sample);
-    Ok(())
-}
-
-fn demand(args: &args::Plan, sources: &Sources, pattern: Pattern) -> Demand {
-    let sample = sources.sample.as_ref();
-    let rate = |said: Option<u64>, measured: Option<f64>| said.map(|rate| rate as f64).or(measured).unwrap_or(0.0);
-    Demand {
-        keys: args.keys.or(sample.map(|sample| sample.keys)).unwrap_or(0),
-        key_bytes: args.key_size.or(sample.map(Sample::name_bytes)).unwrap_or(KEY_BYTES),
-        value_bytes: args.value_size.or(sample.map(Sample::value_bytes)).unwrap_or(0),
-        compression: args.compression.or(sample.map(Sample::compression)).unwrap_or(1.0),
-        pattern,
-        reads_per_second: rate(args.reads, sources.traffic.map(|traffic| traffic.reads_per_second)),
-        writes_per_second: rate(args.writes, sources.traffic.map(|traffic| traffic.writes_per_second)),
-        workers: args.workers,
-        has_journal: !args.no_journal,
-        has_console: true,
-    }
+    // A first signal ends only the watch.
+    let stop = args.monitor.map(|_| stop_on_signals()).transpose()?;
+    let bar = bar(&address.to_string());
+    let go_on = |stage: Stage, part: f64| {
+        bar.set_prefix(match stage {
+            Stage::Watching => format!("watching {address}"),
+            Stage::Looking => format!("looking at keys of {address}"),
+        });
+        bar.set_position((part * 1000.0) as u64);
+        stage == Stage::Looking || !stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    };
+    let time = args.monitor.map(|seconds| Duration::from_secs(seconds.into()));
+    let learnt = Learnt::from_server(&address, args.cacert.as_deref(), time, &go_on);
+    bar.finish_and_clear();
+    Ok(learnt?)
 }
 
 /// What flash can do: measured now, or as `prepare-flash --json` has printed it. Several share the reads.
-fn device(paths: &[std::path::PathBuf]) -> Result<Option<Device>, Failure> {
+fn device(paths: &[PathBuf]) -> Result<Option<Device>, Failure> {
     let mut devices = Vec::new();
     for path in paths {
         if path.is_dir() {
             devices.push(measure_directory(path)?);
         } else {
-            devices.extend(printed(path)?);
+            let about =
+                |why: &str, hint: String| Failure::refused(format!("--flash {}: {why}", path.display())).hint(hint);
+            let hint = "it takes a directory, or a file that flintkv prepare-flash --json DIR has printed";
+            let text = std::fs::read_to_string(path).map_err(|error| about(&error.to_string(), hint.to_owned()))?;
+            devices.extend(printed_devices(&text).map_err(|error| about(&error.message, error.hint))?);
         }
     }
     Ok(Device::together(&devices))
-}
-
-fn printed(path: &Path) -> Result<Vec<Device>, Failure> {
-    let about = |why: &dyn std::fmt::Display| {
-        Failure::refused(format!("--flash {}: {why}", path.display()))
-            .hint("it takes a directory, or a file that flintkv prepare-flash --json DIR has printed")
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-    let printed: serde_json::Value = serde_json::from_str(&text).map_err(|error| about(&error))?;
-    let number = |of: &serde_json::Value, name: &str| of[name].as_f64().filter(|number| *number >= 0.0);
-    let point = |point: &serde_json::Value| {
-        Some(ReadPoint {
-            reads_per_second: number(point, "reads_per_second")?,
-            latency_us: number(point, "latency_us")?,
-            latency_p99_us: number(point, "latency_p99_us")?,
-            cpu_us_per_read: number(point, "cpu_us_per_read")?,
-        })
-    };
-    let device = |directory: &serde_json::Value| {
-        Some(Device {
-            reads: directory["reads"].as_array()?.iter().map(point).collect::<Option<_>>()?,
-            write_bytes_per_second: number(directory, "write_bytes_per_second")?,
-        })
-    };
-    let directories = printed["directories"].as_array().filter(|directories| !directories.is_empty());
-    let devices: Option<Vec<Device>> = directories.and_then(|all| all.iter().map(device).collect());
-    devices.ok_or_else(|| about(&"it has no figures of a measurement"))
 }
 
 fn bar(what: &str) -> ProgressBar {

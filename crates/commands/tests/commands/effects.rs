@@ -462,6 +462,15 @@ fn every_row_that_writes_has_a_case_with_an_effect() {
     assert!(missing.is_empty(), "no case with an effect: {missing:?}");
 }
 
+/// `Args::is_called` compares all but the bit of the case, which distinguishes other bytes than letters too.
+#[test]
+fn the_names_that_effects_repeat_have_letters_only() {
+    let repeats = |row: &&Row| row.effect == Effect::Arguments && row.flags.contains(&Flag::Write);
+    for row in table::all().filter(repeats) {
+        assert!(row.name.bytes().all(|byte| byte.is_ascii_lowercase()), "{}", row.name);
+    }
+}
+
 /// Runs commands with effects kept; `before` comes before each. An error has no effect.
 fn run_and_repeat<'c>(
     here: &mut Harness,

@@ -1,0 +1,372 @@
+//! Owns a plan: what data take here, of what was learnt of them and what is said in numbers. One description for people, programs and the console. The
+//! arithmetic is `base::sizing`'s and `base::device`'s. Never connects, never reads a file.
+
+use base::device::{Device, Expected, ReadPoint};
+use base::pattern::{Pattern, fitted};
+use base::sizing::{Demand, SHARES, Sizing, Wrong, cost};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::watch::Cost;
+use crate::{Error, Learnt, Sample, Uses};
+
+const KEY_BYTES: u64 = 16;
+/// Of a load of which nothing else is known.
+const TYPICAL_SKEW: f64 = 0.8;
+/// Such a load lies between these: all keys alike, and most reads on few keys.
+const SKEWS: [f64; 2] = [0.0, 1.1];
+/// A gigabyte costs no more, in any currency.
+const PRICE_MAX: f64 = 1e9;
+
+/// What is said in numbers. It counts before what was learnt.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub keys: Option<u64>,
+    pub key_bytes: Option<u64>,
+    pub value_bytes: Option<u64>,
+    pub compression: Option<f64>,
+    pub skew: Option<f64>,
+    pub reads_per_second: Option<f64>,
+    pub writes_per_second: Option<f64>,
+    pub workers: u64,
+    pub has_journal: bool,
+    pub aim: Aim,
+    /// Of a gigabyte of RAM, and of flash.
+    pub prices: Option<(f64, f64)>,
+    pub device: Option<Device>,
+}
+
+/// What decides how much RAM there is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Aim {
+    /// Of the reads, RAM shall answer this share.
+    HitRatio(f64),
+    /// Of the values, this share shall be in RAM.
+    RamShare(f64),
+}
+
+/// What data take here.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct PlanCard {
+    /// Where it was learnt from, for people.
+    pub sources: Vec<String>,
+    pub sample: Option<SampleCard>,
+    pub usage: Option<UsageCard>,
+    pub monitor: Option<MonitorCard>,
+    pub demand: DemandCard,
+    pub chosen: SizingCard,
+    /// Other shares of values in RAM, the smallest first.
+    pub choices: Vec<SizingCard>,
+    /// The same data in RAM without flash.
+    pub all_in_ram_bytes: u64,
+    /// With prices only.
+    pub all_in_ram_price: Option<f64>,
+}
+
+/// The keys that were looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct SampleCard {
+    /// Of the server that has the keys, or has written them.
+    pub version: String,
+    /// All, also those that were not looked at.
+    pub keys: u64,
+    pub sampled: u64,
+    /// On average.
+    pub key_bytes: u64,
+    /// On average.
+    pub value_bytes: u64,
+    pub largest_bytes: u64,
+    /// Keys that were too large to fetch: their sizes are what the server says.
+    pub estimated: u64,
+    /// What the data take on flash ÷ what they are.
+    pub compression: f64,
+}
+
+/// How keys were used while they were watched.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct UsageCard {
+    pub keys: u64,
+    pub reads: u64,
+    pub changes: u64,
+}
+
+/// What MONITOR has cost the server.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct MonitorCard {
+    pub seconds: f64,
+    pub commands: u64,
+    pub bytes: u64,
+    /// Cores that the server took in the second before.
+    pub cores_before: Option<f64>,
+    pub cores_meanwhile: Option<f64>,
+    /// The server had to keep what could not be read in time.
+    pub ended_early: bool,
+}
+
+/// What is to be kept, and how it is used.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct DemandCard {
+    pub keys: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    pub compression: f64,
+    /// The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest.
+    pub skew: f64,
+    /// Nothing is known of how keys are used: the hit ratios are a range.
+    pub is_skew_guessed: bool,
+    /// Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`.
+    pub hit_ratio_by_values: Option<Vec<(f64, f64)>>,
+    pub reads_per_second: f64,
+    pub writes_per_second: f64,
+    pub workers: u64,
+}
+
+/// What data take with one share of the values in RAM.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct SizingCard {
+    /// Share of the values in RAM, 0 to 1.
+    pub ram_share: f64,
+    /// Share of the reads that RAM answers, 0 to 1.
+    pub hit_ratio: f64,
+    /// Where it lies if nothing is known of how keys are used.
+    pub hit_ratio_low: f64,
+    pub hit_ratio_high: f64,
+    /// More values than were used while it was measured.
+    pub is_beyond_measured: bool,
+    /// The process itself.
+    pub own_bytes: u64,
+    pub index_bytes: u64,
+    pub hot_values: u64,
+    pub hot_bytes: u64,
+    pub ram_limit_bytes: u64,
+    /// Values with a record on flash.
+    pub flash_values: u64,
+    pub flash_live_bytes: u64,
+    /// With the room that collection needs.
+    pub flash_bytes: u64,
+    pub memory_limit_bytes: u64,
+    pub flash_reads_per_second: f64,
+    /// How many databases the keys must be divided among.
+    pub databases: u64,
+    /// With prices only.
+    pub price: Option<f64>,
+    /// Lines of flintkv.conf.
+    pub directives: Vec<String>,
+    /// With the figures of a device only.
+    pub expected: Option<ExpectedCard>,
+}
+
+/// What the reads from flash mean on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ExpectedCard {
+    /// A read from flash takes. Null: the device does not do so many.
+    pub flash_read_us: Option<f64>,
+    pub flash_read_p99_us: Option<f64>,
+    /// What flash adds to a read on average, those that RAM answers included.
+    pub added_us: Option<f64>,
+    /// Cores that reads from flash take.
+    pub cores: f64,
+    /// Reads of clients at which the device has no more to give. Null: no read goes to flash.
+    pub reads_per_second_max: Option<f64>,
+    /// Share of what the device can write, at worst.
+    pub flash_written_share: f64,
+}
+
+/// What is wrong with a number is told by the field's name.
+pub fn plan(learnt: &Learnt, said: &Said) -> Result<PlanCard, Wrong> {
+    let wrong = |field, why: &str| Err(Wrong { field, why: why.to_owned() });
+    let sample = learnt.sample.as_ref();
+    let curve = learnt.uses.as_ref().map(|uses| &uses.curve).filter(|curve| !curve.is_empty());
+    let is_skew_guessed = said.skew.is_none() && curve.is_none();
+    let pattern = match (said.skew, curve) {
+        (None, Some(curve)) => Pattern::Measured(curve.clone()),
+        (skew, _) => Pattern::Skew(skew.unwrap_or(TYPICAL_SKEW)),
+    };
+    let Some(keys) = said.keys.or(sample.map(|sample| sample.keys)) else { return wrong("keys", "is missing") };
+    let Some(value_bytes) = said.value_bytes.or(sample.map(Sample::value_bytes)) else {
+        return wrong("value_bytes", "is missing");
+    };
+    let rate = |said: Option<f64>, of: fn(&crate::Traffic) -> f64| said.or(learnt.traffic.as_ref().map(of));
+    let demand = Demand {
+        keys,
+        key_bytes: said.key_bytes.or(sample.map(Sample::name_bytes)).unwrap_or(KEY_BYTES),
+        value_bytes,
+        compression: said.compression.or(sample.map(Sample::compression)).unwrap_or(1.0),
+        pattern,
+        reads_per_second: rate(said.reads_per_second, |traffic| traffic.reads_per_second).unwrap_or(0.0),
+        writes_per_second: rate(said.writes_per_second, |traffic| traffic.writes_per_second).unwrap_or(0.0),
+        workers: said.workers,
+        has_journal: said.has_journal,
+        has_console: true,
+    };
+    demand.check()?;
+    if let Some((ram, flash)) = said.prices {
+        for (field, price) in [("ram_price", ram), ("flash_price", flash)] {
+            if !(0.0..=PRICE_MAX).contains(&price) {
+                return wrong(field, "must be from 0 to 10^9");
+            }
+        }
+    }
+    let (Aim::HitRatio(share) | Aim::RamShare(share)) = said.aim;
+    if !(0.0..=1.0).contains(&share) {
+        let field = if matches!(said.aim, Aim::HitRatio(_)) { "hit_ratio" } else { "ram_share" };
+        return wrong(field, "must be from 0 to 1");
+    }
+    let chosen = match said.aim {
+        Aim::HitRatio(share) => demand.for_hit_ratio(share),
+        Aim::RamShare(share) => demand.for_ram_share(share),
+    };
+    let planned = Planned { demand: &demand, is_skew_guessed, said };
+    Ok(PlanCard {
+        sources: learnt.sources.clone(),
+        sample: sample.map(SampleCard::of),
+        usage: learnt.uses.as_ref().map(UsageCard::of),
+        monitor: learnt.cost.as_ref().map(MonitorCard::of),
+        demand: planned.demand_card(),
+        chosen: planned.sizing_card(&chosen),
+        choices: SHARES.map(|share| planned.sizing_card(&demand.for_ram_share(share))).into(),
+        all_in_ram_bytes: demand.all_in_ram_bytes(),
+        all_in_ram_price: said.prices.map(|(ram, _)| cost(demand.all_in_ram_bytes(), ram)),
+    })
+}
+
+struct Planned<'a> {
+    demand: &'a Demand,
+    is_skew_guessed: bool,
+    said: &'a Said,
+}
+
+impl Planned<'_> {
+    fn demand_card(&self) -> DemandCard {
+        let demand = self.demand;
+        let (skew, by_values) = match &demand.pattern {
+            Pattern::Skew(skew) => (*skew, None),
+            Pattern::Measured(curve) => {
+                let points = curve.points().iter().map(|point| (point.values, point.hit_ratio)).collect();
+                (fitted(curve, demand.keys), Some(points))
+            }
+        };
+        DemandCard {
+            keys: demand.keys,
+            key_bytes: demand.key_bytes,
+            value_bytes: demand.value_bytes,
+            compression: demand.compression,
+            skew,
+            is_skew_guessed: self.is_skew_guessed,
+            hit_ratio_by_values: by_values,
+            reads_per_second: demand.reads_per_second,
+            writes_per_second: demand.writes_per_second,
+            workers: demand.workers,
+        }
+    }
+
+    fn sizing_card(&self, sizing: &Sizing) -> SizingCard {
+        let with = |skew| {
+            let demand = Demand { pattern: Pattern::Skew(skew), ..self.demand.clone() };
+            demand.for_ram_share(sizing.ram_share).hit_ratio
+        };
+        let [hit_ratio_low, hit_ratio_high] =
+            if self.is_skew_guessed { SKEWS.map(with) } else { [sizing.hit_ratio; 2] };
+        let is_beyond_measured = match &self.demand.pattern {
+            Pattern::Measured(curve) => sizing.ram_share < 1.0 && sizing.hot_values as f64 > curve.end().values,
+            Pattern::Skew(_) => false,
+        };
+        let pair_bytes = self.demand.key_bytes + self.demand.value_bytes;
+        let written_bytes_per_second = self.demand.writes_per_second * pair_bytes as f64;
+        let device = self.said.device.as_ref();
+        SizingCard {
+            ram_share: sizing.ram_share,
+            hit_ratio: sizing.hit_ratio,
+            hit_ratio_low,
+            hit_ratio_high,
+            is_beyond_measured,
+            own_bytes: sizing.own_bytes,
+            index_bytes: sizing.index_bytes,
+            hot_values: sizing.hot_values,
+            hot_bytes: sizing.hot_bytes,
+            ram_limit_bytes: sizing.ram_limit_bytes,
+            flash_values: sizing.flash_values,
+            flash_live_bytes: sizing.flash_live_bytes,
+            flash_bytes: sizing.flash_bytes,
+            memory_limit_bytes: sizing.memory_limit_bytes,
+            flash_reads_per_second: sizing.flash_reads_per_second,
+            databases: sizing.databases,
+            price: self.said.prices.map(|(ram, flash)| sizing.cost(ram, flash)),
+            directives: sizing.directives().map(|(name, value)| format!("{name} {value}")).into(),
+            expected: device.map(|device| ExpectedCard::of(&device.expected(sizing, written_bytes_per_second))),
+        }
+    }
+}
+
+impl SampleCard {
+    pub fn of(sample: &Sample) -> SampleCard {
+        SampleCard {
+            version: sample.version.clone(),
+            keys: sample.keys,
+            sampled: sample.sampled,
+            key_bytes: sample.name_bytes(),
+            value_bytes: sample.value_bytes(),
+            largest_bytes: sample.largest_bytes,
+            estimated: sample.estimated,
+            compression: sample.compression(),
+        }
+    }
+}
+
+impl UsageCard {
+    pub fn of(uses: &Uses) -> UsageCard {
+        UsageCard { keys: uses.keys, reads: uses.reads, changes: uses.changes }
+    }
+}
+
+impl MonitorCard {
+    pub fn of(cost: &Cost) -> MonitorCard {
+        MonitorCard {
+            seconds: cost.seconds,
+            commands: cost.commands,
+            bytes: cost.bytes,
+            cores_before: cost.cores_before,
+            cores_meanwhile: cost.cores_meanwhile,
+            ended_early: cost.ended_early,
+        }
+    }
+}
+
+impl ExpectedCard {
+    fn of(expected: &Expected) -> ExpectedCard {
+        ExpectedCard {
+            flash_read_us: expected.read.map(|read| read.latency_us),
+            flash_read_p99_us: expected.read.map(|read| read.latency_p99_us),
+            added_us: expected.added_us,
+            cores: expected.cores,
+            reads_per_second_max: expected.reads_per_second_max,
+            flash_written_share: expected.written,
+        }
+    }
+}
+
+/// The devices in what `flintkv prepare-flash --json` has printed.
+pub fn printed_devices(text: &str) -> Result<Vec<Device>, Error> {
+    let wrong = |why: String| {
+        Error::new(why).hint("it takes what flintkv prepare-flash --json DIR has printed, for a directory on the flash")
+    };
+    let printed: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let number = |of: &serde_json::Value, name: &str| of[name].as_f64().filter(|number| *number >= 0.0);
+    let point = |point: &serde_json::Value| {
+        Some(ReadPoint {
+            reads_per_second: number(point, "reads_per_second")?,
+            latency_us: number(point, "latency_us")?,
+            latency_p99_us: number(point, "latency_p99_us")?,
+            cpu_us_per_read: number(point, "cpu_us_per_read")?,
+        })
+    };
+    let device = |directory: &serde_json::Value| {
+        Some(Device {
+            reads: directory["reads"].as_array()?.iter().map(point).collect::<Option<_>>()?,
+            write_bytes_per_second: number(directory, "write_bytes_per_second")?,
+        })
+    };
+    let directories = printed["directories"].as_array().filter(|directories| !directories.is_empty());
+    let devices: Option<Vec<Device>> = directories.and_then(|all| all.iter().map(device).collect());
+    devices.ok_or_else(|| wrong("it has no figures of a measurement".to_owned()))
+}
