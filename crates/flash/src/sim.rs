@@ -621,7 +621,7 @@ mod tests {
             driver.submit();
             driver.reap(&mut done);
             for completion in done.drain(..) {
-                let sum = completion.buf.map(|buf| crc32c::crc32c(&buf));
+                let sum = completion.buf.map(|buf| base::crc::crc32c(&buf));
                 history += &format!("{} {:?} {sum:?}\n", completion.token, completion.result);
             }
         }

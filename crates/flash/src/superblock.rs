@@ -77,7 +77,7 @@ impl Superblock {
         page[at::DATA_BYTES].copy_from_slice(&self.data_bytes.to_le_bytes());
         page[at::SEQUENCE].copy_from_slice(&self.sequence.to_le_bytes());
         page[at::KEPT.start] = self.is_kept.into();
-        let crc = crc32c::crc32c(&page[..at::CRC.start]);
+        let crc = base::crc::crc32c(&page[..at::CRC.start]);
         page[at::CRC].copy_from_slice(&crc.to_le_bytes());
         (self.sequence % COPIES as u64 * PAGE_BYTES as u64, page)
     }
@@ -95,7 +95,7 @@ impl Superblock {
         if page.len() != PAGE_BYTES || page[at::MAGIC] != MAGIC {
             return refuse("not a FlintKV log");
         }
-        if u32_at(page, at::CRC) != crc32c::crc32c(&page[..at::CRC.start]) {
+        if u32_at(page, at::CRC) != base::crc::crc32c(&page[..at::CRC.start]) {
             return refuse("the superblock's checksum is wrong");
         }
         if u32_at(page, at::VERSION) != VERSION {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(&page[16..32], b"0123456789abcdef");
         assert_eq!(&page[32..48], b"\0\0\x10\0\0\0\0\0\0\x50\x34\x12\0\0\0\0");
         assert!(page[48..4092].iter().all(|&byte| byte == 0));
-        assert_eq!(crc32c::crc32c(&page[..4092]), u32_at(&page, at::CRC));
+        assert_eq!(base::crc::crc32c(&page[..4092]), u32_at(&page, at::CRC));
         assert_eq!(Superblock::decode(&page).unwrap(), superblock);
         for byte in 0..PAGE_BYTES {
             page[byte] ^= 0x10;

@@ -89,7 +89,7 @@ impl Writer {
         head.extend_from_slice(&[0; 4]);
         head.extend_from_slice(&log_id);
         head.extend_from_slice(&start.to_le_bytes());
-        head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+        head.extend_from_slice(&base::crc::crc32c(&head).to_le_bytes());
         writer.write(&head)?;
         Ok(writer)
     }
@@ -139,7 +139,7 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        self.crc = base::crc::crc32c_append(self.crc, bytes);
         self.bytes += bytes.len() as u64;
         self.file.write_all(bytes)
     }
@@ -170,7 +170,7 @@ impl Reader {
         let position = stretch.start;
         let mut reader = Reader { file, stretch, left, crc: 0, position, records: 0, resp: Vec::new() };
         let head: [u8; HEAD_BYTES] = reader.take()?;
-        if head[..8] != MAGIC || u32_of(&head[40..]) != crc32c::crc32c(&head[..40]) {
+        if head[..8] != MAGIC || u32_of(&head[40..]) != base::crc::crc32c(&head[..40]) {
             return Err(damaged("its head is none of an archive's file"));
         }
         match u32_of(&head[8..]) {
@@ -200,7 +200,7 @@ impl Reader {
         }
         self.resp.resize(bytes as usize, 0);
         self.file.read_exact(&mut self.resp)?;
-        self.crc = crc32c::crc32c_append(self.crc, &self.resp);
+        self.crc = base::crc::crc32c_append(self.crc, &self.resp);
         self.left -= u64::from(bytes);
         self.position = end;
         self.records += 1;
@@ -223,7 +223,7 @@ impl Reader {
         let mut bytes = [0; N];
         self.left = self.left.checked_sub(N as u64).ok_or_else(|| damaged("it is cut off"))?;
         self.file.read_exact(&mut bytes)?;
-        self.crc = crc32c::crc32c_append(self.crc, &bytes);
+        self.crc = base::crc::crc32c_append(self.crc, &bytes);
         Ok(bytes)
     }
 }

@@ -144,7 +144,7 @@ pub(crate) fn body_crc(frame: &[u8], bytes: u32) -> Option<u32> {
 }
 
 fn header_crc(page: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&page[..AT_HEADER_CRC]), &page[AT_BODY_CRC..HEADER_BYTES])
+    base::crc::crc32c_append(base::crc::crc32c(&page[..AT_HEADER_CRC]), &page[AT_BODY_CRC..HEADER_BYTES])
 }
 
 fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {

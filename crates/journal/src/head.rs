@@ -43,7 +43,7 @@ impl Head {
         out[16..32].copy_from_slice(&self.log_id);
         out[32..40].copy_from_slice(&self.data_bytes.to_le_bytes());
         out[40..48].copy_from_slice(&self.epoch.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..48]);
+        let crc = base::crc::crc32c(&out[..48]);
         out[48..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
     }
 
@@ -54,7 +54,7 @@ impl Head {
         };
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if u32_at(48) != crc32c::crc32c(&bytes[..48]) {
+        if u32_at(48) != base::crc::crc32c(&bytes[..48]) {
             return Err("the checksum of the file's head is wrong".into());
         }
         if u32_at(8) != VERSION {

@@ -89,7 +89,10 @@ impl IndexWriter {
         self.chunk.extend_from_slice(&ROW.to_le_bytes());
         self.chunk.extend_from_slice(&stripe.to_le_bytes());
         self.chunk.extend_from_slice(&uid.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&self.chunk), &bytes.to_le_bytes()), row);
+        let crc = base::crc::crc32c_append(
+            base::crc::crc32c_append(base::crc::crc32c(&self.chunk), &bytes.to_le_bytes()),
+            row,
+        );
         self.chunk.extend_from_slice(&crc.to_le_bytes());
         self.chunk.extend_from_slice(&bytes.to_le_bytes());
         self.file.write_all(&self.chunk)?;
@@ -104,11 +107,11 @@ impl IndexWriter {
         let mut trailer = Vec::with_capacity(TRAILER_BYTES);
         trailer.extend_from_slice(&MAGIC);
         trailer.extend_from_slice(&FORMAT.to_le_bytes());
-        trailer.extend_from_slice(&crc32c::crc32c(table).to_le_bytes());
+        trailer.extend_from_slice(&base::crc::crc32c(table).to_le_bytes());
         trailer.extend_from_slice(&(table.len() as u64).to_le_bytes());
         trailer.extend_from_slice(&self.entries.to_le_bytes());
         trailer.extend_from_slice(&[0; 4]);
-        trailer.extend_from_slice(&crc32c::crc32c(&trailer).to_le_bytes());
+        trailer.extend_from_slice(&base::crc::crc32c(&trailer).to_le_bytes());
         self.file.write_all(&trailer)?;
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
@@ -117,7 +120,7 @@ impl IndexWriter {
 }
 
 fn chunk_crc(chunk: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&chunk[..8]), &chunk[CHUNK_HEADER_BYTES..])
+    base::crc::crc32c_append(base::crc::crc32c(&chunk[..8]), &chunk[CHUNK_HEADER_BYTES..])
 }
 
 /// An index file whose table was read.
@@ -143,7 +146,7 @@ impl Index {
         if trailer[..8] != MAGIC {
             return Err(damaged("its end is not that of an index"));
         }
-        if crc32c::crc32c(&trailer[..36]) != short(36) {
+        if base::crc::crc32c(&trailer[..36]) != short(36) {
             return Err(damaged("the checksum of its end is wrong"));
         }
         if !(1..=FORMAT).contains(&short(8)) {
@@ -159,7 +162,7 @@ impl Index {
         file.seek(SeekFrom::Start(bytes))?;
         let mut table = vec![0; table_bytes as usize];
         file.read_exact(&mut table)?;
-        if crc32c::crc32c(&table) != short(12) {
+        if base::crc::crc32c(&table) != short(12) {
             return Err(damaged("the checksum of its table is wrong"));
         }
         file.seek(SeekFrom::Start(0))?;
@@ -400,7 +403,7 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         let trailer = bytes.len() - TRAILER_BYTES;
         bytes[trailer + 8] = 3;
-        let crc = crc32c::crc32c(&bytes[trailer..trailer + 36]);
+        let crc = base::crc::crc32c(&bytes[trailer..trailer + 36]);
         bytes[trailer + 36..].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
         let said = all(&path).unwrap_err().to_string();

@@ -22,7 +22,6 @@
 //! `view` looks at a journal and changes nothing. [`archive`] has copies of records that outlive the journal's files.
 
 pub mod archive;
-mod crc;
 mod files;
 pub mod frame;
 mod head;

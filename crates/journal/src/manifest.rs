@@ -109,7 +109,7 @@ fn encode(manifest: Option<&Manifest>) -> Vec<u8> {
             }
         }
     }
-    text.push_str(&format!("crc32c {:08x}\n", crc32c::crc32c(text.as_bytes())));
+    text.push_str(&format!("crc32c {:08x}\n", base::crc::crc32c(text.as_bytes())));
     text.into_bytes()
 }
 
@@ -120,7 +120,7 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
     let newer = |format: &str| format.parse::<u32>().is_ok_and(|format| format > FORMAT);
     let at = text.rfind("crc32c ").ok_or_else(damaged)?;
     let (body, crc) = text.split_at(at);
-    if crc != format!("crc32c {:08x}\n", crc32c::crc32c(body.as_bytes())) {
+    if crc != format!("crc32c {:08x}\n", base::crc::crc32c(body.as_bytes())) {
         return Err(damaged());
     }
     if newer(format) {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_from_damage() {
         let body = "flintkv-manifest 2\nanything\n";
-        let text = format!("{body}crc32c {:08x}\n", crc32c::crc32c(body.as_bytes()));
+        let text = format!("{body}crc32c {:08x}\n", base::crc::crc32c(body.as_bytes()));
         assert!(decode(text.as_bytes()).unwrap_err().starts_with("its format is 2; this release knows format 1 only"));
     }
 }

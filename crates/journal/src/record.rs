@@ -124,12 +124,12 @@ pub(crate) fn crc_of_crcs(mut pieces: &[u8]) -> Option<u32> {
         heads[count] = get(piece, 0);
         count += 1;
         if count == heads.len() {
-            crc = crc32c::crc32c_append(crc, heads.as_flattened());
+            crc = base::crc::crc32c_append(crc, heads.as_flattened());
             count = 0;
         }
         pieces = &pieces[piece.len()..];
     }
-    Some(crc32c::crc32c_append(crc, heads[..count].as_flattened()))
+    Some(base::crc::crc32c_append(crc, heads[..count].as_flattened()))
 }
 
 impl<'a> Piece<'a> {
@@ -216,7 +216,7 @@ impl Joiner {
 
 #[inline]
 fn checksum(piece: &[u8]) -> u32 {
-    crate::crc::crc32c(&piece[AT_LENGTH..])
+    base::crc::crc32c(&piece[AT_LENGTH..])
 }
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

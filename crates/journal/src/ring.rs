@@ -300,13 +300,13 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 fn write_start(seed: u64, start: Start, out: &mut [u8]) {
     out[..8].copy_from_slice(&start.offset.to_le_bytes());
     out[8..16].copy_from_slice(&start.position.to_le_bytes());
-    let crc = crc32c::crc32c_append(seed as u32, &out[..16]);
+    let crc = base::crc::crc32c_append(seed as u32, &out[..16]);
     out[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn read_start(seed: u64, bytes: &[u8]) -> Option<Start> {
     let bytes = bytes.first_chunk::<20>()?;
-    let is_whole = bytes[16..] == crc32c::crc32c_append(seed as u32, &bytes[..16]).to_le_bytes();
+    let is_whole = bytes[16..] == base::crc::crc32c_append(seed as u32, &bytes[..16]).to_le_bytes();
     is_whole.then(|| Start { offset: u64_at(bytes, 0), position: u64_at(bytes, 8) })
 }
 

@@ -215,7 +215,7 @@ fn files_of_another_journal_and_of_later_versions_are_refused() {
 
     let mut page = sim.page(0, DATA_OFFSET);
     page[4] = 2;
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&page[..8]), &page[12..96]);
+    let crc = base::crc::crc32c_append(base::crc::crc32c(&page[..8]), &page[12..96]);
     page[8..12].copy_from_slice(&crc.to_le_bytes());
     sim.set_page(0, DATA_OFFSET, &page);
     let text = "journal file 0 has a frame of format 2 at offset 1048576; this release reads format 1 only";

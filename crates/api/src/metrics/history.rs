@@ -97,7 +97,7 @@ impl History {
         let mut record = Vec::with_capacity(self.record_bytes());
         record.extend(slot_ms.to_le_bytes());
         values.iter().for_each(|&value| record.extend((value as f32).to_le_bytes()));
-        record.extend(crc32c::crc32c(&record).to_le_bytes());
+        record.extend(base::crc::crc32c(&record).to_le_bytes());
         self.file.write_all_at(&record, self.offset(ring, slot_ms))
     }
 
@@ -124,7 +124,7 @@ impl History {
             for (nth, record) in buffer.chunks_exact(size).enumerate() {
                 let expected_ms = (slot + nth as u64) * step_ms;
                 if u64::from_le_bytes(array(record, 0)) == expected_ms
-                    && crc32c::crc32c(&record[..size - 4]) == u32::from_le_bytes(array(record, size - 4))
+                    && base::crc::crc32c(&record[..size - 4]) == u32::from_le_bytes(array(record, size - 4))
                 {
                     each(expected_ms, &|column| f32::from_le_bytes(array(record, 8 + 4 * column)));
                 }
@@ -146,8 +146,8 @@ fn header(names: &[&str]) -> [u8; 24] {
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
     header[12..16].copy_from_slice(&(names.len() as u32).to_le_bytes());
-    header[16..20].copy_from_slice(&crc32c::crc32c(names.join("\n").as_bytes()).to_le_bytes());
-    let crc = crc32c::crc32c(&header[..20]);
+    header[16..20].copy_from_slice(&base::crc::crc32c(names.join("\n").as_bytes()).to_le_bytes());
+    let crc = base::crc::crc32c(&header[..20]);
     header[20..].copy_from_slice(&crc.to_le_bytes());
     header
 }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_header_is_frozen() {
         assert_eq!(header(&NAMES)[..16], *b"FKVHIST\n\x01\0\0\0\x03\0\0\0");
-        assert_eq!(u32::from_le_bytes(array(&header(&NAMES), 16)), crc32c::crc32c(b"ops\nkeys\nhit_ratio"));
+        assert_eq!(u32::from_le_bytes(array(&header(&NAMES), 16)), base::crc::crc32c(b"ops\nkeys\nhit_ratio"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Dictionary {
         out.extend_from_slice(&self.id.to_le_bytes());
         out.extend_from_slice(&(self.bytes.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.bytes);
-        let crc = crc32c::crc32c(&out[8..]);
+        let crc = base::crc::crc32c(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -64,7 +64,7 @@ impl Dictionary {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let content = rest.get(..word(12) as usize)?;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[8..]), content);
+        let crc = base::crc::crc32c_append(base::crc::crc32c(&header[8..]), content);
         let valid = header[..4] == MAGIC && crc == word(4) && word(8) != 0 && content.len() <= DICTIONARY_BYTES_MAX;
         if !valid {
             return None;

@@ -243,7 +243,7 @@ pub fn stamp(unit: &mut [u8], first: Stamp) {
 }
 
 fn checksum(page: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&page[..AT_CRC]), &page[AT_LOG..])
+    base::crc::crc32c_append(base::crc::crc32c(&page[..AT_CRC]), &page[AT_LOG..])
 }
 
 fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {

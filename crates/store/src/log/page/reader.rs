@@ -10,7 +10,7 @@ use super::codec::Scratch;
 use super::layout::{
     FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES, PAYLOAD_BYTES, Stamp, span,
 };
-use super::{Corrupt, Dictionary, Record};
+use super::{Corrupt, Dictionary, Record, record};
 use flash::io::PAGE_BYTES;
 
 /// Returns the dictionary with a number.
@@ -105,10 +105,14 @@ impl<'b> Page<'b> {
             decoded = index;
             let mut at = 0;
             for f in self.fingerprints(&frame).take(last + 1) {
+                if f != fingerprint {
+                    record::skip(raw, &mut at, self.header.bases)?;
+                    continue;
+                }
                 let start = at;
                 let record = Record::decode(raw, &mut at, self.header.bases, f)?;
                 let newer = best.as_ref().is_none_or(|best| record.seq >= best.seq);
-                if f == fingerprint && newer && matches(&record) {
+                if newer && matches(&record) {
                     best = Some(Best { index, start, seq: record.seq });
                 }
             }

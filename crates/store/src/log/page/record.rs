@@ -111,6 +111,22 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Moves `*at` behind the record there, whose contents are not wanted.
+pub(super) fn skip(frame: &[u8], at: &mut usize, bases: Bases) -> Result<(), Corrupt> {
+    // The usual record: a string with nothing special, and a value of less than 16 KB.
+    if let Some(&[0, key_bytes @ ..0x80, low, high]) = frame.get(*at..).and_then(<[u8]>::first_chunk)
+        && (low < 0x80 || high < 0x80)
+    {
+        let (value_bytes, header_bytes) = match low {
+            ..0x80 => (usize::from(low), 3),
+            _ => (usize::from(low & 0x7f) | usize::from(high) << 7, 4),
+        };
+        *at += header_bytes + usize::from(key_bytes) + value_bytes;
+        return if *at <= frame.len() { Ok(()) } else { Err(Corrupt::Lengths) };
+    }
+    Record::decode(frame, at, bases, 0).map(|_| ())
+}
+
 fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ ((difference as i64 >> 63) as u64)
 }
@@ -128,7 +144,16 @@ fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
+#[inline]
 fn take_varint(rest: &mut &[u8]) -> Result<u64, Corrupt> {
+    if let [byte @ ..0x80, tail @ ..] = *rest {
+        *rest = tail;
+        return Ok((*byte).into());
+    }
+    take_long_varint(rest)
+}
+
+fn take_long_varint(rest: &mut &[u8]) -> Result<u64, Corrupt> {
     let mut v = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = take_byte(rest)?;
@@ -170,8 +195,11 @@ mod tests {
         let mut at = 3;
         assert_eq!(Record::decode(&out, &mut at, BASES, record.hash as u16), Ok(record));
         assert_eq!(at, out.len());
+        let mut at = 3;
+        assert_eq!((skip(&out, &mut at, BASES), at), (Ok(()), out.len()));
         for cut in 3..out.len() {
             assert_eq!(Record::decode(&out[..cut], &mut 3, BASES, 0), Err(Corrupt::Lengths));
+            assert_eq!(skip(&out[..cut], &mut 3, BASES), Err(Corrupt::Lengths));
         }
     }
 
@@ -186,6 +214,10 @@ mod tests {
         round_trip(Record { seq: BASES.seq - 64, ..plain }, 5);
         round_trip(Record { expiry_ms: Some(BASES.expiry_ms() + 3_600_000), ..plain }, 8);
         round_trip(Record { key: b"", value: b"", ..plain }, 3);
+        for (bytes, header_bytes) in [(127, 3), (128, 4), (16_383, 4), (16_384, 5)] {
+            round_trip(Record { value: &vec![7; bytes], ..plain }, header_bytes);
+        }
+        round_trip(Record { key: &value, ..plain }, 5);
         let far = Record { kind: 255, db: u32::MAX, expiry_ms: Some(u64::MAX), seq: 0, ..plain };
         round_trip(far, 2 + 5 + 1 + 2 + 6 + 6);
         let opposite = 1 << 63;

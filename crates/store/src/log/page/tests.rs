@@ -377,7 +377,7 @@ fn no_flipped_bit_gives_wrong_data() {
 /// Puts the checksum right, as an attacker would.
 fn reseal(pages: &mut [u8]) {
     for page in pages.chunks_exact_mut(PAGE_BYTES) {
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&page[..4]), &page[8..]);
+        let crc = base::crc::crc32c_append(base::crc::crc32c(&page[..4]), &page[8..]);
         page[4..8].copy_from_slice(&crc.to_le_bytes());
     }
 }
