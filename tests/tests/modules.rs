@@ -31,7 +31,7 @@ const CYCLES: &[(&str, &str, &str)] = &[
     ("commands", "acl server table", "the table lists all families, and ACL and COMMAND answer from the table"),
     (
         "api",
-        "alerts analysis app benchmarks cx events following metrics route",
+        "alerts analysis app benchmarks cx events following metrics route surveys",
         "the app holds the parts, and their handlers take the app from the request's context",
     ),
     ("api", "openapi routes", "the document is made of all routes, and one of them serves it"),
