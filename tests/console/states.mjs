@@ -144,6 +144,61 @@ await main(async (node, browser) => {
     await page.setViewportSize({ width: 1280, height: 860 });
   });
 
+  await step("keyboard only: logged in, a database created, a key written and looked at, the database deleted", async () => {
+    const own = await openPage(browser, node);
+    on(own);
+    const button = (name) => own.getByRole("button", { name, exact: true });
+    const tab = (name) => own.getByRole("navigation", { name: "Of this database" }).getByRole("link", { name });
+    /** Presses Tab until it is there. */
+    async function reach(target) {
+      await target.waitFor();
+      for (let presses = 0; presses < 150; presses += 1) {
+        if (await target.evaluate((one) => document.activeElement === one)) return;
+        await own.keyboard.press("Tab");
+      }
+      throw new Error(`Tab does not reach ${target}`);
+    }
+    async function press(target, key = "Enter") {
+      await reach(target);
+      await own.keyboard.press(key);
+    }
+    async function type(target, text) {
+      await reach(target);
+      await own.keyboard.press("ControlOrMeta+A");
+      await own.keyboard.insertText(text);
+    }
+    await own.goto("/login");
+    await type(own.getByLabel("User"), "admin");
+    await type(own.getByLabel("Password"), PASSWORD);
+    await own.keyboard.press("Enter");
+    await press(button("Create a database"));
+    await type(own.getByRole("textbox", { name: "Name" }), "by-keys");
+    await type(own.getByLabel("Memory limit"), "64 mb");
+    await type(own.getByLabel("RAM limit"), "32 mb");
+    await press(own.locator("summary", { hasText: "Endpoints, shards, replicas" }));
+    await reach(own.getByLabel("Persistence"));
+    await own.keyboard.type("none");
+    await own.getByText("The node would create this database.").waitFor();
+    await press(button("Create"));
+    await own.getByRole("heading", { level: 1, name: "by-keys" }).waitFor();
+    await press(tab("Command line"));
+    await type(own.locator("#line"), "SET colour red");
+    await own.keyboard.press("Enter");
+    await own.getByRole("log").getByText("OK", { exact: true }).waitFor();
+    await press(tab("Keys"));
+    await press(own.locator(".list").getByRole("button", { name: /^colour/ }));
+    await own.getByText("red", { exact: true }).waitFor();
+    await press(tab("Overview"));
+    await press(button("Delete"));
+    const dialog = own.getByRole("dialog");
+    await type(dialog.getByLabel(/^Type by-keys/), "by-keys");
+    await press(dialog.getByLabel("Make a backup first"), "Space");
+    await press(dialog.getByRole("button", { name: /^Delete/ }));
+    await own.getByText("by-keys is deleted.").waitFor();
+    await own.context().close();
+    on(page);
+  });
+
   await step("the theme is chosen and remembered", async () => {
     await page.getByLabel("Theme").selectOption("dark");
     const dark = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -53,6 +53,7 @@ await main(async (node, browser) => {
   while ((await points()) < 40) await page.waitForResponse((response) => response.url().includes("/metrics?"));
   await picture("metrics");
   await visit(page, "/databases/shop");
+  await page.locator("canvas").nth(3).waitFor();
   await picture("overview");
   await button("Resize").click();
   await dialog.getByLabel("RAM limit").fill("192 mb");
