@@ -9,6 +9,7 @@ use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, s
 use crate::session::{Ask, Written};
 use resp::reply::Out;
 use store::Kind;
+use store::intake::PAGES_CAPA;
 
 const BASE: Row =
     Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };
@@ -162,6 +163,7 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
                 replica.flint |= value.eq_ignore_ascii_case(b"flint");
                 replica.tail |= value.eq_ignore_ascii_case(b"tail");
                 replica.pieces |= value.eq_ignore_ascii_case(b"pieces");
+                replica.pages |= value.eq_ignore_ascii_case(PAGES_CAPA.as_bytes());
             }
             () if is("rdb-only") => replica.only_dump = int_or_error(value)? != 0,
             () if is("version") => replica.version = printable(value),

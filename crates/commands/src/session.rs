@@ -93,6 +93,8 @@ pub struct Replica {
     /// It takes a dump in pieces while the dump is written: `$bytes expected` before each, the bytes of the piece and about those of the
     /// dump, and `$0` behind the last.
     pub pieces: bool,
+    /// It takes pages of flash as they are.
+    pub pages: bool,
     pub version: Box<str>,
     /// It wants a dump and nothing after it.
     pub only_dump: bool,

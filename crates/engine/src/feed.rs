@@ -3,7 +3,7 @@
 //! ends when the backlog does not have the offset any more.
 
 use crate::hub::Hub;
-use crate::replication::{Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
+use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, End};
 use crate::thread::Worker;
 use commands::Args;
@@ -168,7 +168,7 @@ impl Feed {
         }
         links.full_syncs.fetch_add(1, Relaxed);
         tracing::info!("replica {who} needs the whole dataset");
-        let order = Arc::new(Order::new(feed.replica.flint));
+        let order = Arc::new(Order::new(Contents::of(&feed.replica)));
         match worker.hub.control() {
             Some(control) => control.make_dump(Arc::clone(&order)),
             None => order.finish(Err("the database is being closed".to_owned())),

@@ -138,3 +138,9 @@ pub trait Reader: Send + Sync {
     /// Fills the whole buffer, as [`OpKind::Read`] does.
     fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()>;
 }
+
+/// The same, and writes: for threads that do nothing else meanwhile.
+pub trait Blocking: Reader {
+    /// Writes the whole buffer, as [`OpKind::Write`] does.
+    fn write(&self, path: u16, offset: u64, buf: &PageBuf) -> io::Result<()>;
+}

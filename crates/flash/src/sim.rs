@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
+use crate::io::{Blocking, Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 use base::random::{GAMMA, SplitMix64};
 use parking_lot::Mutex;
 
@@ -467,6 +467,12 @@ impl SimDriver {
 impl Reader for Sim {
     fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
         self.device.lock().read(path, offset, buf)
+    }
+}
+
+impl Blocking for Sim {
+    fn write(&self, path: u16, offset: u64, buf: &PageBuf) -> io::Result<()> {
+        self.device.lock().write(path, offset, buf)
     }
 }
 

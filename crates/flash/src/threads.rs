@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
+use crate::io::{Blocking, Done, Driver, Op, OpKind, PageBuf, Reader};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
 
@@ -155,6 +155,13 @@ impl Reader for FlashFiles {
     fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
         let file = self.file(path);
         repeat(Transfer::read(buf.len()), |moved| file.read_at(&mut buf[moved..], offset + moved as u64))
+    }
+}
+
+impl Blocking for FlashFiles {
+    fn write(&self, path: u16, offset: u64, buf: &PageBuf) -> io::Result<()> {
+        let file = self.file(path);
+        repeat(Transfer::write(buf.len()), |moved| file.write_at(&buf[moved..], offset + moved as u64))
     }
 }
 

@@ -504,6 +504,7 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("demotions_written", &store.demotions_written),
         ("collected_segments", &store.collected_segments),
         ("relocated_records", &store.relocated_records),
+        ("taken_records", &store.taken_records),
         ("evacuated_objects", &store.evacuated_objects),
         ("commands_waited_for_flash", &database.hub.stats.sum(|worker| &worker.flash_waits)),
         ("commands_waited_for_room", &database.hub.stats.sum(|worker| &worker.room_waits)),

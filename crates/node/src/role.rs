@@ -3,7 +3,7 @@
 
 use crate::progress::UNTOLD_MAX;
 use commands::host::{ClientFilter, ClientKind};
-use engine::replication::Order;
+use engine::replication::{Contents, Order};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
@@ -81,6 +81,8 @@ pub struct Following {
     pub hands_over: AtomicBool,
     /// The last attempt has ended because there is no room here, and the database waits for some.
     pub meets_full: AtomicBool,
+    /// Pages of a primary's flash did not suit: the dataset comes without them.
+    pub refuses_pages: AtomicBool,
     pub is_full: AtomicBool,
     /// Why it does not take over.
     pub refusal: Mutex<Option<String>>,
@@ -105,6 +107,7 @@ impl Following {
             error: Mutex::default(),
             hands_over: AtomicBool::new(false),
             meets_full: AtomicBool::new(false),
+            refuses_pages: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             refusal: Mutex::default(),
             socket: Mutex::default(),
@@ -315,19 +318,19 @@ pub struct Waiting {
     /// A thread makes dumps.
     pub is_served: bool,
     /// The last failure: for whom, when, and why.
-    failed: Option<(bool, Instant, String)>,
+    failed: Option<(Contents, Instant, String)>,
 }
 
 impl Orders {
     /// Why the last dump of this kind has failed, if that was not long ago.
-    pub fn failure(&self, is_flint: bool, within: Duration) -> Option<String> {
+    pub fn failure(&self, contents: Contents, within: Duration) -> Option<String> {
         let waiting = self.0.lock();
         let (of, at, why) = waiting.failed.as_ref()?;
-        (*of == is_flint && at.elapsed() < within).then(|| why.clone())
+        (*of == contents && at.elapsed() < within).then(|| why.clone())
     }
 
-    pub fn has_failed(&self, is_flint: bool, why: &str) {
-        self.0.lock().failed = Some((is_flint, Instant::now(), why.to_owned()));
+    pub fn has_failed(&self, contents: Contents, why: &str) {
+        self.0.lock().failed = Some((contents, Instant::now(), why.to_owned()));
     }
 
     /// Those that one dump serves. None: the thread ends.
@@ -335,10 +338,10 @@ impl Orders {
         let mut waiting = self.0.lock();
         // Who has hung up needs no dump.
         waiting.orders.retain(|order| Arc::strong_count(order) > 1);
-        let Some(is_flint) = waiting.orders.first().map(|order| order.is_flint) else {
+        let Some(contents) = waiting.orders.first().map(|order| order.contents) else {
             waiting.is_served = false;
             return Vec::new();
         };
-        waiting.orders.extract_if(.., |order| order.is_flint == is_flint).collect()
+        waiting.orders.extract_if(.., |order| order.contents == contents).collect()
     }
 }

@@ -76,7 +76,7 @@ impl Shard {
         cap_clients(&store, config);
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
-            store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
+            store.set_blocking(Arc::clone(&flash.files) as Arc<dyn flash::io::Blocking>);
         }
         Ok(Shard { store, flash, driver: OnceLock::new(), restoring: Mutex::new(restoring) })
     }

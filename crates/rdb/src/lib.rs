@@ -14,6 +14,9 @@
 //!   247 module …                       data of a module beside the keys
 //!   254 number                         the logical database of the keys that follow
 //!   251 keys, keys with an expiry      of that database
+//!   240 pages                          pages of a FlintKV's flash, for a replica that takes them: a length, and
+//!                                      as many bytes, which have checksums of their own
+//!   241 dictionary                     a dictionary that pages behind it need; the same
 //!   244 slot, keys, keys that expire   of a cluster
 //!   253 seconds (4 bytes), or 252 milliseconds (8 bytes), little-endian: the next key's expiry
 //!   248 seconds (a length), or 249 frequency (1 byte): how the next key was used

@@ -1,5 +1,8 @@
 //! Owns the numbers that begin a record, and those of the types that only files have. Never knows what follows them.
 
+/// A FlintKV's own, in a stream to a replica that asks for them: they are in no file that stays.
+pub const PAGES: u8 = 240;
+pub const DICTIONARY: u8 = 241;
 pub const SLOT_INFO: u8 = 244;
 pub const FUNCTION: u8 = 245;
 /// Written by release candidates of Redis 7.0 only.

@@ -17,6 +17,9 @@ const CHECKSUM_VERSION: u32 = 5;
 const PIECE_BYTES: usize = 256 << 10;
 const PIECE_MEMBERS: usize = 4096;
 
+/// Pages and dictionaries are shorter than this.
+const OWN_BYTES_MAX: u64 = 4 << 20;
+
 /// What a file consists of, in its order.
 #[derive(Debug)]
 pub enum Item {
@@ -32,6 +35,9 @@ pub enum Item {
         module: String,
         key: Option<Vec<u8>>,
     },
+    /// Pages of another FlintKV's flash, and a dictionary for those behind it. Only a replica takes them.
+    Pages(Vec<u8>),
+    Dictionary(Vec<u8>),
     /// Nothing follows.
     End,
 }
@@ -96,6 +102,8 @@ pub struct Reader<R> {
     is_valkey: bool,
     checks: bool,
     db: u64,
+    /// [`Item::Pages`] and [`Item::Dictionary`] may come.
+    has_pages: bool,
     state: State,
 }
 
@@ -128,7 +136,13 @@ impl<R: Read> Reader<R> {
             }
             None => return bad("this is no RDB file: its version is no number".to_owned()),
         };
-        Ok(Reader { window, version, is_valkey, checks, db: 0, state: State::Records })
+        Ok(Reader { window, version, is_valkey, checks, db: 0, has_pages: false, state: State::Records })
+    }
+
+    /// The file comes from a primary that may send pages.
+    #[must_use]
+    pub fn with_pages(self) -> Reader<R> {
+        Reader { has_pages: true, ..self }
     }
 
     /// Where the next item begins.
@@ -160,6 +174,14 @@ impl<R: Read> Reader<R> {
 
     fn string(&mut self, what: &str) -> Result<Vec<u8>, Error> {
         self.window.read(what, |reader| reader.string().map(|string| string.into_owned()))
+    }
+
+    /// Bytes that have a checksum of their own.
+    fn own(&mut self, what: &str) -> Result<Vec<u8>, Error> {
+        match self.len(what)? {
+            bytes @ ..=OWN_BYTES_MAX => self.window.unsummed(bytes as usize),
+            bytes => Err(self.window.bad(format!("{what} of {bytes} bytes are too long"))),
+        }
     }
 
     fn byte(&mut self, what: &str) -> Result<u8, Error> {
@@ -198,6 +220,17 @@ impl<R: Read> Reader<R> {
                 opcode::FUNCTION => {
                     self.state = State::Records;
                     return Ok(Item::Function(self.string("a library")?));
+                }
+                opcode::PAGES | opcode::DICTIONARY if !self.has_pages => {
+                    return Err(self.window.bad("it has pages of a FlintKV's flash, which only a replica of it takes"));
+                }
+                opcode::PAGES => {
+                    self.state = State::Records;
+                    return Ok(Item::Pages(self.own("pages")?));
+                }
+                opcode::DICTIONARY => {
+                    self.state = State::Records;
+                    return Ok(Item::Dictionary(self.own("a dictionary")?));
                 }
                 opcode::FUNCTION_BEFORE_RELEASE => {
                     return Err(self

@@ -91,6 +91,19 @@ impl<R: Read> Window<R> {
         }
     }
 
+    /// The next bytes, which are no part of the checksum.
+    pub fn unsummed(&mut self, count: usize) -> Result<Vec<u8>, Error> {
+        let there = count.min(self.bytes.len() - self.start);
+        let mut out = Vec::with_capacity(count);
+        out.extend_from_slice(&self.bytes[self.start..self.start + there]);
+        self.start += there;
+        self.offset += there as u64;
+        let wanted = (count - there) as u64;
+        let received = (&mut self.source).take(wanted).read_to_end(&mut out).map_err(Error::Io)? as u64;
+        self.offset += received;
+        if received < wanted { Err(Error::Truncated { offset: self.offset }) } else { Ok(out) }
+    }
+
     /// Receives at least `missing` more bytes.
     fn fill(&mut self, missing: usize) -> Result<(), Error> {
         self.bytes.drain(..self.start);

@@ -58,6 +58,22 @@ impl<W: Write> Writer<W> {
         rdb::put_len(&mut self.buffer, db);
     }
 
+    /// Pages of the flash, and a dictionary for pages behind it: for a replica that takes them. They have checksums of their own.
+    pub fn pages(&mut self, pages: &[u8]) -> io::Result<()> {
+        self.own(opcode::PAGES, pages)
+    }
+
+    pub fn dictionary(&mut self, dictionary: &[u8]) -> io::Result<()> {
+        self.own(opcode::DICTIONARY, dictionary)
+    }
+
+    fn own(&mut self, opcode: u8, bytes: &[u8]) -> io::Result<()> {
+        self.buffer.push(opcode);
+        rdb::put_len(&mut self.buffer, bytes.len() as u64);
+        self.flush()?;
+        self.out.write_all(bytes)
+    }
+
     /// How many keys the database has, and how many of them expire.
     pub fn resize(&mut self, keys: u64, expires: u64) {
         self.buffer.push(opcode::RESIZE);

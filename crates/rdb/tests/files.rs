@@ -66,6 +66,7 @@ fn read(file: &[u8]) -> Result<Found, Error> {
                 }
             }
             Item::EndOfKey => last = None,
+            Item::Pages(_) | Item::Dictionary(_) => panic!("nobody has asked for them"),
             Item::End => return Ok(found),
         }
     }
@@ -200,6 +201,23 @@ fn damage_is_told_with_its_place() {
     assert!(matches!(read(&huge), Err(Error::Truncated { .. })));
     let huge = file("REDIS0010", b"\x01\x01l\x81\x10\0\0\0\0\0\0\0\x01a");
     assert!(read(&huge).is_err());
+}
+
+#[test]
+fn pages_are_for_who_asks_for_them() {
+    let mut writer = Writer::new(Vec::new(), Options { version: 12, compresses: true, has_checksum: true });
+    let pages = vec![7; 200_000];
+    writer.dictionary(b"words").unwrap();
+    writer.pages(&pages).unwrap();
+    writer.key(b"k", None, Type::String).unwrap();
+    writer.string(b"v").unwrap();
+    let file = writer.finish().unwrap();
+    let mut reader = Reader::new(&file[..], true).unwrap().with_pages();
+    assert!(matches!(reader.next_item().unwrap(), Item::Dictionary(bytes) if bytes == b"words"));
+    assert!(matches!(reader.next_item().unwrap(), Item::Pages(bytes) if bytes == pages));
+    while !matches!(reader.next_item().unwrap(), Item::End) {}
+    let error = read(&file).unwrap_err().to_string();
+    assert_eq!(error, "byte 10: it has pages of a FlintKV's flash, which only a replica of it takes");
 }
 
 #[test]

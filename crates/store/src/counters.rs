@@ -35,6 +35,8 @@ pub enum Counter {
     RecordStoredBytes,
     CollectedSegments,
     RelocatedRecords,
+    /// Values that came in pages of another store.
+    TakenRecords,
     ChecksumErrors,
     /// What the scrubber has read, the damaged pages that it has found, the keys that have lost values there, and the values that were in
     /// RAM too.

@@ -18,6 +18,7 @@ mod config;
 pub mod counters;
 pub mod digest;
 pub mod effects;
+pub mod intake;
 pub mod keyspace;
 pub mod lane;
 pub mod listen;
@@ -34,6 +35,7 @@ pub use checkpoint::{Checkpoint, Restoring, Unsuitable};
 pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Sent, Why};
+pub use intake::{Intake, Refusal};
 pub use keyspace::guards::Held;
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,

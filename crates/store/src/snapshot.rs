@@ -14,6 +14,9 @@
 //! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes. A checkpoint
 //! only needs its skeleton.
 //!
+//! A snapshot *with pages* does not take the values on flash apart: the dumper gets whole pages, for another store to take in
+//! ([`crate::intake`]). Values whose pages hold little else that is live are shown, as all others are.
+//!
 //! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
 //! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
 
@@ -21,7 +24,7 @@ use crate::checkpoint::{Checkpoint, save_parts};
 use crate::keyspace::direct;
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
-use crate::log::page::{Page, Scratch};
+use crate::log::page::{Packing, Page, SHIPMENT_PAGES_MAX, Scratch};
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
@@ -31,7 +34,7 @@ use crate::store::{Cut, Orphan, Store, clean_word};
 use flash::io::{PAGE_BYTES, PageBuf};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,6 +58,8 @@ const GAP_PAGES: u32 = 4;
 const RUNS_AT_ONCE: usize = 16;
 /// And how many pages they have, unless the first has more.
 const PAGES_AT_ONCE: u32 = 1024;
+/// A page is sent if at least one of so many records is wanted.
+const LIVE_PART: usize = 2;
 /// Parts of a large value that are read together.
 const PARTS_AT_ONCE: usize = 1024;
 /// How long to wait for all stripes at a time.
@@ -66,6 +71,24 @@ pub trait Dumper: Send + 'static {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError>;
     /// Passes on what was gathered. No stripe is locked by the caller.
     fn flush(&mut self) -> io::Result<()>;
+    /// For a snapshot with pages: a dictionary that pages behind it need, for [`Intake::dictionary`](crate::Intake::dictionary).
+    fn dictionary(&mut self, _dictionary: &[u8]) -> io::Result<()> {
+        unreachable!("only a dumper of pages gets dictionaries")
+    }
+    /// For a snapshot with pages: some of them, with so many keys, for [`Intake::take`](crate::Intake::take).
+    fn pages(&mut self, _shipment: &[u8], _keys: u64) -> io::Result<()> {
+        unreachable!("only a dumper of pages gets pages")
+    }
+}
+
+/// What becomes of values that have a copy on flash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnFlash {
+    Shown,
+    /// Whole pages go to the dumper.
+    Sent,
+    /// Nothing: this is a checkpoint.
+    Stay,
 }
 
 /// What a checkpoint hands out of a stripe and a uid.
@@ -144,8 +167,7 @@ pub struct Snapshot<D: Dumper> {
 struct Gathered<D> {
     /// The wall clock at the cut.
     now_ms: u64,
-    /// Values that have a copy on flash are not shown to the dumper.
-    keeps_places: bool,
+    on_flash: OnFlash,
     /// The logical database of each uid at the cut.
     dbs: Box<[usize]>,
     dumper: Mutex<D>,
@@ -162,13 +184,13 @@ impl<D: Dumper> Gathered<D> {
             Ok(ENTRY_COST)
         };
         let Some(object) = entry.object() else { return note(entry.word()) };
-        if self.keeps_places && object.is_in_parts() {
+        if self.on_flash == OnFlash::Stay && object.is_in_parts() {
             let saved = save_parts(object);
             let cost = ENTRY_COST + saved.len();
             self.noted.lock().in_parts.push((stripe as u16, uid as u16, saved));
             return Ok(cost);
         }
-        if self.keeps_places && !entry.word().is_dirty() {
+        if self.on_flash != OnFlash::Shown && !object.is_in_parts() && !entry.word().is_dirty() {
             // The first read after a restart brings it back to RAM.
             return note(clean_word(object).with_referenced(true));
         }
@@ -203,7 +225,15 @@ impl Store {
         now_ms: u64,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
-        self.cut_with(now_ms, false, begin)
+        self.cut_with(now_ms, OnFlash::Shown, begin)
+    }
+
+    /// The same for a snapshot with pages, in which nothing counts as expired. If this store sends no pages, all values are shown.
+    pub fn cut_with_pages<D: Dumper>(
+        self: &Arc<Store>,
+        begin: impl FnOnce() -> Result<D, DumpError>,
+    ) -> Option<Result<Snapshot<D>, DumpError>> {
+        self.cut_with(0, OnFlash::Sent, begin)
     }
 
     /// Chooses the moment of a checkpoint, as [`Store::cut`] does. Nothing counts as expired. It must be run by
@@ -212,13 +242,13 @@ impl Store {
         self: &Arc<Store>,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
-        self.cut_with(0, true, begin)
+        self.cut_with(0, OnFlash::Stay, begin)
     }
 
     fn cut_with<D: Dumper>(
         self: &Arc<Store>,
         now_ms: u64,
-        keeps_places: bool,
+        on_flash: OnFlash,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
         let mut held = Held::all(self, Some(PATIENCE))?;
@@ -230,10 +260,14 @@ impl Store {
             Ok(dumper) => dumper,
             Err(error) => return Some(Err(error)),
         };
+        let on_flash = match on_flash {
+            OnFlash::Sent if !self.exchanges_pages() => OnFlash::Shown,
+            on_flash => on_flash,
+        };
         let mut dbs = vec![0; self.databases()].into_boxed_slice();
         (0..self.databases()).for_each(|db| dbs[self.uid(db) as usize] = db);
         let number = self.cuts.fetch_add(1, Relaxed) + 1;
-        let cut = if keeps_places { self.checkpoint_cut() } else { 0 };
+        let cut = if on_flash == OnFlash::Stay { self.checkpoint_cut() } else { 0 };
         for stripe in 0..STRIPES {
             let databases = held.get(stripe).all_mut();
             databases.filter(|database| !database.table.is_empty()).for_each(|found| found.table.begin_cut(number));
@@ -241,7 +275,7 @@ impl Store {
         self.set_snapshot(true);
         let gathered = Arc::new(Gathered {
             now_ms,
-            keeps_places,
+            on_flash,
             dbs,
             dumper: Mutex::new(dumper),
             noted: Mutex::default(),
@@ -304,13 +338,13 @@ impl<D: Dumper> Snapshot<D> {
         };
         let mut notes = Notes::new(spill, limit as usize / size_of::<Note>());
         self.walk(pause, &mut |noted| noted.cold.into_iter().try_for_each(|note| notes.add(note)))?;
-        let mut notes = notes.sorted()?;
+        let (mut notes, mut sent) = (notes.sorted()?, HashSet::new());
         loop {
             let some: Vec<Note> = notes.by_ref().take(NOTES_AT_ONCE).collect::<io::Result<_>>()?;
             if some.is_empty() {
                 return Ok(());
             }
-            self.cold(&some, pause)?;
+            self.cold(&some, &mut sent, pause)?;
         }
     }
 
@@ -382,7 +416,7 @@ impl<D: Dumper> Snapshot<D> {
             return Err(error);
         }
         // A checkpoint is what writers wait for.
-        if !self.gathered().keeps_places && self.store.is_short_of_segments() {
+        if self.gathered().on_flash != OnFlash::Stay && self.store.is_short_of_segments() {
             return Err(DumpError::NoRoom);
         }
         pause()
@@ -402,11 +436,15 @@ impl<D: Dumper> Snapshot<D> {
         Some(gathered)
     }
 
-    /// Shows the values of some notes, which are in the order of their places.
-    fn cold(&self, notes: &[Note], pause: &mut dyn FnMut() -> Result<(), DumpError>) -> Result<(), DumpError> {
+    /// Shows the values of some notes, which are in the order of their places, or sends their pages. `sent`: the dictionaries that were sent.
+    fn cold(
+        &self,
+        mut notes: &[Note],
+        sent: &mut HashSet<u32>,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+    ) -> Result<(), DumpError> {
         let store = &*self.store;
         let mut runs: VecDeque<Run> = runs(store, notes.iter().map(|note| note.word.place())).into();
-        let mut notes = notes.iter().peekable();
         let mut ready = read_runs(store, some(&mut runs));
         let mut scratch = Scratch::new();
         while !ready.is_empty() {
@@ -415,15 +453,14 @@ impl<D: Dumper> Snapshot<D> {
                 let reading = scope.spawn(move || read_runs(store, next));
                 let shown = ready.drain(..).try_for_each(|(run, pages)| {
                     let pages = pages?;
+                    let (here, behind) =
+                        notes.split_at(notes.partition_point(|note| note.word.place().page < run.page + run.pages));
+                    notes = behind;
+                    let shown = self.send(here, &run, &pages, sent)?;
                     // A page is checked once, for all values that begin on it.
-                    let mut opened: Option<(u32, Page<'_>)> = None;
-                    while let Some(note) = notes.next_if(|note| note.word.place().page < run.page + run.pages) {
-                        let number = note.word.place().page;
-                        let page = match opened {
-                            Some((at, page)) if at == number => page,
-                            _ => opened.insert((number, open(store, &run, &pages, number)?)).1,
-                        };
-                        self.show(note, &page, &mut scratch)?;
+                    for some in shown.as_deref().unwrap_or(here).chunk_by(|one, other| one.page() == other.page()) {
+                        let page = open(store, &run, &pages, some[0].page())?;
+                        some.iter().try_for_each(|note| self.show(note, &page, &mut scratch))?;
                     }
                     Ok::<(), DumpError>(())
                 });
@@ -434,6 +471,49 @@ impl<D: Dumper> Snapshot<D> {
             self.rest(pause)?;
         }
         Ok(())
+    }
+
+    /// Sends the pages of a run where that pays. Returns the notes whose values are to be shown; `None`: all are.
+    fn send(
+        &self,
+        notes: &[Note],
+        run: &Run,
+        pages: &[u8],
+        sent: &mut HashSet<u32>,
+    ) -> Result<Option<Vec<Note>>, DumpError> {
+        if self.gathered().on_flash != OnFlash::Sent || run.pages as usize > SHIPMENT_PAGES_MAX {
+            return Ok(None);
+        }
+        let (mut packing, mut shown) = (Packing::new(run.pages as usize), Vec::new());
+        for some in notes.chunk_by(|one, other| one.page() == other.page()) {
+            let at = (some[0].page() - run.page) as usize;
+            let page = open(&self.store, run, pages, some[0].page())?;
+            let records = page.record_count();
+            if some.len() * LIVE_PART < records {
+                shown.extend_from_slice(some);
+                continue;
+            }
+            for note in some {
+                match page.position(note.high).filter(|&(_, on)| at + on <= run.pages as usize) {
+                    Some(position) => packing.add(at, records, position),
+                    None => shown.push(*note),
+                }
+            }
+        }
+        let keys = packing.keys();
+        let (needed, shipment) =
+            packing.pack(pages, self.store.segments.stamp(run.page)).map_err(ReadError::Corrupt)?;
+        let mut dumper = self.gathered().dumper.lock();
+        for id in needed {
+            if sent.insert(id) {
+                let dictionary = self.store.dictionary(id).ok_or(ReadError::Missing)?;
+                dumper.dictionary(&dictionary.serialize())?;
+            }
+        }
+        if keys > 0 {
+            dumper.pages(&shipment, keys)?;
+        }
+        Ok(Some(shown))
     }
 
     /// Shows the value of an entry, which begins on this page.
@@ -619,8 +699,8 @@ fn read_runs(store: &Store, runs: Vec<Run>) -> Vec<(Run, Result<PageBuf, ReadErr
 fn read_run(store: &Store, run: &Run) -> Result<PageBuf, ReadError> {
     let mut pages = PageBuf::new(run.pages as usize);
     let (path, offset) = store.segments.location(run.page);
-    let reader = store.reader.get().expect("values are cold only where there is flash to read");
-    reader.read(path, offset, &mut pages).map_err(|error| ReadError::Io(Arc::new(error)))?;
+    let files = store.blocking.get().expect("values are cold only where there is flash to read");
+    files.read(path, offset, &mut pages).map_err(|error| ReadError::Io(Arc::new(error)))?;
     Ok(pages)
 }
 

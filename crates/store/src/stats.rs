@@ -71,6 +71,8 @@ pub struct StoreStats {
     pub record_stored_bytes: u64,
     pub collected_segments: u64,
     pub relocated_records: u64,
+    /// Values that came in pages of a primary's flash.
+    pub taken_records: u64,
     pub checksum_errors: u64,
     /// What the scrubber has read, and how often it has read everything.
     pub scrubbed_bytes: u64,
@@ -159,6 +161,7 @@ impl Store {
             record_stored_bytes: sum(Counter::RecordStoredBytes),
             collected_segments: sum(Counter::CollectedSegments),
             relocated_records: sum(Counter::RelocatedRecords),
+            taken_records: sum(Counter::TakenRecords),
             checksum_errors: sum(Counter::ChecksumErrors),
             scrubbed_bytes: sum(Counter::ScrubbedBytes),
             scrub_rounds: self.segments.scrub_rounds(),

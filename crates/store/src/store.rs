@@ -24,7 +24,7 @@ use crate::stripe::{Database, Guard, StripeSet};
 use base::Codec;
 use base::events::Class;
 use base::random::{GAMMA, SplitMix64, mix};
-use flash::io::Reader;
+use flash::io::Blocking;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -40,7 +40,7 @@ const PREFETCH_KEYS_MAX: usize = 32;
 pub struct Store {
     /// The store itself, for the thread that frees flushed databases.
     pub(crate) me: Weak<Store>,
-    pub(crate) reader: OnceLock<Arc<dyn Reader>>,
+    pub(crate) blocking: OnceLock<Arc<dyn Blocking>>,
     resident_share: OnceLock<ResidentShare>,
     pub(crate) hasher: Hasher,
     pub(crate) arena: Arena,
@@ -143,7 +143,7 @@ impl Store {
         };
         Arc::new_cyclic(|me| Store {
             me: me.clone(),
-            reader: OnceLock::new(),
+            blocking: OnceLock::new(),
             resident_share: OnceLock::new(),
             hasher: Hasher::new(config.secret),
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
@@ -260,9 +260,9 @@ impl Store {
         self.segments.sums().live_bytes
     }
 
-    /// Sets the reader for reads while the caller waits. Required if there is flash.
-    pub fn set_reader(&self, reader: Arc<dyn Reader>) {
-        let _ = self.reader.set(reader);
+    /// Sets what reads and writes while the caller waits. Required if there is flash.
+    pub fn set_blocking(&self, blocking: Arc<dyn Blocking>) {
+        let _ = self.blocking.set(blocking);
     }
 
     /// The caller must hold a stripe's lock.

@@ -20,7 +20,7 @@ impl Node {
         let config = FlashConfig::divide(flash_bytes, 16 << 20, 1, flash::DATA_OFFSET, Codec::Lz4);
         let sim = Sim::new(11, 1, config.bytes_per_path());
         let store = Store::new(&StoreConfig { flash: Some(config), ..StoreConfig::in_ram(2) });
-        store.set_reader(Arc::new(sim.clone()));
+        store.set_blocking(Arc::new(sim.clone()));
         let lanes = (0..2).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
         Node { store, lanes, resume: Resume::default(), turn: 0 }
     }

@@ -25,7 +25,7 @@ fn filled(keys: usize) -> Node {
         flash: Some(config),
         ..StoreConfig::in_ram(1)
     });
-    store.set_reader(Arc::new(sim.clone()));
+    store.set_blocking(Arc::new(sim.clone()));
     let mut lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
     for number in 0..keys {
         let name = name(number);

@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 9] = [
     &["listen", "stripe", "config"],
     &["store"],
     &["checkpoint", "keyspace"],
-    &["lane", "snapshot", "stats"],
+    &["intake", "lane", "snapshot", "stats"],
     &["digest"],
 ];
 

@@ -32,6 +32,7 @@ pub fn read_dump(path: &Path, report: &dyn Fn(f64)) -> Result<Sample, Error> {
             Item::Piece(piece) => sample.piece(&piece),
             Item::EndOfKey => sample.end(),
             Item::Aux(..) | Item::Function(_) | Item::Skipped { .. } => {}
+            Item::Pages(_) | Item::Dictionary(_) => unreachable!("only a replica asks for them"),
             Item::End => break,
         }
     }

@@ -130,6 +130,7 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_demotions_written_total", COUNTER, "Values written to flash.", |f| f.store.demotions_written),
     ("flintkv_tier_collected_segments_total", COUNTER, "Segments collected.", |f| f.store.collected_segments),
     ("flintkv_tier_relocated_records_total", COUNTER, "Records that collection moved.", |f| f.store.relocated_records),
+    ("flintkv_tier_taken_records_total", COUNTER, "Values that came in pages of a primary's flash.", |f| f.store.taken_records),
     ("flintkv_tier_checksum_errors_total", COUNTER, "Pages whose checksum was wrong.", |f| f.store.checksum_errors),
     ("flintkv_tier_read_errors_total", COUNTER, "Reads of flash that failed.", |f| f.store.read_errors),
     ("flintkv_tier_write_errors_total", COUNTER, "Writes to flash that failed.", |f| f.store.write_errors),

@@ -137,6 +137,7 @@ impl Export {
             },
             // FlintKV's own bases have no data of modules.
             Item::Aux(..) | Item::Skipped { .. } | Item::End => Ok(()),
+            Item::Pages(_) | Item::Dictionary(_) => unreachable!("only a replica asks for them"),
         }
     }
 

@@ -10,6 +10,6 @@ mod stream;
 pub use backlog::Gone;
 pub use journal::{Id, Mark};
 pub use links::{Link, Links, Phase};
-pub use order::{Dump, Order};
+pub use order::{Contents, Dump, Order};
 pub use pace::Pace;
 pub use stream::{Stream, new_id};

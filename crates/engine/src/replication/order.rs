@@ -1,6 +1,7 @@
 //! Owns a link's order of a dump, and the dump: plain data. Never knows who makes it.
 
 use super::Mark;
+use commands::session::Replica;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::sync::Arc;
@@ -67,11 +68,31 @@ impl Dump {
     }
 }
 
+/// What a replica can load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// What Redis can.
+    Redis,
+    /// What only a FlintKV can.
+    Flint,
+    /// The same, and pages of flash as they are.
+    Pages,
+}
+
+impl Contents {
+    pub fn of(replica: &Replica) -> Contents {
+        match replica {
+            Replica { flint: true, pages: true, .. } => Contents::Pages,
+            Replica { flint: true, .. } => Contents::Flint,
+            _ => Contents::Redis,
+        }
+    }
+}
+
 /// A link waits for a dump.
 #[derive(Debug)]
 pub struct Order {
-    /// The replica loads what only a FlintKV can load.
-    pub is_flint: bool,
+    pub contents: Contents,
     state: Mutex<State>,
 }
 
@@ -82,8 +103,8 @@ struct State {
 }
 
 impl Order {
-    pub fn new(is_flint: bool) -> Order {
-        Order { is_flint, state: Mutex::default() }
+    pub fn new(contents: Contents) -> Order {
+        Order { contents, state: Mutex::default() }
     }
 
     pub fn finish(&self, outcome: Result<Arc<Dump>, String>) {
@@ -160,7 +181,7 @@ mod tests {
     #[test]
     fn an_order_is_answered_once_and_wakes_its_link() {
         for comes_first in [true, false] {
-            let (order, (bell, waker)) = (Order::new(true), link());
+            let (order, (bell, waker)) = (Order::new(Contents::Flint), link());
             let cx = Context::from_waker(&waker);
             if !comes_first {
                 assert!(order.poll(&cx).is_pending());

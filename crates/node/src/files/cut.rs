@@ -47,7 +47,7 @@ impl StreamAtDump {
     }
 
     pub fn of(dump: impl Read) -> Result<StreamAtDump, String> {
-        let mut reader = Reader::new(dump, false).map_err(|error| error.to_string())?;
+        let mut reader = Reader::new(dump, false).map_err(|error| error.to_string())?.with_pages();
         let mut found = StreamAtDump::default();
         while let Item::Aux(name, value) = reader.next_item().map_err(|error| error.to_string())? {
             let text = std::str::from_utf8(&value).unwrap_or_default();

@@ -1,10 +1,12 @@
 //! Owns turning files into commands: a key of a dump becomes SET, RPUSH, SADD, HSET, ZADD or RESTORE, a piece of a large
 //! collection at a time; commands of an append-only file stay as they are. So a dataset is loaded by the same code that
-//! serves clients, waits for room as they do, and may be larger than RAM. Never knows how a value is kept.
+//! serves clients, waits for room as they do, and may be larger than RAM. Only pages of a primary's flash go into the store as they
+//! are. Never knows how a value is kept.
 
 use super::about;
 use super::aof::{self, Commands};
 use super::find::Plan;
+use super::intake::{Own, PageIntake};
 use super::pipe::{Broken, Expect, Pipe};
 use super::pipes::Pipes;
 use crate::database::Database;
@@ -28,6 +30,28 @@ pub struct Loaded {
     pub expired: u64,
 }
 
+/// Why a primary's dataset could not be loaded.
+pub enum Unloaded {
+    /// There is no room for it.
+    Full(String),
+    /// Its pages do not suit: it may come without them.
+    Pages(String),
+    Other(String),
+}
+
+impl Unloaded {
+    pub fn into_text(self) -> String {
+        let (Unloaded::Full(why) | Unloaded::Pages(why) | Unloaded::Other(why)) = self;
+        why
+    }
+}
+
+impl From<String> for Unloaded {
+    fn from(why: String) -> Unloaded {
+        Unloaded::Other(why)
+    }
+}
+
 /// Empties the database.
 pub fn empty(database: &Database) -> Result<(), String> {
     let mut pipe = Pipe::open(database, 0)?;
@@ -49,9 +73,9 @@ pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
 }
 
 /// As [`load_base`], for a primary's dataset, which is in a file of this name: it must have room, which one that was here before has had.
-pub fn load_primarys(database: &Database, path: &Path, source: impl Read) -> Result<Loaded, String> {
+pub fn load_primarys(database: &Database, path: &Path, source: impl Read) -> Result<Loaded, Unloaded> {
     let load = Load::new(database, Pipes::replay(database)?, true, 0);
-    let mut load = Load { needs_room: true, ..load };
+    let mut load = Load { primarys: Some(database), ..load };
     let ended = load.file(path, counted(database, source), false);
     finish(load, ended)
 }
@@ -67,19 +91,32 @@ fn bring(database: &Database, plan: &Plan, mut load: Load<'_>) -> Result<Loaded,
             break;
         }
     }
-    finish(load, ended)
+    finish(load, ended).map_err(Unloaded::into_text)
 }
 
 fn counted<R: Read>(database: &Database, source: R) -> BufReader<Counted<R>> {
     BufReader::with_capacity(READ_BYTES, Counted { source, count: Arc::clone(&database.files.loaded_bytes) })
 }
 
-fn finish(load: Load<'_>, ended: Result<(), Ended>) -> Result<Loaded, String> {
-    let Load { pipes, loaded, .. } = load;
+fn finish(load: Load<'_>, ended: Result<(), Ended>) -> Result<Loaded, Unloaded> {
+    let Load { pipes, mut loaded, pages, .. } = load;
+    let finished = pipes.finish();
+    let taken = match (pages, &ended) {
+        (Some(pages), Ok(()) | Err(Ended::Pages)) => pages.end(),
+        // What has come is not wanted any more.
+        _ => Ok(0),
+    };
+    loaded.keys += match taken {
+        Ok(keys) => keys,
+        // Also if flash is too small for pages: the values may have room in RAM.
+        Err(refusal) => return Err(Unloaded::Pages(refusal.to_string())),
+    };
     // If the database has refused something, the connection is broken for that reason.
-    match (pipes.finish(), ended) {
-        (Err(why), Ok(()) | Err(Ended::Broken)) | (_, Err(Ended::File(why))) => Err(why),
-        (Ok(_), Err(Ended::Broken)) => Err("the connection to the database is broken".to_owned()),
+    match (finished, ended) {
+        (_, Err(Ended::Full(why))) => Err(Unloaded::Full(why)),
+        (Err(why), Ok(()) | Err(Ended::Broken)) | (_, Err(Ended::File(why))) => Err(why.into()),
+        (Ok(_), Err(Ended::Broken)) => Err("the connection to the database is broken".to_owned().into()),
+        (_, Err(Ended::Pages)) => Err("pages were not taken in".to_owned().into()),
         (Ok(0), Ok(())) => Ok(loaded),
         (Ok(errors), Ok(())) => {
             tracing::warn!("{errors} commands of the append-only file have failed");
@@ -106,6 +143,10 @@ impl<R: Read> Read for Counted<R> {
 enum Ended {
     Broken,
     File(String),
+    /// There is no room.
+    Full(String),
+    /// Who takes in pages knows why.
+    Pages,
 }
 
 impl From<Broken> for Ended {
@@ -117,8 +158,9 @@ impl From<Broken> for Ended {
 struct Load<'d> {
     store: &'d Store,
     pipes: Pipes,
-    /// It ends when there is no room.
-    needs_room: bool,
+    /// The dataset is a primary's, for this database: it ends when there is no room, and may have pages.
+    primarys: Option<&'d Database>,
+    pages: Option<PageIntake>,
     /// Checksums are compared.
     checks: bool,
     now_ms: u64,
@@ -128,7 +170,7 @@ struct Load<'d> {
 impl<'d> Load<'d> {
     fn new(database: &'d Database, pipes: Pipes, checks: bool, now_ms: u64) -> Load<'d> {
         let store = &database.shard.store;
-        Load { store, pipes, needs_room: false, checks, now_ms, loaded: Loaded::default() }
+        Load { store, pipes, primarys: None, pages: None, checks, now_ms, loaded: Loaded::default() }
     }
 
     /// The connection for commands on this key, in its logical database.
@@ -146,6 +188,9 @@ impl<'d> Load<'d> {
             return self.commands(path, source, 0, may_be_cut);
         }
         let mut reader = Reader::new(source, self.checks).map_err(|error| fail(error.to_string()))?;
+        if self.primarys.is_some() {
+            reader = reader.with_pages();
+        }
         self.dump(path, &mut reader)?;
         let offset = reader.offset();
         let (rest, source) = reader.into_rest();
@@ -174,8 +219,8 @@ impl<'d> Load<'d> {
                     self.loaded.keys += 1;
                     key = Some(next);
                 }
-                Item::Piece(_) if self.needs_room && self.store.admission() == Admission::Full => {
-                    return Err(Ended::File(self.store.refusal().to_owned()));
+                Item::Piece(_) if self.primarys.is_some() && self.store.admission() == Admission::Full => {
+                    return Err(Ended::Full(self.store.refusal().to_owned()));
                 }
                 Item::Piece(piece) => {
                     if let Some(key) = &key {
@@ -191,9 +236,21 @@ impl<'d> Load<'d> {
                         self.pipe_of(&key)?.command(&args, Expect::Success)?;
                     }
                 }
+                Item::Pages(bytes) => self.take(Own::Pages(bytes))?,
+                Item::Dictionary(bytes) => self.take(Own::Dictionary(bytes))?,
                 Item::End => return Ok(()),
             }
         }
+    }
+
+    /// Gives pages to the thread that takes them in.
+    fn take(&mut self, own: Own) -> Result<(), Ended> {
+        let pages = match (&mut self.pages, self.primarys) {
+            (Some(pages), _) => pages,
+            (none, Some(database)) => none.insert(PageIntake::begin(database).map_err(Ended::File)?),
+            (None, None) => unreachable!("only a primary's dataset is read with pages"),
+        };
+        if pages.add(own) { Ok(()) } else { Err(Ended::Pages) }
     }
 
     fn piece(&mut self, key: &Key, piece: &Piece) -> Result<(), Broken> {

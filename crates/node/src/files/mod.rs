@@ -9,6 +9,7 @@
 mod aof;
 mod cut;
 mod find;
+mod intake;
 mod load;
 mod pipe;
 mod pipes;
@@ -18,7 +19,7 @@ mod touched;
 
 pub use cut::{AtCut, StreamAtDump};
 pub use find::{Plan, directory, plan};
-pub use load::{empty, load_base, load_primarys};
+pub use load::{Unloaded, empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use replay::Replay;

@@ -61,6 +61,8 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
 pub enum OnFlash<'w> {
     /// They are written too. What had expired by then is left out.
     Written { now_ms: u64 },
+    /// Their pages are written as they are, for a replica that takes them. Nothing counts as expired.
+    Sent,
     /// They stay where they are, and so do copies of values in RAM and parts of large collections. This gets what names their places.
     /// Nothing counts as expired.
     Stay(&'w mut IndexWriter),
@@ -74,6 +76,11 @@ pub trait Moment {
     /// Where the stream for replicas is, if the dump must say so: a Redis that follows it begins in the stream's logical database.
     fn told(&self) -> Option<Mark> {
         None
+    }
+
+    /// Whether the file is to survive a crash.
+    fn is_kept(&self) -> bool {
+        true
     }
 
     /// So many bytes of the dump are in its file.
@@ -94,7 +101,7 @@ impl Moment for Mark {
     }
 }
 
-/// Writes a snapshot of the dataset to a new file, and syncs it. `at_cut` is called at the snapshot's moment, while every stripe is
+/// Writes a snapshot of the dataset to a new file, and syncs it if it is kept. `at_cut` is called at the snapshot's moment, while every stripe is
 /// locked.
 pub fn write<C: Moment>(
     database: &Database,
@@ -131,6 +138,7 @@ pub fn write<C: Moment>(
         let store = &database.shard.store;
         let cut = match &on_flash {
             OnFlash::Written { now_ms } => store.cut(*now_ms, begin),
+            OnFlash::Sent => store.cut_with_pages(begin),
             OnFlash::Stay(_) => store.cut_for_checkpoint(begin),
         };
         match cut {
@@ -151,7 +159,7 @@ pub fn write<C: Moment>(
                 return Err(DumpError::GivenUp);
             }
             moment.written(written.load(Relaxed))?;
-            if written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
+            if moment.is_kept() && written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
                 synced_bytes = written.load(Relaxed);
                 wait_for(syncing.take())?;
                 let sync = std::thread::Builder::new().name("dump-sync".into());
@@ -160,7 +168,7 @@ pub fn write<C: Moment>(
             Ok(())
         };
         let gathered = match &mut on_flash {
-            OnFlash::Written { .. } => snapshot.run(&mut spill, &mut pause).map(|dump| (dump, None)),
+            OnFlash::Written { .. } | OnFlash::Sent => snapshot.run(&mut spill, &mut pause).map(|dump| (dump, None)),
             OnFlash::Stay(index) => {
                 let mut put = |stripe, uid, kept: Kept<'_>| match kept {
                     Kept::Entries(pairs) => index.put(stripe, uid, pairs),
@@ -182,8 +190,11 @@ pub fn write<C: Moment>(
         ));
     }
     let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
-    file.sync_all().map_err(|error| about(draft, error))?;
-    Ok((at.expect("the cut succeeded"), stayed))
+    let moment = at.expect("the cut succeeded");
+    if moment.is_kept() {
+        file.sync_all().map_err(|error| about(draft, error))?;
+    }
+    Ok((moment, stayed))
 }
 
 fn wait_for(syncing: Option<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
@@ -259,6 +270,15 @@ impl Dumper for Dump {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+
+    fn dictionary(&mut self, dictionary: &[u8]) -> io::Result<()> {
+        self.file.dictionary(dictionary)
+    }
+
+    fn pages(&mut self, shipment: &[u8], keys: u64) -> io::Result<()> {
+        self.keys.fetch_add(keys, Relaxed);
+        self.file.pages(shipment)
     }
 }
 

@@ -6,7 +6,7 @@ use super::arrival::{Arrival, Spool};
 use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
-use crate::files::{StreamAtDump, about, directory, empty, load_primarys};
+use crate::files::{StreamAtDump, Unloaded, about, directory, empty, load_primarys};
 use crate::role::{Following, GivenUp, Left, LinkState, Wish};
 use crate::{persist, tls};
 use commands::host::{REDIS_VERSION, Unblock};
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::Admission;
+use store::intake::PAGES_CAPA;
 
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
@@ -373,10 +374,12 @@ impl Link {
         if let Some(ip) = &replica.announced_ip {
             self.report(wire, &[b"ip-address", ip.as_bytes()])?;
         }
-        self.report(
-            wire,
-            &[b"capa", b"eof", b"capa", b"psync2", b"capa", b"flint", b"capa", b"tail", b"capa", b"pieces"],
-        )?;
+        let mut capabilities = vec![&b"eof"[..], b"psync2", b"flint", b"tail", b"pieces"];
+        if self.database.shard.store.exchanges_pages() && !self.following.refuses_pages.load(Relaxed) {
+            capabilities.push(PAGES_CAPA.as_bytes());
+        }
+        let words: Vec<&[u8]> = capabilities.into_iter().flat_map(|capability| [b"capa", capability]).collect();
+        self.report(wire, &words)?;
         self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
     }
 
@@ -834,14 +837,16 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
         database.files.loading_since_ms.store(wall_ms(), Relaxed);
         database.hub.clients.set_gate(Gate::Arriving);
         let replaced = replace(database, following, arrival, mark);
-        if replaced.is_err() {
-            following.meets_full.store(database.shard.store.admission() == Admission::Full, Relaxed);
+        if let Err(why) = &replaced {
+            let is_full = matches!(why, Unloaded::Full(_)) || database.shard.store.admission() == Admission::Full;
+            following.meets_full.store(is_full, Relaxed);
+            following.refuses_pages.fetch_or(matches!(why, Unloaded::Pages(_)), Relaxed);
             database.prepare_stream(Some(nowhere()));
             // The first error counts.
             let _ = empty(database);
         }
         database.hub.clients.set_gate(Gate::Open);
-        replaced.map(|()| head.db)
+        replaced.map(|()| head.db).map_err(Unloaded::into_text)
     });
     if loaded.is_err() {
         arrival.give_up();
@@ -849,7 +854,7 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
     loaded
 }
 
-fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: Mark) -> Result<(), String> {
+fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: Mark) -> Result<(), Unloaded> {
     let (begun, files) = (Instant::now(), &database.files);
     // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
     persist::end(database)?;

@@ -18,7 +18,7 @@ pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigur
 use crate::database::Database;
 use crate::files::{AtCut, Moment, OnFlash, about, write_dump};
 use config::Policy;
-use engine::replication::{Mark, new_id};
+use engine::replication::{Contents, Mark, new_id};
 use engine::wall_ms;
 use rdb::Options;
 use std::fs::{self, File};
@@ -40,6 +40,7 @@ impl Database {
         &self,
         path: &Path,
         options: Options,
+        contents: Contents,
         written: &Written<'_>,
     ) -> Result<Mark, String> {
         self.prepare_stream(None);
@@ -53,7 +54,11 @@ impl Database {
             ForReplica { mark: at_cut.mark().expect("there is a stream"), written }
         };
         // Nothing has expired for a replica: the stream says what has.
-        let (moment, _) = write_dump(self, path, options, OnFlash::Written { now_ms: 0 }, PATIENCE, &cut)?;
+        let on_flash = match contents {
+            Contents::Pages => OnFlash::Sent,
+            Contents::Flint | Contents::Redis => OnFlash::Written { now_ms: 0 },
+        };
+        let (moment, _) = write_dump(self, path, options, on_flash, PATIENCE, &cut)?;
         if !was_on && crate::persist::is_on(self) {
             // So that a restart finds the stream too. If it cannot begin, the next base has it.
             let _ = self.start_rewrite();
@@ -136,6 +141,10 @@ struct ForReplica<'w> {
 impl Moment for ForReplica<'_> {
     fn told(&self) -> Option<Mark> {
         Some(self.mark)
+    }
+
+    fn is_kept(&self) -> bool {
+        false
     }
 
     fn written(&self, bytes: u64) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::database::Database;
 use crate::files::{FIELDS_VERSION, about, directory};
-use engine::replication::{Dump, Order};
+use engine::replication::{Contents, Dump, Order};
 use engine::wall_ms;
 use rdb::Options;
 use std::cell::OnceCell;
@@ -43,10 +43,10 @@ fn serve(database: &Database) {
         let _busy = database.files.busy.lock();
         let orders = database.replication.orders.take();
         let Some(first) = orders.first() else { return };
-        let (all, is_flint) = (&database.replication.orders, first.is_flint);
-        let made = match all.failure(is_flint, RETRY_AFTER) {
+        let (all, contents) = (&database.replication.orders, first.contents);
+        let made = match all.failure(contents, RETRY_AFTER) {
             Some(why) => Err(why),
-            None => make(database, is_flint, &orders).inspect_err(|why| all.has_failed(is_flint, why)),
+            None => make(database, contents, &orders).inspect_err(|why| all.has_failed(contents, why)),
         };
         // Who has got a dump hears of its end from the dump.
         if let Err(why) = made {
@@ -56,10 +56,11 @@ fn serve(database: &Database) {
 }
 
 /// Gives the orders a dump as soon as it has its first bytes.
-fn make(database: &Database, is_flint: bool, orders: &[Arc<Order>]) -> Result<(), String> {
+fn make(database: &Database, contents: Contents, orders: &[Arc<Order>]) -> Result<(), String> {
     let settings = &database.hub.config.snapshot().redis_files;
     let folder = directory(database.name(), settings);
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+    let is_flint = contents != Contents::Redis;
     let path = folder.join(format!("replica-{}-{}.tmp", std::process::id(), wall_ms()));
     let options = Options {
         version: if is_flint { FIELDS_VERSION } else { REDIS_VERSION },
@@ -82,7 +83,7 @@ fn make(database: &Database, is_flint: bool, orders: &[Arc<Order>]) -> Result<()
         begun.get().inspect(|dump| dump.has(bytes, u64::try_from(expected).unwrap_or(bytes)));
         Ok(())
     };
-    let written = database.dump_for_replica(&path, options, &has);
+    let written = database.dump_for_replica(&path, options, contents, &has);
     let made = written.and_then(|mark| {
         let whole = fs::metadata(&path).and_then(|file| has(mark, file.len()));
         whole.map_err(|error| about(&path, error))

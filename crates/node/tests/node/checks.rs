@@ -103,6 +103,31 @@ fn a_value_that_differs_is_found_and_the_dataset_comes_anew() {
     assert_eq!(of_primary.info("stats", "sync_full"), "2");
 }
 
+/// A page that has changed on its way is not taken in.
+#[test]
+fn a_damaged_page_of_a_primary_is_refused() {
+    let flash =
+        [("memory-limit", "400mb"), ("ram-limit", "64mb"), ("flash-path", "flash"), ("flash-segment-size", "256kb")];
+    let (primary, replica) = (node(&[&flash[..], &[("flash-compression", "none")]].concat()), node(&flash));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    // The values that were set last stay in RAM.
+    for (word, count) in [("needle", 1000), ("other", 4000)] {
+        for n in 0..count {
+            of_primary.run(&format!("SET {word}:{n} {}", word.repeat(100)));
+        }
+    }
+    primary.limit_objects(1 << 20);
+    eventually("values are on flash", || of_primary.info_number("tiering", "values_in_flash") > 2_000);
+    assert_eq!(of_replica.run(&format!("REPLICAOF 127.0.0.1 {}", falsifier(primary.port, b"needle", b"noodle"))), "OK");
+    is_up(&mut of_replica);
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "2");
+    let log = replica.log();
+    // Whoever reads it first: the page's own, or that of the dataset.
+    assert!(log.contains("checksum"), "{log}");
+    assert!(of_replica.info_number("tiering", "values_in_flash") > 500);
+}
+
 #[test]
 fn a_full_synchronisation_is_slow_until_it_may_be_fast() {
     let primary = node(&[("repl-transfer-rate", "1"), ("rdbcompression", "no")]);

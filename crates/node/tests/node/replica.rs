@@ -516,6 +516,109 @@ fn a_dataset_larger_than_the_replicas_ram_goes_to_its_flash() {
     assert_eq!(again.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
 }
 
+const ON_FLASH: [(&str, &str); 4] =
+    [("memory-limit", "400mb"), ("ram-limit", "64mb"), ("flash-path", "flash"), ("flash-segment-size", "256kb")];
+
+/// A primary most of whose values are on flash, in logical databases that are not swapped.
+fn primary_on_flash(more: &[(&str, &str)]) -> (Node, Client) {
+    let primary = node(&[&ON_FLASH[..], &[("debug-tier-mode", "cold")], more].concat());
+    let mut client = primary.connect();
+    client.run("DEBUG POPULATE 9000 key 1000");
+    change_some(&mut client, 0..3000);
+    eventually("values are on flash", || client.info_number("tiering", "values_in_flash") > 8_000);
+    // Some are in RAM, and some there have a copy.
+    assert_eq!(client.run("CONFIG SET debug-tier-mode off"), "OK");
+    change_some(&mut client, 3000..3500);
+    for n in 0..500 {
+        client.run(&format!("GET key:{n}"));
+    }
+    (primary, client)
+}
+
+/// Writes of all types, in several logical databases: incompressible values, some over pages, some that expire soon.
+fn change_some(client: &mut Client, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        let mut random = Random::new(n);
+        if n % 50 == 0 {
+            client.run(&format!("SELECT {}", n / 50 % 4));
+        }
+        let value: String = (0..20 + n * 37 % 1500).map(|_| format!("{:02x}", random.below(256))).collect();
+        let expiry = if n % 3 == 0 { 800 + n } else { 90_000_000 };
+        let key = random.below(400);
+        let lines = [
+            format!("SET noise:{n} {value} PX {expiry}"),
+            format!("HSET hash:{key} {n} {value} same {n}"),
+            format!("RPUSH list:{key} {value} {n}"),
+            format!("SADD set:{key} {n} {value}"),
+            format!("ZADD zset:{key} {n} {value}"),
+            format!("XADD stream:{key} {}-1 f {value}", n + 1),
+            format!("DEL noise:{} hash:{}", n / 2, key / 2),
+            format!("APPEND key:{} {n}", n * 3),
+        ];
+        let reply = client.run(&lines[(n % 8) as usize]);
+        assert!(!reply.starts_with("(error)"), "{reply}");
+    }
+    client.run("SELECT 0");
+}
+
+#[test]
+fn pages_of_a_primarys_flash_come_as_they_are() {
+    for (codec, persistence) in [("zstd", "yes"), ("lz4", "no")] {
+        let (primary, mut of_primary) = primary_on_flash(&[("flash-compression", codec), ("appendonly", persistence)]);
+        let settings = [&ON_FLASH[..], &[("appendonly", persistence)]].concat();
+        let (second, third, in_ram) = (node(&settings), node(&settings), node(&[]));
+        let (mut of_second, mut of_third, mut of_ram) = (second.connect(), third.connect(), in_ram.connect());
+        // What was here gives way.
+        of_second.run("DEBUG POPULATE 3000 own 1000");
+        assert_eq!(of_second.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), "OK");
+        change_some(&mut of_primary, 3500..4500);
+        is_up(&mut of_second);
+        are_same(&mut of_primary, &mut of_second);
+        let taken = of_second.info_number("tiering", "taken_records");
+        assert!(taken > 5_000, "{taken}");
+        // From there to the next one, and to one without flash.
+        follow(&mut of_third, second.port);
+        follow(&mut of_ram, second.port);
+        change_some(&mut of_primary, 4500..5500);
+        for n in 0..2000 {
+            of_primary.run(&format!("APPEND key:{n} more"));
+        }
+        for replica in [&mut of_second, &mut of_third, &mut of_ram] {
+            are_same(&mut of_primary, replica);
+        }
+        assert!(of_third.info_number("tiering", "taken_records") > 5_000);
+        assert_eq!(of_ram.info("tiering", "taken_records"), "0");
+        assert_eq!(of_second.info("stats", "sync_full"), "2");
+        if persistence == "yes" {
+            drop(of_third);
+            let third = crate::persist::kill(third, &[&settings[..], &[("enable-debug-command", "yes")]].concat());
+            let mut again = crate::persist::loaded(&third);
+            // What expires does so on its own now.
+            eventually("it has the same", || again.run("DEBUG FLINT-DIGEST") == of_primary.run("DEBUG FLINT-DIGEST"));
+        }
+    }
+}
+
+/// Pages go to flash, also those of values that the RAM would have had room for.
+#[test]
+fn a_replica_whose_flash_is_too_small_for_pages_takes_the_values() {
+    let (primary, mut of_primary) = primary_on_flash(&[]);
+    assert_eq!(of_primary.run("CONFIG SET debug-tier-mode cold"), "OK");
+    let mut random = Random::new(1);
+    for n in 0..9000 {
+        let value: String = (0..500).map(|_| format!("{:02x}", random.below(256))).collect();
+        of_primary.run(&format!("SET large:{n} {value}"));
+    }
+    let limits = [("memory-limit", "134mb"), ("ram-limit", "128mb")];
+    let replica = node(&[&limits[..], &ON_FLASH[2..]].concat());
+    let mut of_replica = replica.connect();
+    follow(&mut of_replica, primary.port);
+    are_same(&mut of_primary, &mut of_replica);
+    assert_eq!(of_primary.info("stats", "sync_full"), "2");
+    let log = replica.log();
+    assert!(log.contains("cannot be taken in: there is no room for them"), "{log}");
+}
+
 #[test]
 fn the_configuration_file_keeps_the_role() {
     let primary = node(&[]);

@@ -211,8 +211,8 @@ fn read<T>(
     store.counters.add(Counter::ReadsUnderLock, 1);
     store.counters.add(Counter::FlashReads, 1);
     store.counters.add(Counter::FlashReadBytes, (buf.pages() * PAGE_BYTES) as u64);
-    let reader = store.reader.get().expect("values are cold only where there is flash to read");
-    let result = reader.read(path, offset, &mut buf).map_err(|error| ReadError::Io(Arc::new(error))).and_then(|()| {
+    let files = store.blocking.get().expect("values are cold only where there is flash to read");
+    let result = files.read(path, offset, &mut buf).map_err(|error| ReadError::Io(Arc::new(error))).and_then(|()| {
         let page = Page::open(&buf, store.segments.stamp(place.page)).map_err(ReadError::Corrupt)?;
         take(&page, &mut Scratch::new())
     });

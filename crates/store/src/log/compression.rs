@@ -34,6 +34,13 @@ pub(crate) struct Samples {
     seen: u64,
 }
 
+/// Gives the dictionary the next number. Numbers count from 1.
+fn add(trained: &mut Vec<Arc<Dictionary>>, dictionary: Dictionary) -> u32 {
+    let id = trained.len() as u32 + 1;
+    trained.push(Arc::new(dictionary.with_id(id)));
+    id
+}
+
 fn stronger(one: Codec, other: Codec) -> Codec {
     let strength = |codec| match codec {
         Codec::None => 0,
@@ -126,13 +133,22 @@ impl Compression {
 
     /// Trains a dictionary. Needs up to [`TRAINING_BYTES`] of memory.
     pub fn train(&self, Samples { trainer, seen }: Samples) {
-        let id = self.count() as u32 + 1;
-        match trainer.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
+        match trainer.train(1, DICTIONARY_BYTES, ZSTD_LEVEL) {
             Some(dictionary) => {
+                let id = add(&mut self.trained.write(), dictionary);
                 tracing::info!(id, records = seen, "dictionary trained from the data");
-                self.trained.write().push(Arc::new(dictionary));
             }
             None => tracing::info!(records = seen, "the data has too little in common for a dictionary"),
+        }
+    }
+
+    /// Adds a dictionary of another store, unless it is there or there are `max`. Returns its number here.
+    pub fn adopt(&self, dictionary: Dictionary, max: usize) -> Option<u32> {
+        let mut trained = self.trained.write();
+        let same = trained.iter().find(|known| known.is_same(&dictionary));
+        match same {
+            Some(known) => Some(known.id()),
+            None => (trained.len() < max).then(|| add(&mut trained, dictionary)),
         }
     }
 

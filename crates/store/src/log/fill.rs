@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use value::Kind;
 
 /// Pages of a write of small records.
-const UNIT_PAGES: usize = 64;
+pub(crate) const UNIT_PAGES: usize = 64;
 const UNIT_PAGES_MIN: usize = 8;
 /// A unit is finished at the latest when it holds this many records, because the records stay in RAM until the write.
 const UNIT_ITEMS_MAX: usize = 2_048;
@@ -24,6 +24,16 @@ const UNIT_BUDGET_PART: usize = 64;
 
 /// Sequence numbers of units.
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+
+/// The sequence number of the next unit.
+pub(crate) fn sequence() -> u64 {
+    SEQUENCE.load(Relaxed)
+}
+
+/// Units that are begun from now on are newer than this.
+pub(crate) fn pass_sequence(number: u64) {
+    SEQUENCE.fetch_max(number.saturating_add(1), Relaxed);
+}
 
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {

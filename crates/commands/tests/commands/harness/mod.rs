@@ -93,7 +93,7 @@ impl Harness {
         });
         let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
         // The cycle that removes expired fields reads from flash synchronously.
-        store.set_reader(Arc::new(sim));
+        store.set_blocking(Arc::new(sim));
         Harness { store, lane: Some(lane), ..Harness::new() }
     }
 

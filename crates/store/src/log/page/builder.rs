@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::codec::Compressor;
 use super::layout::{
     FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FRAME_RECORDS_MAX, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES,
-    PAYLOAD_BYTES, RECORD_BYTES_MAX, UNIT_PAGES_MAX, pages_alone, span,
+    PAYLOAD_BYTES, RECORD_BYTES_MAX, UNIT_PAGES_MAX, pages_alone, span, write_around,
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
@@ -236,16 +236,7 @@ impl OpenUnit {
             records: open.fingerprints.len(),
             frames: open.frames.len(),
         };
-        header.write(page);
-        page[open.used..header.fingerprints_at()].fill(0);
-        let fingerprints = page[header.fingerprints_at()..].chunks_exact_mut(FINGERPRINT_BYTES);
-        for (out, fingerprint) in fingerprints.zip(&open.fingerprints) {
-            out.copy_from_slice(&fingerprint.to_le_bytes());
-        }
-        let entries = page[header.entries_at()..].chunks_exact_mut(FRAME_ENTRY_BYTES);
-        for (out, frame) in entries.zip(&open.frames) {
-            frame.write(out);
-        }
+        write_around(page, &header, open.used, open.fingerprints.iter().copied(), &open.frames);
         self.slack_bytes += (header.fingerprints_at() - open.used) as u64;
     }
 }

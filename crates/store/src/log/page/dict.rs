@@ -41,6 +41,16 @@ impl Dictionary {
         self.id
     }
 
+    pub fn with_id(self, id: u32) -> Dictionary {
+        assert!(id != 0);
+        Dictionary { id, ..self }
+    }
+
+    /// Whether both have the same content, whatever their numbers are.
+    pub fn is_same(&self, other: &Dictionary) -> bool {
+        self.bytes == other.bytes
+    }
+
     /// Resident bytes: the dictionary itself and its two digested forms.
     pub fn ram_bytes(&self) -> usize {
         self.bytes.capacity() + self.writing.sizeof() + self.reading.sizeof()

@@ -36,7 +36,8 @@ use super::record::Bases;
 use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
-const VERSION: u8 = 2;
+/// Of the format.
+pub const VERSION: u8 = 2;
 
 pub(super) const PAGE_HEADER_BYTES: usize = 40;
 pub(super) const FRAME_ENTRY_BYTES: usize = 8;
@@ -94,6 +95,15 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// What a page says of itself. Its checksum is not compared.
+    pub fn of(page: &[u8; PAGE_BYTES]) -> Stamp {
+        Stamp {
+            log: u32::from_le_bytes(get(page, AT_LOG)),
+            generation: u32::from_le_bytes(get(page, AT_GENERATION)),
+            number: u16::from_le_bytes(get(page, AT_NUMBER)),
+        }
+    }
+
     /// The stamp of the page `pages` pages later.
     pub fn later(self, pages: usize) -> Stamp {
         Stamp { number: self.number.wrapping_add(pages as u16), ..self }
@@ -162,12 +172,7 @@ impl Header {
         if u32::from_le_bytes(get(page, AT_CRC)) != checksum(page) {
             return Err(Corrupt::Checksum);
         }
-        let found = Stamp {
-            log: u32::from_le_bytes(get(page, AT_LOG)),
-            generation: u32::from_le_bytes(get(page, AT_GENERATION)),
-            number: u16::from_le_bytes(get(page, AT_NUMBER)),
-        };
-        if found != expected {
+        if Stamp::of(page.first_chunk().ok_or(Corrupt::Short)?) != expected {
             return Err(Corrupt::Stale);
         }
         let header = Header {
@@ -227,6 +232,24 @@ impl FrameEntry {
             return Err(Corrupt::Lengths);
         }
         Ok(entry)
+    }
+}
+
+/// Writes a page's header but for the stamp, and its directory. Its frames end at `used`.
+pub(super) fn write_around(
+    page: &mut [u8],
+    header: &Header,
+    used: usize,
+    fingerprints: impl Iterator<Item = u16>,
+    frames: &[FrameEntry],
+) {
+    header.write(page);
+    page[used..header.fingerprints_at()].fill(0);
+    for (out, fingerprint) in page[header.fingerprints_at()..].chunks_exact_mut(FINGERPRINT_BYTES).zip(fingerprints) {
+        out.copy_from_slice(&fingerprint.to_le_bytes());
+    }
+    for (out, frame) in page[header.entries_at()..].chunks_exact_mut(FRAME_ENTRY_BYTES).zip(frames) {
+        frame.write(out);
     }
 }
 

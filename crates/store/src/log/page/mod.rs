@@ -3,7 +3,8 @@
 //! Never knows files, segments, the index, clocks or randomness: plain bytes in, plain bytes out.
 //!
 //! In reading order: [`layout`] describes the bytes of a page, [`record`] those of a record,
-//! [`builder`] fills a write unit, [`reader`] finds records again, [`codec`] compresses, [`dict`] trains dictionaries.
+//! [`builder`] fills a write unit, [`reader`] finds records again, [`codec`] compresses, [`dict`] trains dictionaries,
+//! [`ship`] brings pages to another log.
 //!
 //! ```text
 //! let mut builder = PageBuilder::new(Codec::Zstd, 1);
@@ -22,6 +23,7 @@ mod dict;
 mod layout;
 mod reader;
 mod record;
+mod ship;
 #[cfg(test)]
 mod tests;
 
@@ -29,9 +31,10 @@ pub use base::Codec;
 pub use builder::{PageBuilder, Placed, Push, Stats, Unit};
 pub use codec::Scratch;
 pub use dict::{DICTIONARY_BYTES, Dictionary, Trainer};
-pub use layout::{RECORD_BYTES_MAX, Stamp, UNIT_PAGES_MAX, stamp};
+pub use layout::{RECORD_BYTES_MAX, Stamp, UNIT_PAGES_MAX, VERSION, stamp};
 pub use reader::{Dictionaries, Page, no_dictionaries, scan};
 pub use record::Record;
+pub use ship::{Packing, SHIPMENT_PAGES_MAX, Shipment, Shipped};
 
 /// What is wrong with bytes that came from flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,6 +60,14 @@ impl<'b> Page<'b> {
         (self.header.dictionary != 0).then_some(self.header.dictionary)
     }
 
+    pub(super) fn header(&self) -> Header {
+        self.header
+    }
+
+    pub(super) fn frame_entries(&self) -> Vec<FrameEntry> {
+        self.frames().map_while(Result::ok).map(|frame| frame.entry).collect()
+    }
+
     /// Number of records that begin on the page.
     pub fn record_count(&self) -> usize {
         self.header.records
@@ -136,17 +144,56 @@ impl<'b> Page<'b> {
         visit: &mut dyn FnMut(&Record<'_>, usize),
     ) -> Result<(), Corrupt> {
         for frame in self.frames() {
-            let frame = frame?;
-            let raw = self.decode(&frame, dictionaries, scratch)?;
-            let mut at = 0;
-            for f in self.fingerprints(&frame) {
-                visit(&Record::decode(raw, &mut at, self.header.bases, f)?, frame.pages);
-            }
-            if at != raw.len() {
-                return Err(Corrupt::Lengths);
-            }
+            self.for_each_of(&frame?, dictionaries, scratch, &mut |record, share| visit(record, share.pages))?;
         }
         Ok(())
+    }
+
+    /// The same for the frames whose pages were all read. Only the last one may be left out: false.
+    pub(super) fn for_each_read(
+        &self,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        visit: &mut dyn FnMut(&Record<'_>, Share),
+    ) -> Result<bool, Corrupt> {
+        for frame in self.frames() {
+            let frame = frame?;
+            if frame.pages * PAGE_BYTES > self.bytes.len() {
+                return Ok(false);
+            }
+            self.for_each_of(&frame, dictionaries, scratch, visit)?;
+        }
+        Ok(true)
+    }
+
+    fn for_each_of(
+        &self,
+        frame: &Frame,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        visit: &mut dyn FnMut(&Record<'_>, Share),
+    ) -> Result<(), Corrupt> {
+        let raw = self.decode(frame, dictionaries, scratch)?;
+        let (mut at, share) = (0, frame.share());
+        for f in self.fingerprints(frame) {
+            visit(&Record::decode(raw, &mut at, self.header.bases, f)?, share);
+        }
+        if at == raw.len() { Ok(()) } else { Err(Corrupt::Lengths) }
+    }
+
+    /// Which of the page's records has the fingerprint of `hash`, and on how many pages it is. `None`: no record has it, or several.
+    pub fn position(&self, hash: u64) -> Option<(usize, usize)> {
+        let (mut found, mut first) = (None, 0);
+        for frame in self.frames() {
+            let frame = frame.ok()?;
+            for (at, _) in self.fingerprints(&frame).enumerate().filter(|&(_, f)| f == hash as u16) {
+                if found.replace((first + at, frame.pages)).is_some() {
+                    return None;
+                }
+            }
+            first += frame.entry.records;
+        }
+        found
     }
 
     /// The directory agrees with itself: only the last frame leaves the page, and no range of [`Page::frames`] is outside.
@@ -240,9 +287,21 @@ impl<'b> Page<'b> {
 }
 
 impl Frame {
+    fn share(&self) -> Share {
+        let bytes = (FRAME_ENTRY_BYTES + self.entry.stored) / self.entry.records.max(1) + FINGERPRINT_BYTES;
+        Share { pages: self.pages, bytes: bytes as u32 }
+    }
+
     fn is_readable_in_place(&self) -> bool {
         self.entry.codec == FrameCodec::Raw && self.pages == 1
     }
+}
+
+/// What a record takes on flash: the pages that its frame is on, and its part of their bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub pages: usize,
+    pub bytes: u32,
 }
 
 struct Best {

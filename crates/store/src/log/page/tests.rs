@@ -392,6 +392,31 @@ fn resealing_is_what_the_format_does() {
     }
 }
 
+/// A sender that says that a record is live, and leaves out one of its pages.
+#[test]
+fn a_live_record_that_is_not_all_there_is_refused() {
+    let mut random = SplitMix64(3);
+    let long = Owned::new("long", (0..9_000).map(|_| random.draw() as u8).collect::<Vec<u8>>());
+    let written = write(&mut PageBuilder::new(Codec::None, 1), &[Owned::new("short", "value"), long], None);
+    let unit = &written.units[0].0;
+    let first = open(&unit.buf, 0).unwrap();
+    let records = first.record_count();
+    let taken = |pages: usize| {
+        let mut packing = Packing::new(unit.pages);
+        packing.add(0, records, (records - 1, pages));
+        let (_, shipment) = packing.pack(&unit.buf, STAMP).unwrap();
+        let (mut out, mut live) = (PageBuf::new(UNIT_PAGES), 0);
+        let mut take = |record: &Record<'_>, shipped: Shipped| {
+            live += usize::from(shipped.is_live && record.key == b"long");
+            7
+        };
+        let shipment = Shipment::new(&shipment).unwrap();
+        let unpacked = shipment.unpack(&mut out, &no_dictionaries, &|_| None, 0, &mut Scratch::new(), &mut take);
+        unpacked.map(|()| live)
+    };
+    assert_eq!((taken(unit.pages), taken(unit.pages - 1)), (Ok(1), Err(Corrupt::Short)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 

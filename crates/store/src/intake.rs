@@ -1,0 +1,272 @@
+//! Owns how a store takes in pages of another store's log: as they are, but for what a log and an index have of their own. So a dataset on
+//! flash is copied without its values being taken apart. Never knows where the pages come from.
+//!
+//! The pages of some shipments ([`Shipment`]) become one unit. When it is written, the index gets an entry for each live record.
+
+use crate::counters::Counter;
+use crate::log::compression::ZSTD_LEVEL;
+use crate::log::fill::{UNIT_PAGES, pass_sequence, place_of, sequence};
+use crate::log::page::{Corrupt, Dictionary, SHIPMENT_PAGES_MAX, Scratch, Shipment, Shipped, VERSION, stamp};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
+use crate::mem::hash::KeyHash;
+use crate::mem::index::OwnedWord;
+use crate::mem::tier::Admission;
+use crate::mem::word::Word;
+use crate::store::Store;
+use flash::io::{PAGE_BYTES, PageBuf};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use value::Kind;
+
+/// How a replica says that it takes pages, in the version of their format.
+pub const PAGES_CAPA: &str = "pages2";
+const _: () = assert!(VERSION == 2 && SHIPMENT_PAGES_MAX == UNIT_PAGES);
+/// A store that has more dictionaries takes no pages: they stay in RAM for ever.
+const DICTIONARIES_MAX: usize = 18;
+/// How often a unit whose write has failed is written again, elsewhere.
+const WRITES_MAX: u32 = 4;
+/// How often to look whether there is room.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Takes in pages.
+pub struct Intake {
+    store: Arc<Store>,
+    buf: PageBuf,
+    /// Pages of `buf` that have come.
+    pages: usize,
+    records: Vec<Arrived>,
+    /// The number of each dictionary here, by its number there.
+    dictionaries: HashMap<u32, u32>,
+    /// Added to positions, so that the pages are newer than what was here, in their own order.
+    later: u64,
+    scratch: Scratch,
+}
+
+/// A record of the unit.
+struct Arrived {
+    hash: KeyHash,
+    /// `None`: the record is dead.
+    live: Option<Live>,
+    /// Within the unit.
+    page: usize,
+    pages: usize,
+    bytes: u32,
+}
+
+struct Live {
+    uid: u32,
+    kind: Kind,
+    expiry: Option<u64>,
+}
+
+/// Why pages are not taken in.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is no room for them on flash. Values that come one by one may have room in RAM.
+    NoRoom,
+    /// These are not pages that a store has sent, or they do not suit this one.
+    Unfit(String),
+    /// The caller gave up.
+    GivenUp,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self {
+            Refusal::NoRoom => "there is no room for them",
+            Refusal::Unfit(text) => text,
+            Refusal::GivenUp => "the load was given up",
+        };
+        write!(f, "pages of the primary's flash cannot be taken in: {why}")
+    }
+}
+
+impl From<Corrupt> for Refusal {
+    fn from(corrupt: Corrupt) -> Refusal {
+        Refusal::Unfit(corrupt.to_string())
+    }
+}
+
+impl Store {
+    /// Whether the store can take in pages of another one, or send its own: a page names the database of each record.
+    pub fn exchanges_pages(&self) -> bool {
+        let is_unswapped = (0..self.databases()).all(|db| self.uid(db) as usize == db);
+        self.has_flash()
+            && self.blocking.get().is_some()
+            && is_unswapped
+            && self.compression.count() <= DICTIONARIES_MAX
+    }
+
+    /// Begins to take in pages. No two at a time.
+    pub fn intake(self: &Arc<Store>) -> Intake {
+        Intake {
+            store: Arc::clone(self),
+            buf: PageBuf::new(UNIT_PAGES),
+            pages: 0,
+            records: Vec::new(),
+            dictionaries: HashMap::new(),
+            later: sequence(),
+            scratch: Scratch::new(),
+        }
+    }
+}
+
+impl Intake {
+    /// A dictionary of pages that follow: see [`Dictionary::serialize`].
+    pub fn dictionary(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let sent = Dictionary::deserialize(bytes, ZSTD_LEVEL)
+            .ok_or_else(|| Refusal::Unfit("a dictionary is damaged".to_owned()))?;
+        let there = sent.id();
+        let here = self.store.compression.adopt(sent, DICTIONARIES_MAX);
+        let here = here.ok_or_else(|| Refusal::Unfit("there are too many dictionaries".to_owned()))?;
+        self.dictionaries.insert(there, here);
+        Ok(())
+    }
+
+    /// Takes in a shipment. Waits while there is no room but will be. `pause` is called again and again meanwhile. Returns how many keys it has.
+    pub fn take(&mut self, shipment: &[u8], pause: &mut dyn FnMut() -> bool) -> Result<u64, Refusal> {
+        let shipment = Shipment::new(shipment)?;
+        if shipment.pages() == 0 {
+            return Ok(0);
+        }
+        let most =
+            self.store.segments.open_rest(Stream::Fresh).map_or(UNIT_PAGES, |rest| UNIT_PAGES.min(rest as usize));
+        if self.pages + shipment.pages() > most {
+            self.write(pause)?;
+        }
+        let Intake { store, buf, pages, records, dictionaries, later, scratch } = self;
+        let (mut keys, mut bytes, mut unfit, mut newest) = (0, 0, None, 0);
+        shipment.unpack(
+            &mut buf[*pages * PAGE_BYTES..],
+            &|id| dictionaries.get(&id).and_then(|&id| store.dictionary(id)),
+            &|id| dictionaries.get(&id).copied(),
+            *later,
+            scratch,
+            &mut |record, Shipped { page, pages: on, bytes: stored, is_live }| {
+                let hash = store.hasher.hash(record.key);
+                newest = record.seq.max(newest);
+                let kind = RecordKind::from_byte(record.kind).filter(|kind| !kind.part);
+                let live = match kind {
+                    _ if !is_live => None,
+                    Some(tag) if (record.db as usize) < store.databases() => {
+                        keys += 1;
+                        bytes += (record.key.len() + record.value.len()) as u64;
+                        Some(Live { uid: record.db, kind: tag.kind, expiry: record.expiry_ms })
+                    }
+                    Some(_) => {
+                        unfit = Some("a key is in a logical database that the setting databases leaves out here");
+                        None
+                    }
+                    None => {
+                        unfit = Some("a record is no key's value");
+                        None
+                    }
+                };
+                records.push(Arrived { hash, live, page: *pages + page, pages: on, bytes: stored });
+                hash.high as u16
+            },
+        )?;
+        pass_sequence(later.wrapping_add(newest));
+        store.counters.add(Counter::TakenRecords, keys);
+        store.counters.add(Counter::RecordBytes, bytes);
+        store.counters.add(Counter::RecordStoredBytes, (shipment.pages() * PAGE_BYTES) as u64);
+        *pages += shipment.pages();
+        unfit.map_or(Ok(keys), |unfit| Err(Refusal::Unfit(unfit.to_owned())))
+    }
+
+    /// Writes what has come, and waits until it is in the index.
+    pub fn finish(mut self, pause: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
+        self.write(pause)
+    }
+
+    fn write(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
+        if self.pages == 0 {
+            return Ok(());
+        }
+        self.buf.set_pages(self.pages);
+        let written = self.write_unit(pause);
+        self.buf.set_pages(UNIT_PAGES);
+        self.pages = 0;
+        let mut records = std::mem::take(&mut self.records);
+        let unit = written?;
+        let settled = records.iter().try_for_each(|record| self.settle(unit, record));
+        self.store.segments.unit_written(unit);
+        records.clear();
+        self.records = records;
+        settled
+    }
+
+    fn write_unit(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Unit, Refusal> {
+        let store = Arc::clone(&self.store);
+        let mut failed = 0;
+        loop {
+            let unit = self.room(pause)?;
+            let first = store.segments.page(unit, 0);
+            stamp(&mut self.buf, store.segments.stamp(first));
+            store.counters.add(Counter::FlashWrites, 1);
+            store.counters.add(Counter::FlashWriteBytes, self.buf.len() as u64);
+            let (path, offset) = store.segments.location(first);
+            let files = store.blocking.get().expect("a store that takes in pages has flash");
+            let Err(error) = files.write(path, offset, &self.buf) else { return Ok(unit) };
+            store.counters.add(Counter::WriteErrors, 1);
+            tracing::error!(path, offset, "flash write failed ({error}): the store stops writing to this segment");
+            store.segments.retire(unit);
+            store.segments.unit_written(unit);
+            failed += 1;
+            if failed == WRITES_MAX {
+                return Err(Refusal::Unfit(format!("writing to flash fails: {error}")));
+            }
+        }
+    }
+
+    /// Waits for room in RAM and on flash.
+    fn room(&self, pause: &mut dyn FnMut() -> bool) -> Result<Unit, Refusal> {
+        let (store, pages) = (&self.store, self.pages as u32);
+        loop {
+            match store.admission() {
+                Admission::Open => {
+                    if let Some(unit) = store.segments.take_unit(Stream::Fresh, pages) {
+                        return Ok(unit);
+                    }
+                    // The lanes do not know that somebody waits.
+                    store.segments.weigh(true);
+                    if store.segments.is_full() {
+                        return Err(Refusal::NoRoom);
+                    }
+                }
+                Admission::Slow => {}
+                Admission::Full => return Err(Refusal::NoRoom),
+            }
+            if !pause() {
+                return Err(Refusal::GivenUp);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Enters a record of a written unit into the index, if it is live.
+    fn settle(&self, unit: Unit, record: &Arrived) -> Result<(), Refusal> {
+        let store = &*self.store;
+        let place = place_of(store.segments.page(unit, record.page as u32), record.pages);
+        let Some(Live { uid, kind, expiry }) = record.live else {
+            store.segments.wrote(place, record.bytes, None);
+            return Ok(());
+        };
+        store.segments.wrote(place, record.bytes, expiry);
+        let mut stripe = store.stripe(record.hash.stripe());
+        let database = stripe.database_mut(uid);
+        if database.table.find(record.hash.high, |entry| entry.word().agrees(record.hash)).is_some() {
+            return Err(Refusal::Unfit("a key comes twice".to_owned()));
+        }
+        store.segments.born(place);
+        database.expires += usize::from(expiry.is_some());
+        let word = Word::cold(record.hash, place, kind, expiry.is_some(), false);
+        database.table.insert(record.hash.high, OwnedWord::cold(word));
+        store.cold.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}
