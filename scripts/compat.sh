@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # FlintKV with other people's programs, for long: every client library in every form, redis-server's replies to millions
-# of random commands, Redis's own tools and its own tests.
+# of random commands, Redis's own tools and its own tests, and Valkey as a peer.
 # usage: scripts/compat.sh [SECONDS, 120]   for each random comparison
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +16,7 @@ cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --
 cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
 step "Redis's own tests" tests/redis/run.sh --all
 step "Redis's own tests of replication" tests/redis/run.sh --replication
+step "Valkey instead of Redis" scripts/valkey.sh
 step tests/monitoring/run.sh tests/monitoring/run.sh
 step tests/tools/run.sh tests/tools/run.sh
 sum_up
