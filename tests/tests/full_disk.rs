@@ -132,3 +132,43 @@ fn a_full_file_system_stops_writes_and_loses_none() {
     }
     drop(node);
 }
+
+/// The dataset of a full synchronisation goes through a file of `dir` on either side.
+#[test]
+fn a_full_file_system_on_either_side_delays_a_synchronisation() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let Some(disk) = mount(&elsewhere.path().join("image")) else {
+        eprintln!("skipped: this user may not mount a file system, or there is no mkfs.ext4");
+        return;
+    };
+    let directives = [("appendonly", "no"), ("flash-path", ""), ("enable-debug-command", "yes")];
+    for is_primary in [false, true] {
+        let full = Node::start_in(&disk.0, None, &directives);
+        let other = Node::start(&directives);
+        let (primary, replica) = if is_primary { (&full, &other) } else { (&other, &full) };
+        let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+        for key in 0..100 {
+            of_primary.call(&[b"SET", format!("key:{key}").as_bytes(), &value(key)]);
+        }
+        of_replica.run("SET own 1");
+        let ballast = disk.0.path().join("ballast");
+        fill(&ballast);
+        assert_eq!(of_replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), "OK");
+        eventually("it is told", || of_replica.info("replication", "master_link_error").contains("No space left"));
+        // Both serve what they have.
+        assert_eq!(of_replica.run("GET own"), "\"1\"");
+        assert!(holds(&mut of_primary, 7));
+        assert_eq!(of_primary.run("SET later 1"), "OK");
+        fs::remove_file(&ballast).unwrap();
+        eventually("the link is up", || of_replica.info("replication", "master_link_status") == "up");
+        assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");
+        assert_eq!(of_replica.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
+        // Files of the attempts are gone.
+        drop((of_primary, of_replica));
+        let left = fs::read_dir(disk.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left
+            .filter(|name| name.to_string_lossy().contains(".tmp") || name.to_string_lossy().starts_with("temp-"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

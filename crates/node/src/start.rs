@@ -138,14 +138,8 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 if let Some(why) = node.failure() {
                     return Err(io::Error::other(why.to_owned()));
                 }
-                match (node.ending().take_wanted(), &wait) {
-                    // SHUTDOWN ABORT.
-                    (None, Some(_)) => continue,
-                    (wanted, _) => {
-                        tracing::info!("SHUTDOWN: the server stops");
-                        wanted.unwrap_or(by_signal)
-                    }
-                }
+                tracing::info!("SHUTDOWN: the server stops");
+                node.ending().take_wanted().unwrap_or(by_signal)
             }
             () = tokio::time::sleep(parting::STEP), if wait.is_some() => match (wait.as_ref().map(|wait| wait.step(node.ending())), ends) {
                 (Some(Step::Over), Some(wanted)) => Wanted { now: true, ..wanted },
