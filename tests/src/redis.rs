@@ -1,6 +1,7 @@
 //! Owns a real Redis that ends with its test. Never knows the commands.
 
 use crate::{Client, PATIENCE, free_port, is_installed, tool};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ impl Redis {
             let mut redis = Redis { port, _dir: dir, child };
             let deadline = Instant::now() + PATIENCE;
             while redis.child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                if answers(port) {
                     return redis;
                 }
                 assert!(Instant::now() < deadline, "redis-server does not start");
@@ -51,6 +52,13 @@ impl Redis {
     pub fn connect(&self) -> Client {
         Client::connect(self.port)
     }
+}
+
+/// Whether the server answers. One that takes connections may still end: the port of its cluster bus, 10,000 above, may be taken.
+fn answers(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let asked = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(b"PING\r\n"));
+    asked.is_ok() && stream.read(&mut [0; 1]).is_ok_and(|bytes| bytes == 1)
 }
 
 impl Drop for Redis {
