@@ -417,7 +417,9 @@ fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
         assert!(code == Some(1) && said.contains(why), "{from}: {said}");
     }
 
-    let Some(redis) = Redis::if_installed(&["--cluster-enabled", "yes"]) else { return };
+    // The port of its bus would be 10,000 above its own, among those that clients get.
+    let bus = free_port().to_string();
+    let Some(redis) = Redis::if_installed(&["--cluster-enabled", "yes", "--cluster-port", &bus]) else { return };
     let mut client = redis.connect();
     assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), "OK");
     eventually("the cluster is ready", || client.run("CLUSTER INFO").contains("cluster_state:ok"));
