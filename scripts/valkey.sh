@@ -10,14 +10,15 @@ mkdir -p "$scratch/bin"
 if [ ! -x "$scratch/root/usr/bin/valkey-server" ]; then
     mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)"
     [ -n "$mirror" ] || { echo "this needs Debian 12 with its package sources" >&2; exit 3; }
-    index="$(mktemp)"
-    trap 'rm -f "$index"' EXIT
-    curl -fsS --max-time 120 "${mirror%/}/dists/bookworm-backports/main/binary-amd64/Packages.xz" | xz -dc >"$index"
-    for package in valkey-server valkey-tools; do
-        file="$(awk -v name="$package" '$1 == "Package:" { is = $2 == name } is && $1 == "Filename:" { print $2; exit }' "$index")"
-        [ -n "$file" ] || { echo "$package is not in bookworm-backports" >&2; exit 3; }
-        curl -fsS --max-time 120 -o "$scratch/$package.deb" "${mirror%/}/$file"
-        dpkg -x "$scratch/$package.deb" "$scratch/root"
+    # apt checks the packages' signatures. Its own lists stay as they are.
+    mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main" >"$scratch/backports.list"
+    apt=(apt-get -qq -o Dir::Etc::sourcelist="$scratch/backports.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=
+        -o Dir::State::lists="$scratch/lists" -o Dir::Cache="$scratch/cache")
+    "${apt[@]}" update
+    (cd "$scratch" && "${apt[@]}" download valkey-server valkey-tools)
+    for package in "$scratch"/valkey-*.deb; do
+        dpkg -x "$package" "$scratch/root"
     done
 fi
 for tool in server cli benchmark check-aof check-rdb; do

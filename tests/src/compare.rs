@@ -36,6 +36,11 @@ fn numbers(reply: &str) -> String {
     parts.collect::<Vec<_>>().join("\"")
 }
 
+/// Whether the "redis-server" that was found is Valkey: see `scripts/valkey.sh`.
+pub fn is_valkey(client: &mut Client) -> bool {
+    client.run("INFO server").contains("server_name:valkey")
+}
+
 /// For two clocks, and a machine that is busy with other work.
 const CLOCKS_MS_MAX: i64 = 10_000;
 

@@ -103,7 +103,7 @@ fn every_type_migrates_hot_and_cold_and_back() {
     let Some(redis) = Redis::if_installed(&[]) else { return };
     let mut redis_client = redis.connect();
     chill(&mut a);
-    if crate::replica::is_valkey(&mut redis_client) {
+    if flintkv_tests::compare::is_valkey(&mut redis_client) {
         assert_eq!(a.run(&format!("MIGRATE 127.0.0.1 {} '' 0 5000 KEYS {names}", redis.port)), "OK");
         assert_eq!(redis_client.run("DBSIZE"), format!("(integer) {}", KEYS.len()));
         return;

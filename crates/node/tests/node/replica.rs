@@ -3,6 +3,7 @@
 use crate::common::harness::dumps;
 use crate::common::{Client, Node, Redis, eventually};
 use flintkv_tests::Random;
+use flintkv_tests::compare::is_valkey;
 use flintkv_tests::generator::Writes;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -52,11 +53,6 @@ fn agree(primary: &mut Client, replica: &mut Client) {
         let has_valkey = [primary, replica].iter_mut().any(|client| is_valkey(client));
         assert!(differ.is_empty() && has_valkey, "these keys differ: {differ:?}");
     }
-}
-
-/// Whether the "redis-server" that was found is Valkey: see `scripts/valkey.sh`.
-pub fn is_valkey(client: &mut Client) -> bool {
-    client.run("INFO server").contains("server_name:valkey")
 }
 
 fn differences(primary: &mut Client, replica: &mut Client) -> Vec<String> {
