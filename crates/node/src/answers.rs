@@ -150,7 +150,7 @@ impl Control for Database {
                 self.shutdown.notify_one();
                 Ok(())
             }
-            // Who waits for replicas looks every few milliseconds. To wake it would be to ask for an end if it has just looked.
+            // Who waits for replicas looks every few milliseconds.
             Shutdown::Abort if self.ending.abort() => Ok(()),
             Shutdown::Abort => Err("ERR No shutdown in progress.".to_owned()),
         }

@@ -140,7 +140,7 @@ impl Node {
         self.common.ledger.is_stopping()
     }
 
-    /// Returns when SHUTDOWN was asked for, by a command or by [`Node::shut_down`].
+    /// Returns when SHUTDOWN was asked for, or when the node cannot go on.
     pub(crate) async fn shutdown_asked(&self) {
         self.common.shutdown.notified().await;
     }
@@ -152,11 +152,6 @@ impl Node {
     /// Why the node ends, if it cannot go on.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.common.failure.get().map(String::as_str)
-    }
-
-    /// Ends the process as SIGTERM does.
-    pub fn shut_down(&self) {
-        self.common.shutdown.notify_one();
     }
 
     // --- start and end ---

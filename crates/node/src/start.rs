@@ -138,8 +138,10 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 if let Some(why) = node.failure() {
                     return Err(io::Error::other(why.to_owned()));
                 }
+                // Two may have asked before the first was heard.
+                let Some(wanted) = node.ending().take_wanted() else { continue };
                 tracing::info!("SHUTDOWN: the server stops");
-                node.ending().take_wanted().unwrap_or(by_signal)
+                wanted
             }
             () = tokio::time::sleep(parting::STEP), if wait.is_some() => match (wait.as_ref().map(|wait| wait.step(node.ending())), ends) {
                 (Some(Step::Over), Some(wanted)) => Wanted { now: true, ..wanted },
