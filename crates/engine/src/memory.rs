@@ -354,13 +354,15 @@ impl Memory {
             // Connections that were ended give it back in a moment.
             return None;
         }
-        let others_hold_it = missing > 0 && first.bytes <= max;
+        // With what its own connection holds already.
+        let fits_alone = first.card.held_bytes.load(Relaxed) + first.bytes <= max;
+        let others_hold_it = missing > 0 && fits_alone;
         if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN) {
             self.evicted.fetch_add(1, Relaxed);
             return Some(largest);
         }
         // While objects still leave RAM, it goes on waiting.
-        if first.bytes > max || others_hold_it || self.store.admission() == Admission::Full {
+        if !fits_alone || others_hold_it || self.store.admission() == Admission::Full {
             self.answer(&first, REFUSED);
             queue.pop_front();
             self.renew_queue(&queue);
@@ -513,5 +515,17 @@ mod tests {
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
         assert_eq!(node.relieve_after(PATIENCE), None);
         assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX })));
+    }
+
+    /// Once, a client that appended to a long string was ended: nobody else held anything, so it was the largest holder itself.
+    #[test]
+    fn who_holds_itself_what_is_missing_is_refused() {
+        let mut node = Node::new();
+        let mut client = node.client();
+        assert_eq!(node.ask(&mut client, 2 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut client, MAX - MB), Poll::Pending);
+        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert!(!client.card.killed.load(Relaxed));
+        assert!(matches!(node.ask(&mut client, MAX - MB), Poll::Ready(Err(_))));
     }
 }

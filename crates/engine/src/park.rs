@@ -39,6 +39,8 @@ pub enum Wait {
 
 /// How often a held command checks whether the pause is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
+/// So many reads do not wait for those of other connections: the device should have work.
+const READS_AT_ONCE: usize = 8;
 /// How often a command retries while a script holds its stripes.
 const STRIPES_STEP: Duration = Duration::from_millis(1);
 
@@ -141,9 +143,14 @@ async fn claim(connection: &mut Connection) -> Result<(), End> {
     Ok(())
 }
 
-/// A failed read fails only the command that needs it.
+/// Starts the reads and waits for them. A failed read fails only the command that needs it.
 async fn flash(connection: &mut Connection) {
     let worker = &connection.worker;
+    // One system call starts the reads of the connections that are ready now: it costs as much as a read.
+    if worker.lane().queued_reads() < READS_AT_ONCE && !stand_in::is_on() {
+        worker.later.turn(&connection.seat).await;
+    }
+    worker.lane().submit();
     let Some(work) = connection.work.as_deref_mut() else { return };
     let current = &mut work.current;
     while let Some(ticket) = current.awaited.last() {

@@ -48,7 +48,8 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     batch.prepared_commands = prepared;
 }
 
-/// The running command met a cold value: starts its reads together with those of the later commands of the batch.
+/// The running command met a cold value: asks for its reads together with those of the later commands of the batch. They start when
+/// the connection parks.
 #[cold]
 pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
@@ -109,5 +110,4 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
         }
     }
     prefetched.extend(ahead.into_iter().map(|cold| lane.read(cold)));
-    lane.submit();
 }

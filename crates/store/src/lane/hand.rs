@@ -10,7 +10,7 @@ use crate::log::fill::Verdict;
 use crate::log::parts::PartName;
 use crate::mem::arena::{CELL_BYTES_MAX, Cells};
 use crate::mem::hash::{KeyHash, STRIPES};
-use crate::mem::index::{OwnedWord, Slot};
+use crate::mem::index::{Entry, OwnedWord, Slot};
 use crate::mem::object::{ObjectMut, ObjectRef};
 use crate::mem::word::Word;
 use crate::store::Store;
@@ -30,6 +30,8 @@ pub(crate) struct Hand {
     parts: PartsHand,
     /// Number of leaves whose victims go without neighbours, because the neighbours of the last victim were in use.
     alone: u32,
+    /// What `alone` was set to last.
+    alone_last: u32,
 }
 
 /// The position of a sweep over a value's parts.
@@ -45,8 +47,10 @@ struct PartsHand {
 /// Number of parts of one value that one step visits before other values get their turn.
 const PARTS_MAX: usize = 256;
 
-/// If three quarters of the neighbours were in use, the victims of this many leaves go without neighbours.
-const LEAVES_ALONE: u32 = 31;
+/// If three quarters of the neighbours were in use, the victims of so many leaves go without neighbours: at first the least number,
+/// and twice as many each time when that is so again. Looking at the neighbours costs some hundred look-ups in the index.
+const LEAVES_ALONE_MIN: u32 = 31;
+const LEAVES_ALONE_MAX: u32 = 1023;
 
 /// A dirty value that must be written.
 pub(crate) struct Victim<'t> {
@@ -124,6 +128,8 @@ impl Hand {
         let mut gone: Vec<(u64, Word)> = Vec::new();
         let (entries, next) = database.table.leaf_at_mut(self.high);
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
+        // The cache misses of all objects overlap.
+        entries.iter().for_each(Entry::prefetch_object);
         let resumed = std::mem::take(&mut self.parts);
         for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
             let (high, word) = (entry.high(), entry.word());
@@ -278,9 +284,11 @@ impl Hand {
             store.tier.progress();
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
-        if used > 3 * gone {
-            self.alone = LEAVES_ALONE;
-        }
+        self.alone_last = match used > 3 * gone {
+            true => (2 * self.alone_last + 1).clamp(LEAVES_ALONE_MIN, LEAVES_ALONE_MAX),
+            false => 0,
+        };
+        self.alone = self.alone_last;
         slice
     }
 

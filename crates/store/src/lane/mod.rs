@@ -296,6 +296,11 @@ impl Lane {
         ticket
     }
 
+    /// Number of reads that were asked for and are not started.
+    pub fn queued_reads(&self) -> usize {
+        self.queued.len() + self.queued_large.len()
+    }
+
     /// Starts queued reads, as many as may be in flight.
     pub fn submit(&mut self) {
         let Some(driver) = &mut self.driver else { return };

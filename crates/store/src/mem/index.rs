@@ -118,6 +118,14 @@ impl Entry {
         self.0.word
     }
 
+    /// Prefetches the header of a hot value.
+    #[inline]
+    pub fn prefetch_object(&self) {
+        if self.0.word.is_hot() {
+            prefetch_line(std::ptr::with_exposed_provenance::<u8>(self.0.word.address()));
+        }
+    }
+
     #[inline]
     pub fn object(&self) -> Option<ObjectRef<'_>> {
         // SAFETY: the entry owns the object (see OwnedWord), and cannot be changed while it is borrowed.

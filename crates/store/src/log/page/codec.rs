@@ -109,8 +109,11 @@ pub struct Scratch {
     zstd: DCtx<'static>,
     /// The stored bytes of a frame, if they are not in one piece. For zstd with the magic number.
     stored: Vec<u8>,
-    /// The last frame, decoded.
+    /// The last frame, decoded, and behind it what longer frames have left: clearing the buffer for each frame would cost as much as
+    /// decoding many of them.
     raw: Vec<u8>,
+    /// Number of bytes of the last frame.
+    raw_bytes: usize,
 }
 
 impl Default for Scratch {
@@ -121,7 +124,7 @@ impl Default for Scratch {
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new() }
+        Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new(), raw_bytes: 0 }
     }
 
     /// Number of bytes held, for accounting.
@@ -132,7 +135,7 @@ impl Scratch {
     /// Frees the memory of a large frame.
     pub fn release(&mut self) {
         if self.raw.capacity() > KEEP_BYTES_MAX {
-            self.raw = Vec::new();
+            (self.raw, self.raw_bytes) = (Vec::new(), 0);
             self.stored = Vec::new();
         }
     }
@@ -150,10 +153,13 @@ impl Scratch {
             self.raw = Vec::new();
             self.stored = Vec::new();
         }
-        let Scratch { zstd, stored, raw } = self;
+        self.raw_bytes = 0;
+        let Scratch { zstd, stored, raw, .. } = self;
         if codec == FrameCodec::Raw {
             raw.clear();
-            return join(pieces, raw);
+            join(pieces, raw)?;
+            self.raw_bytes = raw.len();
+            return Ok(());
         }
         stored.clear();
         if codec != FrameCodec::Lz4 {
@@ -161,18 +167,25 @@ impl Scratch {
         }
         join(pieces, stored)?;
         // The frame may write at most raw_bytes, so decode into a slice. A Vec would allow its capacity.
-        raw.resize(raw_bytes, 0);
+        if raw.len() < raw_bytes {
+            raw.resize(raw_bytes, 0);
+        }
+        let room = &mut raw[..raw_bytes];
         let decoded = match (codec, dictionary) {
-            (FrameCodec::Lz4, _) => lz4_flex::block::decompress_into(stored, raw).ok(),
-            (_, Some(dictionary)) => zstd.decompress_using_ddict(&mut raw[..], stored, dictionary.for_reading()).ok(),
-            (_, None) => zstd.decompress(&mut raw[..], stored).ok(),
+            (FrameCodec::Lz4, _) => lz4_flex::block::decompress_into(stored, room).ok(),
+            (_, Some(dictionary)) => zstd.decompress_using_ddict(room, stored, dictionary.for_reading()).ok(),
+            (_, None) => zstd.decompress(room, stored).ok(),
         };
-        if decoded == Some(raw_bytes) { Ok(()) } else { Err(Corrupt::Decompress) }
+        if decoded != Some(raw_bytes) {
+            return Err(Corrupt::Decompress);
+        }
+        self.raw_bytes = raw_bytes;
+        Ok(())
     }
 
     /// The last frame that was decoded.
     pub(super) fn raw(&self) -> &[u8] {
-        &self.raw
+        &self.raw[..self.raw_bytes]
     }
 }
 
