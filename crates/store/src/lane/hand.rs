@@ -10,7 +10,7 @@ use crate::log::fill::Verdict;
 use crate::log::parts::PartName;
 use crate::mem::arena::{CELL_BYTES_MAX, Cells};
 use crate::mem::hash::{KeyHash, STRIPES};
-use crate::mem::index::{Entry, OwnedWord, Slot};
+use crate::mem::index::{Entry, OwnedWord, Slot, prefetch_line};
 use crate::mem::object::{ObjectMut, ObjectRef};
 use crate::mem::word::Word;
 use crate::store::Store;
@@ -46,6 +46,9 @@ struct PartsHand {
 
 /// Number of parts of one value that one step visits before other values get their turn.
 const PARTS_MAX: usize = 256;
+
+/// So many neighbours before its turn, an object's header and key are prefetched.
+const CELLS_AHEAD: usize = 4;
 
 /// If three quarters of the neighbours were in use, the victims of so many leaves go without neighbours: at first the least number,
 /// and twice as many each time when that is so again. Looking at the neighbours costs some hundred look-ups in the index.
@@ -437,7 +440,10 @@ pub(super) fn visit_near(
     mut visit: impl FnMut(&mut Database, Slot, KeyHash, u32) -> bool,
 ) {
     let mut patience = UPKEEP_PATIENCE;
-    for &(cell, of) in near {
+    for (at, &(cell, of)) in near.iter().enumerate() {
+        if let Some((ahead, _)) = near.get(at + CELLS_AHEAD) {
+            prefetch_line(ahead.as_ptr());
+        }
         let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
         // A flush frees objects that left their stripe without the stripe's lock.
         if store.emptying.load(Relaxed) > 0 {
