@@ -172,5 +172,8 @@ mod tests {
         assert_eq!(Args::new(input, &spans).tail(1).sent(), None);
         assert_eq!(Args::new(input, &spans[..1]).sent(), None);
         assert_eq!(Args::new(input, &[]).sent(), None);
+        let no_length = b"*2\r\n$3\r\nGET\r\n$\r\nk\r\n";
+        let spans = [Span { start: 8, len: 3 }, Span { start: 16, len: 1 }];
+        assert_eq!(Args::new(no_length, &spans).sent(), None);
     }
 }
