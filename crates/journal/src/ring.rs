@@ -48,6 +48,8 @@ pub(crate) struct Ring {
     released: u64,
     /// Entries before this offset have been taken.
     taken: u64,
+    /// `taken` in its lap.
+    taken_in_lap: usize,
     /// The position of the entry at `taken`.
     taken_position: u64,
     /// Where the next entry goes.
@@ -78,6 +80,7 @@ impl Ring {
             seed: seed(head),
             released: 0,
             taken: 0,
+            taken_in_lap: 0,
             taken_position: position,
             head: 0,
             head_in_lap: 0,
@@ -171,11 +174,15 @@ impl Ring {
         header[8..].copy_from_slice(&check(self.seed, position, piece).to_le_bytes());
         let bytes = entry_bytes(piece_bytes);
         self.head = offset + bytes;
-        self.head_in_lap = in_lap + bytes as usize;
-        if self.head_in_lap as u64 == self.room {
-            self.head_in_lap = 0;
-        }
+        self.head_in_lap = self.behind(in_lap, bytes);
         piece_bytes
+    }
+
+    /// The place in the lap behind an entry of so many bytes.
+    #[inline]
+    fn behind(&self, in_lap: usize, entry_bytes: u64) -> usize {
+        let end = in_lap + entry_bytes as usize;
+        if end as u64 == self.room { 0 } else { end }
     }
 
     /// Where the record's last entry would end.
@@ -194,15 +201,18 @@ impl Ring {
         let end = self.taken_position + bytes_max;
         while self.taken < self.head && self.taken_position < end {
             // It was written by this process, so the check need not be asked.
-            let lap = self.taken % self.room;
-            let skip = if self.taken == self.skipped { self.room - lap } else { 0 };
-            let at = if skip > 0 { 0 } else { lap as usize };
-            let entry = &self.map[ENTRIES_AT + at..];
+            if self.taken == self.skipped {
+                self.taken += self.room - self.taken_in_lap as u64;
+                self.taken_in_lap = 0;
+            }
+            let entry = &self.map[ENTRIES_AT + self.taken_in_lap..];
             assert_eq!(u64_at(entry, 0), self.taken_position, "the ring has the records in order");
             let piece = Piece::bytes_of(&entry[ENTRY_HEADER_BYTES..]).expect("whole pieces");
             each(piece);
-            self.taken += skip + entry_bytes(piece.len());
+            let bytes = entry_bytes(piece.len());
+            self.taken += bytes;
             self.taken_position += piece.len() as u64;
+            self.taken_in_lap = self.behind(self.taken_in_lap, bytes);
         }
         self.taken_position
     }
@@ -374,6 +384,23 @@ mod tests {
         }
         assert!(position > 20 * BYTES, "many laps: {position}");
         assert!(refused < 1000, "{refused}");
+    }
+
+    #[test]
+    fn the_last_entry_of_a_lap_may_end_with_the_ring() {
+        const PIECE_BYTES: usize = 8192 - ENTRY_HEADER_BYTES;
+        assert_eq!(BYTES % entry_bytes(PIECE_BYTES), 0);
+        let file = file();
+        let mut ring = Ring::empty(&file, &HEAD, 0).unwrap();
+        let mut position = 0;
+        for at in 0..40_u8 {
+            let resp = [at; PIECE_BYTES - record::HEADER_BYTES];
+            position = append(&mut ring, position, &resp).unwrap();
+            let mut pieces = Vec::new();
+            let end = ring.take(u64::MAX >> 1, |piece| pieces.push(Piece::read(piece).unwrap().record.resp.to_owned()));
+            assert_eq!((end, pieces), (position, vec![resp.to_vec()]));
+            ring.release(Start { offset: ring.taken(), position: end });
+        }
     }
 
     #[test]
