@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Every figure that the project promises, beside its target. Builds the release binary and measures it against Debian's
-# redis-server on this machine. Takes about 20 minutes and 20 GB of free flash; QUICK=1 about 5 minutes.
-# usage: scripts/bench.sh [--quick] [--only GROUP] [--json FILE] [--markdown FILE] [--dir DIR]
+# redis-server on this machine. Takes about 30 minutes and 20 GB of free flash; QUICK=1 about 8 minutes. BIG=1 adds the restart of
+# 100 million keys (group durability): 10 minutes and 32 GB more.
+# GROUP: hot, cold, endurance, keys, commands, replication, durability, scenarios; docs/scenarios.md says what each measures.
+# usage: scripts/bench.sh [--quick | --big] [--only GROUP] [--json FILE] [--markdown FILE] [--dir DIR]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,4 +13,5 @@ flintkv="$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
 
 args=("$@")
 if [ "${QUICK:-}" = 1 ]; then args+=(--quick); fi
+if [ "${BIG:-}" = 1 ]; then args+=(--big); fi
 exec "$flintkv" bench-suite "${args[@]}"

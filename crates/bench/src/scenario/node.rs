@@ -3,14 +3,14 @@
 //! load.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::info::{Info, Snapshot};
@@ -21,7 +21,14 @@ const PORT_ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(15);
 /// Freeing gigabytes takes a while.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+/// A dataset that comes back, of a hundred million keys too.
+const BACK_WITHIN: Duration = Duration::from_secs(600);
+/// A restart is measured with this error.
+const BACK_POLL: Duration = Duration::from_millis(2);
 const LOG_TAIL_BYTES: usize = 2000;
+/// In a node's directory.
+const LOG: &str = "server.log";
+const FLASH: &str = "flash";
 
 /// A program that becomes a server when it gets a port.
 #[derive(Clone, Debug)]
@@ -49,8 +56,13 @@ impl Program {
         Program { path: OsString::from("redis-server"), first: Vec::new(), directives, flash: false, password: None }
     }
 
+    /// Takes the place of an earlier value.
     pub fn directive(mut self, name: &str, value: impl ToString) -> Program {
-        self.directives.extend([format!("--{name}"), value.to_string()]);
+        let (name, value) = (format!("--{name}"), value.to_string());
+        match self.directives.chunks_exact_mut(2).find(|pair| pair[0] == name) {
+            Some(pair) => pair[1] = value,
+            None => self.directives.extend([name, value]),
+        }
         self
     }
 
@@ -85,18 +97,9 @@ impl Program {
     pub fn start(&self, base: &Path) -> Result<Node> {
         let scratch = tempfile::Builder::new().prefix("flintkv-").tempdir_in(base);
         let scratch = scratch.with_context(|| format!("no scratch directory in {}", base.display()))?;
-        let log_path = scratch.path().join("server.log");
         for _ in 0..PORT_ATTEMPTS {
             let port = free_port()?;
-            let log = File::create(&log_path)?;
-            let mut command = Command::new(&self.path);
-            command.args(&self.first).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-            command.arg("--dir").arg(scratch.path()).args(&self.directives);
-            if self.flash {
-                command.arg("--flash-path").arg(scratch.path().join("flash"));
-            }
-            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-            let child = command.spawn().with_context(|| format!("cannot start {}", self.path.to_string_lossy()))?;
+            let child = self.launch(scratch.path(), port)?;
             let endpoint = Endpoint { password: self.password.clone(), ..Endpoint::loopback(port) };
             let mut started = Started { child, scratch: None };
             if let Some(node) = started.ready(&endpoint)? {
@@ -104,10 +107,26 @@ impl Program {
                 return Ok(Node { started: Some(started), ..node });
             }
         }
-        let log = fs::read_to_string(&log_path).unwrap_or_default();
-        let tail = log.get(log.len().saturating_sub(LOG_TAIL_BYTES)..).unwrap_or(&log);
-        bail!("{} did not start:\n{tail}", self.shown());
+        bail!("{} did not start:\n{}", self.shown(), log_tail(scratch.path()));
     }
+
+    fn launch(&self, directory: &Path, port: u16) -> Result<Child> {
+        let log = OpenOptions::new().create(true).append(true).open(directory.join(LOG))?;
+        let mut command = Command::new(&self.path);
+        command.args(&self.first).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        command.arg("--dir").arg(directory).args(&self.directives);
+        if self.flash {
+            command.arg("--flash-path").arg(directory.join(FLASH));
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn().with_context(|| format!("cannot start {}", self.path.to_string_lossy()))
+    }
+}
+
+/// The end of the log of the node in `directory`.
+fn log_tail(directory: &Path) -> String {
+    let log = fs::read(directory.join(LOG)).unwrap_or_default();
+    String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
 }
 
 fn free_port() -> Result<u16> {
@@ -143,18 +162,35 @@ impl Started {
     }
 }
 
-impl Drop for Started {
-    /// Asks the process to end, and kills it if it does not.
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+impl Started {
+    fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks the process to end. Returns whether it has.
+    fn end(&mut self) -> bool {
+        // The number of a process that has ended may be another's by now.
+        if self.runs()
+            && let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32)
+        {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let deadline = Instant::now() + STOPPED_WITHIN;
-        while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+        while self.runs() {
+            if Instant::now() > deadline {
+                return false;
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+}
+
+impl Drop for Started {
+    /// Asks the process to end, and kills it if it does not.
+    fn drop(&mut self) {
+        if self.end() {
+            return;
         }
         eprintln!("warning: server {} did not stop within {STOPPED_WITHIN:?} and is killed", self.child.id());
         let _ = self.child.kill();
@@ -221,10 +257,62 @@ impl Node {
 
     /// Kills the process at once, as a failure of its machine would.
     pub fn kill(&mut self) -> Result<()> {
-        let started = self.started.as_mut().context("this server was not started here")?;
+        let started = self.ours()?;
         started.child.kill()?;
         started.child.wait()?;
         Ok(())
+    }
+
+    /// Ends the process as an operator does.
+    pub fn stop(&mut self) -> Result<()> {
+        ensure!(self.ours()?.end(), "the server does not stop within {STOPPED_WITHIN:?}");
+        Ok(())
+    }
+
+    /// Starts the program on what an ended process has left in its directory, on the same port. Returns the time from the start of
+    /// the process to its first answer to PING that is not LOADING.
+    pub fn restart(&mut self, program: &Program) -> Result<Duration> {
+        let endpoint = self.endpoint.clone();
+        let started = self.ours()?;
+        ensure!(!started.runs(), "the server still runs");
+        let directory = started.scratch.as_ref().context("the server has no directory")?.path().to_owned();
+        let begun = Instant::now();
+        started.child = program.launch(&directory, endpoint.port)?;
+        loop {
+            if !started.runs() {
+                bail!("{} did not start again:\n{}", program.shown(), log_tail(&directory));
+            }
+            if let Ok(mut client) = Client::connect(&endpoint)
+                && client.call(&["PING"]).is_ok()
+            {
+                let took = begun.elapsed();
+                let info = client.info()?;
+                let (pid, own) = (info.number::<u32>("process_id"), started.child.id());
+                ensure!(pid == Some(own), "another server has taken port {}", endpoint.port);
+                let started = self.started.take();
+                *self = Node { started, ..Node::from_info(endpoint, client, &info)? };
+                return Ok(took);
+            }
+            ensure!(begun.elapsed() < BACK_WITHIN, "{} does not come back:\n{}", program.shown(), log_tail(&directory));
+            std::thread::sleep(BACK_POLL);
+        }
+    }
+
+    /// The `dir` of a server that was started here.
+    pub fn directory(&self) -> Result<&Path> {
+        let scratch = self.started.as_ref().and_then(|started| started.scratch.as_ref());
+        Ok(scratch.context("this server was not started here")?.path())
+    }
+
+    /// The file with the values of a server that was started here.
+    pub fn flash_file(&self) -> Result<PathBuf> {
+        let directory = self.directory()?.join(FLASH);
+        let mut paths = fs::read_dir(directory).context("no flash")?.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.find(|path| path.extension().is_some_and(|end| end == "log")).context("no file on flash")
+    }
+
+    fn ours(&mut self) -> Result<&mut Started> {
+        self.started.as_mut().context("this server was not started here")
     }
 }
 
@@ -312,6 +400,12 @@ mod tests {
         assert!(me.private() > Some(10_000) && me.private() < me.resident());
         assert!(me.processor_seconds().expect("stat") >= 0.0);
         assert!(Process(u32::MAX).resident().is_none());
+    }
+
+    #[test]
+    fn the_last_value_of_a_directive_counts() {
+        let program = Program::redis().directive("appendonly", "yes").directive("appendfsync", "always");
+        assert_eq!(program.shown(), "redis-server --save \"\" --appendonly yes --appendfsync always");
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::scenario::node::{Process, Program};
 use crate::scenario::phase::Until;
 use crate::scenario::spec::Load;
 
-const UTILISATION: f64 = 0.80;
+pub const UTILISATION: f64 = 0.80;
 /// A record of 516 bytes that does not compress, with its share of the page.
-const FLASH_BYTES_PER_KEY: u64 = 4096 / 7;
+pub const FLASH_BYTES_PER_KEY: u64 = 4096 / 7;
 /// Filler keys come in steps of this share of the keys.
 const STEP_SHARE: u64 = 40;
 const PIPELINE: u32 = 24;
@@ -29,34 +29,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mut subject = lab.start("80 % of flash", &program.directive("flash-compression", "none"))?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let load = real(rof_load(keys, PIPELINE, keys as f64 * 10.25 / 150.0));
-    // Until flash has been written over once, collection costs nothing.
-    let warm_up = Instant::now() + Duration::from_secs(lab.scaled(60, 20));
-    let mut next_key = FIRST_KEY + keys;
-    loop {
-        lab.run(&mut subject, &load, Until::Time(Duration::from_secs(4)))?;
-        let tiering = tiering(&mut subject)?;
-        let used = utilisation(&tiering);
-        let written_over = tiering.write_bytes as f64 >= 2.0 * tiering.flash_limit as f64;
-        eprintln!(
-            "   {} of flash live, {} written to {}",
-            percent(used),
-            bytes(tiering.write_bytes),
-            bytes(tiering.flash_limit)
-        );
-        if used >= UTILISATION && (written_over || Instant::now() > warm_up) {
-            break;
-        }
-        if Instant::now() > warm_up + Duration::from_secs(60) {
-            break;
-        }
-        if used < UTILISATION {
-            let missing = ((UTILISATION - used) * tiering.flash_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
-            let step = missing.clamp(100, keys / STEP_SHARE * 4);
-            // Keys that the load never touches.
-            lab.populate(&mut subject, &[real(fill(next_key, step))])?;
-            next_key += step;
-        }
-    }
+    warm_up(lab, &mut subject, &load, keys)?;
     let before = tiering(&mut subject)?;
     let device_before = subject.node.process.and_then(Process::device_write_bytes);
     let run = lab.run(&mut subject, &load, Until::Time(Duration::from_secs(lab.scaled(40, 12))))?;
@@ -83,15 +56,46 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     )])
 }
 
+/// Runs the load, and adds keys that it never touches, until [`UTILISATION`] of flash is live and flash has been written over: before,
+/// collection costs nothing.
+pub fn warm_up(lab: &mut Lab, subject: &mut Subject, load: &Load, keys: u64) -> Result<()> {
+    let warm_up = Instant::now() + Duration::from_secs(lab.scaled(60, 20));
+    let mut next_key = FIRST_KEY + keys;
+    loop {
+        lab.run(subject, load, Until::Time(Duration::from_secs(4)))?;
+        let tiering = tiering(subject)?;
+        let used = utilisation(&tiering);
+        let written_over = tiering.write_bytes as f64 >= 2.0 * tiering.flash_limit as f64;
+        eprintln!(
+            "   {} of flash live, {} written to {}",
+            percent(used),
+            bytes(tiering.write_bytes),
+            bytes(tiering.flash_limit)
+        );
+        if used >= UTILISATION && (written_over || Instant::now() > warm_up) {
+            return Ok(());
+        }
+        if Instant::now() > warm_up + Duration::from_secs(60) {
+            return Ok(());
+        }
+        if used < UTILISATION {
+            let missing = ((UTILISATION - used) * tiering.flash_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
+            let step = missing.clamp(100, keys / STEP_SHARE * 4);
+            lab.populate(subject, &[real(fill(next_key, step))])?;
+            next_key += step;
+        }
+    }
+}
+
 /// Bytes that do not compress.
-fn real(load: Load) -> Load {
+pub fn real(load: Load) -> Load {
     load.with(String::from("--data-compressibility=0"))
 }
 
-fn tiering(subject: &mut Subject) -> Result<Tiering> {
+pub fn tiering(subject: &mut Subject) -> Result<Tiering> {
     subject.snapshot()?.tiering.context("no flash")
 }
 
-fn utilisation(tiering: &Tiering) -> f64 {
+pub fn utilisation(tiering: &Tiering) -> f64 {
     tiering.flash_live as f64 / tiering.flash_limit.max(1) as f64
 }

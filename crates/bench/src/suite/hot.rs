@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::figure::{Figure, Target, median};
-use super::lab::{KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, populate_loads, rof_load};
+use super::lab::{KEY_BYTES, Lab, Rounds, Shot, Subject, VALUE_BYTES, populate_loads, rof_load};
 use crate::report::percent;
 use crate::scenario::node::Program;
 
@@ -39,7 +39,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     for pipeline in PIPELINES {
         let stddev = lab.calibrate(&mut subjects[FLASH], keys, pipeline, found, HIT_RATIO)?;
         found = Some(stddev);
-        let rounds = rounds(lab, &mut subjects, &rof_load(keys, pipeline, stddev))?;
+        let rounds = lab.rounds(&mut subjects, &rof_load(keys, pipeline, stddev), lab.shot)?;
         figures.extend(of_pipeline(pipeline, &rounds));
     }
     subjects.iter().for_each(|subject| lab.note_fill_of(subject));
@@ -61,31 +61,9 @@ fn populate(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<f6
     Ok(per_key)
 }
 
-/// Runs every subject in turn, every other round backwards, so that a drift of the machine affects all alike.
-fn rounds(lab: &mut Lab, subjects: &mut [Subject], load: &crate::scenario::spec::Load) -> Result<Vec<Vec<Shot>>> {
-    let mut rounds = Vec::new();
-    for round in 0..lab.repetitions {
-        let mut order: Vec<usize> = (0..subjects.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        let mut shots: Vec<Option<Shot>> = vec![None; subjects.len()];
-        for index in order {
-            shots[index] = Some(lab.shoot(&mut subjects[index], load)?.0);
-        }
-        rounds.push(shots.into_iter().flatten().collect());
-    }
-    Ok(rounds)
-}
-
-fn of_pipeline(pipeline: u32, rounds: &[Vec<Shot>]) -> Vec<Figure> {
-    let of = |subject: usize, value: fn(&Shot) -> f64| {
-        median(&rounds.iter().map(|r| value(&r[subject])).collect::<Vec<_>>())
-    };
-    // The ratio of each round, then the median: what slows a whole round down cancels out.
-    let ratio = |above: usize, below: usize, value: fn(&Shot) -> f64| {
-        median(&rounds.iter().map(|round| value(&round[above]) / value(&round[below])).collect::<Vec<_>>())
-    };
+fn of_pipeline(pipeline: u32, rounds: &Rounds) -> Vec<Figure> {
+    let of = |subject: usize, value: fn(&Shot) -> f64| rounds.of(subject, value);
+    let ratio = |above: usize, below: usize, value: fn(&Shot) -> f64| rounds.ratio(above, below, value);
     let (cpu, rate, latency) =
         (|shot: &Shot| shot.processor_us, |shot: &Shot| shot.ops_per_s, |shot: &Shot| shot.latency_ms_avg);
     let against_cpu = |subject| format!("{:.2} against {:.2} µs", of(subject, cpu), of(REDIS, cpu));
@@ -126,7 +104,7 @@ fn of_pipeline(pipeline: u32, rounds: &[Vec<Shot>]) -> Vec<Figure> {
     ];
     if single {
         let added =
-            median(&rounds.iter().map(|round| latency(&round[FLASH]) - latency(&round[TWO])).collect::<Vec<_>>());
+            median(&rounds.0.iter().map(|round| latency(&round[FLASH]) - latency(&round[TWO])).collect::<Vec<_>>());
         figures.push(
             Figure::new(
                 "added latency with flash, pipeline 1",
@@ -174,6 +152,7 @@ mod tests {
             ops_per_s,
             processor_us,
             latency_ms_avg,
+            latency_ms_p999: latency_ms_avg,
             hit_ratio: 0.85,
             misses: 0,
             errors: 0,
@@ -188,11 +167,11 @@ mod tests {
                 .map(|(rate, cpu, latency)| shot(rate / slow, cpu * slow, latency))
                 .to_vec()
         };
-        let figures = of_pipeline(1, &[round(1.0), round(2.0)]);
+        let figures = of_pipeline(1, &Rounds(vec![round(1.0), round(2.0)]));
         let shown: Vec<String> =
             figures.iter().map(|figure| format!("{:.3} {:?}", figure.measured, figure.verdict)).collect();
         assert_eq!(shown, ["0.750 Pass", "1.000 Pass", "1.100 Pass", "0.900 Missed", "0.030 Pass", "0.990 Missed"]);
-        let batched = of_pipeline(24, &[round(1.0)]);
+        let batched = of_pipeline(24, &Rounds(vec![round(1.0)]));
         assert_eq!(batched[0].verdict, Verdict::Missed);
         assert_eq!(batched.last().map(|figure| figure.measured), Some(0.99));
     }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use super::figure::{Figure, Target};
+use super::figure::{Figure, Target, median};
 use crate::report::percent;
 use crate::scenario::info::Snapshot;
 use crate::scenario::node::{Node, Process, Program, scratch_base};
-use crate::scenario::outcome::Measured;
+use crate::scenario::outcome::{Measured, totals};
 use crate::scenario::phase::{self, PhaseRun, Until};
 use crate::scenario::search::Search;
 use crate::scenario::spec::Load;
@@ -32,6 +32,8 @@ const HIT_RATIO_TOLERANCE: f64 = 0.006;
 
 pub struct Lab {
     pub quick: bool,
+    /// With the figures of a hundred million keys.
+    pub big: bool,
     base: PathBuf,
     pub repetitions: usize,
     pub shot: Duration,
@@ -39,6 +41,8 @@ pub struct Lab {
     fill_max: Vec<(f64, String)>,
     pub shots: Vec<Shot>,
     pub versions: Vec<String>,
+    /// What could not be measured, and why.
+    pub failed: Vec<String>,
 }
 
 /// A server with a name in this suite.
@@ -56,21 +60,39 @@ pub struct Shot {
     pub ops_per_s: f64,
     pub processor_us: f64,
     pub latency_ms_avg: f64,
+    pub latency_ms_p999: f64,
     pub hit_ratio: f64,
     pub misses: u64,
     pub errors: u64,
 }
 
+/// One shot of every subject, several times.
+pub struct Rounds(pub Vec<Vec<Shot>>);
+
+impl Rounds {
+    /// The median of one subject's shots.
+    pub fn of(&self, subject: usize, value: fn(&Shot) -> f64) -> f64 {
+        median(&self.0.iter().map(|round| value(&round[subject])).collect::<Vec<_>>())
+    }
+
+    /// The ratio of each round, then the median: what slows a whole round down cancels out.
+    pub fn ratio(&self, above: usize, below: usize, value: fn(&Shot) -> f64) -> f64 {
+        median(&self.0.iter().map(|round| value(&round[above]) / value(&round[below])).collect::<Vec<_>>())
+    }
+}
+
 impl Lab {
-    pub fn new(quick: bool, dir: Option<&Path>) -> Result<Lab> {
+    pub fn new(quick: bool, big: bool, dir: Option<&Path>) -> Result<Lab> {
         Ok(Lab {
             quick,
+            big,
             base: scratch_base(dir)?,
             repetitions: if quick { 1 } else { 3 },
             shot: Duration::from_secs(if quick { 3 } else { 4 }),
             fill_max: Vec::new(),
             shots: Vec::new(),
             versions: Vec::new(),
+            failed: Vec::new(),
         })
     }
 
@@ -108,6 +130,11 @@ impl Lab {
         self.fill_max.extend(fill.map(|fill| (fill, name.to_owned())));
     }
 
+    pub fn note_failure(&mut self, what: &str, error: &anyhow::Error) {
+        eprintln!("{what} could not be measured: {error:#}");
+        self.failed.push(format!("{what}: {error:#}"));
+    }
+
     pub fn fill_figure(&self) -> Option<Figure> {
         let (worst, _) = self.fill_max.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         let all: Vec<String> = self.fill_max.iter().map(|(fill, name)| format!("{name} {}", percent(*fill))).collect();
@@ -141,8 +168,29 @@ impl Lab {
         Ok(())
     }
 
+    /// Runs every subject in turn, every other round backwards, so that a drift of the machine affects all alike.
+    pub fn rounds(&mut self, subjects: &mut [Subject], load: &Load, time: Duration) -> Result<Rounds> {
+        let mut rounds = Vec::new();
+        for round in 0..self.repetitions {
+            let mut order: Vec<usize> = (0..subjects.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            let mut shots: Vec<Option<Shot>> = vec![None; subjects.len()];
+            for index in order {
+                shots[index] = Some(self.shoot_for(&mut subjects[index], load, time)?.0);
+            }
+            rounds.push(shots.into_iter().flatten().collect());
+        }
+        Ok(Rounds(rounds))
+    }
+
     pub fn shoot(&mut self, subject: &mut Subject, load: &Load) -> Result<(Shot, Measured)> {
-        let run = self.run(subject, load, Until::Time(self.shot))?;
+        self.shoot_for(subject, load, self.shot)
+    }
+
+    pub fn shoot_for(&mut self, subject: &mut Subject, load: &Load, time: Duration) -> Result<(Shot, Measured)> {
+        let run = self.run(subject, load, Until::Time(time))?;
         let measured = Measured::of(&run);
         let shot = Shot {
             subject: subject.name.clone(),
@@ -150,6 +198,7 @@ impl Lab {
             ops_per_s: measured.ops_per_s,
             processor_us: measured.processor_us_per_command.unwrap_or(f64::NAN),
             latency_ms_avg: measured.latency_ms_avg,
+            latency_ms_p999: totals(&run.stats).quantile_ms(0.999),
             hit_ratio: measured.ram_hit_ratio.unwrap_or(f64::NAN),
             misses: measured.misses,
             errors: measured.error_replies + measured.connection_errors,
@@ -197,6 +246,13 @@ impl Lab {
 impl Subject {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.node.snapshot()
+    }
+
+    /// Starts the program again on what its ended process has left. Returns how long clients waited.
+    pub fn restart(&mut self, program: &Program) -> Result<Duration> {
+        let took = self.node.restart(program)?;
+        self.watch = Watch::start(&self.node);
+        Ok(took)
     }
 
     /// The resident size after the allocator has given back what it will.

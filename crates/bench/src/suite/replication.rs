@@ -106,33 +106,23 @@ fn cost(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mut half_rate = 0.0;
     for (pipeline, most) in [(24, 1.15), (1, 1.05)] {
         let load = rof_load(keys, pipeline, keys as f64 / 10.0);
-        let mut rounds: Vec<[Shot; 2]> = Vec::new();
-        for _ in 0..lab.repetitions {
-            let alone = lab.shoot(&mut subjects[ALONE], &load)?.0;
-            rounds.push([alone, lab.shoot(&mut subjects[FOLLOWED], &load)?.0]);
-        }
-        let of = |which: usize, value: fn(&Shot) -> f64| {
-            median(&rounds.iter().map(|round| value(&round[which])).collect::<Vec<_>>())
-        };
-        let ratio = |value: fn(&Shot) -> f64| {
-            median(&rounds.iter().map(|round| value(&round[FOLLOWED]) / value(&round[ALONE])).collect::<Vec<_>>())
-        };
+        let rounds = lab.rounds(&mut subjects, &load, lab.shot)?;
         let (cpu, rate) = (|shot: &Shot| shot.processor_us, |shot: &Shot| shot.ops_per_s);
         figures.push(Figure::new(
             &format!("processor time of a primary per command, pipeline {pipeline}"),
             "with one replica ÷ without, one worker, all in RAM, 1:1, 20 connections",
-            ratio(cpu),
+            rounds.ratio(FOLLOWED, ALONE, cpu),
             Target::AtMost(most),
-            format!("{:.2} against {:.2} µs", of(FOLLOWED, cpu), of(ALONE, cpu)),
+            format!("{:.2} against {:.2} µs", rounds.of(FOLLOWED, cpu), rounds.of(ALONE, cpu)),
         ));
         figures.push(Figure::new(
             &format!("throughput of a primary, pipeline {pipeline}"),
             "with one replica ÷ without, on the same machine as the replica and the load",
-            ratio(rate),
+            rounds.ratio(FOLLOWED, ALONE, rate),
             Target::None,
-            format!("{:.0} against {:.0} ops/s", of(FOLLOWED, rate), of(ALONE, rate)),
+            format!("{:.0} against {:.0} ops/s", rounds.of(FOLLOWED, rate), rounds.of(ALONE, rate)),
         ));
-        half_rate = of(FOLLOWED, rate) / 2.0;
+        half_rate = rounds.of(FOLLOWED, rate) / 2.0;
     }
     wait_for_link(&mut replica)?;
     let synchronised = Info::parse(&subjects[FOLLOWED].node.client().text(&["INFO", "stats"])?);

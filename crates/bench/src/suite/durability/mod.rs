@@ -1,0 +1,44 @@
+//! Owns the figures of a dataset that survives restarts (`appendonly yes`): what the journal and its bases cost, how fast a
+//! node is back, and what is lost with it. Never knows the server's code.
+//!
+//! `kept` is such a dataset and what is asked of it; the others measure. That persistence which is off costs nothing is a matter of
+//! single instructions, which no throughput shows: `scripts/instructions.sh --journal` counts them.
+
+mod kept;
+mod latency;
+mod loss;
+mod restart;
+mod save;
+mod throughput;
+mod volume;
+
+use anyhow::Result;
+
+use super::Measure;
+use super::figure::Figure;
+use super::lab::Lab;
+use crate::cli::interrupt;
+
+const PARTS: [(&str, Measure); 7] = [
+    ("throughput with a journal", throughput::between_bases_and_with_them),
+    ("throughput with appendfsync always", throughput::always),
+    ("restart", restart::measure),
+    ("latency while a base is written", latency::measure),
+    ("bytes written to the device", volume::measure),
+    ("acknowledged writes that are lost", loss::measure),
+    ("BGSAVE", save::measure),
+];
+
+pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (name, part) in PARTS {
+        eprintln!("   -- {name}");
+        match part(lab) {
+            Ok(measured) => figures.extend(measured),
+            Err(error) if interrupt::interrupted() => return Err(error),
+            // As with groups: the other figures are measured.
+            Err(error) => lab.note_failure(&format!("durability, {name}"), &error),
+        }
+    }
+    Ok(figures)
+}

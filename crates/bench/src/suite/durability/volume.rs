@@ -1,0 +1,119 @@
+//! Measures how many bytes reach the device for each byte of the journal: journal, values on flash, bases and collecting together. Never
+//! knows the server's code.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::kept::{journalled, number, persistence, program, sets, write_base};
+use crate::report::{bytes, percent};
+use crate::scenario::node::{Process, Program};
+use crate::scenario::phase::Until;
+use crate::suite::endurance::{FLASH_BYTES_PER_KEY, UTILISATION, real, tiering, utilisation, warm_up};
+use crate::suite::figure::{Figure, Target};
+use crate::suite::lab::{FIRST_KEY, Lab, Subject, fill};
+
+const PIPELINE: u32 = 24;
+const HOW: &str =
+    "written for each byte of the journal, by the kernel's count; incompressible values, a base at the end";
+
+/// Counters at one moment, in bytes but for the bases.
+#[derive(Clone, Copy)]
+struct Mark {
+    device: u64,
+    journal: u64,
+    flash: u64,
+    bases: u64,
+}
+
+impl Mark {
+    fn of(subject: &mut Subject) -> Result<Mark> {
+        let info = persistence(subject.node.client())?;
+        let device = subject.node.process.and_then(Process::device_write_bytes);
+        Ok(Mark {
+            device: device.context("the kernel does not tell what a process writes: see /proc/PID/io")?,
+            journal: number(&info, "journal_position")?,
+            flash: tiering(subject)?.write_bytes,
+            bases: number(&info, "aof_rewrites")?,
+        })
+    }
+
+    fn since(self, before: Mark) -> Mark {
+        Mark {
+            device: self.device.saturating_sub(before.device),
+            journal: self.journal.saturating_sub(before.journal),
+            flash: self.flash.saturating_sub(before.flash),
+            bases: self.bases.saturating_sub(before.bases),
+        }
+    }
+
+    fn ratio(self) -> f64 {
+        self.device as f64 / self.journal as f64
+    }
+
+    fn shown(self) -> String {
+        format!(
+            "{} for {} of journal: {} of values on flash, {} bases and the rest",
+            bytes(self.device),
+            bytes(self.journal),
+            bytes(self.flash),
+            self.bases
+        )
+    }
+}
+
+pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
+    Ok(vec![inserts(lab)?, overwrites(lab)?])
+}
+
+fn inserts(lab: &mut Lab) -> Result<Figure> {
+    let keys = lab.scaled(2_000_000, 400_000);
+    let mut subject = lab.start("inserts", &program(keys)?)?;
+    let before = Mark::of(&mut subject)?;
+    lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
+    write_base(&mut subject)?;
+    let written = Mark::of(&mut subject)?.since(before);
+    lab.note_fill_of(&subject);
+    let detail = format!("{keys} keys of 500 bytes, 30 % RAM: {}", written.shown());
+    Ok(Figure::new("bytes to the device, inserts only", HOW, written.ratio(), Target::AtMost(2.3), detail))
+}
+
+fn overwrites(lab: &mut Lab) -> Result<Figure> {
+    let keys = lab.scaled(800_000, 300_000);
+    // A little less than what the figure is of: the rest are keys that are never overwritten.
+    let flash = (keys * FLASH_BYTES_PER_KEY) as f64 / (UTILISATION - 0.05);
+    let ram = flash * 0.3 / 0.7;
+    let program = journalled(Program::flintkv()?.tiered((flash + ram) as u64, ram as u64));
+    let mut subject = lab.start("overwrites", &program)?;
+    lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
+    let load = real(sets(keys, PIPELINE));
+    warm_up(lab, &mut subject, &load, keys)?;
+    write_base(&mut subject)?;
+    let before = Mark::of(&mut subject)?;
+    let run = lab.run(&mut subject, &load, Until::Time(Duration::from_secs(lab.scaled(30, 10))))?;
+    write_base(&mut subject)?;
+    let written = Mark::of(&mut subject)?.since(before);
+    let used = utilisation(&tiering(&mut subject)?);
+    lab.note_fill_of(&subject);
+    Ok(Figure::new(
+        "bytes to the device, uniform overwrites at 80 % of flash",
+        HOW,
+        written.ratio(),
+        Target::AtMost(3.5),
+        format!("{} SETs, {} of flash live: {}", run.stats[0].totals.count, percent(used), written.shown()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_that_of_the_interval() {
+        let before = Mark { device: 1000, journal: 500, flash: 300, bases: 1 };
+        let after = Mark { device: 3000, journal: 1500, flash: 900, bases: 3 };
+        let written = after.since(before);
+        assert_eq!(written.ratio(), 2.0);
+        assert_eq!(written.shown(), "2.00 kB for 1.00 kB of journal: 600 B of values on flash, 2 bases and the rest");
+    }
+}
