@@ -5,14 +5,14 @@ use super::api;
 use super::calls::{Calls, Shared};
 use super::library::{Flags, Function as Registered, Library};
 use super::libs::{self, cjson};
-use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
+use super::sandbox::{self, Native, Raise, Sandbox, add_natives, number, plain, shim};
 use super::sha1::{Sha, sha1_hex};
 use super::stack::{self, Raised};
 use mlua::ffi;
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
 use resp::{Args, Out};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::raw::c_int;
 use std::rc::Rc;
@@ -41,8 +41,9 @@ pub struct Engine {
     functions: Functions,
     /// The error handler: converts an error to a table.
     handler: Function,
-    /// `redis` while a library is loaded.
-    loading: Table,
+    /// What a library sees while it is loaded, made for the first one.
+    loading: OnceCell<Table>,
+    version: Box<str>,
     by_body: HashMap<Box<[u8]>, Rc<Compiled>>,
     by_sha: HashMap<Sha, Rc<Compiled>>,
     /// The number of SCRIPT FLUSH commands at the time when these scripts were compiled.
@@ -124,21 +125,15 @@ impl Engine {
         // The same initial seed as in Redis. A script that wants other numbers calls math.randomseed.
         let shared =
             Rc::new(Shared { calls: Cell::new(None), ended: Cell::new(false), random: Cell::new(0x1234_abcd_330e) });
-        let ended = Rc::clone(&shared);
         random(&lua, &shared)?;
         libs::bound(&lua)?;
-        let sandbox = Sandbox::new(&lua, move || ended.ended.get())?;
+        let sandbox = Sandbox::new(&lua, &shared)?;
         let (libraries, cjson) = libs::open(&lua)?;
         for (name, library) in libraries {
             sandbox.builtins.raw_set(name, sandbox.lock(&lua, &library)?)?;
         }
         let redis = api::table(&lua, &shared, version)?;
         sandbox.builtins.raw_set("redis", sandbox.lock(&lua, &redis)?)?;
-        let loading = lua.create_table()?;
-        let registers = api::loading_table(&lua, &shared, version)?;
-        sandbox.only(&lua, &registers)?;
-        loading.raw_set("redis", sandbox.lock(&lua, &registers)?)?;
-        sandbox.only(&lua, &loading)?;
         let ticking = Rc::clone(&shared);
         lua.set_global_hook(HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS), move |_, _| {
             match ticking.with(|calls| calls.tick()) {
@@ -162,7 +157,8 @@ impl Engine {
             sandbox,
             shared,
             handler,
-            loading,
+            loading: OnceCell::new(),
+            version: version.into(),
             by_body: HashMap::new(),
             by_sha: HashMap::new(),
             flushes: 0,
@@ -315,6 +311,19 @@ impl Engine {
         loaded.functions.get(name).cloned().ok_or_else(|| "ERR Function not found".to_owned())
     }
 
+    fn loading(&self) -> Result<&Table> {
+        if let Some(loading) = self.loading.get() {
+            return Ok(loading);
+        }
+        let Engine { lua, sandbox, shared, version, .. } = self;
+        let redis = api::loading_table(lua, shared, version)?;
+        sandbox.only(&redis)?;
+        let loading = lua.create_table_with_capacity(0, 1)?;
+        loading.raw_set("redis", sandbox.lock(lua, &redis)?)?;
+        sandbox.only(&loading)?;
+        Ok(self.loading.get_or_init(|| loading))
+    }
+
     /// Runs a library's code, which registers the library's functions. `code` begins with the `#!` line.
     pub fn load(&self, code: &[u8]) -> std::result::Result<(Vec<Registered>, HashMap<String, Function>), String> {
         let body = after_shebang(code);
@@ -328,9 +337,10 @@ impl Engine {
         let mut loader = api::Loader::new();
         let failed = |error: mlua::Error| format!("ERR Error registering functions: {}", plain(&error));
         let globals = &self.sandbox.globals_metatable;
-        globals.raw_set("__index", &self.loading).map_err(failed)?;
+        globals.raw_set("__index", self.loading().map_err(failed)?).map_err(failed)?;
         let serving = self.serve(&mut loader);
-        let outcome: Result<(bool, Value)> = self.sandbox.xpcall.call((&chunk, &self.handler));
+        let protected = shim(&self.lua, sandbox::protected, []);
+        let outcome: Result<(bool, Value)> = protected.and_then(|protected| protected.call((&chunk, &self.handler)));
         drop(serving);
         self.tidy();
         globals.raw_set("__index", &self.sandbox.builtins).map_err(failed)?;
@@ -440,42 +450,42 @@ fn after_shebang(code: &[u8]) -> &[u8] {
     &code[end..]
 }
 
+/// Replaces math.random and math.randomseed.
 fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
     let math: Table = lua.globals().raw_get("math")?;
-    let draws = Rc::clone(shared);
-    let random = move |_: &Lua, args: MultiValue| -> Native {
-        const RANGE: u32 = i32::MAX as u32;
-        let part = f64::from(draws.draw() % RANGE) / f64::from(RANGE);
-        // The same as C's luaL_checkint where C defines the result.
-        let int = |at| number(&args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
-        let empty = |at| super::sandbox::bad_argument(at, "random", "interval is empty");
-        let value = match args.len() {
-            0 => part,
-            1 => {
-                let last = int(1)?;
-                if last < 1.0 {
-                    return Err(empty(1));
-                }
-                (part * last).floor() + 1.0
+    add_natives(lua, &math, Rc::clone(shared), [("random", draw), ("randomseed", seed)])
+}
+
+fn draw(_: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    const RANGE: u32 = i32::MAX as u32;
+    let part = f64::from(shared.draw() % RANGE) / f64::from(RANGE);
+    // The same as C's luaL_checkint where C defines the result.
+    let int = |at| number(args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
+    let empty = |at| sandbox::bad_argument(at, "random", "interval is empty");
+    let value = match args.len() {
+        0 => part,
+        1 => {
+            let last = int(1)?;
+            if last < 1.0 {
+                return Err(empty(1));
             }
-            2 => {
-                let (first, last) = (int(1)?, int(2)?);
-                if first > last {
-                    return Err(empty(2));
-                }
-                (part * (last - first + 1.0)).floor() + first
+            (part * last).floor() + 1.0
+        }
+        2 => {
+            let (first, last) = (int(1)?, int(2)?);
+            if first > last {
+                return Err(empty(2));
             }
-            _ => return Err(Raise::At("wrong number of arguments".to_owned())),
-        };
-        Ok([Value::Number(value)].into_iter().collect())
+            (part * (last - first + 1.0)).floor() + first
+        }
+        _ => return Err(Raise::At("wrong number of arguments".to_owned())),
     };
-    math.raw_set("random", native(lua, random)?)?;
-    let seeded = Rc::clone(shared);
-    let randomseed = move |_: &Lua, args: MultiValue| -> Native {
-        seeded.seed(number(&args, 1, "randomseed")? as i64 as u32);
-        Ok(MultiValue::new())
-    };
-    math.raw_set("randomseed", native(lua, randomseed)?)
+    Ok([Value::Number(value)].into_iter().collect())
+}
+
+fn seed(_: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    shared.seed(number(args, 1, "randomseed")? as i64 as u32);
+    Ok(MultiValue::new())
 }
 
 #[cfg(test)]
@@ -485,6 +495,6 @@ mod tests {
     #[test]
     fn an_interpreter_without_scripts_is_small() {
         let engine = Engine::new("7.2.4").unwrap();
-        assert!(engine.lua.used_memory() < 48 << 10, "{}", engine.lua.used_memory());
+        assert!(engine.lua.used_memory() < 40_000, "{}", engine.lua.used_memory());
     }
 }
