@@ -26,8 +26,10 @@ const MEMORY_KEPT_BYTES: usize = 16 << 20;
 /// The collector begins anew when the memory has grown to this share of what lived. With Lua's 200 % the garbage of short scripts
 /// would grow to the size of what lives.
 const COLLECT_AT_PERCENT: c_int = 130;
-/// Lua instructions between two calls of [`Calls::tick`].
-const TICK_INSTRUCTIONS: u32 = 100_000;
+/// Lua instructions between two calls of [`Calls::tick`]: a tenth of a millisecond, some milliseconds if each makes a string.
+const TICK_INSTRUCTIONS: u32 = 20_000;
+/// How much one step of [`Engine::tidy`] collects, in Lua's measure: about a millisecond.
+const COLLECT_STEP_KIB: c_int = 64;
 /// Maximum number of compiled scripts kept.
 const COMPILED_MAX: usize = 2_000;
 
@@ -264,7 +266,6 @@ impl Engine {
             })
         };
         drop(serving);
-        self.tidy();
         if let Err(error) = result {
             return Err(Raised { text: format!("ERR {}", plain(&error)).into(), ..Raised::default() });
         }
@@ -281,11 +282,35 @@ impl Engine {
         Serving(&self.shared)
     }
 
-    fn tidy(&self) {
-        if self.lua.used_memory() > MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
-            // If even the collection runs out of memory, the next allocation tries again.
-            let _ = self.lua.gc_collect();
+    /// If a script has left much memory, collects its garbage in steps, with a call of `between` after each. Call this when the
+    /// script's stripes are free.
+    pub fn tidy(&self, between: impl Fn()) {
+        if self.lua.used_memory() <= MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
+            return;
         }
+        // The first cycle may have begun before the garbage was garbage. Each halves the table of strings.
+        let mut before = usize::MAX;
+        while self.collect(&between) && self.lua.used_memory() < before / 4 * 3 {
+            before = self.lua.used_memory();
+        }
+    }
+
+    /// Carries out the rest of the collector's cycle. False: Lua has no memory for it, and the next allocation tries again.
+    fn collect(&self, between: impl Fn()) -> bool {
+        let mut is_over = false;
+        while !is_over {
+            // SAFETY: the step leaves the stack as it is.
+            let step = unsafe {
+                self.lua.exec_raw::<()>((), |state| {
+                    is_over = ffi::lua_gc(state, ffi::LUA_GCSTEP, COLLECT_STEP_KIB) != 0;
+                })
+            };
+            if step.is_err() {
+                return false;
+            }
+            between();
+        }
+        true
     }
 
     /// Returns a function of a library. Loads the library first unless this version of it is already loaded.
@@ -342,7 +367,6 @@ impl Engine {
         let protected = shim(&self.lua, sandbox::protected, []);
         let outcome: Result<(bool, Value)> = protected.and_then(|protected| protected.call((&chunk, &self.handler)));
         drop(serving);
-        self.tidy();
         globals.raw_set("__index", &self.sandbox.builtins).map_err(failed)?;
         let text = match outcome.map_err(failed)? {
             (true, _) if loader.registered.is_empty() => return Err("ERR No functions registered".to_owned()),
@@ -496,5 +520,17 @@ mod tests {
     fn an_interpreter_without_scripts_is_small() {
         let engine = Engine::new("7.2.4").unwrap();
         assert!(engine.lua.used_memory() < 40_000, "{}", engine.lua.used_memory());
+    }
+
+    #[test]
+    fn what_a_large_script_leaves_is_collected_in_steps() {
+        let engine = Engine::new("7.2.4").unwrap();
+        let before = engine.lua.used_memory();
+        engine.lua.load("local t = {} for i = 1, 3e5 do t[i] = 'x' .. i end").exec().unwrap();
+        assert!(engine.lua.used_memory() > MEMORY_KEPT_BYTES);
+        let steps = Cell::new(0);
+        engine.tidy(|| steps.set(steps.get() + 1));
+        assert!(engine.lua.used_memory() < 2 * before, "{}", engine.lua.used_memory());
+        assert!(steps.get() > 10, "{}", steps.get());
     }
 }
