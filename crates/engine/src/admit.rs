@@ -102,6 +102,9 @@ pub fn admit<'w>(
         if !command.is(bit::ALLOW_BUSY) {
             return Err(refused(worker, command, text.into()));
         }
+    } else if stand_in::is_on() && worker.runs_script() && !runs_beside(worker, session, command, args) {
+        // Asked again in each pass: later the script may be busy.
+        return Err(Halt::Wait(Wait::Turn));
     }
     if hub.clients.may_be_paused() && !acl::is_loader(&session.user) {
         if let Some(halt) = gate(worker, command) {
@@ -178,6 +181,20 @@ fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
 #[cold]
 fn uses_watches(session: &Session, command: &Command) -> bool {
     command.is(bit::WATCHES) || (command.is(bit::UNWATCHES) && !session.watches.is_empty())
+}
+
+/// Whether a command can run in the middle of a script of its own worker: it reads one key, whose stripe nobody holds, or it is a
+/// small one without keys.
+#[cold]
+fn runs_beside(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> bool {
+    const OTHERWISE: u32 = bit::SPECIAL & !(bit::KEYLESS | bit::LISTENER) | bit::WRITE | bit::MAY_REPLICATE;
+    if session.multi.is_some() || acl::is_loader(&session.user) || command.is(OTHERWISE) {
+        return false;
+    }
+    match command.only_key.and_then(|at| args.get(at.get())) {
+        Some(name) => command.is(bit::READONLY) && worker.hub.store.is_free(&worker.hub.store.hasher().key(name)),
+        None => command.is(bit::KEYLESS) && command.is(bit::FAST),
+    }
 }
 
 #[cold]

@@ -12,7 +12,7 @@ use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::session::{End, Place, Prepared, Work};
 use crate::thread::{Live, Worker};
-use crate::{script, transaction};
+use crate::{script, stand_in, transaction};
 use commands::session::{Reply, Session};
 use commands::{Args, Cx, Stop};
 use std::borrow::Cow;
@@ -71,7 +71,11 @@ pub fn is_calm(worker: &Worker, session: &Session) -> bool {
         | session.tracking.is_some()
         | (session.reply != Reply::On)
         | session.replay_ms.is_some();
-    !is_special && !hub.monitors.any() && hub.scripts.busy().is_none() && !hub.clients.may_be_paused()
+    !is_special
+        && !stand_in::is_on()
+        && !hub.monitors.any()
+        && hub.scripts.busy().is_none()
+        && !hub.clients.may_be_paused()
 }
 
 /// The short way of the usual command, while all [is calm](is_calm): its row says that there is no more to it than its handler. The

@@ -1,11 +1,11 @@
-//! Owns serving a worker's connections while its thread is blocked: by its own script that runs longer than
-//! `busy-reply-threshold`, or by a stripe that another worker's busy script holds. Never knows a command or a
-//! protocol.
+//! Owns serving a worker's connections while its thread is blocked: by its own script, or by a stripe that another
+//! worker's busy script holds. Never knows a command or a protocol.
 //!
 //! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a `Seat`.
 //! Normally the runtime polls the seats. While the thread is blocked, the thread itself polls them from time to time
-//! ([`pass`]). The tasks run their usual code. `admit` answers nearly every command with BUSY, and no command
-//! that runs then uses the busy database's store.
+//! ([`pass`]). The tasks run their usual code. While a script is busy, having run longer than `busy-reply-threshold`, `admit` answers
+//! nearly every command with BUSY, and no command that runs then uses the busy database's store. Before that, `admit` lets commands
+//! run that read one key whose stripe is free, and small ones without keys; the others wait.
 //!
 //! Two things are different. Only tasks that wait for their client and for nothing else are polled. And their sockets
 //! are tried by system call, since the runtime does not learn which sockets are ready. The runtime gets these events
@@ -51,8 +51,8 @@ fn workers() -> Vec<Rc<Worker>> {
     WORKERS.with_borrow(|workers| workers.iter().filter_map(Weak::upgrade).collect())
 }
 
-/// Lets the connections of this thread continue, if the next pass is due. Connections of the busy database get BUSY.
-/// Connections of the other databases are served. The caller has checked that a script is busy.
+/// Lets the connections of this thread continue, if the next pass is due. What the connections of the script's database
+/// get, `admit` says. Connections of the other databases are served.
 #[cold]
 pub fn pass() {
     if is_on() {

@@ -2,7 +2,7 @@
 
 use super::calls::{self, Called, Calls, Shared};
 use super::library::{Flags, Function as Registered, is_name};
-use super::sandbox::{Native, Raise, native, shim};
+use super::sandbox::{Native, NativeFn, Raise, add_natives, shim};
 use super::sha1::sha1_hex;
 use super::stack;
 use super::words::Words;
@@ -50,30 +50,27 @@ fn bytes(lua: &Lua, value: Option<&Value>) -> Result<Option<Vec<u8>>> {
     })
 }
 
-fn log(lua: &Lua, shared: &Rc<Shared>) -> Result<Function> {
-    let shared = Rc::clone(shared);
-    native(lua, move |lua, args| {
-        if args.len() < 2 {
-            return Err(refuse(lua, "redis.log() requires two arguments or more."));
+fn log(lua: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    if args.len() < 2 {
+        return Err(refuse(lua, "redis.log() requires two arguments or more."));
+    }
+    let level = match args[0] {
+        Value::Integer(level) => level,
+        Value::Number(level) => level as i64,
+        _ => return Err(refuse(lua, "First argument must be a number (log level).")),
+    };
+    if !(0..=3).contains(&level) {
+        return Err(refuse(lua, "Invalid debug level."));
+    }
+    let mut text = Vec::new();
+    for arg in args.iter().skip(1) {
+        if !text.is_empty() {
+            text.push(b' ');
         }
-        let level = match args[0] {
-            Value::Integer(level) => level,
-            Value::Number(level) => level as i64,
-            _ => return Err(refuse(lua, "First argument must be a number (log level).")),
-        };
-        if !(0..=3).contains(&level) {
-            return Err(refuse(lua, "Invalid debug level."));
-        }
-        let mut text = Vec::new();
-        for arg in args.iter().skip(1) {
-            if !text.is_empty() {
-                text.push(b' ');
-            }
-            text.extend(bytes(lua, Some(arg))?.unwrap_or_default());
-        }
-        shared.with(|calls| calls.log(level, &String::from_utf8_lossy(&text)));
-        nothing()
-    })
+        text.extend(bytes(lua, Some(arg))?.unwrap_or_default());
+    }
+    shared.with(|calls| calls.log(level, &String::from_utf8_lossy(&text)));
+    nothing()
 }
 
 fn call(lua: &Lua, shared: &Rc<Shared>, raises: bool) -> Result<Function> {
@@ -91,55 +88,58 @@ pub fn table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
     redis.raw_set("call", call(lua, shared, true)?)?;
     redis.raw_set("pcall", call(lua, shared, false)?)?;
-    redis.raw_set("log", log(lua, shared)?)?;
-    redis.raw_set("sha1hex", native(lua, sha1hex)?)?;
-    redis.raw_set("error_reply", native(lua, error_reply)?)?;
-    redis.raw_set("status_reply", native(lua, status_reply)?)?;
-    redis.raw_set("set_repl", native(lua, set_repl)?)?;
-    redis.raw_set("replicate_commands", native(lua, |_, _| one(Value::Boolean(true)))?)?;
-    // There is no debugger, so a breakpoint never stops.
-    redis.raw_set("breakpoint", native(lua, |_, _| one(Value::Boolean(false)))?)?;
-    redis.raw_set("debug", native(lua, |_, _| nothing())?)?;
-    let setting = Rc::clone(shared);
-    let setresp = native(lua, move |lua, args| {
-        if args.len() != 1 {
-            return Err(refuse(lua, "redis.setresp() requires one argument."));
-        }
-        let proto = match args[0] {
-            Value::Integer(2) => Proto::Resp2,
-            Value::Integer(3) => Proto::Resp3,
-            Value::Number(2.0) => Proto::Resp2,
-            Value::Number(3.0) => Proto::Resp3,
-            _ => return Err(refuse(lua, "RESP version must be 2 or 3.")),
-        };
-        setting.with(|calls| calls.set_proto(proto));
-        nothing()
-    })?;
-    redis.raw_set("setresp", setresp)?;
-    let asking = Rc::clone(shared);
-    let acl_check_cmd = native(lua, move |lua, args| {
-        if args.is_empty() {
-            return Err(refuse(lua, "Please specify at least one argument for this redis lib call"));
-        }
-        if !args.iter().all(|arg| matches!(arg, Value::String(_) | Value::Integer(_) | Value::Number(_))) {
-            return Err(refuse(lua, "redis.acl_check_cmd() require all arguments to be strings or integers"));
-        }
-        let words = args.iter().map(|arg| Ok(bytes(lua, Some(arg))?.unwrap_or_default()));
-        let words = words.collect::<Result<Vec<_>>>()?;
-        let allowed = asking.with(|calls| {
-            calls.words().set(&words);
-            calls.may_call()
-        });
-        match allowed.flatten() {
-            Some(allowed) => one(Value::Boolean(allowed)),
-            None => Err(refuse(lua, "Invalid command passed to redis.acl_check_cmd()")),
-        }
-    })?;
-    redis.raw_set("acl_check_cmd", acl_check_cmd)?;
+    let functions: [(&str, NativeFn<Shared>); 10] = [
+        ("log", log),
+        ("sha1hex", sha1hex),
+        ("error_reply", error_reply),
+        ("status_reply", status_reply),
+        ("set_repl", set_repl),
+        ("replicate_commands", |_, _, _| one(Value::Boolean(true))),
+        // There is no debugger, so a breakpoint never stops.
+        ("breakpoint", |_, _, _| one(Value::Boolean(false))),
+        ("debug", |_, _, _| nothing()),
+        ("setresp", setresp),
+        ("acl_check_cmd", acl_check_cmd),
+    ];
+    add_natives(lua, &redis, Rc::clone(shared), functions)?;
     Ok(redis)
 }
 
-fn sha1hex(lua: &Lua, args: MultiValue) -> Native {
+fn setresp(lua: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    if args.len() != 1 {
+        return Err(refuse(lua, "redis.setresp() requires one argument."));
+    }
+    let proto = match args[0] {
+        Value::Integer(2) => Proto::Resp2,
+        Value::Integer(3) => Proto::Resp3,
+        Value::Number(2.0) => Proto::Resp2,
+        Value::Number(3.0) => Proto::Resp3,
+        _ => return Err(refuse(lua, "RESP version must be 2 or 3.")),
+    };
+    shared.with(|calls| calls.set_proto(proto));
+    nothing()
+}
+
+fn acl_check_cmd(lua: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    if args.is_empty() {
+        return Err(refuse(lua, "Please specify at least one argument for this redis lib call"));
+    }
+    if !args.iter().all(|arg| matches!(arg, Value::String(_) | Value::Integer(_) | Value::Number(_))) {
+        return Err(refuse(lua, "redis.acl_check_cmd() require all arguments to be strings or integers"));
+    }
+    let words = args.iter().map(|arg| Ok(bytes(lua, Some(arg))?.unwrap_or_default()));
+    let words = words.collect::<Result<Vec<_>>>()?;
+    let allowed = shared.with(|calls| {
+        calls.words().set(&words);
+        calls.may_call()
+    });
+    match allowed.flatten() {
+        Some(allowed) => one(Value::Boolean(allowed)),
+        None => Err(refuse(lua, "Invalid command passed to redis.acl_check_cmd()")),
+    }
+}
+
+fn sha1hex(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     if args.len() != 1 {
         return Err(refuse(lua, "wrong number of arguments"));
     }
@@ -148,7 +148,7 @@ fn sha1hex(lua: &Lua, args: MultiValue) -> Native {
 }
 
 /// `{err = …}`. If the text is one word, the code `ERR` is put in front.
-fn error_reply(lua: &Lua, args: MultiValue) -> Native {
+fn error_reply(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     let (1, Some(Value::String(text))) = (args.len(), args.front()) else {
         return one(error_table(lua, "ERR wrong number or type of arguments")?);
     };
@@ -160,7 +160,7 @@ fn error_reply(lua: &Lua, args: MultiValue) -> Native {
     one(error_table(lua, coded)?)
 }
 
-fn status_reply(lua: &Lua, args: MultiValue) -> Native {
+fn status_reply(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     let (1, Some(Value::String(text))) = (args.len(), args.front()) else {
         return one(error_table(lua, "ERR wrong number or type of arguments")?);
     };
@@ -170,7 +170,7 @@ fn status_reply(lua: &Lua, args: MultiValue) -> Native {
 }
 
 /// Replication is not built yet, so every valid choice is accepted without effect.
-fn set_repl(lua: &Lua, args: MultiValue) -> Native {
+fn set_repl(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     if args.len() != 1 {
         return Err(refuse(lua, "redis.set_repl() requires two arguments."));
     }
@@ -194,18 +194,17 @@ pub fn loading_table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Ta
     }
     redis.raw_set("REDIS_VERSION", version)?;
     redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
-    redis.raw_set("log", log(lua, shared)?)?;
-    let shared = Rc::clone(shared);
-    let register = native(lua, move |lua, args| {
-        let registration = registration(lua, &args)?;
-        let registered = shared.with(|calls| calls.register(registration.0, registration.1));
-        match registered.unwrap_or_else(|| Err("no library is loaded".to_owned())) {
-            Ok(()) => nothing(),
-            Err(text) => Err(refuse(lua, &text)),
-        }
-    })?;
-    redis.raw_set("register_function", register)?;
+    add_natives(lua, &redis, Rc::clone(shared), [("log", log), ("register_function", register_function)])?;
     Ok(redis)
+}
+
+fn register_function(lua: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    let registration = registration(lua, args)?;
+    let registered = shared.with(|calls| calls.register(registration.0, registration.1));
+    match registered.unwrap_or_else(|| Err("no library is loaded".to_owned())) {
+        Ok(()) => nothing(),
+        Err(text) => Err(refuse(lua, &text)),
+    }
 }
 
 fn registration(lua: &Lua, args: &MultiValue) -> std::result::Result<(Registered, Function), Raise> {

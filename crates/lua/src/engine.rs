@@ -5,14 +5,14 @@ use super::api;
 use super::calls::{Calls, Shared};
 use super::library::{Flags, Function as Registered, Library};
 use super::libs::{self, cjson};
-use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
+use super::sandbox::{self, Native, Raise, Sandbox, add_natives, number, plain, shim};
 use super::sha1::{Sha, sha1_hex};
 use super::stack::{self, Raised};
 use mlua::ffi;
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
 use resp::{Args, Out};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::raw::c_int;
 use std::rc::Rc;
@@ -26,8 +26,10 @@ const MEMORY_KEPT_BYTES: usize = 16 << 20;
 /// The collector begins anew when the memory has grown to this share of what lived. With Lua's 200 % the garbage of short scripts
 /// would grow to the size of what lives.
 const COLLECT_AT_PERCENT: c_int = 130;
-/// Lua instructions between two calls of [`Calls::tick`].
-const TICK_INSTRUCTIONS: u32 = 100_000;
+/// Lua instructions between two calls of [`Calls::tick`]: a tenth of a millisecond, some milliseconds if each makes a string.
+const TICK_INSTRUCTIONS: u32 = 20_000;
+/// How much one step of [`Engine::tidy`] collects, in Lua's measure: about a millisecond.
+const COLLECT_STEP_KIB: c_int = 64;
 /// Maximum number of compiled scripts kept.
 const COMPILED_MAX: usize = 2_000;
 
@@ -41,8 +43,9 @@ pub struct Engine {
     functions: Functions,
     /// The error handler: converts an error to a table.
     handler: Function,
-    /// `redis` while a library is loaded.
-    loading: Table,
+    /// What a library sees while it is loaded, made for the first one.
+    loading: OnceCell<Table>,
+    version: Box<str>,
     by_body: HashMap<Box<[u8]>, Rc<Compiled>>,
     by_sha: HashMap<Sha, Rc<Compiled>>,
     /// The number of SCRIPT FLUSH commands at the time when these scripts were compiled.
@@ -124,21 +127,15 @@ impl Engine {
         // The same initial seed as in Redis. A script that wants other numbers calls math.randomseed.
         let shared =
             Rc::new(Shared { calls: Cell::new(None), ended: Cell::new(false), random: Cell::new(0x1234_abcd_330e) });
-        let ended = Rc::clone(&shared);
         random(&lua, &shared)?;
         libs::bound(&lua)?;
-        let sandbox = Sandbox::new(&lua, move || ended.ended.get())?;
+        let sandbox = Sandbox::new(&lua, &shared)?;
         let (libraries, cjson) = libs::open(&lua)?;
         for (name, library) in libraries {
             sandbox.builtins.raw_set(name, sandbox.lock(&lua, &library)?)?;
         }
         let redis = api::table(&lua, &shared, version)?;
         sandbox.builtins.raw_set("redis", sandbox.lock(&lua, &redis)?)?;
-        let loading = lua.create_table()?;
-        let registers = api::loading_table(&lua, &shared, version)?;
-        sandbox.only(&lua, &registers)?;
-        loading.raw_set("redis", sandbox.lock(&lua, &registers)?)?;
-        sandbox.only(&lua, &loading)?;
         let ticking = Rc::clone(&shared);
         lua.set_global_hook(HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS), move |_, _| {
             match ticking.with(|calls| calls.tick()) {
@@ -162,7 +159,8 @@ impl Engine {
             sandbox,
             shared,
             handler,
-            loading,
+            loading: OnceCell::new(),
+            version: version.into(),
             by_body: HashMap::new(),
             by_sha: HashMap::new(),
             flushes: 0,
@@ -268,7 +266,6 @@ impl Engine {
             })
         };
         drop(serving);
-        self.tidy();
         if let Err(error) = result {
             return Err(Raised { text: format!("ERR {}", plain(&error)).into(), ..Raised::default() });
         }
@@ -285,11 +282,35 @@ impl Engine {
         Serving(&self.shared)
     }
 
-    fn tidy(&self) {
-        if self.lua.used_memory() > MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
-            // If even the collection runs out of memory, the next allocation tries again.
-            let _ = self.lua.gc_collect();
+    /// If a script has left much memory, collects its garbage in steps, with a call of `between` after each. Call this when the
+    /// script's stripes are free.
+    pub fn tidy(&self, between: impl Fn()) {
+        if self.lua.used_memory() <= MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
+            return;
         }
+        // The first cycle may have begun before the garbage was garbage. Each halves the table of strings.
+        let mut before = usize::MAX;
+        while self.collect(&between) && self.lua.used_memory() < before / 4 * 3 {
+            before = self.lua.used_memory();
+        }
+    }
+
+    /// Carries out the rest of the collector's cycle. False: Lua has no memory for it, and the next allocation tries again.
+    fn collect(&self, between: impl Fn()) -> bool {
+        let mut is_over = false;
+        while !is_over {
+            // SAFETY: the step leaves the stack as it is.
+            let step = unsafe {
+                self.lua.exec_raw::<()>((), |state| {
+                    is_over = ffi::lua_gc(state, ffi::LUA_GCSTEP, COLLECT_STEP_KIB) != 0;
+                })
+            };
+            if step.is_err() {
+                return false;
+            }
+            between();
+        }
+        true
     }
 
     /// Returns a function of a library. Loads the library first unless this version of it is already loaded.
@@ -315,6 +336,19 @@ impl Engine {
         loaded.functions.get(name).cloned().ok_or_else(|| "ERR Function not found".to_owned())
     }
 
+    fn loading(&self) -> Result<&Table> {
+        if let Some(loading) = self.loading.get() {
+            return Ok(loading);
+        }
+        let Engine { lua, sandbox, shared, version, .. } = self;
+        let redis = api::loading_table(lua, shared, version)?;
+        sandbox.only(&redis)?;
+        let loading = lua.create_table_with_capacity(0, 1)?;
+        loading.raw_set("redis", sandbox.lock(lua, &redis)?)?;
+        sandbox.only(&loading)?;
+        Ok(self.loading.get_or_init(|| loading))
+    }
+
     /// Runs a library's code, which registers the library's functions. `code` begins with the `#!` line.
     pub fn load(&self, code: &[u8]) -> std::result::Result<(Vec<Registered>, HashMap<String, Function>), String> {
         let body = after_shebang(code);
@@ -328,11 +362,11 @@ impl Engine {
         let mut loader = api::Loader::new();
         let failed = |error: mlua::Error| format!("ERR Error registering functions: {}", plain(&error));
         let globals = &self.sandbox.globals_metatable;
-        globals.raw_set("__index", &self.loading).map_err(failed)?;
+        globals.raw_set("__index", self.loading().map_err(failed)?).map_err(failed)?;
         let serving = self.serve(&mut loader);
-        let outcome: Result<(bool, Value)> = self.sandbox.xpcall.call((&chunk, &self.handler));
+        let protected = shim(&self.lua, sandbox::protected, []);
+        let outcome: Result<(bool, Value)> = protected.and_then(|protected| protected.call((&chunk, &self.handler)));
         drop(serving);
-        self.tidy();
         globals.raw_set("__index", &self.sandbox.builtins).map_err(failed)?;
         let text = match outcome.map_err(failed)? {
             (true, _) if loader.registered.is_empty() => return Err("ERR No functions registered".to_owned()),
@@ -440,42 +474,42 @@ fn after_shebang(code: &[u8]) -> &[u8] {
     &code[end..]
 }
 
+/// Replaces math.random and math.randomseed.
 fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
     let math: Table = lua.globals().raw_get("math")?;
-    let draws = Rc::clone(shared);
-    let random = move |_: &Lua, args: MultiValue| -> Native {
-        const RANGE: u32 = i32::MAX as u32;
-        let part = f64::from(draws.draw() % RANGE) / f64::from(RANGE);
-        // The same as C's luaL_checkint where C defines the result.
-        let int = |at| number(&args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
-        let empty = |at| super::sandbox::bad_argument(at, "random", "interval is empty");
-        let value = match args.len() {
-            0 => part,
-            1 => {
-                let last = int(1)?;
-                if last < 1.0 {
-                    return Err(empty(1));
-                }
-                (part * last).floor() + 1.0
+    add_natives(lua, &math, Rc::clone(shared), [("random", draw), ("randomseed", seed)])
+}
+
+fn draw(_: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    const RANGE: u32 = i32::MAX as u32;
+    let part = f64::from(shared.draw() % RANGE) / f64::from(RANGE);
+    // The same as C's luaL_checkint where C defines the result.
+    let int = |at| number(args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
+    let empty = |at| sandbox::bad_argument(at, "random", "interval is empty");
+    let value = match args.len() {
+        0 => part,
+        1 => {
+            let last = int(1)?;
+            if last < 1.0 {
+                return Err(empty(1));
             }
-            2 => {
-                let (first, last) = (int(1)?, int(2)?);
-                if first > last {
-                    return Err(empty(2));
-                }
-                (part * (last - first + 1.0)).floor() + first
+            (part * last).floor() + 1.0
+        }
+        2 => {
+            let (first, last) = (int(1)?, int(2)?);
+            if first > last {
+                return Err(empty(2));
             }
-            _ => return Err(Raise::At("wrong number of arguments".to_owned())),
-        };
-        Ok([Value::Number(value)].into_iter().collect())
+            (part * (last - first + 1.0)).floor() + first
+        }
+        _ => return Err(Raise::At("wrong number of arguments".to_owned())),
     };
-    math.raw_set("random", native(lua, random)?)?;
-    let seeded = Rc::clone(shared);
-    let randomseed = move |_: &Lua, args: MultiValue| -> Native {
-        seeded.seed(number(&args, 1, "randomseed")? as i64 as u32);
-        Ok(MultiValue::new())
-    };
-    math.raw_set("randomseed", native(lua, randomseed)?)
+    Ok([Value::Number(value)].into_iter().collect())
+}
+
+fn seed(_: &Lua, args: &MultiValue, shared: &Shared) -> Native {
+    shared.seed(number(args, 1, "randomseed")? as i64 as u32);
+    Ok(MultiValue::new())
 }
 
 #[cfg(test)]
@@ -485,6 +519,18 @@ mod tests {
     #[test]
     fn an_interpreter_without_scripts_is_small() {
         let engine = Engine::new("7.2.4").unwrap();
-        assert!(engine.lua.used_memory() < 48 << 10, "{}", engine.lua.used_memory());
+        assert!(engine.lua.used_memory() < 40_000, "{}", engine.lua.used_memory());
+    }
+
+    #[test]
+    fn what_a_large_script_leaves_is_collected_in_steps() {
+        let engine = Engine::new("7.2.4").unwrap();
+        let before = engine.lua.used_memory();
+        engine.lua.load("local t = {} for i = 1, 3e5 do t[i] = 'x' .. i end").exec().unwrap();
+        assert!(engine.lua.used_memory() > MEMORY_KEPT_BYTES);
+        let steps = Cell::new(0);
+        engine.tidy(|| steps.set(steps.get() + 1));
+        assert!(engine.lua.used_memory() < 2 * before, "{}", engine.lua.used_memory());
+        assert!(steps.get() > 10, "{}", steps.get());
     }
 }

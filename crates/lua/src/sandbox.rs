@@ -4,9 +4,12 @@
 //! A locked table is an empty table whose metatable reads from the real table and refuses writes. Functions that bypass
 //! metatables (rawset, table.insert …) are wrapped: the wrapper first looks whether the table is locked.
 
+use super::calls::Shared;
 use mlua::ffi::{self, lua_State};
-use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use mlua::{Function, LightUserData, Lua, MultiValue, Result, Table, Value};
+use std::mem::MaybeUninit;
 use std::os::raw::c_int;
+use std::rc::Rc;
 
 /// An error that a native function raises in the script.
 pub enum Raise {
@@ -80,10 +83,22 @@ pub fn string(lua: &Lua, args: &MultiValue, at: usize, function: &str) -> std::r
 
 pub type Native = std::result::Result<MultiValue, Raise>;
 
-/// Makes a native function for scripts. Its errors are strings or tables, as those of Lua's own functions.
-pub fn native(lua: &Lua, run: impl Fn(&Lua, MultiValue) -> Native + 'static) -> Result<Function> {
-    let inner = lua.create_function(move |lua, args: MultiValue| {
-        let error = match run(lua, args) {
+/// A native function: its arguments, and what the functions of its library share.
+pub type NativeFn<C> = fn(&Lua, &MultiValue, &C) -> Native;
+
+/// Puts native functions for scripts into a table. Their errors are strings or tables, as those of Lua's own functions.
+///
+/// They share one function of mlua, because each of those takes 120 bytes of the interpreter. What scripts see is a closure of 72
+/// bytes with that function and a number.
+pub fn add_natives<C: 'static, const N: usize>(
+    lua: &Lua,
+    table: &Table,
+    context: Rc<C>,
+    functions: [(&str, NativeFn<C>); N],
+) -> Result<()> {
+    let runs = functions.map(|(_, run)| run);
+    let all = lua.create_function(move |lua, (number, args): (usize, MultiValue)| {
+        let error = match runs[number](lua, &args, &context) {
             Ok(mut values) => {
                 values.push_front(Value::Boolean(true));
                 return Ok(values);
@@ -95,7 +110,11 @@ pub fn native(lua: &Lua, run: impl Fn(&Lua, MultiValue) -> Native + 'static) -> 
         };
         Ok([Value::Boolean(false), error].into_iter().collect())
     })?;
-    shim(lua, raise_or_return, [Value::Function(inner)])
+    for (number, (name, _)) in functions.into_iter().enumerate() {
+        let upvalues = [Value::Function(all.clone()), Value::Integer(number as i64)];
+        table.raw_set(name, shim(lua, raise_or_return, upvalues)?)?;
+    }
+    Ok(())
 }
 
 /// `user_script:3: ` if stack level `level` is a Lua function, otherwise empty.
@@ -121,14 +140,16 @@ pub fn shim<const N: usize>(
 // The functions below hold nothing that needs dropping, so that Lua's errors may jump over them. They are C functions
 // and not Lua functions, so that error texts name the script's line.
 
-/// Upvalue 1: a function that returns true and results, or false and an error.
+/// Upvalue 1: a function that returns true and results, or false and an error; 2: its first argument.
 unsafe extern "C-unwind" fn raise_or_return(state: *mut lua_State) -> c_int {
     // SAFETY: a C function's stack has room for 20 more values than its arguments.
     unsafe {
         let count = ffi::lua_gettop(state);
-        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
-        ffi::lua_insert(state, 1);
-        ffi::lua_call(state, count, ffi::LUA_MULTRET);
+        for upvalue in [1, 2] {
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(upvalue));
+            ffi::lua_insert(state, upvalue);
+        }
+        ffi::lua_call(state, count + 1, ffi::LUA_MULTRET);
         if ffi::lua_toboolean(state, 1) == 0 {
             ffi::lua_settop(state, 2);
             ffi::lua_error(state);
@@ -253,31 +274,209 @@ unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Lua's pcall, but it also makes room on the stack for the value that it adds to the results.
-unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
-    // SAFETY: as above.
+/// Whether the running script must end, even if it catches errors. Upvalue 1: [`Shared`].
+unsafe fn is_ended(state: *mut lua_State) -> bool {
+    // SAFETY: the engine keeps `Shared` as long as the interpreter.
+    unsafe { (*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>()).ended.get() }
+}
+
+/// Makes the error on top of the stack what scripts may see: an error of mlua becomes its text. Upvalue 2: the function for this.
+/// If the running script must end, it raises the error again.
+unsafe fn catch(state: *mut lua_State) {
+    // SAFETY: a C function's stack has room for two more values.
     unsafe {
-        ffi::luaL_checkany(state, 1);
-        let status = ffi::lua_pcall(state, ffi::lua_gettop(state) - 1, ffi::LUA_MULTRET, 0);
-        ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
-        ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
-        ffi::lua_insert(state, 1);
-        ffi::lua_gettop(state)
+        if is_ended(state) {
+            ffi::lua_error(state);
+        }
+        as_text(state);
     }
 }
 
-/// Lua's xpcall, with the same difference.
+unsafe fn as_text(state: *mut lua_State) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::lua_type(state, -1) == ffi::LUA_TUSERDATA {
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
+            ffi::lua_insert(state, -2);
+            ffi::lua_call(state, 1, 1);
+        }
+    }
+}
+
+/// Replaces Lua's pcall. It returns an error table as its text, as scripts written for older versions of Redis expect. Upvalues: see
+/// [`catch`].
+unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
+    // SAFETY: as above. Lua makes no room for the value that is added to the results.
+    unsafe {
+        ffi::luaL_checkany(state, 1);
+        if ffi::lua_pcall(state, ffi::lua_gettop(state) - 1, ffi::LUA_MULTRET, 0) == ffi::LUA_OK {
+            ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
+            ffi::lua_pushboolean(state, 1);
+            ffi::lua_insert(state, 1);
+            return ffi::lua_gettop(state);
+        }
+        catch(state);
+        if ffi::lua_type(state, -1) == ffi::LUA_TTABLE {
+            ffi::lua_pushstring(state, c"err".as_ptr());
+            ffi::lua_rawget(state, -2);
+            if ffi::lua_type(state, -1) != ffi::LUA_TSTRING {
+                ffi::lua_settop(state, -2);
+            }
+        }
+        ffi::lua_pushboolean(state, 0);
+        ffi::lua_insert(state, -2);
+        2
+    }
+}
+
+/// Replaces Lua's xpcall. Upvalues: see [`catch`].
 unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
         ffi::luaL_checkany(state, 2);
         ffi::lua_settop(state, 2);
+        for upvalue in [1, 2] {
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(upvalue));
+            ffi::lua_insert(state, -2);
+        }
+        ffi::lua_pushcclosure(state, handled, 3);
+        let is_ok = call_protected(state) == ffi::LUA_OK;
+        if !is_ok && is_ended(state) {
+            ffi::lua_error(state);
+        }
+        ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
+        ffi::lua_pushboolean(state, c_int::from(is_ok));
+        ffi::lua_replace(state, 1);
+        ffi::lua_gettop(state)
+    }
+}
+
+/// The error handler of `xpcall`. Upvalues 1 and 2: see [`catch`]; 3: the script's handler.
+unsafe extern "C-unwind" fn handled(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        if !is_ended(state) {
+            as_text(state);
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
+            ffi::lua_insert(state, -2);
+            ffi::lua_call(state, 1, 1);
+        }
+        1
+    }
+}
+
+/// Calls the function at position 1 with the error handler at position 2. The handler, or what is left of it, is below the results.
+unsafe fn call_protected(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
         ffi::lua_insert(state, 1);
-        let status = ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 1);
+        ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 1)
+    }
+}
+
+/// (function, handler) → true and the results, or false and an error. Not for scripts.
+pub unsafe extern "C-unwind" fn protected(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let status = call_protected(state);
         ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
         ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
         ffi::lua_replace(state, 1);
         ffi::lua_gettop(state)
+    }
+}
+
+/// Replaces coroutine.resume. Upvalues 1 and 2: see [`catch`]; 3: Lua's resume.
+unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
+    // SAFETY: Lua's resume leaves its results, at least two, on top of the stack.
+    unsafe {
+        let count = pass_on(state, 3);
+        if ffi::lua_toboolean(state, -count) == 0 {
+            catch(state);
+        }
+        count
+    }
+}
+
+/// Replaces Lua's getmetatable, so that it gives no real metatable of a locked table. Upvalue 1: the locked tables.
+unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::luaL_checkany(state, 1);
+        ffi::lua_settop(state, 1);
+        if ffi::lua_getmetatable(state, 1) == 0 {
+            ffi::lua_pushnil(state);
+            return 1;
+        }
+        if ffi::luaL_getmetafield_(state, 1, c"__metatable".as_ptr()) != 0
+            && ffi::lua_type(state, -1) != ffi::LUA_TTABLE
+        {
+            return 1;
+        }
+        // What is shown in place of a metatable.
+        ffi::lua_pushvalue(state, -1);
+        ffi::lua_rawget(state, ffi::lua_upvalueindex(1));
+        if ffi::lua_toboolean(state, -1) == 0 {
+            ffi::lua_settop(state, -2);
+            if is_locked(state, 1, 1) {
+                ffi::lua_pushnil(state);
+            }
+        }
+        1
+    }
+}
+
+/// Replaces Lua's load: what the pieces make is not loaded if it is bytecode. Upvalue 1: see [`loadstring`].
+unsafe extern "C-unwind" fn load(state: *mut lua_State) -> c_int {
+    // SAFETY: as above. The buffer holds nothing that needs dropping; between its calls the stack is as it left it.
+    unsafe {
+        ffi::luaL_checktype(state, 1, ffi::LUA_TFUNCTION);
+        ffi::lua_settop(state, 2);
+        if ffi::lua_toboolean(state, 2) == 0 {
+            ffi::lua_pushstring(state, c"=(load)".as_ptr());
+            ffi::lua_replace(state, 2);
+        }
+        let mut code = MaybeUninit::<ffi::luaL_Buffer>::uninit();
+        let code = code.as_mut_ptr();
+        ffi::luaL_buffinit(state, code);
+        loop {
+            ffi::lua_pushvalue(state, 1);
+            ffi::lua_call(state, 0, 1);
+            match ffi::lua_type(state, -1) {
+                ffi::LUA_TNIL => break,
+                _ if ffi::lua_isstring(state, -1) == 0 => {
+                    ffi::lua_pushnil(state);
+                    ffi::lua_pushstring(state, c"reader function must return a string".as_ptr());
+                    return 2;
+                }
+                _ if ffi::lua_objlen(state, -1) == 0 => break,
+                _ => ffi::luaL_addvalue(code),
+            }
+        }
+        ffi::lua_settop(state, -2);
+        ffi::luaL_pushresult(code);
+        ffi::lua_replace(state, 1);
+        loadstring(state)
+    }
+}
+
+/// Replaces Lua's collectgarbage: scripts cannot stop or tune the collector. Upvalue 1: Lua's.
+unsafe extern "C-unwind" fn collectgarbage(state: *mut lua_State) -> c_int {
+    // SAFETY: the string stays on the stack while it is read.
+    unsafe {
+        let is_known = match ffi::lua_type(state, 1) {
+            ffi::LUA_TNONE | ffi::LUA_TNIL => true,
+            ffi::LUA_TSTRING => {
+                let what = std::ffi::CStr::from_ptr(ffi::lua_tolstring(state, 1, std::ptr::null_mut()));
+                [c"collect", c"step", c"count"].contains(&what)
+            }
+            _ => false,
+        };
+        if is_known {
+            return pass_on(state, 1);
+        }
+        ffi::lua_pushnumber(state, 0.0);
+        1
     }
 }
 
@@ -332,111 +531,140 @@ pub struct Sandbox {
     pub builtins: Table,
     /// The metatable of the globals. Its `__index` is `builtins`, or the table that a library sees while it is loaded.
     pub globals_metatable: Table,
-    /// (function, handler) → true and the results, or false and an error.
-    pub xpcall: Function,
     locked: Table,
     refuse_write: Function,
-    no_such_global: Function,
+    /// The metatable of tables without a name that was asked for.
+    absent: Table,
 }
 
-/// Lua's functions that scripts may call directly.
-const PLAIN: [&str; 9] = ["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type"];
+/// Lua's globals that scripts can reach, as they are or replaced.
+const REACHABLE: [&str; 26] = [
+    "_VERSION",
+    "assert",
+    "collectgarbage",
+    "coroutine",
+    "error",
+    "gcinfo",
+    "getmetatable",
+    "ipairs",
+    "load",
+    "loadstring",
+    "math",
+    "next",
+    "pairs",
+    "pcall",
+    "rawequal",
+    "rawget",
+    "rawset",
+    "select",
+    "setmetatable",
+    "string",
+    "table",
+    "tonumber",
+    "tostring",
+    "type",
+    "unpack",
+    "xpcall",
+];
 
 impl Sandbox {
-    /// `killed` says whether the running script must end, even if it catches errors.
-    pub fn new(lua: &Lua, killed: impl Fn() -> bool + 'static) -> Result<Sandbox> {
-        let globals = lua.globals();
-        globals.raw_set("pcall", shim(lua, pcall, [])?)?;
-        globals.raw_set("xpcall", shim(lua, xpcall, [])?)?;
-        let locked = lua.create_table()?;
-        let builtins = lua.create_table()?;
-        for name in PLAIN {
-            builtins.raw_set(name, globals.raw_get::<Function>(name)?)?;
+    pub fn new(lua: &Lua, shared: &Rc<Shared>) -> Result<Sandbox> {
+        // Lua's own table of globals becomes the table that globals read from, because its functions keep it alive anyway.
+        let builtins = lua.globals();
+        for pair in builtins.pairs::<Value, Value>() {
+            let name = pair?.0;
+            if !REACHABLE.iter().any(|known| matches!(&name, Value::String(name) if name == *known)) {
+                builtins.raw_set(name, Value::Nil)?;
+            }
         }
-        builtins.raw_set("_VERSION", globals.raw_get::<Value>("_VERSION")?)?;
+        let absent = lua.create_table_with_capacity(0, 1)?;
+        absent.raw_set("__index", shim(lua, no_such_global, [])?)?;
         let sandbox = Sandbox {
-            globals_metatable: lua.create_table()?,
-            xpcall: globals.raw_get("xpcall")?,
+            globals_metatable: lua.create_table_with_capacity(0, 2)?,
             refuse_write: shim(lua, refuse_write, [])?,
-            no_such_global: shim(lua, no_such_global, [])?,
-            builtins: builtins.clone(),
-            locked: locked.clone(),
+            locked: lua.create_table()?,
+            builtins,
+            absent,
         };
-        let guard = |how, function| shim(lua, how, [Value::Table(locked.clone()), Value::Function(function)]);
-        for name in ["rawset", "setmetatable"] {
-            builtins.raw_set(name, guard(guarded, globals.raw_get(name)?)?)?;
-        }
-        let table: Table = globals.raw_get("table")?;
-        for name in ["remove", "sort", "setn"] {
-            table.raw_set(name, guard(guarded, table.raw_get(name)?)?)?;
-        }
-        table.raw_set("insert", guard(insert, table.raw_get("insert")?)?)?;
-        builtins.raw_set("unpack", shim(lua, unpack, [])?)?;
-        let seen_through = |name: &str| {
-            let real = globals.raw_get::<Function>(name)?;
-            shim(lua, through, [Value::Table(locked.clone()), Value::Function(real)])
+        sandbox.replace(lua, shared)?;
+
+        // SAFETY: pushes a string, and puts its metatable in its place.
+        let string_metatable: Table = unsafe {
+            lua.exec_raw((), |state| {
+                ffi::lua_pushstring(state, c"".as_ptr());
+                ffi::lua_getmetatable(state, -1);
+                ffi::lua_replace(state, -2);
+            })?
         };
-        for name in ["next", "rawget"] {
-            builtins.raw_set(name, seen_through(name)?)?;
+        let Sandbox { builtins, locked, globals_metatable, .. } = &sandbox;
+        for name in ["string", "table", "math", "coroutine"] {
+            builtins.raw_set(name, sandbox.lock(lua, &builtins.raw_get(name)?)?)?;
         }
-        let loads = shim(lua, loadstring, [globals.raw_get("loadstring")?])?;
-        globals.raw_set("loadstring", &loads)?;
-        builtins.raw_set("loadstring", loads)?;
-        let as_text = lua.create_function(|lua, value: Value| match value {
-            Value::Error(error) => Ok(Value::String(lua.create_string(plain(&error))?)),
-            value => Ok(value),
-        })?;
-        let is_killed = lua.create_function(move |_, ()| Ok(killed()))?;
-        let string_metatable: Table = {
-            let of: Function = globals.raw_get("getmetatable")?;
-            of.call("")?
-        };
-        let made: Table = lua.load(include_str!("sandbox.lua")).set_name("=sandbox").call((
-            globals.clone(),
-            locked.clone(),
-            as_text,
-            is_killed,
-        ))?;
-        for pair in made.pairs::<mlua::LuaString, Value>() {
-            let (name, value) = pair?;
-            builtins.raw_set(name, value)?;
-        }
-        let next: Function = globals.raw_get("next")?;
-        let pairs = shim(
-            lua,
-            pairs,
-            [Value::Function(next), Value::Table(locked.clone()), Value::Function(seen_through("next")?)],
-        )?;
-        builtins.raw_set("pairs", pairs)?;
-        for name in ["string", "table", "math"] {
-            builtins.raw_set(name, sandbox.lock(lua, &globals.raw_get(name)?)?)?;
-        }
-        let coroutine: Table = builtins.raw_get("coroutine")?;
-        builtins.raw_set("coroutine", sandbox.lock(lua, &coroutine)?)?;
         // The table that getmetatable returns for strings.
-        let facade = lua.create_table()?;
+        let facade = lua.create_table_with_capacity(0, 1)?;
         facade.raw_set("__index", builtins.raw_get::<Value>("string")?)?;
         locked.raw_set(string_metatable, sandbox.lock(lua, &facade)?)?;
 
         // The table of globals stays empty; its metatable reads from `builtins`.
         let seen = lua.create_table()?;
         builtins.raw_set("_G", &seen)?;
-        sandbox.only(lua, &builtins)?;
-        sandbox.globals_metatable.raw_set("__index", &builtins)?;
-        sandbox.globals_metatable.raw_set("__newindex", &sandbox.refuse_write)?;
-        seen.set_metatable(Some(sandbox.globals_metatable.clone()))?;
-        let shown = lua.create_table()?;
-        shown.raw_set("__index", &sandbox.no_such_global)?;
-        locked.raw_set(&seen, &builtins)?;
-        locked.raw_set(&sandbox.globals_metatable, sandbox.lock(lua, &shown)?)?;
+        sandbox.only(builtins)?;
+        globals_metatable.raw_set("__index", builtins)?;
+        globals_metatable.raw_set("__newindex", &sandbox.refuse_write)?;
+        seen.set_metatable(Some(globals_metatable.clone()))?;
+        locked.raw_set(&seen, builtins)?;
+        locked.raw_set(globals_metatable, sandbox.lock(lua, &sandbox.absent)?)?;
         lua.set_globals(seen)?;
         Ok(sandbox)
+    }
+
+    /// Replaces Lua's functions that could reach past the sandbox.
+    fn replace(&self, lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
+        let Sandbox { builtins, locked, .. } = self;
+        let (table, coroutine): (Table, Table) = (builtins.raw_get("table")?, builtins.raw_get("coroutine")?);
+        let locked = || Value::Table(locked.clone());
+        let wrap = |of: &Table, name: &str, how| {
+            let real = of.raw_get::<Function>(name)?;
+            of.raw_set(name, shim(lua, how, [locked(), Value::Function(real)])?)
+        };
+        for name in ["rawset", "setmetatable"] {
+            wrap(builtins, name, guarded)?;
+        }
+        for name in ["remove", "sort", "setn"] {
+            wrap(&table, name, guarded)?;
+        }
+        wrap(&table, "insert", insert)?;
+        let next: Function = builtins.raw_get("next")?;
+        for name in ["next", "rawget"] {
+            wrap(builtins, name, through)?;
+        }
+        let seen_through: Function = builtins.raw_get("next")?;
+        let nexts = [Value::Function(next), locked(), Value::Function(seen_through)];
+        builtins.raw_set("pairs", shim(lua, pairs, nexts)?)?;
+        builtins.raw_set("getmetatable", shim(lua, getmetatable, [locked()])?)?;
+        builtins.raw_set("unpack", shim(lua, unpack, [])?)?;
+        let loads = Value::Function(builtins.raw_get("loadstring")?);
+        builtins.raw_set("loadstring", shim(lua, loadstring, [loads.clone()])?)?;
+        builtins.raw_set("load", shim(lua, load, [loads])?)?;
+        let collects = Value::Function(builtins.raw_get("collectgarbage")?);
+        builtins.raw_set("collectgarbage", shim(lua, collectgarbage, [collects])?)?;
+
+        let shared = || Value::LightUserData(LightUserData(Rc::as_ptr(shared).cast_mut().cast()));
+        let as_text = lua.create_function(|lua, value: Value| match value {
+            Value::Error(error) => Ok(Value::String(lua.create_string(plain(&error))?)),
+            value => Ok(value),
+        })?;
+        let as_text = || Value::Function(as_text.clone());
+        builtins.raw_set("pcall", shim(lua, pcall, [shared(), as_text()])?)?;
+        builtins.raw_set("xpcall", shim(lua, xpcall, [shared(), as_text()])?)?;
+        let resumes = Value::Function(coroutine.raw_get("resume")?);
+        coroutine.raw_set("resume", shim(lua, resume, [shared(), as_text(), resumes])?)
     }
 
     /// Makes a read-only table with the contents of `real`.
     pub fn lock(&self, lua: &Lua, real: &Table) -> Result<Table> {
         let proxy = lua.create_table()?;
-        let metatable = lua.create_table()?;
+        let metatable = lua.create_table_with_capacity(0, 2)?;
         metatable.raw_set("__index", real)?;
         metatable.raw_set("__newindex", &self.refuse_write)?;
         proxy.set_metatable(Some(metatable))?;
@@ -445,10 +673,8 @@ impl Sandbox {
     }
 
     /// From now on globals read only from `table`.
-    pub fn only(&self, lua: &Lua, table: &Table) -> Result<()> {
-        let metatable = lua.create_table()?;
-        metatable.raw_set("__index", &self.no_such_global)?;
-        table.set_metatable(Some(metatable))
+    pub fn only(&self, table: &Table) -> Result<()> {
+        table.set_metatable(Some(self.absent.clone()))
     }
 }
 

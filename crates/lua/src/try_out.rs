@@ -33,6 +33,7 @@ pub fn try_script(source: &[u8]) {
             let whole = skip(&reply).expect("well formed").expect("a whole reply");
             assert_eq!(whole.consumed, reply.len(), "one reply");
         }
+        engine.tidy(|| ());
         engine.forget(0);
     });
 }

@@ -48,6 +48,11 @@ struct Scratch {
 }
 
 impl Worker {
+    /// Whether a script of this worker runs, or is being cleared away.
+    pub fn runs_script(&self) -> bool {
+        self.interpreter.try_borrow().is_err()
+    }
+
     /// Runs `f` on this worker's interpreter, which is made at the first call.
     pub fn with_interpreter<T>(&self, f: impl FnOnce(&mut Interpreter) -> T) -> Result<T, String> {
         let mut slot = self.interpreter.borrow_mut();
@@ -66,6 +71,7 @@ impl Worker {
         }
         interpreter.engine.limit_memory(self.hub.memory.script_bytes_max(self.hub.posts.len()));
         let result = f(interpreter);
+        interpreter.engine.tidy(stand_in::pass);
         scripts.running[self.index].note_memory(interpreter.engine.lua.used_memory());
         Ok(result)
     }
@@ -414,6 +420,9 @@ fn execute(
     Err(Ended::Error(text.into()))
 }
 
+/// After this time, what can run beside the script does.
+const STAND_IN_AFTER: Duration = Duration::from_millis(10);
+
 /// A running script. Its commands come here.
 struct Running<'a, 'k> {
     around: &'a Around<'a>,
@@ -613,9 +622,12 @@ impl Calls for Running<'_, '_> {
                 _ => "Script killed by user with SCRIPT KILL.",
             });
         }
+        let elapsed = self.started.elapsed();
         let threshold_ms = self.around.live.config.busy_reply_threshold_ms;
-        if threshold_ms > 0 && self.started.elapsed() > Duration::from_millis(threshold_ms) {
+        if threshold_ms > 0 && elapsed > Duration::from_millis(threshold_ms) {
             self.becomes_busy();
+        } else if elapsed > STAND_IN_AFTER {
+            stand_in::pass();
         }
         Ok(())
     }

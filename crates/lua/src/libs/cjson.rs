@@ -1,6 +1,6 @@
 //! Owns the library `cjson`: Lua's values as JSON and back. Settings and errors are those of lua-cjson 2.1.
 
-use crate::sandbox::{Native, Raise, bad_argument, lua_type, native, string};
+use crate::sandbox::{Native, NativeFn, Raise, add_natives, bad_argument, lua_type, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -63,31 +63,30 @@ fn library(lua: &Lua, settings: &Rc<Cell<Settings>>) -> Result<Table> {
     table.raw_set("_NAME", "cjson")?;
     table.raw_set("_VERSION", "2.1.0")?;
     table.raw_set("null", Value::NULL)?;
-    let function = |name: &str, run: fn(&Lua, &MultiValue, &Cell<Settings>) -> Native| {
-        let settings = Rc::clone(settings);
-        table.raw_set(name, native(lua, move |lua, args| run(lua, &args, &settings))?)
-    };
-    function("encode", encode)?;
-    function("decode", decode)?;
-    function("encode_sparse_array", sparse_array)?;
-    function("encode_max_depth", |_, args, settings| {
-        change(args, settings, "encode_max_depth", (1, i32::MAX as usize), |settings| &mut settings.encode_depth)
-    })?;
-    function("decode_max_depth", |_, args, settings| {
-        change(args, settings, "decode_max_depth", (1, i32::MAX as usize), |settings| &mut settings.decode_depth)
-    })?;
-    function("encode_number_precision", |_, args, settings| {
-        change(args, settings, "encode_number_precision", (1, PRECISION_MAX), |settings| &mut settings.precision)
-    })?;
-    function("encode_keep_buffer", |_, args, settings| {
-        switch(args, settings, "encode_keep_buffer", |settings| &mut settings.keep_buffer)
-    })?;
-    function("decode_invalid_numbers", |_, args, settings| {
-        switch(args, settings, "decode_invalid_numbers", |settings| &mut settings.decode_invalid)
-    })?;
-    function("encode_invalid_numbers", encode_invalid)?;
-    // `cjson.new` returns another instance of the library with its own settings.
-    table.raw_set("new", native(lua, |lua, _| Ok(one(Value::Table(library(lua, &Rc::new(Cell::new(DEFAULT)))?))))?)?;
+    let functions: [(&str, NativeFn<Cell<Settings>>); 10] = [
+        ("encode", encode),
+        ("decode", decode),
+        ("encode_sparse_array", sparse_array),
+        ("encode_max_depth", |_, args, settings| {
+            change(args, settings, "encode_max_depth", (1, i32::MAX as usize), |settings| &mut settings.encode_depth)
+        }),
+        ("decode_max_depth", |_, args, settings| {
+            change(args, settings, "decode_max_depth", (1, i32::MAX as usize), |settings| &mut settings.decode_depth)
+        }),
+        ("encode_number_precision", |_, args, settings| {
+            change(args, settings, "encode_number_precision", (1, PRECISION_MAX), |settings| &mut settings.precision)
+        }),
+        ("encode_keep_buffer", |_, args, settings| {
+            switch(args, settings, "encode_keep_buffer", |settings| &mut settings.keep_buffer)
+        }),
+        ("decode_invalid_numbers", |_, args, settings| {
+            switch(args, settings, "decode_invalid_numbers", |settings| &mut settings.decode_invalid)
+        }),
+        ("encode_invalid_numbers", encode_invalid),
+        // Another instance of the library, with its own settings.
+        ("new", |lua, _, _| Ok(one(Value::Table(library(lua, &Rc::new(Cell::new(DEFAULT)))?)))),
+    ];
+    add_natives(lua, &table, Rc::clone(settings), functions)?;
     Ok(table)
 }
 

@@ -1,7 +1,8 @@
 //! Owns the library `cmsgpack`: Lua's values as MessagePack and back, with the same encodings as lua-cmsgpack.
 
-use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
+use crate::sandbox::{Native, NativeFn, Raise, add_natives, bad_argument, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
+use std::rc::Rc;
 
 /// Maximum nesting of packed tables. Deeper tables are packed as nil.
 const NESTING_MAX: usize = 16;
@@ -18,19 +19,20 @@ pub fn open(lua: &Lua) -> Result<Table> {
     ] {
         table.raw_set(name, text)?;
     }
-    table.raw_set("pack", native(lua, pack)?)?;
-    table.raw_set("unpack", native(lua, |lua, args| unpack(lua, &args, "unpack", 0, 0))?)?;
-    let unpack_one = |lua: &Lua, args: MultiValue| {
-        let offset = optional(&args, 2, "unpack_one")?;
-        unpack(lua, &args, "unpack_one", 1, offset)
-    };
-    table.raw_set("unpack_one", native(lua, unpack_one)?)?;
-    let unpack_limit = |lua: &Lua, args: MultiValue| {
-        let limit = number(&args, 2, "unpack_limit")? as i64;
-        let offset = optional(&args, 3, "unpack_limit")?;
-        unpack(lua, &args, "unpack_limit", limit, offset)
-    };
-    table.raw_set("unpack_limit", native(lua, unpack_limit)?)?;
+    let functions: [(&str, NativeFn<()>); 4] = [
+        ("pack", |lua, args, _| pack(lua, args)),
+        ("unpack", |lua, args, _| unpack(lua, args, "unpack", 0, 0)),
+        ("unpack_one", |lua, args, _| {
+            let offset = optional(args, 2, "unpack_one")?;
+            unpack(lua, args, "unpack_one", 1, offset)
+        }),
+        ("unpack_limit", |lua, args, _| {
+            let limit = number(args, 2, "unpack_limit")? as i64;
+            let offset = optional(args, 3, "unpack_limit")?;
+            unpack(lua, args, "unpack_limit", limit, offset)
+        }),
+    ];
+    add_natives(lua, &table, Rc::new(()), functions)?;
     Ok(table)
 }
 
@@ -41,12 +43,12 @@ fn optional(args: &MultiValue, at: usize, function: &str) -> std::result::Result
     }
 }
 
-fn pack(lua: &Lua, args: MultiValue) -> Native {
+fn pack(lua: &Lua, args: &MultiValue) -> Native {
     if args.is_empty() {
         return Err(bad_argument(0, "pack", "MessagePack pack needs input."));
     }
     let mut out = Vec::new();
-    for value in &args {
+    for value in args {
         write(value, 0, &mut out)?;
     }
     Ok([Value::String(lua.create_string(out)?)].into_iter().collect())

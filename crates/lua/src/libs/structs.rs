@@ -5,8 +5,9 @@
 //! `c` a string of the number of bytes that follows the letter. `x` is a byte of padding. `<` and `>` set the byte order, `!`
 //! sets the alignment.
 
-use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
+use crate::sandbox::{Native, Raise, add_natives, bad_argument, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
+use std::rc::Rc;
 
 /// Maximum bytes of an integer. Bytes beyond the eighth are zeros.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -14,9 +15,7 @@ const ALIGN_MAX: usize = 8;
 
 pub fn open(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set("pack", native(lua, pack)?)?;
-    table.raw_set("unpack", native(lua, unpack)?)?;
-    table.raw_set("size", native(lua, size)?)?;
+    add_natives(lua, &table, Rc::new(()), [("pack", pack), ("unpack", unpack), ("size", size)])?;
     Ok(table)
 }
 
@@ -106,14 +105,14 @@ impl<'a> Format<'a> {
     }
 }
 
-fn pack(lua: &Lua, args: MultiValue) -> Native {
-    let text = string(lua, &args, 1, "pack")?;
+fn pack(lua: &Lua, args: &MultiValue, (): &()) -> Native {
+    let text = string(lua, args, 1, "pack")?;
     let text = text.as_bytes();
     let mut format = Format::new(&text, "pack");
     let mut out = Vec::new();
     let mut at = 2;
     // A missing argument is nil.
-    let mut args = args.clone();
+    let args = &mut args.clone();
     while let Some(Item { letter, bytes, padding }) = format.next(out.len())? {
         out.resize(out.len() + padding, 0);
         if matches!(letter, b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' | b'f' | b'd' | b's' | b'c')
@@ -123,7 +122,7 @@ fn pack(lua: &Lua, args: MultiValue) -> Native {
         }
         match letter {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
-                let number = number(&args, at, "pack")?;
+                let number = number(args, at, "pack")?;
                 // The same as a cast in C on x86.
                 let bits = match number {
                     ..0.0 => number as i64 as u64,
@@ -140,17 +139,17 @@ fn pack(lua: &Lua, args: MultiValue) -> Native {
             }
             b'x' => out.push(0),
             b'f' => {
-                let number = number(&args, at, "pack")? as f32;
+                let number = number(args, at, "pack")? as f32;
                 out.extend(if format.big_endian { number.to_be_bytes() } else { number.to_le_bytes() });
                 at += 1;
             }
             b'd' => {
-                let number = number(&args, at, "pack")?;
+                let number = number(args, at, "pack")?;
                 out.extend(if format.big_endian { number.to_be_bytes() } else { number.to_le_bytes() });
                 at += 1;
             }
             b's' | b'c' => {
-                let text = string(lua, &args, at, "pack")?;
+                let text = string(lua, args, at, "pack")?;
                 let text = text.as_bytes();
                 at += 1;
                 let bytes = if bytes == 0 { text.len() } else { bytes };
@@ -166,15 +165,15 @@ fn pack(lua: &Lua, args: MultiValue) -> Native {
     Ok([Value::String(lua.create_string(out)?)].into_iter().collect())
 }
 
-fn unpack(lua: &Lua, args: MultiValue) -> Native {
+fn unpack(lua: &Lua, args: &MultiValue, (): &()) -> Native {
     const SHORT: &str = "data string too short";
-    let text = string(lua, &args, 1, "unpack")?;
+    let text = string(lua, args, 1, "unpack")?;
     let text = text.as_bytes();
-    let data = string(lua, &args, 2, "unpack")?;
+    let data = string(lua, args, 2, "unpack")?;
     let data = data.as_bytes();
     let first = match args.get(2) {
         None | Some(Value::Nil) => 1.0,
-        Some(_) => number(&args, 3, "unpack")?.trunc(),
+        Some(_) => number(args, 3, "unpack")?.trunc(),
     };
     if first == 0.0 {
         return Err(bad_argument(3, "unpack", "offset must be 1 or greater"));
@@ -240,8 +239,8 @@ fn unpack(lua: &Lua, args: MultiValue) -> Native {
     Ok(values)
 }
 
-fn size(lua: &Lua, args: MultiValue) -> Native {
-    let text = string(lua, &args, 1, "size")?;
+fn size(lua: &Lua, args: &MultiValue, (): &()) -> Native {
+    let text = string(lua, args, 1, "size")?;
     let text = text.as_bytes();
     let mut format = Format::new(&text, "size");
     let mut total = 0usize;

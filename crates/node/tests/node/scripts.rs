@@ -404,6 +404,71 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
     eventually("the one that has gone is gone", || other.info("clients", "connected_clients") == "3");
 }
 
+/// Begins a script without end on the only worker, and waits until it runs.
+fn spin(busy: &mut Client, other: &mut Client) {
+    let mut both = Vec::new();
+    resp::client::encode_command(&[b"SET", b"begun", b"1"], &mut both);
+    resp::client::encode_command(&[b"EVAL", b"while true do end", b"1", b"held"], &mut both);
+    busy.send(&both);
+    // Both are in one batch, so this is seen in the middle of the script.
+    eventually("the script runs", || other.run("GET begun") != "(nil)");
+}
+
+/// Whether nothing has arrived.
+fn is_silent(client: &Client) -> bool {
+    client.stream.set_nonblocking(true).unwrap();
+    let seen = client.stream.peek(&mut [0]);
+    client.stream.set_nonblocking(false).unwrap();
+    seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// Before it counts as busy, clients of its worker get what does not touch what the script may touch.
+#[test]
+fn others_read_in_the_middle_of_a_script() {
+    let node = Node::start(&[("busy-reply-threshold", "3600000"), ("io-threads", "1")]);
+    let mut waiting: Vec<Client> = (0..5).map(|_| node.connect()).collect();
+    let (mut busy, mut other) = (node.connect(), node.connect());
+    assert_eq!(other.run("SET other 1"), "OK");
+    assert_eq!(waiting[4].run("MULTI"), "OK");
+    spin(&mut busy, &mut other);
+    // Its own key, a write, another script, what needs all stripes, and a transaction.
+    for (client, line) in
+        waiting.iter_mut().zip(["GET held", "SET other 2", "EVAL 'return 1' 0", "DBSIZE", "GET other"])
+    {
+        client.send(line.as_bytes()).send(b"\r\n");
+    }
+    // A pass asks the connections in their order: those that wait are before this one.
+    for _ in 0..3 {
+        assert_eq!(other.run("PING"), "PONG");
+        assert_eq!(other.run("GET other"), "\"1\"");
+        assert_eq!(node.connect().run("STRLEN other"), "(integer) 1", "a new connection");
+        assert!(waiting.iter().all(is_silent));
+    }
+    assert!(!node.log().contains("panicked"), "{}", node.log());
+}
+
+/// When the script counts as busy, those that have waited are told. When it is over, everybody is served.
+#[test]
+fn who_waits_for_a_script_is_told_when_it_is_busy() {
+    let node = Node::start(&[("busy-reply-threshold", "500"), ("io-threads", "1")]);
+    let (mut busy, mut other) = (node.connect(), node.connect());
+    let mut waiting: Vec<Client> = (0..3).map(|_| node.connect()).collect();
+    spin(&mut busy, &mut other);
+    for (client, line) in waiting.iter_mut().zip(["GET held", "SET held 2", "EVAL 'return 1' 0"]) {
+        client.send(line.as_bytes()).send(b"\r\n");
+    }
+    for client in &mut waiting {
+        assert_eq!(client.read(), BUSY);
+    }
+    assert_eq!(other.run("SCRIPT KILL"), "OK");
+    assert_eq!(busy.read(), "OK");
+    assert!(busy.read().starts_with("(error) ERR Script killed by user with SCRIPT KILL."));
+    for client in &mut waiting {
+        assert_eq!(client.run("SET held 3"), "OK");
+        assert_eq!(client.run("EVAL 'return 1' 0"), "(integer) 1");
+    }
+}
+
 #[test]
 fn a_script_that_has_written_on_the_only_worker() {
     let mut node = Node::start(&[("busy-reply-threshold", "50"), ("io-threads", "1")]);

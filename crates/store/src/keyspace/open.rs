@@ -61,6 +61,11 @@ impl Store {
         Some(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
     }
 
+    /// Whether nobody holds the key's stripe at the moment.
+    pub fn is_free(&self, key: &Key<'_>) -> bool {
+        self.stripes.lock_at_once(key.hash.stripe()).is_some()
+    }
+
     /// The read that a command on this key would need first, if any. Also brings the key's entry into the processor's cache. Does
     /// not wait for a locked stripe: then the command itself finds out.
     pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
