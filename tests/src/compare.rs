@@ -2,32 +2,37 @@
 
 use crate::{Client, one_line};
 use resp::client::{Value, parse_value};
+use std::collections::BTreeMap;
 
 /// Asserts that two servers have the same keys, with the same values, expiries and consumer groups, and the same functions.
 pub fn assert_same_dataset(ours: &mut Client, theirs: &mut Client) {
-    for db in 0..16 {
-        let [ours, theirs] = [&mut *ours, &mut *theirs].map(|client| {
-            client.run(&format!("SELECT {db}"));
-            let mut keys = client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap();
-            keys.sort();
-            let state = |key: &Vec<u8>| {
-                let kind = client.words(&[b"TYPE", key]);
-                let value = match kind.as_str() {
-                    // Valkey has another form of scores than Redis 7.0, also in a digest.
-                    "zset" => numbers(&client.words(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"])),
-                    _ => client.words(&[b"DEBUG", b"DIGEST-VALUE", key]),
-                };
-                let groups = client.words(&[b"XINFO", b"GROUPS", key]);
-                (key.clone(), value, kind, client.words(&[b"PEXPIRETIME", key]), groups)
-            };
-            keys.iter().map(state).collect::<Vec<_>>()
-        });
-        for (ours, theirs) in ours.iter().zip(&theirs) {
-            assert_eq!(ours, theirs, "in database {db}");
-        }
-        assert_eq!(ours.len(), theirs.len(), "in database {db}");
+    let [our_keys, their_keys] = [&mut *ours, &mut *theirs].map(dataset);
+    for (ours, theirs) in our_keys.iter().zip(&their_keys) {
+        assert_eq!(ours, theirs);
     }
+    assert_eq!(our_keys.len(), their_keys.len());
     assert_eq!(ours.run("FUNCTION LIST"), theirs.run("FUNCTION LIST"));
+}
+
+/// All keys with their logical databases, and for each its value in some form, its type, its expiry and its consumer groups.
+pub fn dataset(client: &mut Client) -> BTreeMap<(u32, Vec<u8>), [String; 4]> {
+    let mut all = BTreeMap::new();
+    for db in 0..16 {
+        client.run(&format!("SELECT {db}"));
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            let kind = client.words(&[b"TYPE", &key]);
+            let value = match kind.as_str() {
+                // Valkey has another form of scores than Redis 7.0, also in a digest.
+                "zset" => numbers(&client.words(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])),
+                _ => client.words(&[b"DEBUG", b"DIGEST-VALUE", &key]),
+            };
+            let groups = client.words(&[b"XINFO", b"GROUPS", &key]);
+            let expiry = client.words(&[b"PEXPIRETIME", &key]);
+            all.insert((db, key), [value, kind, expiry, groups]);
+        }
+    }
+    client.run("SELECT 0");
+    all
 }
 
 /// A reply with its numbers in one form.

@@ -1,6 +1,6 @@
 //! `flintkv journal` on the directory of a node: what it prints, and what it notices.
 
-use flintkv_tests::compare::assert_same_dataset;
+use flintkv_tests::compare::{assert_same_dataset, dataset};
 use flintkv_tests::generator::Writes;
 use flintkv_tests::{Client, Node, Redis, binary, eventually, is_installed, tool};
 use std::fs;
@@ -186,7 +186,9 @@ fn values_on_flash_are_not_left_out_in_silence() {
     let to = node.dir.path().join("export.aof");
     let (done, said) = journal(&["export", show(&folder), "--to", show(&to)]);
     assert!(
-        !done && said.contains("1 values are on flash") && said.contains("hint: flintkv database backup"),
+        !done
+            && said.contains("1 values are on flash")
+            && said.contains("flintkv database backup NAME --rdb-version 10"),
         "{said}"
     );
     assert!(!to.exists());
@@ -371,7 +373,7 @@ fn a_damaged_part_of_an_index_costs_the_keys_in_it() {
     (0..3000).for_each(|key| assert!(is_right(key).contains(&client.run(&format!("GET key:{key}"))), "key:{key}"));
 }
 
-/// Without the end of an index, nothing on flash can be read.
+/// Without the end of an index, only `--from-segments` finds anything on flash.
 #[test]
 fn an_index_without_its_end_is_told_and_not_repaired() {
     let (_node, folder) = with_a_value_on_flash();
@@ -383,7 +385,162 @@ fn an_index_without_its_end_is_told_and_not_repaired() {
     fs::write(&index, &bytes).unwrap();
     let (done, said) = repair(&[show(&folder)]);
     assert!(
-        !done && said.contains("the checksum of its table is wrong") && said.contains("Restore a backup"),
+        !done && said.contains("the checksum of its table is wrong") && said.contains("--from-segments --to NEW"),
         "{said}"
     );
+}
+
+/// Several lives, each of which overwrites and deletes what the ones before have written, on flash in all of them. The last base is older than the
+/// end.
+fn killed_after_several_lives(directives: &[(&str, &str)]) -> Node {
+    let mut node = Node::start(directives);
+    for life in 0..3 {
+        let mut client = node.connect();
+        eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+        fill(&node, life);
+        // Seeds that come again change the same keys in other ways.
+        write_at_random(&mut client, 3 + u64::from(life), 1200);
+        (0..300).for_each(|key| _ = client.run(&format!("SET key:{key} {life}:{}", "v".repeat(key % 90))));
+        (0..300).step_by(7).for_each(|key| _ = client.run(&format!("DEL key:{}", key + life as usize)));
+        (0..2000).for_each(|field| _ = client.run(&format!("HSET large field:{field} {life}:{field}:abcdefghij")));
+        if life > 0 {
+            let before = client.info("persistence", "aof_rewrites");
+            client.run("BGREWRITEAOF");
+            eventually("the base is written", || client.info("persistence", "aof_rewrites") != before);
+        }
+        // What the journal has more than the base.
+        (0..100).for_each(|key| _ = client.run(&format!("APPEND key:{key} +")));
+        (0..100).step_by(3).for_each(|key| _ = client.run(&format!("DEL key:{}", key + 100)));
+        fill(&node, 10 + life);
+        keep_keys(&mut client);
+        if life < 2 {
+            node.signal(9);
+            node.ended();
+            node = Node::start_in(&node.dir.clone(), None, directives);
+        }
+    }
+    node
+}
+
+/// A copy of a flash file in a new directory, with a directory of a dataset beside it.
+fn moved(journal: &Path, flash: Option<&Path>) -> std::sync::Arc<tempfile::TempDir> {
+    let folder = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    fs::rename(journal, folder.path().join("flintkv.journal")).unwrap();
+    if let Some(flash) = flash {
+        fs::create_dir(folder.path().join("flash")).unwrap();
+        let copied = Command::new("cp").arg("--sparse=always").arg(flash).arg(folder.path().join("flash")).status();
+        assert!(copied.unwrap().success());
+    }
+    folder
+}
+
+/// How many keys a node lacks, and how many it has more. Those that are there are right.
+fn differences(node: &Node, expected: &Dataset) -> (Vec<String>, usize) {
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    let found = dataset(&mut client);
+    for (key, state) in found.iter().filter(|(key, _)| expected.contains_key(*key)) {
+        assert_eq!(state, &expected[key], "{}:{}", key.0, key.1.escape_ascii());
+    }
+    let lacks = expected.keys().filter(|key| !found.contains_key(*key));
+    let lacks = lacks.map(|(db, key)| format!("{db}:{}", key.escape_ascii())).collect();
+    (lacks, found.keys().filter(|key| !expected.contains_key(*key)).count())
+}
+
+type Dataset = std::collections::BTreeMap<(u32, Vec<u8>), [String; 4]>;
+
+#[test]
+fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
+    let directives = [
+        ("appendonly", "yes"),
+        ("debug-tier-mode", "cold"),
+        ("auto-aof-rewrite-percentage", "0"),
+        ("enable-debug-command", "yes"),
+        ("flash-split-size", "8kb"),
+    ];
+    let mut node = killed_after_several_lives(&directives);
+    let expected = dataset(&mut node.connect());
+    node.signal(9);
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
+    let flash_folder = node.dir.path().join("flash");
+    let flash = fs::read_dir(&flash_folder).unwrap().next().unwrap().unwrap().path();
+    let file_of = |kind: &str| {
+        let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        files.find(|path| path.extension().is_some_and(|name| name == kind)).expect(kind)
+    };
+    let index = file_of("index");
+    let whole = fs::read(&index).unwrap();
+    let table_bytes = u64::from_le_bytes(whole[whole.len() - 24..][..8].try_into().unwrap()) as usize;
+    let table = whole.len() - 40 - table_bytes;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let new = elsewhere.path().join("new");
+    let save = |bytes: Option<&[u8]>| {
+        match bytes {
+            Some(bytes) => fs::write(&index, bytes).unwrap(),
+            None => fs::remove_file(&index).unwrap(),
+        }
+        let words = [show(&folder), "--to", show(&new), "--from-segments", "--flash-path", show(&flash_folder)];
+        let (done, said) = repair(&words);
+        assert!(done, "{said}");
+        said
+    };
+
+    // One entry: its key is found by the checksum of its part, and nothing that was deleted comes back.
+    let mut bytes = whole.clone();
+    bytes[14] ^= 1;
+    let said = save(Some(&bytes));
+    assert!(
+        said.contains("1 of 1 missing keys are found again") && !said.contains("numbers of their records"),
+        "{said}"
+    );
+    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, &directives);
+    let (lacks, more) = differences(&repaired, &expected);
+    assert!(lacks.is_empty() && more == 0, "{lacks:?}, {more} more: {said}");
+
+    // The first half of all parts, headers and all.
+    let mut bytes = whole.clone();
+    bytes[..table / 2].fill(0xee);
+    let said = save(Some(&bytes));
+    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, &directives);
+    let (lacks, _) = differences(&repaired, &expected);
+    assert!(lacks.iter().all(|key| said.contains(key.as_str())), "{lacks:?}: {said}");
+
+    // The table, and then the whole file. What is in parts is lost, and told.
+    for is_there in [true, false] {
+        let mut bytes = whole.clone();
+        bytes[table + 5] ^= 1;
+        let said = save(is_there.then_some(&bytes[..]));
+        assert!(said.contains("keys are found by the numbers of their records"), "{said}");
+        let repaired = Node::start_in(&moved(&new, None), None, &directives);
+        let (lacks, _) = differences(&repaired, &expected);
+        assert!(lacks.contains(&"0:large".to_owned()), "{lacks:?}");
+        assert!(lacks.iter().all(|key| said.contains(key.as_str())), "{lacks:?}: {said}");
+    }
+}
+
+#[test]
+fn an_export_has_the_values_on_flash() {
+    let directives = [
+        ("appendonly", "yes"),
+        ("debug-tier-mode", "cold"),
+        ("auto-aof-rewrite-percentage", "0"),
+        ("enable-debug-command", "yes"),
+        ("flash-split-size", "8kb"),
+    ];
+    let mut node = killed_after_several_lives(&directives);
+    let mut client = node.connect();
+    let expected = dataset(&mut client);
+    node.signal(9);
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
+    let flash = node.dir.path().join("flash");
+    let export = tempfile::tempdir().unwrap();
+    let to = export.path().join("appendonly.aof");
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&to), "--flash-path", show(export.path())]);
+    assert!(!done && said.contains("No such file") && !to.exists(), "{said}");
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&to), "--flash-path", show(&flash)]);
+    assert!(done && said.contains(" commands, up to position "), "{said}");
+    let Some(exported) = redis(export.path(), &["--appendonly", "yes"]) else { return };
+    assert_eq!(dataset(&mut exported.connect()), expected);
 }

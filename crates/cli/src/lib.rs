@@ -31,6 +31,7 @@ mod top;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,8 +44,37 @@ pub use failure::Failure;
 /// Creating a database reserves its flash before the reply.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// What reads the flash files of a dataset that no node serves. The formats there are the store's, which this crate does not know.
+pub struct Flash {
+    /// Finds the keys again that damaged parts of an index named: of an index, the dump beside it, and the flash paths.
+    pub find_keys: FindAgain,
+    /// Writes a dump to a new file, with the values that are found on flash, because its index is lost.
+    pub save_values: FindAgain,
+    /// Writes the values that an index names as a dump.
+    pub write_values: WriteValues,
+}
+
+/// Calls a function with the logical database and the name of each key that the journal changes in a way that depends on what it was.
+pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> + 'c;
+
+/// Gets the two files, the flash paths, and what the journal changes.
+pub type FindAgain = fn(&Path, &Path, &[PathBuf], &Changed<'_>) -> Result<FoundAgain, String>;
+
+/// Gets the index, the flash paths, and where the dump goes.
+pub type WriteValues = fn(&Path, &[PathBuf], Box<dyn Write + Send>) -> Result<(), String>;
+
+/// What was found on flash.
+pub struct FoundAgain {
+    /// For the damaged parts of an index.
+    pub entries: ::journal::index::Entries,
+    /// Keys that the journal changes, and that must not be there after it: nobody knows what they were before.
+    pub left_out: Vec<(u64, Vec<u8>)>,
+    /// What to say of it.
+    pub said: String,
+}
+
 /// `argv` without the program's name: a subcommand and its arguments.
-pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(argv: impl Iterator<Item = OsString>, flash: &Flash) -> ExitCode {
     let argv = std::iter::once(OsString::from("flintkv")).chain(argv);
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
@@ -53,7 +83,7 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    let printed = run(&cli.command)
+    let printed = run(&cli.command, flash)
         .and_then(|output| print(&output).map_err(|error| Failure::failed(format!("standard output: {error}"))));
     match printed {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +94,7 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<String, Failure> {
+fn run(command: &Command, flash: &Flash) -> Result<String, Failure> {
     let client = |connection: &Connection| Client::new(connection, PATIENCE);
     match command {
         Command::Database(args) => database::run(&client(&args.connection)?, &args.action, args.connection.json),
@@ -72,10 +102,10 @@ fn run(command: &Command) -> Result<String, Failure> {
         Command::User(args) => people::users(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Token(args) => people::tokens(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Top(args) => top::run(args),
-        Command::Journal(args) => journal::run(args),
+        Command::Journal(args) => journal::run(args, flash),
         Command::Migrate(args) => migrate::run(args),
         Command::Plan(args) => plan::run(args),
-        Command::Repair(args) => journal::repair(args),
+        Command::Repair(args) => journal::repair(args, flash),
         Command::PrepareFlash(args) => prepare::run(args),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { dir } => pages::man(dir.as_deref()),

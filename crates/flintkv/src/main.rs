@@ -38,6 +38,17 @@ usage:
 Each subcommand has its own --help. Called as redis-server, the binary is `flintkv server`.
 ";
 
+/// What the operator's commands read on flash.
+const FLASH: cli::Flash = cli::Flash {
+    find_keys: |index, dump, paths, changed| ::node::salvage::find_keys(index, dump, paths, changed).map(found_again),
+    save_values: |dump, to, paths, changed| ::node::salvage::save_values(dump, to, paths, changed).map(found_again),
+    write_values: ::node::salvage::write_values,
+};
+
+fn found_again(found: ::node::salvage::FoundAgain) -> cli::FoundAgain {
+    cli::FoundAgain { entries: found.entries, left_out: found.left_out, said: found.said }
+}
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
@@ -55,7 +66,7 @@ fn main() -> ExitCode {
         Some(
             "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
             | "plan" | "completions" | "man",
-        ) => cli::main(std::iter::once(subcommand).chain(args)),
+        ) => cli::main(std::iter::once(subcommand).chain(args), &FLASH),
         // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {

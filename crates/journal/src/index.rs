@@ -8,18 +8,22 @@
 //! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
 //! ```
 //! Integers are little-endian. Chunks and rows come in any order. Their CRCs cover their first eight bytes and what follows the CRC.
-//! Entries are those of chunks, and rows. Files of format 1 have no rows. The table comes last because it is of
+//! Entries are those of chunks, and rows. Files of format 1 have no rows, and the tables of formats 1 and 2 do not note the cut. The table comes last because it is of
 //! the moment at which the last entry is known; a reader finds it by the trailer.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 /// A key's hash, and its word.
 pub type Pair = (u64, u64);
 
+/// For each stripe and uid: some entries.
+pub type Entries = Vec<(u16, u16, Vec<Pair>)>;
+
 const MAGIC: [u8; 8] = *b"FLINTIDX";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const CHUNK_HEADER_BYTES: usize = 12;
 const PAIR_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 40;
@@ -65,15 +69,7 @@ impl IndexWriter {
 
     pub fn put(&mut self, stripe: u16, uid: u16, pairs: &[Pair]) -> io::Result<()> {
         for some in pairs.chunks(PAIRS_MAX) {
-            self.chunk.clear();
-            self.chunk.extend_from_slice(&(some.len() as u32).to_le_bytes());
-            self.chunk.extend_from_slice(&stripe.to_le_bytes());
-            self.chunk.extend_from_slice(&uid.to_le_bytes());
-            self.chunk.extend_from_slice(&[0; 4]);
-            for (high, word) in some {
-                self.chunk.extend_from_slice(&high.to_le_bytes());
-                self.chunk.extend_from_slice(&word.to_le_bytes());
-            }
+            put_chunk(stripe, uid, some, &mut self.chunk);
             let crc = chunk_crc(&self.chunk);
             self.chunk[8..CHUNK_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
             self.file.write_all(&self.chunk)?;
@@ -116,6 +112,19 @@ impl IndexWriter {
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         file.stream_position()
+    }
+}
+
+/// A chunk without its checksum.
+fn put_chunk(stripe: u16, uid: u16, pairs: &[Pair], chunk: &mut Vec<u8>) {
+    chunk.clear();
+    chunk.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
+    chunk.extend_from_slice(&stripe.to_le_bytes());
+    chunk.extend_from_slice(&uid.to_le_bytes());
+    chunk.extend_from_slice(&[0; 4]);
+    for (high, word) in pairs {
+        chunk.extend_from_slice(&high.to_le_bytes());
+        chunk.extend_from_slice(&word.to_le_bytes());
     }
 }
 
@@ -184,30 +193,40 @@ impl Index {
         }
     }
 
-    /// As [`Index::read`], of an index that is damaged: all parts that are sound. Returns how many places between them are damaged,
-    /// and how many entries are missing.
-    pub fn read_sound(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> io::Result<()>) -> io::Result<(u64, u64)> {
+    /// As [`Index::read`], of an index that is damaged: all parts that are sound.
+    pub fn read_sound(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> io::Result<()>) -> io::Result<Damage> {
         let (mut at, mut entries, mut chunk) = (0, 0, Vec::new());
-        let (mut places, mut was_sound) = (0, true);
+        let mut places: Vec<Range<u64>> = Vec::new();
         while at < self.bytes {
             match self.part(self.bytes - at, &mut chunk) {
                 Ok((stripe, uid, rows)) => {
                     each(stripe, uid, rows)?;
                     at += chunk.len() as u64;
                     entries += entries_of(&chunk);
-                    was_sound = true;
                     continue;
                 }
                 Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
                 Err(_) => {}
             }
             // Nobody knows how long the damaged part is, so the next sound one is looked for at each byte.
-            places += u64::from(was_sound);
-            was_sound = false;
+            match places.last_mut().filter(|place| place.end == at) {
+                Some(place) => place.end += 1,
+                None => places.push(at..at + 1),
+            }
             at += 1;
             self.seek(at)?;
         }
-        Ok((places, self.entries.saturating_sub(entries)))
+        self.seek(0)?;
+        Ok(Damage { places, missing: self.entries.saturating_sub(entries) })
+    }
+
+    /// Reads a damaged place.
+    pub fn read_place(&mut self, place: &Range<u64>) -> io::Result<Vec<u8>> {
+        self.seek(place.start)?;
+        let mut bytes = vec![0; (place.end - place.start) as usize];
+        self.file.read_exact(&mut bytes)?;
+        self.seek(0)?;
+        Ok(bytes)
     }
 
     /// Goes to a place, which is often near the last one.
@@ -248,11 +267,9 @@ impl Index {
         if chunk_crc(chunk).to_le_bytes() != chunk[8..CHUNK_HEADER_BYTES] {
             return Err(damaged("the checksum of a part of it is wrong"));
         }
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
         let rows = match is_row {
             true => Rows::Row(chunk[ROW_HEADER_BYTES..].to_vec()),
-            false => Rows::Pairs(chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect()),
+            false => Rows::Pairs(pairs_of(&chunk[CHUNK_HEADER_BYTES..])),
         };
         let short = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
         Ok((short(4), short(6), rows))
@@ -263,6 +280,62 @@ impl Index {
 fn entries_of(chunk: &[u8]) -> u64 {
     let count = u32::from_le_bytes(*chunk.first_chunk().expect("a part has a header"));
     count.max(1).into()
+}
+
+/// What is damaged of an index.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where no part is sound.
+    pub places: Vec<Range<u64>>,
+    /// How many entries the sound parts lack.
+    pub missing: u64,
+}
+
+/// A part whose checksum is wrong, as far as its header tells.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Torn<'b> {
+    Pairs { stripe: u16, uid: u16, pairs: Vec<Pair>, crc: u32 },
+    Row { stripe: u16, uid: u16, row: &'b [u8] },
+}
+
+/// The parts of a damaged place. `None`: their lengths do not add up, so a header is damaged.
+pub fn torn(mut place: &[u8]) -> Option<Vec<Torn<'_>>> {
+    let mut parts = Vec::new();
+    while !place.is_empty() {
+        let short = |at: usize| place.get(at..at + 2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+        let long = |at: usize| place.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
+        let (count, stripe, uid) = (long(0)?, short(4)?, short(6)?);
+        let bytes = match count {
+            ROW => ROW_HEADER_BYTES + long(CHUNK_HEADER_BYTES)? as usize,
+            count if count as usize > PAIRS_MAX => return None,
+            count => CHUNK_HEADER_BYTES + count as usize * PAIR_BYTES,
+        };
+        let (part, behind) = place.split_at_checked(bytes)?;
+        parts.push(match count {
+            ROW => Torn::Row { stripe, uid, row: &part[ROW_HEADER_BYTES..] },
+            _ => Torn::Pairs { stripe, uid, pairs: pairs_of(&part[CHUNK_HEADER_BYTES..]), crc: long(8)? },
+        });
+        place = behind;
+    }
+    Some(parts)
+}
+
+/// The checksum of a part with these entries.
+pub fn sum_of(stripe: u16, uid: u16, pairs: &[Pair]) -> u32 {
+    let mut chunk = Vec::new();
+    put_chunk(stripe, uid, pairs, &mut chunk);
+    chunk_crc(&chunk)
+}
+
+fn pairs_of(bytes: &[u8]) -> Vec<Pair> {
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
+    bytes.as_chunks().0.iter().map(pair).collect()
+}
+
+/// What may be an entry in a damaged place: each 16 bytes, because nobody knows where a part begins.
+pub fn pairs_in(place: &[u8]) -> impl Iterator<Item = Pair> {
+    place.windows(PAIR_BYTES).flat_map(pairs_of)
 }
 
 fn damaged(what: &str) -> io::Error {
@@ -342,8 +415,8 @@ mod tests {
                 stripes.push(stripe);
                 Ok(())
             };
-            let lost = index.read_sound(&mut each).unwrap();
-            (stripes, lost)
+            let damage = index.read_sound(&mut each).unwrap();
+            (stripes, (damage.places.len(), damage.missing))
         };
         assert_eq!(sound(&[]), ((0..12).collect(), (0, 0)));
         assert_eq!(sound(&[3 * part + 20]).1, (1, 2));
@@ -356,7 +429,46 @@ mod tests {
         assert_eq!(sound(&[last + 15]), ((0..11).collect(), (1, 1)));
     }
 
-    /// The bytes of format 2 never change.
+    #[test]
+    fn what_is_left_of_a_damaged_part_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        written(&path);
+        let whole = fs::read(&path).unwrap();
+        let left = |damage: &[usize]| {
+            let mut bytes = whole.clone();
+            damage.iter().for_each(|&at| bytes[at] ^= 0x55);
+            fs::write(&path, bytes).unwrap();
+            let mut index = Index::open(&path).unwrap();
+            let damage = index.read_sound(&mut |_, _, _| Ok(())).unwrap();
+            let places: Vec<_> = damage.places.iter().map(|place| index.read_place(place).unwrap()).collect();
+            // What is sound can be read again.
+            assert_eq!(index.read_sound(&mut |_, _, _| Ok(())).unwrap(), damage);
+            places
+        };
+        let first = CHUNK_HEADER_BYTES + 2 * PAIR_BYTES;
+        let row = first + CHUNK_HEADER_BYTES + PAIR_BYTES;
+        assert_eq!(left(&[]), Vec::<Vec<u8>>::new());
+        // One pair is lost, and the other one is still there.
+        let places = left(&[CHUNK_HEADER_BYTES]);
+        let pairs = vec![(1 ^ 0x55, 2), (3, u64::MAX)];
+        let crc = sum_of(3, 1, &[(1, 2), (3, u64::MAX)]);
+        assert_eq!(torn(&places[0]), Some(vec![Torn::Pairs { stripe: 3, uid: 1, pairs, crc }]));
+        assert!(pairs_in(&places[0]).any(|pair| pair == (3, u64::MAX)));
+        assert!(!pairs_in(&places[0]).any(|pair| pair == (1, 2)));
+        // Two parts that follow each other are one place.
+        let places = left(&[first - 1, row + ROW_HEADER_BYTES, first + CHUNK_HEADER_BYTES]);
+        let pairs = vec![(5 ^ 0x55, 6)];
+        let crc = sum_of(1023, 0, &[(5, 6)]);
+        let rest = [Torn::Pairs { stripe: 1023, uid: 0, pairs, crc }, Torn::Row { stripe: 7, uid: 2, row: b"!he row" }];
+        assert_eq!(torn(&places[0]).unwrap()[1..], rest);
+        // A damaged length, of which nothing follows.
+        let places = left(&[0]);
+        assert_eq!(torn(&places[0]), None);
+        assert_eq!(pairs_in(&places[0]).filter(|pair| [(1, 2), (3, u64::MAX)].contains(pair)).count(), 2);
+    }
+
+    /// The bytes of format 3 never change. Those of format 2 differ in the number of the format only.
     #[test]
     fn the_bytes_are_those_of_the_format() {
         let folder = tempfile::tempdir().unwrap();
@@ -371,7 +483,7 @@ mod tests {
         assert_eq!(&row[12..23], b"\x07\0\0\0the row");
         assert_eq!(&row[23..][..9], b"the table");
         let trailer = &bytes[bytes.len() - TRAILER_BYTES..];
-        assert_eq!(&trailer[..12], b"FLINTIDX\x02\0\0\0");
+        assert_eq!(&trailer[..12], b"FLINTIDX\x03\0\0\0");
         assert_eq!(&trailer[16..36], [9, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
@@ -402,11 +514,11 @@ mod tests {
         written(&path);
         let mut bytes = fs::read(&path).unwrap();
         let trailer = bytes.len() - TRAILER_BYTES;
-        bytes[trailer + 8] = 3;
+        bytes[trailer + 8] = 4;
         let crc = base::crc::crc32c(&bytes[trailer..trailer + 36]);
         bytes[trailer + 36..].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
         let said = all(&path).unwrap_err().to_string();
-        assert!(said.starts_with("its format is 3; this release knows formats 1 to 2 only"), "{said}");
+        assert!(said.starts_with("its format is 4; this release knows formats 1 to 3 only"), "{said}");
     }
 }

@@ -57,6 +57,7 @@ pub use figures::{Durability, Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
+pub use persist::salvage;
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};

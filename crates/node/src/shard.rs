@@ -4,7 +4,7 @@
 use crate::resize;
 use base::FlashIo;
 use config::{Config, ConfigStore, TierMode};
-use engine::random;
+use engine::{random, wall_ms};
 use flash::{DATA_OFFSET, FlashFiles, OpenError, ThreadPool};
 use parking_lot::Mutex;
 use std::io;
@@ -68,7 +68,8 @@ impl Shard {
             checkpoint.configure(&mut store_config).map_err(io::Error::other)?;
         }
         let store = Store::new(&store_config);
-        let restoring = checkpoint.map(|checkpoint| store.restore(&checkpoint, random::number() as u32)).transpose();
+        let begin = |checkpoint: Checkpoint| store.restore(&checkpoint, random::number() as u32, wall_ms());
+        let restoring = checkpoint.map(begin).transpose();
         let restoring = restoring.map_err(|store::Unsuitable(what)| io::Error::other(what))?;
         store.set_split_bytes(config.flash_split_bytes as usize);
         store.set_expired_key_lag(config.expired_key_lag_ms);

@@ -36,6 +36,11 @@ impl<W: Write> Writer<W> {
         Writer { out, buffer: magic, options, sum: 0, compressor: Compressor::default() }
     }
 
+    /// Goes on with a file that has no checksum.
+    pub fn after(out: W, options: Options) -> Writer<W> {
+        Writer { buffer: Vec::new(), ..Writer::new(out, Options { has_checksum: false, ..options }) }
+    }
+
     pub fn options(&self) -> Options {
         self.options
     }

@@ -7,12 +7,12 @@
 
 use crate::config::{FlashConfig, StoreConfig};
 use crate::log::parts::{PARTS_UID, place_of_number};
-use crate::log::segment::{Input, NamedPages, SavedSegment, decode, encode};
+use crate::log::segment::{Input, NamedPages, SavedSegment, Segments, decode, encode};
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
 use crate::mem::object::{Object, ObjectRef, Parts};
 use crate::mem::word::{PAGE_BITS, Word};
-use crate::store::Store;
+use crate::store::{Store, log_id};
 use base::Codec;
 use flash::io::PAGE_BYTES;
 use std::sync::Arc;
@@ -21,33 +21,45 @@ use value::{Boxed, Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    secret: [u64; 2],
+    pub(crate) secret: [u64; 2],
     segment_pages: u32,
     paths: u32,
     data_offset: u64,
     /// By logical database.
-    uids: Vec<u32>,
+    pub(crate) uids: Vec<u32>,
     next_owner: u64,
     sealed: u64,
-    dictionaries: Vec<Vec<u8>>,
-    segments: Vec<SavedSegment>,
+    pub(crate) order: Option<Order>,
+    pub(crate) dictionaries: Vec<Vec<u8>>,
+    pub(crate) segments: Vec<SavedSegment>,
 }
 
-const FORMAT: u32 = 1;
+/// What the numbers of records tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Records of values as they were at the cut and before have lower numbers, and all others have not.
+    pub cut: u64,
+    /// Lower numbers do not tell which of two versions is the later one.
+    pub from: u64,
+}
+
+/// Format 1 has no order.
+const FORMAT: u32 = 2;
 
 impl Checkpoint {
     /// ```text
-    /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 |
+    /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 | cut u64 | ordered from u64 |
     /// | databases u32 | uids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
     /// ```
-    /// Integers are little-endian.
+    /// Integers are little-endian. Format 1 has neither the cut nor what is behind it in its line.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&FORMAT.to_le_bytes());
         self.secret.iter().for_each(|half| out.extend_from_slice(&half.to_le_bytes()));
         out.extend_from_slice(&self.segment_pages.to_le_bytes());
         out.extend_from_slice(&self.paths.to_le_bytes());
-        for long in [self.data_offset, self.next_owner, self.sealed] {
+        let order = self.order.unwrap_or(Order { cut: 0, from: 0 });
+        for long in [self.data_offset, self.next_owner, self.sealed, order.cut, order.from] {
             out.extend_from_slice(&long.to_le_bytes());
         }
         out.extend_from_slice(&(self.uids.len() as u32).to_le_bytes());
@@ -64,12 +76,17 @@ impl Checkpoint {
     /// `None`: these are not the bytes of a checkpoint.
     pub fn decode(bytes: &[u8]) -> Option<Checkpoint> {
         let mut input = Input(bytes);
-        if input.u32()? != FORMAT {
+        let format = input.u32()?;
+        if !(1..=FORMAT).contains(&format) {
             return None;
         }
         let secret = [input.u64()?, input.u64()?];
         let (segment_pages, paths) = (input.u32()?, input.u32()?);
         let (data_offset, next_owner, sealed) = (input.u64()?, input.u64()?, input.u64()?);
+        let order = match format {
+            1 => None,
+            _ => Some(Order { cut: input.u64()?, from: input.u64()? }).filter(|order| order.cut > 0),
+        };
         let uids = (0..input.u32()?).map(|_| input.u32()).collect::<Option<Vec<_>>>()?;
         let mut dictionaries = Vec::new();
         for _ in 0..input.u32()? {
@@ -85,8 +102,18 @@ impl Checkpoint {
         let is_valid = input.0.is_empty()
             && sorted.iter().zip(0..).all(|(&uid, number)| uid == number)
             && segments.len() as u64 * u64::from(segment_pages) <= 1 << PAGE_BITS;
-        let checkpoint =
-            Checkpoint { secret, segment_pages, paths, data_offset, uids, next_owner, sealed, dictionaries, segments };
+        let checkpoint = Checkpoint {
+            secret,
+            segment_pages,
+            paths,
+            data_offset,
+            uids,
+            next_owner,
+            sealed,
+            order,
+            dictionaries,
+            segments,
+        };
         is_valid.then_some(checkpoint)
     }
 
@@ -99,6 +126,39 @@ impl Checkpoint {
             segments: self.segments.len() as u32,
             codec,
         }
+    }
+
+    /// What reads the values again if the index is lost: all but the secret, and what is known of the segments.
+    ///
+    /// ```text
+    /// | the log's number in its pages, u32 | a checkpoint |
+    /// ```
+    pub fn essentials(&self) -> Vec<u8> {
+        let mut out = log_id(self.secret).to_le_bytes().to_vec();
+        out.extend_from_slice(&Checkpoint { secret: [0; 2], segments: Vec::new(), ..self.clone() }.encode());
+        out
+    }
+
+    /// What [`Checkpoint::essentials`] wrote.
+    pub(crate) fn from_essentials(bytes: &[u8]) -> Option<(u32, Checkpoint)> {
+        let (number, checkpoint) = bytes.split_first_chunk()?;
+        Some((u32::from_le_bytes(*number), Checkpoint::decode(checkpoint)?))
+    }
+
+    /// The number of logical databases.
+    pub fn databases(&self) -> usize {
+        self.uids.len()
+    }
+
+    /// How many segments a log with this layout has.
+    pub(crate) fn segments_in(&self, paths: usize, bytes_per_path: u64) -> Option<u32> {
+        let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
+        (paths == self.paths as usize).then(|| (bytes_per_path / segment_bytes * u64::from(self.paths)) as u32)
+    }
+
+    /// A log of so many segments with this layout.
+    pub(crate) fn log(&self, segments: u32, log_id: u32) -> Segments {
+        Segments::new(segments, self.segment_pages, self.paths, self.data_offset, log_id)
     }
 
     /// Forgets the segments behind what the files have. They were emptied before the log became smaller; an entry that names one of
@@ -149,6 +209,11 @@ fn load_parts(bytes: &[u8]) -> Option<(&[u8], Option<u64>, u64, Boxed)> {
     Some((key, expiry, id, value))
 }
 
+/// The key of a value in parts, as a checkpoint handed it out.
+pub fn key_in_parts(saved: &[u8]) -> Option<&[u8]> {
+    load_parts(saved).map(|(key, ..)| key)
+}
+
 /// A store whose entries are being added.
 pub struct Restoring {
     store: Arc<Store>,
@@ -162,8 +227,9 @@ pub struct Unsuitable(pub &'static str);
 
 impl Store {
     /// What is needed to find all values on flash again. Every entry that is used with it was in the index before. `dbs`: the logical
-    /// database of each uid at the cut.
-    pub(crate) fn checkpoint(&self, dbs: &[usize]) -> Checkpoint {
+    /// database of each uid at the cut. `cut`: see [`Order`]. `is_ordered`: all records
+    /// that entries name have lower numbers.
+    pub(crate) fn checkpoint(&self, dbs: &[usize], cut: u64, is_ordered: bool) -> Checkpoint {
         let mut uids = vec![0; dbs.len()];
         dbs.iter().zip(0..).for_each(|(&db, uid)| uids[db] = uid);
         // Units before owners: a part whose owner is not counted is in a unit that is not known.
@@ -177,6 +243,7 @@ impl Store {
             uids,
             next_owner: self.owners.next(),
             sealed: flash.sealed_count(),
+            order: Some(Order { cut, from: if is_ordered { self.sequence.ordered_from() } else { cut } }),
             dictionaries: self.compression.saved(),
             segments,
         }
@@ -184,12 +251,18 @@ impl Store {
 
     /// Begins to bring the values of a checkpoint back. The store is new and was made with the checkpoint's layout and secret. No
     /// lane runs. `random` differs at each start.
-    pub fn restore(self: &Arc<Store>, checkpoint: &Checkpoint, random: u32) -> Result<Restoring, Unsuitable> {
+    pub fn restore(
+        self: &Arc<Store>,
+        checkpoint: &Checkpoint,
+        random: u32,
+        now_ms: u64,
+    ) -> Result<Restoring, Unsuitable> {
         if !self.compression.restore(&checkpoint.dictionaries) {
             return Err(Unsuitable("a dictionary is damaged"));
         }
         self.stripes.set_uids(&checkpoint.uids);
         self.owners.set_next(checkpoint.next_owner);
+        self.sequence.go_on(checkpoint.order.map(|order| (order.cut, order.from)), now_ms);
         let jump = 2 + random % (1 << 16);
         let named = self.segments.restore(&checkpoint.segments, checkpoint.sealed, jump);
         self.set_quarantine(true);
@@ -268,5 +341,59 @@ impl Restoring {
     /// All entries were added: the store may be used.
     pub fn finish(self) {
         self.store.segments.restored(&self.named);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Checkpoint {
+        Checkpoint {
+            secret: [1, 2],
+            segment_pages: 64,
+            paths: 3,
+            data_offset: 4,
+            uids: vec![1, 0],
+            next_owner: 5,
+            sealed: 6,
+            order: Some(Order { cut: 7, from: 8 }),
+            dictionaries: vec![b"dictionary".to_vec()],
+            segments: vec![SavedSegment { generation: 9, content: None }],
+        }
+    }
+
+    const FORMAT_1: &str = "01000000 0100000000000000 0200000000000000 40000000 03000000 0400000000000000 0500000000000000 \
+        0600000000000000 02000000 01000000 00000000 01000000 0a000000 64696374696f6e617279 01000000 09000000 00";
+
+    /// Bytes written once are read for ever.
+    #[test]
+    fn the_formats_are_frozen() {
+        let bytes = |hex: &str| -> Vec<u8> {
+            let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
+            let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+            digits.chunks(2).map(byte).collect()
+        };
+        let before = Checkpoint { order: None, ..some() };
+        assert_eq!(Checkpoint::decode(&bytes(FORMAT_1)), Some(before.clone()));
+        let with_order = FORMAT_1.replacen("01", "02", 1);
+        let (front, behind) = with_order.split_at(with_order.rfind("02000000 01000000").unwrap());
+        let format_2 = bytes(&format!("{front}0700000000000000 0800000000000000 {behind}"));
+        assert_eq!(some().encode(), format_2);
+        assert_eq!(Checkpoint::decode(&format_2), Some(some()));
+        // A dataset of an earlier release that was opened and not yet written again.
+        assert_eq!(Checkpoint::decode(&before.encode()), Some(before));
+        assert_eq!(Checkpoint::decode(&[&[3], &format_2[1..]].concat()), None, "a newer format");
+        for cut in 0..format_2.len() {
+            assert_eq!(Checkpoint::decode(&format_2[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn the_essentials_have_no_secret() {
+        let essentials = some().essentials();
+        let (number, read) = Checkpoint::from_essentials(&essentials).unwrap();
+        assert_eq!(number, log_id([1, 2]));
+        assert_eq!(read, Checkpoint { secret: [0; 2], segments: vec![], ..some() });
     }
 }

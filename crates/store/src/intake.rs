@@ -5,7 +5,7 @@
 
 use crate::counters::Counter;
 use crate::log::compression::ZSTD_LEVEL;
-use crate::log::fill::{UNIT_PAGES, pass_sequence, place_of, sequence};
+use crate::log::fill::{UNIT_PAGES, place_of};
 use crate::log::page::{Corrupt, Dictionary, SHIPMENT_PAGES_MAX, Scratch, Shipment, Shipped, VERSION, stamp};
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Stream, Unit};
@@ -109,7 +109,7 @@ impl Store {
             pages: 0,
             records: Vec::new(),
             dictionaries: HashMap::new(),
-            later: sequence(),
+            later: self.sequence.next(),
             scratch: Scratch::new(),
         }
     }
@@ -139,7 +139,8 @@ impl Intake {
             self.write(pause)?;
         }
         let Intake { store, buf, pages, records, dictionaries, later, scratch } = self;
-        let (mut keys, mut bytes, mut unfit, mut newest) = (0, 0, None, 0);
+        let (mut keys, mut bytes, mut unfit) = (0, 0, None);
+        let (mut newest, mut oldest) = (0, u64::MAX);
         shipment.unpack(
             &mut buf[*pages * PAGE_BYTES..],
             &|id| dictionaries.get(&id).and_then(|&id| store.dictionary(id)),
@@ -148,7 +149,7 @@ impl Intake {
             scratch,
             &mut |record, Shipped { page, pages: on, bytes: stored, is_live }| {
                 let hash = store.hasher.hash(record.key);
-                newest = record.seq.max(newest);
+                (newest, oldest) = (record.seq.max(newest), record.seq.min(oldest));
                 let kind = RecordKind::from_byte(record.kind).filter(|kind| !kind.part);
                 let live = match kind {
                     _ if !is_live => None,
@@ -170,7 +171,7 @@ impl Intake {
                 hash.high as u16
             },
         )?;
-        pass_sequence(later.wrapping_add(newest));
+        store.sequence.pass(later.wrapping_add(newest), oldest);
         store.counters.add(Counter::TakenRecords, keys);
         store.counters.add(Counter::RecordBytes, bytes);
         store.counters.add(Counter::RecordStoredBytes, (shipment.pages() * PAGE_BYTES) as u64);

@@ -24,6 +24,7 @@ pub mod lane;
 pub mod listen;
 pub mod log;
 pub mod mem;
+pub mod salvage;
 pub mod snapshot;
 pub mod stats;
 pub mod store;
@@ -31,7 +32,7 @@ mod stripe;
 
 pub use base::events::Class;
 pub use base::{Codec, Policy};
-pub use checkpoint::{Checkpoint, Restoring, Unsuitable};
+pub use checkpoint::{Checkpoint, Restoring, Unsuitable, key_in_parts};
 pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Sent, Why};
@@ -46,6 +47,7 @@ pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
 pub use mem::hash::{Hasher, Key, KeyHash};
 pub use mem::tier::{Admission, LimitOf};
+pub use salvage::{Salvage, Salvaged, SegmentAt};
 pub use snapshot::{DumpError, Dumper, Kept, PartReader, Places, Snapshot, Spill};
 pub use stats::StoreStats;
 pub use store::Store;

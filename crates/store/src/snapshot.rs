@@ -161,6 +161,8 @@ pub struct Snapshot<D: Dumper> {
     gathered: Option<Arc<Gathered<D>>>,
     /// The number of its cut, for [`Store::checkpoint_durable`].
     cut: u64,
+    /// For a checkpoint: records of the cut and of the time before have lower numbers.
+    first_after: u64,
 }
 
 /// What everyone gives to who changes something.
@@ -268,10 +270,15 @@ impl Store {
         (0..self.databases()).for_each(|db| dbs[self.uid(db) as usize] = db);
         let number = self.cuts.fetch_add(1, Relaxed) + 1;
         let cut = if on_flash == OnFlash::Stay { self.checkpoint_cut() } else { 0 };
+        let mut in_ram = 0;
         for stripe in 0..STRIPES {
-            let databases = held.get(stripe).all_mut();
-            databases.filter(|database| !database.table.is_empty()).for_each(|found| found.table.begin_cut(number));
+            for database in held.get(stripe).all_mut().filter(|database| !database.table.is_empty()) {
+                database.table.begin_cut(number);
+                in_ram += database.hot as u64;
+            }
         }
+        // Records get their numbers under the locks that are held here.
+        let first_after = if on_flash == OnFlash::Stay { self.sequence.cut(in_ram) } else { 0 };
         self.set_snapshot(true);
         let gathered = Arc::new(Gathered {
             now_ms,
@@ -283,7 +290,7 @@ impl Store {
             failed: Mutex::default(),
         });
         *slot = Some(Arc::clone(&gathered) as Arc<dyn Cut>);
-        Some(Ok(Snapshot { store: Arc::clone(self), gathered: Some(gathered), cut }))
+        Some(Ok(Snapshot { store: Arc::clone(self), gathered: Some(gathered), cut, first_after }))
     }
 }
 
@@ -316,7 +323,8 @@ impl<D: Dumper> Snapshot<D> {
             in_parts.iter().try_for_each(|(stripe, uid, saved)| places(*stripe, *uid, Kept::Parts(saved)))
         })?;
         // Every entry that was handed out is in a segment that is known now.
-        let checkpoint = self.store.checkpoint(&self.gathered().dbs);
+        let is_ordered = self.store.sequence.end_cut();
+        let checkpoint = self.store.checkpoint(&self.gathered().dbs, self.first_after, is_ordered);
         let cut = self.cut;
         let gathered = self.end().expect("it has not ended");
         let dumper = Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner();
@@ -428,6 +436,7 @@ impl<D: Dumper> Snapshot<D> {
         for stripe in 0..STRIPES {
             self.store.stripe(stripe).all_mut().for_each(|database| database.table.end_cut());
         }
+        self.store.sequence.end_cut();
         *self.store.cut.write() = None;
         self.store.set_snapshot(false);
         for group in gathered.orphans.lock().drain(..) {

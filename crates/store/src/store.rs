@@ -10,6 +10,7 @@ use crate::log::page::Dictionary;
 use crate::log::parts::Owners;
 use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::{Room, Segments};
+use crate::log::sequence::Sequence;
 use crate::mem::arena::Arena;
 use crate::mem::cleaning::Cleaning;
 use crate::mem::hash::{Hasher, KeyHash, STRIPES};
@@ -47,6 +48,7 @@ pub struct Store {
     pub(crate) stripes: StripeSet,
     pub(crate) segments: Segments,
     pub(crate) compression: Compression,
+    pub(crate) sequence: Sequence,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
@@ -116,7 +118,7 @@ const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory
 const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 
 /// The number in the headers of this log's pages. Pages of a log with another secret are not valid.
-fn log_id(secret: [u64; 2]) -> u32 {
+pub(crate) fn log_id(secret: [u64; 2]) -> u32 {
     SplitMix64(secret[0] ^ secret[1].rotate_left(32)).draw() as u32
 }
 
@@ -149,6 +151,7 @@ impl Store {
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
             stripes: StripeSet::new(config.databases),
             segments,
+            sequence: Sequence::default(),
             compression: Compression::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),

@@ -5,13 +5,15 @@ mod large;
 mod node;
 
 use flash::Sim;
-use flash::io::{Driver, Op, OpKind};
+use flash::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use large::Change;
 use node::{Answer, Node, Random};
 use std::collections::BTreeMap;
 use std::io;
+use store::log::page::Corrupt;
 use store::{
-    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, PartReader, Policy, Store, Value, Visited,
+    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, PartReader, Policy, Salvage, Store,
+    Value, Visited,
 };
 use value::Boxed;
 
@@ -265,6 +267,90 @@ fn sync(sim: &Sim) {
     assert!(done.iter().all(|done| done.result.is_ok()));
 }
 
+/// Finds the keys of damaged parts of the index again, as `flintkv repair` does, and those of an index that is gone as a whole: their values
+/// are those of the cut.
+fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
+    let checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    let all: Vec<&(u64, u64)> = saved.places.iter().flat_map(|(.., pairs)| pairs).collect();
+    let mut reader = sim.driver();
+    let mut read = |salvage: &mut Salvage, use_it: &mut dyn FnMut(&mut Salvage, u32, &[u8])| {
+        for at in salvage.segments() {
+            let buf = PageBuf::new(at.bytes as usize / PAGE_BYTES);
+            reader.push(Op { token: 0, path: at.path, offset: at.offset, kind: OpKind::Read(buf) });
+            reader.submit();
+            let mut done = Vec::new();
+            while done.is_empty() {
+                reader.wait();
+                reader.reap(&mut done);
+            }
+            let done = done.pop().expect("it was read");
+            // A log that has become smaller has no such segment.
+            if done.result.is_ok() {
+                use_it(salvage, at.number, &done.buf.expect("a read brings its buffer back"));
+            }
+        }
+    };
+    let mut check = |mut salvage: Salvage, missing: usize, named: bool, what: &str| {
+        for (db, name) in saved.in_ram.keys() {
+            salvage.know_key(*db as u64, name);
+        }
+        for (_, uid, row) in &saved.in_parts {
+            salvage.know_large(*uid, store::key_in_parts(row).expect("it names its key"));
+        }
+        read(&mut salvage, &mut |salvage, number, bytes| salvage.read(number, bytes));
+        let told = salvage.finish(missing as u64, NOW_MS);
+        // A crash may tear pages that were being written, and nobody can tell what they would have told.
+        let is_whole = told.damaged_pages == 0;
+        assert!(told.doubtful == 0 || !is_whole, "{what}");
+        assert_eq!(told.named as usize, if named { missing } else { 0 }, "{what}");
+        let (mut shown, mut found) = (0, 0);
+        read(&mut salvage, &mut |salvage, number, bytes| {
+            let shows = salvage.show::<Corrupt>(number, bytes, &mut |db, name, expiry, value| {
+                let content = match value {
+                    Value::Inline(_, bytes) => Content::Text(bytes.to_vec()),
+                    Value::Boxed(value) => Content::Large(value.clone()),
+                };
+                shown += 1;
+                if let Some(expected) = saved.model.get(&(db as usize, name.to_vec())) {
+                    found += 1;
+                    assert!(*expected == (content, expiry), "{what}: {}", name.escape_ascii());
+                }
+                Ok(())
+            });
+            shows.expect("what was read once is read again");
+        });
+        assert!(found == missing || !is_whole && !named, "{what}: {found} of {missing}");
+        assert_eq!(shown as u64, told.named + told.unnamed, "{what}");
+        assert!(!named || shown == missing, "{what}: nothing that was deleted has come back");
+        told.large.len()
+    };
+    // Some parts of the index are damaged, and what is left of them names all keys, or none.
+    for named in [true, false] {
+        let mut salvage = Salvage::new(&checkpoint, None).expect("the table is sound");
+        let mut missing = 0;
+        for (stripe, uid, pairs) in &saved.places {
+            let is_damaged = random.below(3) == 0;
+            missing += if is_damaged { pairs.len() } else { 0 };
+            for &(high, word) in pairs {
+                match is_damaged {
+                    true if named => salvage.name(high, word, Some(*uid)),
+                    true => {}
+                    false => salvage.know_entry(*stripe, *uid, high),
+                }
+            }
+        }
+        for (stripe, uid, row) in &saved.in_parts {
+            salvage.know_parts(*stripe, *uid, row);
+        }
+        let large = check(salvage, missing, named, &format!("{what}, named: {named}"));
+        assert_eq!(large, 0, "{what}");
+    }
+    let (size, secret) = ((2, sim.data_bytes()), [random.draw(), 1]);
+    let salvage = Salvage::without_table(&checkpoint.essentials(), size, secret).expect("it is sound");
+    let large = check(salvage, all.len(), false, &format!("{what}, no index"));
+    assert_eq!(large, saved.in_parts.len(), "{what}");
+}
+
 /// A new store from what is durable.
 fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
     let mut checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
@@ -272,7 +358,7 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
     let mut config = Node::config(RAM, Policy::NoEviction, 2, checkpoint.layout(Codec::Lz4));
     checkpoint.configure(&mut config).expect("it suits");
     let store = Store::new(&config);
-    let restoring = store.restore(&checkpoint, random.draw() as u32).expect("it suits");
+    let restoring = store.restore(&checkpoint, random.draw() as u32, NOW_MS).expect("it suits");
     store.set_split_bytes(SPLIT_BYTES);
     saved.places.iter().try_for_each(|(stripe, uid, pairs)| restoring.add(*stripe, *uid, pairs)).expect("all suit");
     for (stripe, uid, saved) in &saved.in_parts {
@@ -323,6 +409,9 @@ fn crashes(seed: u64, rounds: usize) {
         let now_ms = node.now_ms;
         drop(node);
         sim.crash([]);
+        if random.below(3) == 0 {
+            salvaged(&sim, saved, &mut random, &format!("seed {seed}, round {round}"));
+        }
         let mut node = restored(sim.clone(), saved, &mut random);
         node.now_ms = now_ms;
         // Not all keys are read, so that most stay cold.

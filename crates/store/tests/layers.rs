@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 9] = [
     &["listen", "stripe", "config"],
     &["store"],
     &["checkpoint", "keyspace"],
-    &["intake", "lane", "snapshot", "stats"],
+    &["intake", "lane", "salvage", "snapshot", "stats"],
     &["digest"],
 ];
 

@@ -49,8 +49,9 @@ pub enum Command {
     /// Say what of a damaged directory flintkv.journal can be saved, and write it into a new directory
     ///
     /// Without --to, nothing is written. A damaged journal is cut off at the first bad frame with --cut; what follows is lost, and
-    /// the command says how much that is. Of a damaged dump, the keys before the damage are written as dump.rdb. A damaged index
-    /// cannot be repaired. The directory itself is never changed, and no node may use it.
+    /// the command says how much that is. Of a damaged dump, the keys before the damage are written as dump.rdb. Of a damaged index,
+    /// --lose-keys gives up the keys in the damaged parts, and --from-segments finds them in the flash files, which also works if the index
+    /// is lost as a whole. The directory itself and the flash files are never changed, and no node may use them.
     Repair(Repair),
     /// Move a running Redis or Valkey into a database, while its clients go on
     ///
@@ -263,6 +264,12 @@ pub struct Repair {
     /// Give up the keys that damaged parts of the index named
     #[arg(long, requires = "to")]
     pub lose_keys: bool,
+    /// Find the keys that a damaged or lost index named in the flash files
+    #[arg(long, requires = "to", requires = "flash_path", conflicts_with = "lose_keys")]
+    pub from_segments: bool,
+    /// A directory with a flash file of the dataset, or the file: all of them, in the order of the node's flash-path
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath, requires = "from_segments")]
+    pub flash_path: Vec<PathBuf>,
 }
 
 #[derive(Subcommand, Debug, Clone)]
@@ -293,6 +300,10 @@ pub enum JournalAction {
         /// Also write when fields of hashes expire (HPEXPIREAT), which needs Redis 7.4
         #[arg(long)]
         with_field_expiry: bool,
+        /// If values are on flash: a directory with a flash file of the dataset, or the file: all of them, in the order of the node's
+        /// flash-path. No node may be using them
+        #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+        flash_path: Vec<PathBuf>,
     },
 }
 
@@ -418,6 +429,10 @@ mod tests {
             "journal export /x",
             "repair",
             "repair /x --cut",
+            "repair /x --to /y --from-segments",
+            "repair /x --to /y --flash-path /f",
+            "repair /x --from-segments --flash-path /f",
+            "repair /x --to /y --from-segments --flash-path /f --lose-keys",
             "migrate",
             "migrate --from redis://h --method random --to x",
             "plan",

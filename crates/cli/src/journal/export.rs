@@ -1,11 +1,12 @@
-//! Owns the way from a journal to an append-only file that Redis 7.0 loads: the base as commands, and then the records. Never
+//! Owns the way from a journal to an append-only file that Redis 7.0 loads: values on flash and the base as commands, and then the records. Never
 //! knows what a command does, but for the few that Redis 7.0 lacks, that carry bytes in a newer format, or that choose the
 //! logical database.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use rdb::{Item, Key, Piece};
 use resp::client::encode_command;
@@ -13,7 +14,8 @@ use value::rdb::stream::{Version, write};
 use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
 use value::stream::Stream;
 
-use super::{ADVICE, IN_USE, commands, open, open_index, read_base};
+use super::{ADVICE, IN_USE, commands, open, open_index, read_base, read_items};
+use crate::Flash;
 use crate::failure::Failure;
 
 /// The file's logical database is not known.
@@ -21,13 +23,18 @@ const UNKNOWN: u64 = u64::MAX;
 /// Of Redis 7.0, for DUMP and RDB files.
 const RDB_VERSION: u16 = 10;
 
-pub fn export(dir: &Path, to: &Path, with_field_expiry: bool) -> Result<String, Failure> {
+pub fn export(
+    dir: &Path,
+    to: &Path,
+    with_field_expiry: bool,
+    (flash, flash_paths): (&Flash, &[PathBuf]),
+) -> Result<String, Failure> {
     let opened = open(dir)?;
     let on_flash = open_index(dir, &opened)?.map_or(0, |index| index.entries);
-    if on_flash > 0 {
-        let what = format!("{}: {on_flash} values are on flash, which this command does not read", dir.display());
-        let hint =
-            "flintkv database backup NAME --rdb-version 10 makes a dump of the running database that Redis loads";
+    if on_flash > 0 && flash_paths.is_empty() {
+        let what = format!("{}: {on_flash} values are on flash", dir.display());
+        let hint = "stop the node, and give its flash-path with --flash-path; or flintkv database backup NAME --rdb-version 10 \
+                    makes a dump of the running database that Redis loads";
         return Err(Failure::failed(what).hint(hint));
     }
     let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
@@ -40,8 +47,10 @@ pub fn export(dir: &Path, to: &Path, with_field_expiry: bool) -> Result<String, 
         with_field_expiry,
         left_out: 0,
     };
+    let index = opened.manifest.index.as_ref().filter(|_| on_flash > 0).map(|index| dir.join(&index.name));
     let written = out
-        .all(dir, &opened, to)
+        .on_flash(index.as_deref(), (flash, flash_paths), to)
+        .and_then(|()| out.all(dir, &opened, to))
         .and_then(|()| out.file.flush().and_then(|()| out.file.get_ref().sync_all()).map_err(about));
     if let Err(failure) = written {
         // Best effort: a part of a dataset must not be taken for all of it.
@@ -71,6 +80,29 @@ struct Export {
 }
 
 impl Export {
+    /// Writes the values that are on flash and that an index names. They come as a dump, of which nothing but what is on its way is in memory.
+    fn on_flash(
+        &mut self,
+        index: Option<&Path>,
+        (flash, flash_paths): (&Flash, &[PathBuf]),
+        to: &Path,
+    ) -> Result<(), Failure> {
+        let Some(index) = index else { return Ok(()) };
+        let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
+        let (sender, receiver) = UnixStream::pair().map_err(about)?;
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || (flash.write_values)(index, flash_paths, Box::new(sender)));
+            let mut key: Option<Key> = None;
+            let mut is_full = false;
+            let read = read_items(index, receiver, &mut |item| {
+                self.item(item, &mut key).map_err(about).inspect_err(|_| is_full = true)
+            });
+            let written = writing.join().expect("reading flash does not panic");
+            // What ends the dump too early is told by who writes it, unless nobody read it any more.
+            if is_full { read } else { written.map_err(Failure::failed).and(read) }
+        })
+    }
+
     fn all(&mut self, dir: &Path, opened: &super::Opened, to: &Path) -> Result<(), Failure> {
         let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
         let mut key: Option<Key> = None;

@@ -6,7 +6,7 @@ mod repair;
 mod show;
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use ::journal::View;
@@ -15,6 +15,7 @@ use ::journal::manifest::{self, Found, Manifest};
 use rdb::{Item, Reader};
 use resp::client::{Value, parse_value};
 
+use crate::Flash;
 use crate::args::{Journal, JournalAction, Repair};
 use crate::failure::Failure;
 
@@ -23,15 +24,17 @@ const IN_USE: &str = "in use by a running node: the end may be missing";
 /// A running node may replace its base, and use a file again, between two reads.
 const ATTEMPTS: u32 = 5;
 
-pub fn repair(args: &Repair) -> Result<String, Failure> {
-    repair::repair(&args.dir, args.to.as_deref(), args.cut, args.lose_keys)
+pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
+    repair::repair(args, flash)
 }
 
-pub fn run(args: &Journal) -> Result<String, Failure> {
+pub fn run(args: &Journal, flash: &Flash) -> Result<String, Failure> {
     match &args.action {
         JournalAction::Show { dir, from, limit } => show::show(dir, *from, *limit),
         JournalAction::Check { dir } => show::check(dir),
-        JournalAction::Export { dir, to, with_field_expiry } => export::export(dir, to, *with_field_expiry),
+        JournalAction::Export { dir, to, with_field_expiry, flash_path } => {
+            export::export(dir, to, *with_field_expiry, (flash, flash_path))
+        }
     }
 }
 
@@ -94,9 +97,13 @@ fn open_index(dir: &Path, opened: &Opened) -> Result<Option<Index>, Failure> {
 /// Gives `each` every item of the base, with its checksum compared.
 fn read_base(dir: &Path, opened: &Opened, mut each: impl FnMut(Item) -> Result<(), Failure>) -> Result<(), Failure> {
     let (Some(file), Some(base)) = (&opened.base, &opened.manifest.base) else { return Ok(()) };
-    let path = dir.join(&base.name);
+    read_items(&dir.join(&base.name), file, &mut each)
+}
+
+/// Gives `each` every item of a dump.
+fn read_items(path: &Path, dump: impl Read, each: &mut dyn FnMut(Item) -> Result<(), Failure>) -> Result<(), Failure> {
     let broken = |error: rdb::Error| Failure::failed(format!("{}: {error}", path.display())).hint(ADVICE);
-    let mut reader = Reader::new(BufReader::with_capacity(256 << 10, file), true).map_err(broken)?;
+    let mut reader = Reader::new(BufReader::with_capacity(256 << 10, dump), true).map_err(broken)?;
     loop {
         match reader.next_item().map_err(broken)? {
             Item::End => return Ok(()),

@@ -1,19 +1,26 @@
 //! Owns `flintkv repair`: what can be saved of a damaged directory, written into a new one. Never changes the damaged one, and never
-//! reads values on flash.
+//! knows what is on flash: [`Flash`] reads that.
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use ::journal::index::{Index, IndexWriter, Rows};
 use ::journal::manifest::{self, Base, Found, Manifest};
-use ::journal::{Opened, Policy, Record, Salvage, Settings, View};
+use ::journal::{Log, Opened, Policy, Record, Salvage, Settings, View};
 use rdb::{Item, Reader};
+use resp::client::encode_command;
 
+use super::commands;
+use crate::args::Repair;
 use crate::failure::Failure;
 use crate::moment;
+use crate::{Flash, FoundAgain};
 
 /// As a node makes them.
 const FILE_BYTES: u64 = 64 << 20;
@@ -21,6 +28,8 @@ const RING_BYTES: u64 = 8 << 20;
 /// The end of a dump, with the checksum that says that there is none.
 const END: [u8; 9] = [0xff, 0, 0, 0, 0, 0, 0, 0, 0];
 const DUMP: &str = "dump.rdb";
+/// Logical databases that a journal may name.
+const DATABASES_MAX: u64 = 64;
 
 /// A dump as far as it can be read.
 struct Dump {
@@ -30,14 +39,18 @@ struct Dump {
     damage: Option<String>,
 }
 
-pub fn repair(dir: &Path, to: Option<&Path>, cuts: bool, loses_keys: bool) -> Result<String, Failure> {
+pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
+    let (dir, to, cuts) = (&*args.dir, args.to.as_deref(), args.cut);
     let manifest = dataset(dir)?;
     let mut said = String::new();
     let base = manifest.base.as_ref().map(|base| read_dump(dir, base)).transpose()?;
-    let on_flash = manifest.index.as_ref().map(|index| read_index(dir, index, None)).transpose()?;
+    let sound = base.as_ref().is_none_or(|dump| dump.damage.is_none());
+    let on_flash = match manifest.index.as_ref().map(|index| read_index(dir, index, None)).transpose() {
+        Err(failure) if args.from_segments => return without_index(args, &manifest, sound, flash, &failure),
+        on_flash => on_flash?,
+    };
     if let (Some(OnFlash { places: 1.., lost, keys }), Some(index)) = (&on_flash, &manifest.index) {
-        let sound = base.as_ref().is_none_or(|dump| dump.damage.is_none());
-        return repair_index(dir, &manifest, (index, *keys, *lost), sound, (to.filter(|_| loses_keys), cuts));
+        return repair_index(args, &manifest, (index, *keys, *lost), sound, flash);
     }
     let on_flash = on_flash.map(|on_flash| on_flash.keys);
     if let Some(Dump { damage: Some(damage), keys, sound_bytes }) = base {
@@ -150,7 +163,7 @@ fn read_dump(dir: &Path, base: &Base) -> Result<Dump, Failure> {
 struct OnFlash {
     keys: u64,
     /// How many places of the index are damaged, and the keys that were named there.
-    places: u64,
+    places: usize,
     lost: u64,
 }
 
@@ -158,84 +171,229 @@ struct OnFlash {
 fn read_index(dir: &Path, file: &Base, mut sound: Option<&mut IndexWriter>) -> Result<OnFlash, Failure> {
     let path = dir.join(&file.name);
     let read = Index::open(&path).and_then(|mut index| {
-        let (places, lost) = index.read_sound(&mut |stripe, uid, rows| match (&mut sound, &rows) {
+        let damage = index.read_sound(&mut |stripe, uid, rows| match (&mut sound, &rows) {
             (None, _) => Ok(()),
             (Some(sound), Rows::Pairs(pairs)) => sound.put(stripe, uid, pairs),
             (Some(sound), Rows::Row(row)) => sound.put_row(stripe, uid, row),
         })?;
-        Ok(OnFlash { keys: index.entries.saturating_sub(lost), places, lost })
+        let lost = damage.missing;
+        Ok(OnFlash { keys: index.entries.saturating_sub(lost), places: damage.places.len(), lost })
     });
     read.map_err(|error| {
         Failure::failed(format!("{}: {error}", path.display())).hint(
-            "its end has what reads the values on flash: the secret of the keys' hashes, the generations of the segments, and the \
-             dictionaries. Restore a backup (flintkv database create --from), or the directory and the flash files from a copy of \
-             the same moment",
+            "without it, --from-segments --to NEW finds what it can in the flash files. A backup has everything (flintkv database create \
+             --from), or a copy of the directory and of the flash files of the same moment",
         )
     })
 }
 
-/// Writes the dataset without the keys that damaged parts of its index named. `base_is_sound`: the dump is.
-///
-/// The records on flash do not have what it takes to find these keys again. The number of a record's unit begins anew at each start,
-/// so nobody can tell which of two versions of a key is the later one, nor whether a version is later than the base, in which
-/// case the journal would repeat commands on it that it has already. Deleted keys are there as well, and the parts of a
-/// large collection do not name their key.
+/// Writes the dataset without the keys that damaged parts of its index named, or with those of them that are found on flash. `base_is_sound`: the
+/// dump is.
 fn repair_index(
-    dir: &Path,
+    args: &Repair,
     manifest: &Manifest,
     (index, keys, lost): (&Base, u64, u64),
     base_is_sound: bool,
-    (to, cuts): (Option<&Path>, bool),
+    flash: &Flash,
 ) -> Result<String, Failure> {
-    let said = format!(
-        "{}: the index is damaged: {keys} keys on flash can be read, and {lost} are lost\nThe records on flash do not tell which \
-         version of a lost key was the last one, so none is guessed. A backup has them (flintkv database create --from).",
-        index.name
-    );
+    let dir = &*args.dir;
+    let said = format!("{}: the index is damaged: {keys} keys on flash can be read, and {lost} are lost", index.name);
     if !base_is_sound {
-        return Err(Failure::failed(format!("{said} The dump of the base is damaged too.")));
+        return Err(Failure::failed(format!("{said}. The dump of the base is damaged too.")));
     }
-    let Some(to) = to else {
-        let hint = "--lose-keys --to NEW writes the dataset without these keys";
+    let Some(to) = args.to.as_deref().filter(|_| args.lose_keys || args.from_segments) else {
+        let hint = "--from-segments --flash-path PATH --to NEW finds them in the flash files; --lose-keys --to NEW writes the dataset without \
+                    them; a backup has them (flintkv database create --from)";
         return Err(Failure::failed(said).hint(hint));
     };
-    if let (false, Err(error)) = (cuts, View::open(dir, manifest.log_id, manifest.position)) {
-        let hint = "--cut gives the journal up";
-        return Err(Failure::failed(format!("{said} The journal cannot be read either: {error}")).hint(hint));
-    }
+    check_journal(args, manifest, &said)?;
+    let old = dir.join(&index.name);
+    let changed = |each: &mut dyn FnMut(u64, &[u8])| changed_keys(args, manifest, each);
+    let found = match (args.from_segments, dump_name(manifest)) {
+        (true, Some(dump)) => {
+            (flash.find_keys)(&old, &dir.join(dump), &args.flash_path, &changed).map_err(Failure::failed)?
+        }
+        _ => FoundAgain { entries: Vec::new(), left_out: Vec::new(), said: String::new() },
+    };
     make(to)?;
     let new = to.join(&index.name);
     let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(&new).map_err(about(&new))?;
     let mut writer = IndexWriter::new(file);
     read_index(dir, index, Some(&mut writer))?;
-    let table = Index::open(&dir.join(&index.name)).map_err(about(&new))?.table;
+    for (stripe, uid, pairs) in &found.entries {
+        writer.put(*stripe, *uid, pairs).map_err(about(&new))?;
+    }
+    let table = Index::open(&old).map_err(about(&new))?.table;
     let bytes = writer.finish(&table).map_err(about(&new))?;
+    copy_others(args, to, dump_name(manifest))?;
+    let mut manifest = Manifest { index: Some(Base { bytes, ..index.clone() }), ..manifest.clone() };
+    let journal = end_journal(args, to, &mut manifest, &found.left_out)?;
+    manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
+    let what = if args.from_segments { "with the keys that were found" } else { "without these keys" };
+    Ok(format!(
+        "{said}\n{}{}: the dataset {what}. {journal} Move this directory to the place of the damaged one; the flash files \
+         stay, and the values of lost keys are overwritten in time: copy the flash files first if you may need them.\n",
+        found.said,
+        to.display()
+    ))
+}
+
+/// Writes the dataset of a directory whose index is lost: its dump has the values that are found on flash too.
+fn without_index(
+    args: &Repair,
+    manifest: &Manifest,
+    base_is_sound: bool,
+    flash: &Flash,
+    failure: &Failure,
+) -> Result<String, Failure> {
+    let said = format!("{}, so the keys on flash are looked for without it", failure.message);
+    let (Some(base), Some(to), true) = (&manifest.base, args.to.as_deref(), base_is_sound) else {
+        return Err(Failure::failed(format!("{said}. The dump of the base is damaged too.")));
+    };
+    check_journal(args, manifest, &said)?;
+    make(to)?;
+    let new = to.join(&base.name);
+    let changed = |each: &mut dyn FnMut(u64, &[u8])| changed_keys(args, manifest, each);
+    let found =
+        (flash.save_values)(&args.dir.join(&base.name), &new, &args.flash_path, &changed).map_err(Failure::failed)?;
+    copy_others(args, to, None)?;
+    let bytes = std::fs::metadata(&new).map_err(about(&new))?.len();
+    let mut manifest = Manifest { base: Some(Base { bytes, ..base.clone() }), index: None, ..manifest.clone() };
+    let journal = end_journal(args, to, &mut manifest, &found.left_out)?;
+    manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
+    Ok(format!(
+        "{said}\n{}{}: the dataset, with the values that were found in its dump. {journal} Move this directory to the place of the damaged \
+         one, and the flash files away: the node makes new ones.\n",
+        found.said,
+        to.display()
+    ))
+}
+
+/// The journal is given up, or can be read.
+fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), Failure> {
+    match View::open(&args.dir, manifest.log_id, manifest.position) {
+        Err(error) if !args.cut => {
+            let hint = "--cut gives the journal up";
+            Err(Failure::failed(format!("{said} The journal cannot be read either: {error}")).hint(hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Copies the journal, unless it is given up, and a dump.
+fn copy_others(args: &Repair, to: &Path, dump: Option<&str>) -> Result<(), Failure> {
+    let dir = &*args.dir;
     let is_journal = |name: &str| name.starts_with("journal-") && !name.ends_with("lock") && !name.ends_with(".new");
-    let is_needed = |name: &str| Some(name) == dump_name(manifest) || !cuts && is_journal(name);
+    let is_needed = |name: &str| Some(name) == dump || !args.cut && is_journal(name);
     for entry in std::fs::read_dir(dir).map_err(about(dir))? {
         let name = entry.map_err(about(dir))?.file_name();
         if name.to_str().is_some_and(is_needed) {
             copy(&dir.join(&name), &to.join(&name), None).map_err(about(&to.join(&name)))?;
         }
     }
-    let mut manifest = Manifest { index: Some(Base { bytes, ..index.clone() }), ..manifest.clone() };
-    let journal = match cuts {
-        true => {
-            let log_id = write_journal(to, None)?;
-            (manifest.log_id, manifest.position, manifest.stream) = (log_id, 0, None);
-            "The changes in the journal are lost: these keys are as the base has them."
-        }
-        false => {
-            "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the base may come back \
-             with that change only. If the node refuses the journal for that reason, repair again with --cut, which gives it up."
-        }
+    Ok(())
+}
+
+/// Calls `each` with the keys whose first change in the journal depends on what they were. What is no key may be among them: only a command's
+/// row tells its keys.
+fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
+    if args.cut {
+        return Ok(());
+    }
+    let view = View::open(&args.dir, manifest.log_id, manifest.position).map_err(|error| error.to_string())?;
+    let (mut seen, mut emptied, mut ended) = (HashSet::new(), HashSet::new(), Ok(()));
+    let mut is_first = |db: u64, key: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        (db, key).hash(&mut hasher);
+        seen.insert(hasher.finish())
     };
-    manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
-    Ok(format!(
-        "{said}\n{}: the dataset without these keys. {journal} Move this directory to the place of the damaged one; the flash files \
-         stay, and the values of the lost keys are overwritten in time: copy the flash files first if you may need them.\n",
-        to.display()
-    ))
+    let read = view.records(&mut |end, record| {
+        let db = u64::from(record.db);
+        let Some(commands) = commands(record.resp) else {
+            ended = Err(format!("the record before position {end} is no command"));
+            return ControlFlow::Break(());
+        };
+        for (args, _) in &commands {
+            let name = args[0].to_ascii_lowercase();
+            let has = |option: &[u8]| args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(option));
+            match name.as_slice() {
+                b"set" if !has(b"keepttl") && !has(b"get") => _ = args.get(1).map(|key| is_first(db, key)),
+                b"restore" if has(b"replace") => _ = args.get(1).map(|key| is_first(db, key)),
+                b"del" | b"unlink" => args[1..].iter().for_each(|key| _ = is_first(db, key)),
+                b"flushdb" => _ = emptied.insert(db),
+                b"flushall" => emptied.extend(0..DATABASES_MAX),
+                b"swapdb" => {
+                    ended = Err("the journal exchanges logical databases, so its changes cannot be attributed to keys: --cut gives it up"
+                        .to_owned());
+                    return ControlFlow::Break(());
+                }
+                b"move" | b"copy" => (0..DATABASES_MAX).for_each(|db| {
+                    let new = args[1..].iter().filter(|key| is_first(db, key) && !emptied.contains(&db));
+                    new.for_each(|key| each(db, key));
+                }),
+                _ => {
+                    let new = args[1..].iter().filter(|key| is_first(db, key) && !emptied.contains(&db));
+                    new.for_each(|key| each(db, key));
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    read.map_err(|error| error.to_string())?;
+    ended
+}
+
+/// Makes a new journal if the old one is given up, or lets it end with the removal of some keys. Returns what to say of it.
+fn end_journal(
+    args: &Repair,
+    to: &Path,
+    manifest: &mut Manifest,
+    removed: &[(u64, Vec<u8>)],
+) -> Result<&'static str, Failure> {
+    if args.cut {
+        let log_id = write_journal(to, None)?;
+        (manifest.log_id, manifest.position, manifest.stream) = (log_id, 0, None);
+        return Ok("The changes in the journal are lost: these keys are as the base has them.");
+    }
+    if args.from_segments {
+        remove(to, manifest, removed)?;
+        return Ok("The journal runs on it. If the node refuses it, repair again with --cut, which gives it up.");
+    }
+    Ok(
+        "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the base may come back \
+        with that change only. If the node refuses the journal for that reason, repair again with --cut, which gives it up.",
+    )
+}
+
+/// Appends the removal of keys to a journal that was copied.
+fn remove(to: &Path, manifest: &Manifest, keys: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let settings =
+        Settings { log_id: manifest.log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: Policy::No };
+    let opened = Opened::open(to, &settings, manifest.position).map_err(|error| broken(&error))?;
+    let mut last_ms = 0;
+    let read = opened.records(&mut |_, record| {
+        last_ms = record.time_ms;
+        ControlFlow::Continue(())
+    });
+    read.map_err(|error| broken(&error))?;
+    let log = opened.start().map_err(|error| broken(&error))?;
+    for (db, key) in keys {
+        let mut resp = Vec::new();
+        encode_command(&[b"DEL", key], &mut resp);
+        append(&log, &Record { stripe: None, db: *db as u32, time_ms: last_ms, resp: &resp });
+    }
+    log.close().map_err(|error| broken(&error))
+}
+
+fn append(log: &Log, record: &Record<'_>) {
+    while log.is_behind() && !log.has_failed() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    log.append(record);
 }
 
 fn dump_name(manifest: &Manifest) -> Option<&str> {
@@ -265,12 +423,7 @@ fn write_journal(to: &Path, salvage: Option<&Salvage>) -> Result<[u8; 16], Failu
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut log_id)).map_err(|error| broken(&error))?;
     let settings = Settings { log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: Policy::No };
     let log = Opened::open(to, &settings, 0).and_then(Opened::start).map_err(|error| broken(&error))?;
-    let mut put = |_, record: &Record<'_>| {
-        while log.is_behind() && !log.has_failed() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        log.append(record);
-    };
+    let mut put = |_, record: &Record<'_>| append(&log, record);
     salvage.map_or(Ok(()), |salvage| salvage.records(&mut put)).map_err(|error| broken(&error))?;
     log.close().map_err(|error| broken(&error))?;
     Ok(log_id)

@@ -23,7 +23,7 @@ pub use load::{Unloaded, empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use replay::Replay;
-pub use save::{FIELDS_VERSION, Moment, OnFlash, write as write_dump};
+pub use save::{Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, Moment, OnFlash, write as write_dump};
 pub use touched::Finder;
 
 use crate::database::Database;

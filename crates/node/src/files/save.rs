@@ -24,6 +24,11 @@ use value::walk::{Cursor, Element, walk_inline};
 /// The first version of the format in which fields of hashes expire.
 pub const FIELDS_VERSION: u32 = 12;
 
+/// A remark in the dump of a base: what reads the values on flash again if the index is lost.
+pub const FLASH: &str = "flintkv-flash";
+/// Another: the keys of large collections whose parts are on flash, see [`LargeKeys`].
+pub const LARGE: &str = "flintkv-large";
+
 const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
 const SYNCED_BYTES: u64 = 32 << 20;
@@ -149,7 +154,8 @@ pub fn write<C: Moment>(
         }
     };
     let synced = &synced;
-    let (dump, stayed) = std::thread::scope(|scope| {
+    let mut large = LargeKeys::default();
+    let (mut dump, stayed) = std::thread::scope(|scope| {
         let moment = at.as_ref().expect("the cut succeeded");
         let mut synced_bytes = 0;
         // The next portion is written while the device gets this one.
@@ -172,7 +178,10 @@ pub fn write<C: Moment>(
             OnFlash::Stay(index) => {
                 let mut put = |stripe, uid, kept: Kept<'_>| match kept {
                     Kept::Entries(pairs) => index.put(stripe, uid, pairs),
-                    Kept::Parts(saved) => index.put_row(stripe, uid, saved),
+                    Kept::Parts(saved) => {
+                        large.add(uid, store::key_in_parts(saved).expect("it was just saved"));
+                        index.put_row(stripe, uid, saved)
+                    }
                 };
                 let ran = snapshot.run_places(&mut put, &mut pause);
                 ran.map(|(dump, checkpoint, cut)| (dump, Some((checkpoint, cut))))
@@ -189,12 +198,45 @@ pub fn write<C: Moment>(
             dump.lossy, options.version
         ));
     }
+    if let Some((checkpoint, _)) = &stayed {
+        let noted = dump.file.aux(FLASH, &checkpoint.essentials()).and_then(|()| dump.file.aux(LARGE, &large.0));
+        noted.map_err(|error| about(draft, error))?;
+    }
     let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
     let moment = at.expect("the cut succeeded");
     if moment.is_kept() {
         file.sync_all().map_err(|error| about(draft, error))?;
     }
     Ok((moment, stayed))
+}
+
+/// Names of keys, each after the number of its database in the index.
+///
+/// ```text
+/// each: | uid u16 | bytes u32 | key |
+/// ```
+#[derive(Default)]
+pub struct LargeKeys(pub Vec<u8>);
+
+impl LargeKeys {
+    fn add(&mut self, uid: u16, key: &[u8]) {
+        self.0.extend_from_slice(&uid.to_le_bytes());
+        self.0.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(key);
+    }
+
+    /// All keys. `None`: the bytes make no sense.
+    pub fn read(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
+        let mut keys = Vec::new();
+        while !bytes.is_empty() {
+            let (uid, rest) = bytes.split_first_chunk()?;
+            let (length, rest) = rest.split_first_chunk()?;
+            let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            keys.push((u16::from_le_bytes(*uid), key));
+            bytes = rest;
+        }
+        Some(keys)
+    }
 }
 
 fn wait_for(syncing: Option<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
@@ -219,8 +261,9 @@ impl Write for Counted {
     }
 }
 
-struct Dump {
-    file: Writer<Counted>,
+/// Keys on their way to a dump.
+pub struct Dump<W> {
+    pub file: Writer<W>,
     /// The logical database of the last key.
     db: Option<usize>,
     /// Hashes whose expiries the format cannot hold. From the first on nothing is written, and they are only counted.
@@ -228,8 +271,8 @@ struct Dump {
     keys: Arc<AtomicU64>,
 }
 
-impl Dump {
-    fn begin(database: &Database, mut file: Writer<Counted>, mark: Option<Mark>) -> io::Result<Dump> {
+impl Dump<Counted> {
+    fn begin(database: &Database, mut file: Writer<Counted>, mark: Option<Mark>) -> io::Result<Self> {
         file.aux("redis-ver", commands::host::REDIS_VERSION.as_bytes())?;
         file.aux(OURS, env!("CARGO_PKG_VERSION").as_bytes())?;
         file.aux("redis-bits", usize::BITS.to_string().as_bytes())?;
@@ -243,12 +286,22 @@ impl Dump {
         for library in database.hub.scripts.libraries.read().all() {
             file.function(&library.code)?;
         }
-        Ok(Dump { file, db: None, lossy: 0, keys: Arc::clone(&database.files.saved_keys) })
+        Ok(Dump { keys: Arc::clone(&database.files.saved_keys), ..Dump::of(file) })
     }
 }
 
-impl Dumper for Dump {
-    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+impl<W: Write> Dump<W> {
+    pub fn of(file: Writer<W>) -> Dump<W> {
+        Dump { file, db: None, lossy: 0, keys: Arc::default() }
+    }
+
+    /// Writes a key. `parts` reads the parts of its value that are on flash only.
+    pub fn put(
+        &mut self,
+        key: &Visited<'_>,
+        value: Value<'_>,
+        parts: Option<&mut PartReader<'_>>,
+    ) -> Result<(), DumpError> {
         let first_ms = match value {
             Value::Boxed(Boxed::Hash(table)) => table.next_deadline(),
             _ => None,
@@ -267,6 +320,12 @@ impl Dumper for Dump {
             Value::Boxed(value) => self.boxed(key, value, first_ms, parts),
         }
     }
+}
+
+impl<W: Write + Send + 'static> Dumper for Dump<W> {
+    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+        self.put(key, value, Some(parts))
+    }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
@@ -282,7 +341,7 @@ impl Dumper for Dump {
     }
 }
 
-impl Dump {
+impl<W: Write> Dump<W> {
     fn inline(&mut self, key: &Visited<'_>, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         self.file.key(key.name, key.expiry, type_of(kind))?;
         if kind != Kind::String {
@@ -305,7 +364,7 @@ impl Dump {
         key: &Visited<'_>,
         value: &Boxed,
         first_ms: Option<u64>,
-        parts: &mut PartReader<'_>,
+        mut parts: Option<&mut PartReader<'_>>,
     ) -> Result<(), DumpError> {
         let count = match value {
             Boxed::Hash(table) => table.len(),
@@ -329,7 +388,8 @@ impl Dump {
         }
         let (mut cursor, mut left) = (Cursor::default(), count);
         while let Some(stretch) = value.stretch(cursor) {
-            let bytes = stretch.absent.map(|part| parts.read(value, part)).transpose()?;
+            let read = |part| parts.as_mut().ok_or_else(damaged)?.read(value, part);
+            let bytes = stretch.absent.map(read).transpose()?;
             if let Boxed::Stream(stream) = value {
                 let Cursor::Elements(number) = cursor else { break };
                 let chunk = stream.raw_chunk(number, bytes.as_deref()).map_err(|_| damaged())?;
@@ -377,7 +437,7 @@ fn type_of(kind: Kind) -> Type {
 }
 
 /// Writes an element. `first_ms`: it belongs to a hash with expiries, and this is the first of them.
-fn put(file: &mut Writer<Counted>, element: Element<'_>, first_ms: Option<u64>) -> io::Result<()> {
+fn put<W: Write>(file: &mut Writer<W>, element: Element<'_>, first_ms: Option<u64>) -> io::Result<()> {
     match element {
         Element::Text(bytes) | Element::Item(_, bytes) | Element::Member(bytes) => file.string(bytes),
         Element::Scored(member, score) => {

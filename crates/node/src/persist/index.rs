@@ -47,7 +47,7 @@ pub fn finish(writer: IndexWriter, shard: &Shard, checkpoint: &Checkpoint) -> io
     writer.finish(&table)
 }
 
-fn decode(table: &[u8]) -> Option<Values> {
+pub fn decode(table: &[u8]) -> Option<Values> {
     let (log_id, rest) = table.split_first_chunk::<16>()?;
     let (bytes, rest) = rest.split_first_chunk::<2>()?;
     let (name, rest) = rest.split_at_checked(u16::from_le_bytes(*bytes).into())?;

@@ -86,10 +86,10 @@ impl Lane {
             let database = stripe.database_mut(uid);
             let mut leaf = Some(0).filter(|_| database.hot > 0);
             while let Some(high) = leaf {
-                let (entries, next) = database.table.leaf_at_mut(high);
+                let (entries, wanted, next) = database.table.leaf_at_mut(high);
                 let mut dropped = 0;
                 let mut has_room = true;
-                for entry in entries.iter_mut() {
+                for (at, entry) in entries.iter_mut().enumerate() {
                     let word = entry.word();
                     let Some(object) = entry.object() else { continue };
                     self.remember(uid, object);
@@ -128,6 +128,7 @@ impl Lane {
                         object: entry.hot_mut(),
                         has_expiry: word.has_expiry(),
                         leaves: true,
+                        is_wanted: wanted >> at & 1 == 1,
                     }) {
                         Verdict::Taken | Verdict::Keep => {}
                         Verdict::Stop => {

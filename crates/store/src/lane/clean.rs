@@ -118,12 +118,13 @@ impl Lane {
             self.end_stripe();
             return false;
         };
-        let (entries, next) = stripe.database_mut(hand.uid).table.leaf_at_mut(hand.high);
+        let (entries, wanted, next) = stripe.database_mut(hand.uid).table.leaf_at_mut(hand.high);
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
         let mut near = std::mem::take(&mut self.near);
         near.clear();
         let from = hand.high;
-        for entry in entries.iter_mut().filter(|entry| entry.high() >= from && is_unwritten(store, entry)) {
+        let unwritten = |(_, entry): &(usize, &mut Entry)| entry.high() >= from && is_unwritten(store, entry);
+        for (at, entry) in entries.iter_mut().enumerate().filter(unwritten) {
             if moves_in_parts(store, entry) {
                 let high = entry.high();
                 let part = if high == from { hand.part } else { 0 };
@@ -145,7 +146,7 @@ impl Lane {
                 break;
             }
             let hash = store.hasher.hash(entry.hot().key());
-            if matches!(self.copy(entry, hash, hand.uid, left), Copied::Stopped) {
+            if matches!(self.copy(entry, hash, hand.uid, wanted >> at & 1 == 1, left), Copied::Stopped) {
                 self.near = near;
                 return true;
             }
@@ -169,11 +170,12 @@ impl Lane {
     fn clean_near(&mut self, store: &Store, near: &Cells, left: &mut usize) -> (usize, bool) {
         let (mut taken, mut stopped) = (0, false);
         visit_near(store, near, |database, slot, hash, uid| {
+            let is_wanted = database.table.wants(slot);
             let entry = database.table.entry_mut(slot);
             if !is_unwritten(store, entry) || moves_in_parts(store, entry) {
                 return true;
             }
-            match self.copy(entry, hash, uid, left) {
+            match self.copy(entry, hash, uid, is_wanted, left) {
                 Copied::Taken => taken += 1,
                 Copied::Not => {}
                 Copied::Stopped => stopped = true,
@@ -202,10 +204,10 @@ impl Lane {
         (swept.next, swept.stopped)
     }
 
-    fn copy(&mut self, entry: &mut Entry, hash: KeyHash, uid: u32, left: &mut usize) -> Copied {
+    fn copy(&mut self, entry: &mut Entry, hash: KeyHash, uid: u32, is_wanted: bool, left: &mut usize) -> Copied {
         let (has_expiry, object) = (entry.word().has_expiry(), entry.hot_mut());
         let bytes = object.view().ram_bytes();
-        match self.value(Victim { hash, uid, object, has_expiry, leaves: false }) {
+        match self.value(Victim { hash, uid, object, has_expiry, leaves: false, is_wanted }) {
             Verdict::Taken => {
                 *left = left.saturating_sub(bytes);
                 Copied::Taken

@@ -425,7 +425,7 @@ impl Lane {
             kind: record.kind,
             db: record.uid,
             expiry_ms: record.expiry,
-            seq: 0,
+            seq: record.seq,
             hash: record.hash.high,
         };
         let item = Item {

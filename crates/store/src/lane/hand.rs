@@ -63,6 +63,8 @@ pub(crate) struct Victim<'t> {
     pub has_expiry: bool,
     /// It leaves RAM when it is written, if it was not used meanwhile.
     pub leaves: bool,
+    /// A snapshot wants it: it is as it was at the cut.
+    pub is_wanted: bool,
 }
 
 /// A dirty part of a value that must be written.
@@ -129,12 +131,13 @@ impl Hand {
         let mut chilled = 0;
         let mut unfinished = false;
         let mut gone: Vec<(u64, Word)> = Vec::new();
-        let (entries, next) = database.table.leaf_at_mut(self.high);
+        let (entries, wanted, next) = database.table.leaf_at_mut(self.high);
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
         // The cache misses of all objects overlap.
         entries.iter().for_each(Entry::prefetch_object);
         let resumed = std::mem::take(&mut self.parts);
-        for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
+        let from = self.high;
+        for (at, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.high() >= from) {
             let (high, word) = (entry.high(), entry.word());
             let Some(object) = entry.object() else {
                 entry.set_referenced(false);
@@ -208,7 +211,15 @@ impl Hand {
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
             let object = entry.hot_mut();
-            match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry(), leaves: true }) {
+            let victim = Victim {
+                hash,
+                uid: self.uid,
+                object,
+                has_expiry: word.has_expiry(),
+                leaves: true,
+                is_wanted: wanted >> at & 1 == 1,
+            };
+            match writer.value(victim) {
                 Verdict::Taken => store.tier.progress(),
                 Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -250,6 +261,7 @@ impl Hand {
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
         visit_near(store, near, |database, slot, hash, uid| {
+            let is_wanted = database.table.wants(slot);
             let entry = database.table.entry_mut(slot);
             let (word, object) = (entry.word(), entry.hot());
             if object.is_writing() {
@@ -275,6 +287,7 @@ impl Hand {
                 object: entry.hot_mut(),
                 has_expiry: word.has_expiry(),
                 leaves: true,
+                is_wanted,
             }) {
                 Verdict::Taken => written += 1,
                 Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),

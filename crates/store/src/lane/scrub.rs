@@ -161,7 +161,7 @@ impl Search {
                 *self = Search { stripe: self.stripe + 1, lost: self.lost, rescued: self.rescued, ..Search::default() };
                 continue;
             }
-            let (entries, next) = stripe.database_mut(self.uid).table.leaf_at_mut(self.high);
+            let (entries, _, next) = stripe.database_mut(self.uid).table.leaf_at_mut(self.high);
             for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
                 let word = entry.word();
                 if !word.is_hot() {

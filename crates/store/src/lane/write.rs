@@ -31,7 +31,7 @@ fn writing_bytes_max(ram_limit: u64) -> usize {
 
 impl Writer for Lane {
     fn value(&mut self, victim: Victim<'_>) -> Verdict {
-        let Victim { hash, uid, object: mut written, has_expiry, leaves } = victim;
+        let Victim { hash, uid, object: mut written, has_expiry, leaves, is_wanted } = victim;
         let object = written.view();
         let in_flight = self.fill[0].in_flight;
         let writes_much = || self.store.writing() > writing_bytes_max(self.store.tier.ram_limit());
@@ -64,7 +64,7 @@ impl Writer for Lane {
             kind: tag.to_byte(),
             db: uid,
             expiry_ms: object.expiry(),
-            seq: 0,
+            seq: self.store.sequence.take(is_wanted),
             hash: hash.high,
         };
         let bytes = object.ram_bytes();
@@ -102,7 +102,7 @@ impl Writer for Lane {
             kind: RecordKind::part(kind).to_byte(),
             db: PARTS_UID,
             expiry_ms: None,
-            seq: 0,
+            seq: self.store.sequence.take(false),
             hash: hash.high,
         };
         let bytes = value.len();

@@ -53,7 +53,7 @@ pub(crate) struct Gathered {
     pub kind: u8,
     pub uid: u32,
     pub expiry: Option<u64>,
-    seq: u64,
+    pub seq: u64,
     pub page: u32,
     pub pages: usize,
 }

@@ -10,7 +10,6 @@ use crate::mem::hash::KeyHash;
 use crate::mem::word::Place;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use value::Kind;
 
 /// Pages of a write of small records.
@@ -21,19 +20,6 @@ const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
 /// A unit holds at most the objects' budget divided by this.
 const UNIT_BUDGET_PART: usize = 64;
-
-/// Sequence numbers of units.
-static SEQUENCE: AtomicU64 = AtomicU64::new(1);
-
-/// The sequence number of the next unit.
-pub(crate) fn sequence() -> u64 {
-    SEQUENCE.load(Relaxed)
-}
-
-/// Units that are begun from now on are newer than this.
-pub(crate) fn pass_sequence(number: u64) {
-    SEQUENCE.fetch_max(number.saturating_add(1), Relaxed);
-}
 
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {
@@ -156,7 +142,7 @@ impl Filling {
         log.segments.open_rest(self.stream).map_or(most, |rest| most.min(rest as usize))
     }
 
-    /// Adds a record to the unit. Starts and finishes units as needed. The record gets the unit's sequence number.
+    /// Adds a record to the unit. Starts and finishes units as needed.
     /// `budget` is the number of bytes that objects may take in RAM.
     pub fn add(
         &mut self,
@@ -173,11 +159,10 @@ impl Filling {
             }
             if !self.builder.is_open() {
                 let pages = pages.unwrap_or_else(|| self.unit_pages(log, budget));
-                self.begin(log, bufs.take(pages), now_ms);
+                self.begin(log, bufs.take(pages), record.seq, now_ms);
             }
             let tag = self.items.len() as u64;
-            let seq = self.builder.sequence();
-            match self.builder.push(&Record { seq, ..*record }, tag) {
+            match self.builder.push(record, tag) {
                 Push::Taken => {
                     self.user_bytes += (record.key.len() + record.value.len()) as u64;
                     self.items.push(item);
@@ -196,13 +181,14 @@ impl Filling {
         }
     }
 
-    fn begin(&mut self, log: &Log<'_>, buf: PageBuf, now_ms: u64) {
+    /// `seq`: of the first record. Those of the others are near it.
+    fn begin(&mut self, log: &Log<'_>, buf: PageBuf, seq: u64, now_ms: u64) {
         self.builder.set_codec(match self.stream {
             Stream::Fresh => log.compression.codec(),
             Stream::Relocated => log.compression.codec_of_moved(),
         });
         self.builder.set_dictionary(log.compression.newest());
-        self.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), now_ms);
+        self.builder.begin(buf, seq, now_ms);
         self.user_bytes = 0;
     }
 

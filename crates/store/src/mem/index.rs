@@ -677,10 +677,12 @@ impl Table {
         (leaf.entries(), self.leaf_end(directory))
     }
 
-    pub fn leaf_at_mut(&mut self, high: u64) -> (&mut [Entry], Option<u64>) {
+    /// The same, with a bit for each entry that a cut wants.
+    pub fn leaf_at_mut(&mut self, high: u64) -> (&mut [Entry], u64, Option<u64>) {
         let directory = self.position(high);
         let end = self.leaf_end(directory);
-        (self.directory[directory].entries_mut(), end)
+        let wanted = if self.cut == 0 { 0 } else { !self.directory[directory].kept(self.cut) };
+        (self.directory[directory].entries_mut(), wanted, end)
     }
 
     // --- cuts ---
@@ -709,6 +711,11 @@ impl Table {
         let kept = leaf.kept(self.cut);
         leaf.set_kept(self.cut, kept | bit);
         self.cut != 0 && kept & bit == 0
+    }
+
+    /// Whether the cut wants this entry.
+    pub fn wants(&self, slot: Slot) -> bool {
+        self.cut != 0 && self.directory[slot.directory as usize].kept(self.cut) & 1 << slot.at() == 0
     }
 
     /// The entries of the leaf that holds `high` which the cut wants, and where the next leaf begins. They are not wanted a second

@@ -411,11 +411,6 @@ impl PageBuilder {
         self.unit.as_ref().expect("a unit is begun")
     }
 
-    /// The `seq` of the unit that is begun.
-    pub fn sequence(&self) -> u64 {
-        self.unit().bases.seq
-    }
-
     /// Call it between units.
     pub fn set_codec(&mut self, codec: Codec) {
         assert!(self.unit.is_none(), "finish the unit first");

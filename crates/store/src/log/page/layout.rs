@@ -26,8 +26,8 @@
 //! ```
 //!
 //! *Log id*, *generation* and *number* say which page this is: of which log, of which use of its segment, and which page of the
-//! segment. A page that was not written, or was written to another place, is noticed. *Position* is the position in the journal
-//! when the page was begun; without a journal it is the number of the write unit.
+//! segment. A page that was not written, or was written to another place, is noticed. *Position* is the sequence number of the unit's
+//! first record, near which those of the others are.
 //!
 //! The CRC-32C covers bytes 0..4 and 8..4096.
 

@@ -113,14 +113,19 @@ impl<'a> Record<'a> {
 
 /// Moves `*at` behind the record there, whose contents are not wanted.
 pub(super) fn skip(frame: &[u8], at: &mut usize, bases: Bases) -> Result<(), Corrupt> {
-    // The usual record: a string with nothing special, and a value of less than 16 KB.
-    if let Some(&[0, key_bytes @ ..0x80, low, high]) = frame.get(*at..).and_then(<[u8]>::first_chunk)
+    // The usual record: a string with nothing special but its seq, and a value of less than 16 KB.
+    if let Some(&[flags @ (0 | HAS_SEQ), key_bytes @ ..0x80, low, high]) =
+        frame.get(*at..).and_then(<[u8]>::first_chunk)
         && (low < 0x80 || high < 0x80)
     {
-        let (value_bytes, header_bytes) = match low {
+        let (value_bytes, mut header_bytes) = match low {
             ..0x80 => (usize::from(low), 3),
             _ => (usize::from(low & 0x7f) | usize::from(high) << 7, 4),
         };
+        if flags == HAS_SEQ {
+            let seq = &frame[*at + header_bytes..];
+            header_bytes += 1 + seq.iter().position(|&byte| byte < 0x80).ok_or(Corrupt::Lengths)?;
+        }
         *at += header_bytes + usize::from(key_bytes) + value_bytes;
         return if *at <= frame.len() { Ok(()) } else { Err(Corrupt::Lengths) };
     }

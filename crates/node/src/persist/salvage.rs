@@ -1,0 +1,439 @@
+//! Owns reading the flash files of a dataset that no node serves: for `flintkv repair`, which finds keys again whose places the index does not
+//! tell any more, and for `flintkv journal export`. Never changes a file, and never knows which of a dataset's files are sound but the index.
+
+use super::index;
+use crate::files::{Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, about};
+use crate::shard::Values;
+use base::{Codec, Policy};
+use engine::{random, wall_ms};
+use flash::DATA_OFFSET;
+use flash::io::{Blocking, PAGE_BYTES, PageBuf, Reader as Pages};
+use flash::superblock::Superblock;
+use journal::index::{Index, Rows, Torn, pairs_in, sum_of, torn};
+use rdb::{Item, Options, Reader, Writer};
+use rustix::fs::FlockOperation;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::log::page::Corrupt;
+use store::salvage::Entries;
+use store::{Checkpoint, DumpError, LimitOf, ReadError, Salvage, Salvaged, Store, StoreConfig, Value, Visited};
+
+/// Damaged parts of an index whose headers are damaged too are read byte by byte, up to this size.
+const GUESSED_BYTES_MAX: usize = 2 << 20;
+/// So many names of keys are told.
+const NAMES_MAX: usize = 1000;
+const OPTIONS: Options = Options { version: FIELDS_VERSION, compresses: false, has_checksum: false };
+
+/// Gets a function, and calls it with the logical database and the name of each key that the journal changes in a way that depends on what it was.
+pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> + 'c;
+
+/// What was found for the damaged parts of an index.
+pub struct FoundAgain {
+    /// As the index has them. None for an index that is lost.
+    pub entries: Entries,
+    /// Keys that the journal changes, and of which it is not certain what they were, with their logical databases.
+    pub left_out: Vec<(u64, Vec<u8>)>,
+    /// The findings, for people.
+    pub said: String,
+}
+
+/// Finds the keys again that damaged parts of an index named. `dump` is the dump beside it, and sound.
+pub fn find_keys(
+    index: &Path,
+    dump: &Path,
+    flash_paths: &[PathBuf],
+    changed: &Changed<'_>,
+) -> Result<FoundAgain, String> {
+    let (mut opened, checkpoint, logs) = open(index, flash_paths)?;
+    let about_index = |error| about(index, error);
+    let damage = opened.read_sound(&mut |_, _, _| Ok(())).map_err(about_index)?;
+    let places: Vec<Vec<u8>> =
+        damage.places.iter().map(|place| opened.read_place(place)).collect::<Result<_, _>>().map_err(about_index)?;
+    let left = Left::of(&places);
+    let missing = damage.missing - left.rows.min(damage.missing);
+    let mut wanted = left.homes.clone();
+    loop {
+        let about_table = |what| about(index, what);
+        let mut salvage = Salvage::new(&checkpoint, wanted.clone()).map_err(about_table)?;
+        let known = opened.read_sound(&mut |stripe, uid, rows| {
+            match rows {
+                Rows::Pairs(pairs) => pairs.iter().for_each(|&(high, _)| salvage.know_entry(stripe, uid, high)),
+                Rows::Row(row) => salvage.know_parts(stripe, uid, &row),
+            }
+            Ok(())
+        });
+        known.map_err(about_index)?;
+        let noted = know_dump(dump, &mut salvage)?;
+        if noted.flash.is_none() {
+            salvage.know_no_large();
+        }
+        Left::name(&places, &mut salvage);
+        logs.read_all(&mut salvage, &mut |salvage, number, bytes| {
+            salvage.read(number, bytes);
+            Ok(())
+        })?;
+        // A header that does not suit its entries is damaged, and then any stripe may be meant.
+        let suits = places.iter().filter_map(|place| torn(place)).flatten().all(|part| confirm(&part, &mut salvage));
+        if wanted.is_some() && !suits {
+            wanted = None;
+            continue;
+        }
+        let salvaged = salvage.finish(missing, wall_ms());
+        let left_out = leave_out(&mut salvage, changed)?;
+        let said = told(&salvaged, Some(missing), &left_out);
+        return Ok(FoundAgain { entries: salvage.entries(), left_out, said });
+    }
+}
+
+/// Writes the dump of a base whose index is gone, together with the values that are found on flash.
+pub fn save_values(
+    dump: &Path,
+    to: &Path,
+    flash_paths: &[PathBuf],
+    changed: &Changed<'_>,
+) -> Result<FoundAgain, String> {
+    let logs = Logs::open(flash_paths, None)?;
+    let about_dump = |what: &str| about(dump, what);
+    let noted = note_of(dump)?;
+    let essentials = noted.ok_or_else(|| {
+        about_dump(
+            "it does not note what reads the values on flash without the index: an earlier release has written it",
+        )
+    })?;
+    let size = (logs.files.len(), logs.data_bytes);
+    let secret = [random::number(), random::number()];
+    let mut salvage = Salvage::without_table(&essentials, size, secret).map_err(about_dump)?;
+    let noted = know_dump(dump, &mut salvage)?;
+    logs.read_all(&mut salvage, &mut |salvage, number, bytes| {
+        salvage.read(number, bytes);
+        Ok(())
+    })?;
+    let salvaged = salvage.finish(u64::MAX, wall_ms());
+    let left_out = leave_out(&mut salvage, changed)?;
+    let about_new = |error: &dyn std::fmt::Display| about(to, error);
+    let mut file =
+        File::options().write(true).create_new(true).mode(0o600).open(to).map_err(|error| about_new(&error))?;
+    let source = File::open(dump).map_err(|error| about(dump, error))?;
+    io::copy(&mut source.take(noted.end), &mut file).map_err(|error| about_new(&error))?;
+    let mut keys = Dump::of(Writer::after(file, OPTIONS));
+    let shown = logs.read_all(&mut salvage, &mut |salvage, number, bytes| {
+        salvage
+            .show::<Shown>(number, bytes, &mut |db, name, expiry, value| {
+                let kind = match &value {
+                    Value::Inline(kind, _) => *kind,
+                    Value::Boxed(value) => value.kind(),
+                };
+                let key = Visited { db: db as usize, stripe: 0, name, kind, expiry };
+                keys.put(&key, value, None).map_err(Shown)
+            })
+            .map_err(|Shown(error)| about_new(&told_error(&error)))
+    });
+    shown?;
+    let file = keys.file.finish().map_err(|error| about_new(&error))?;
+    file.sync_all().map_err(|error| about_new(&error))?;
+    let said = told(&salvaged, None, &left_out);
+    Ok(FoundAgain { entries: Vec::new(), left_out, said })
+}
+
+/// Writes the values that an index names as a dump of version 12.
+pub fn write_values(index: &Path, flash_paths: &[PathBuf], to: Box<dyn Write + Send>) -> Result<(), String> {
+    let (mut opened, checkpoint, logs) = open(index, flash_paths)?;
+    let mut config = StoreConfig {
+        databases: checkpoint.databases(),
+        flash: Some(checkpoint.layout(Codec::None)),
+        limit_of: LimitOf::Process,
+        policy: Policy::NoEviction,
+        ..StoreConfig::in_ram(1)
+    };
+    checkpoint.configure(&mut config)?;
+    let store = Store::new(&config);
+    store.set_blocking(Arc::new(logs));
+    let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
+    let restoring = store.restore(&checkpoint, 0, 0).map_err(|error| about(index, unsuitable(error)))?;
+    let added = opened.read::<io::Error>(&mut |stripe, uid, rows| match rows {
+        Rows::Pairs(pairs) => restoring.add(stripe, uid, &pairs).map_err(unsuitable),
+        Rows::Row(row) => restoring.add_parts(stripe, uid, &row, 0).map_err(unsuitable),
+    });
+    added.map_err(|error| about(index, error))?;
+    restoring.finish();
+    // No lane runs, so nothing is ever written to flash. Nothing counts as expired: the journal has what has.
+    let begin = || Ok(Dump::of(Writer::new(to, Options { has_checksum: true, ..OPTIONS })));
+    let snapshot = store.cut(0, begin).expect("nobody else uses the store");
+    let written = snapshot.and_then(|snapshot| snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())));
+    let dump = written.map_err(|error| told_error(&error))?;
+    dump.file.finish().and_then(|mut to| to.flush()).map_err(|error| error.to_string())
+}
+
+/// Reads the table of an index, and opens the flash files that it is of.
+fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, Checkpoint, Logs), String> {
+    let opened = Index::open(index).map_err(|error| about(index, error))?;
+    let values = index::decode(&opened.table);
+    let Values { log_name, log_id, mut checkpoint } =
+        values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+    let logs = Logs::open(flash_paths, Some((&log_name, log_id)))?;
+    checkpoint.fit(logs.data_bytes);
+    Ok((opened, checkpoint, logs))
+}
+
+/// Whether some entry of a damaged part was found where the part's header says. If only one was not, it is the one with which the part's
+/// checksum is right.
+fn confirm(part: &Torn<'_>, salvage: &mut Salvage) -> bool {
+    let Torn::Pairs { stripe, uid, pairs, crc } = part else { return true };
+    let mut lost = (0..pairs.len()).filter(|&at| !salvage.is_named(*uid, pairs[at].0));
+    let (first, second) = (lost.next(), lost.next());
+    if let (Some(at), None) = (first, second) {
+        let mut whole = pairs.clone();
+        for (high, words) in salvage.unnamed_in(*stripe, *uid) {
+            let mut is_it = |word| {
+                whole[at] = (high, word);
+                sum_of(*stripe, *uid, &whole) == *crc
+            };
+            if words.into_iter().any(&mut is_it) {
+                salvage.confirm(*uid, high);
+                return true;
+            }
+        }
+    }
+    pairs.iter().any(|&(high, _)| salvage.is_named(*uid, high))
+}
+
+/// What is left of the damaged parts of an index.
+struct Left {
+    /// The stripes and uids that their headers name. `None`: a header is damaged.
+    homes: Option<HashSet<(u16, u16)>>,
+    /// How many of them are large collections.
+    rows: u64,
+}
+
+impl Left {
+    fn of(places: &[Vec<u8>]) -> Left {
+        let parts: Vec<Option<Vec<Torn<'_>>>> = places.iter().map(|place| torn(place)).collect();
+        let all = || parts.iter().flatten().flatten();
+        let home = |part: &Torn<'_>| match part {
+            Torn::Pairs { stripe, uid, .. } => Some((*stripe, *uid)),
+            Torn::Row { .. } => None,
+        };
+        let is_told = parts.iter().all(Option::is_some);
+        Left {
+            homes: is_told.then(|| all().filter_map(home).collect()),
+            rows: all().filter(|part| matches!(part, Torn::Row { .. })).count() as u64,
+        }
+    }
+
+    /// Tells of all that may be entries.
+    fn name(places: &[Vec<u8>], salvage: &mut Salvage) {
+        let mut guessed = 0;
+        for place in places {
+            match torn(place) {
+                Some(parts) => parts.iter().for_each(|part| {
+                    if let Torn::Pairs { uid, pairs, .. } = part {
+                        pairs.iter().for_each(|&(high, word)| salvage.name(high, word, Some(*uid)));
+                    }
+                }),
+                None if guessed < GUESSED_BYTES_MAX => {
+                    guessed += place.len();
+                    pairs_in(place).for_each(|(high, word)| salvage.name(high, word, None));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn leave_out(salvage: &mut Salvage, changed: &Changed<'_>) -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let mut left_out = BTreeSet::new();
+    changed(&mut |db, key| {
+        if salvage.leave_out(db, key) {
+            left_out.insert((db, key.to_vec()));
+        }
+    })?;
+    Ok(left_out.into_iter().collect())
+}
+
+/// What a dump tells besides its keys.
+#[derive(Default)]
+struct Noted {
+    flash: Option<Vec<u8>>,
+    /// Where its last record ends.
+    end: u64,
+}
+
+/// What the dump notes of the flash.
+fn note_of(dump: &Path) -> Result<Option<Vec<u8>>, String> {
+    Ok(read_dump(dump, &mut |_| Ok(()))?.flash)
+}
+
+/// Tells of the keys that the dump has, and of the large collections that it notes.
+fn know_dump(dump: &Path, salvage: &mut Salvage) -> Result<Noted, String> {
+    read_dump(dump, &mut |item| {
+        match item {
+            Item::Key(key) => salvage.know_key(key.db, &key.name),
+            Item::Aux(name, keys) if name == LARGE.as_bytes() => {
+                let keys =
+                    LargeKeys::read(keys).ok_or_else(|| about(dump, "its note of large collections makes no sense"))?;
+                keys.into_iter().for_each(|(uid, key)| salvage.know_large(uid, key));
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+fn read_dump(dump: &Path, each: &mut dyn FnMut(&Item) -> Result<(), String>) -> Result<Noted, String> {
+    let damaged = |error: rdb::Error| about(dump, error);
+    let file = File::open(dump).map_err(|error| about(dump, error))?;
+    let mut reader = Reader::new(BufReader::with_capacity(256 << 10, file), true).map_err(damaged)?;
+    let mut noted = Noted { flash: None, end: reader.offset() };
+    loop {
+        let item = reader.next_item().map_err(damaged)?;
+        each(&item)?;
+        match item {
+            Item::End => return Ok(noted),
+            Item::Aux(name, value) if name == FLASH.as_bytes() => noted.flash = Some(value),
+            _ => {}
+        }
+        noted.end = reader.offset();
+    }
+}
+
+/// The findings. `missing`: how many entries the index lacks, if that is known.
+fn told(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>)]) -> String {
+    let Salvaged { named, unnamed, doubtful, damaged_pages, large } = salvaged;
+    let mut text = match missing {
+        Some(missing) => format!("{named} of {missing} missing keys are found again: the index still names them\n"),
+        None => String::new(),
+    };
+    if *unnamed > 0 || missing.is_none() {
+        text.push_str(&format!(
+            "{unnamed} keys are found by the numbers of their records: each has its last value, but may have been deleted before the base\n"
+        ));
+    }
+    if *doubtful > 0 {
+        let why = match damaged_pages {
+            0 => "an earlier release has written them, and their records do not tell which is the last".to_owned(),
+            pages => format!("{pages} pages of the flash cannot be read, and may have their last values"),
+        };
+        text.push_str(&format!("{doubtful} keys are left out: {why}\n"));
+    }
+    if !large.is_empty() {
+        let why = "large collections are lost, because their parts do not tell their key";
+        text.push_str(&format!("{} {why}: {}\n", large.len(), names(large)));
+    }
+    if !left_out.is_empty() {
+        let why = "keys are removed, because the journal changes them, and it is not certain what they were before";
+        text.push_str(&format!("{} {why}: {}\n", left_out.len(), names(left_out)));
+    }
+    text
+}
+
+/// Keys for people, each behind its logical database.
+fn names(keys: &[(u64, Vec<u8>)]) -> String {
+    let mut names: Vec<String> =
+        keys.iter().take(NAMES_MAX).map(|(db, name)| format!("{db}:{}", name.escape_ascii())).collect();
+    names.extend((keys.len() > NAMES_MAX).then(|| "…".to_owned()));
+    names.join(" ")
+}
+
+fn told_error(error: &DumpError) -> String {
+    match error {
+        DumpError::Read(error) => format!("a value cannot be read: {error}"),
+        DumpError::Write(error) => error.to_string(),
+        DumpError::NoRoom | DumpError::GivenUp => unreachable!("nobody else uses the store"),
+    }
+}
+
+/// Why a value was not written.
+struct Shown(DumpError);
+
+impl From<Corrupt> for Shown {
+    fn from(corrupt: Corrupt) -> Shown {
+        Shown(DumpError::Read(ReadError::Corrupt(corrupt)))
+    }
+}
+
+/// Gets a segment's number and its bytes.
+type Each<'e> = dyn FnMut(&mut Salvage, u32, &[u8]) -> Result<(), String> + 'e;
+
+/// Flash files that are only read.
+struct Logs {
+    files: Vec<(PathBuf, File)>,
+    data_bytes: u64,
+}
+
+impl Logs {
+    /// Each path is a directory, or the log file itself. `log`: the files' name, and the log's id; `None`: a directory has one log file only.
+    fn open(paths: &[PathBuf], log: Option<(&str, [u8; 16])>) -> Result<Logs, String> {
+        if paths.is_empty() {
+            return Err("the values are on flash: give the flash paths, in the order that they had".to_owned());
+        }
+        let mut logs = Logs { files: Vec::new(), data_bytes: u64::MAX };
+        let mut log_id = log.map(|(_, id)| id);
+        for (number, path) in paths.iter().enumerate() {
+            let path = match (path.is_dir(), log) {
+                (false, _) => path.clone(),
+                (true, Some((name, _))) => path.join(name),
+                (true, None) => only_log(path)?,
+            };
+            let file = File::open(&path).map_err(|error| about(&path, error))?;
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+                return Err(about(&path, "a node uses it: stop the node"));
+            }
+            let mut start = vec![0; 2 * PAGE_BYTES];
+            file.read_exact_at(&mut start, 0).map_err(|error| about(&path, error))?;
+            let found = Superblock::newest(&start).map_err(|error| about(&path, error))?;
+            if *log_id.get_or_insert(found.log_id) != found.log_id {
+                return Err(about(&path, "it belongs to another dataset"));
+            }
+            if (usize::from(found.path_index), usize::from(found.path_count)) != (number, paths.len()) {
+                let (at, of) = (found.path_index + 1, found.path_count);
+                return Err(about(&path, format!("it was flash path {at} of {of}: give the paths in their old order")));
+            }
+            logs.data_bytes = logs.data_bytes.min(found.data_bytes);
+            logs.files.push((path, file));
+        }
+        Ok(logs)
+    }
+
+    /// Reads all segments that may have something.
+    fn read_all(&self, salvage: &mut Salvage, each: &mut Each<'_>) -> Result<(), String> {
+        let mut buf = Vec::new();
+        for at in salvage.segments() {
+            let (path, file) = &self.files[usize::from(at.path)];
+            buf.resize(at.bytes as usize, 0);
+            let end = DATA_OFFSET + self.data_bytes;
+            let wanted = end.saturating_sub(at.offset).min(at.bytes) as usize;
+            file.read_exact_at(&mut buf[..wanted], at.offset).map_err(|error| about(path, error))?;
+            each(salvage, at.number, &buf[..wanted])?;
+        }
+        Ok(())
+    }
+}
+
+impl Pages for Logs {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        self.files[usize::from(path)].1.read_exact_at(buf, offset)
+    }
+}
+
+impl Blocking for Logs {
+    fn write(&self, _path: u16, _offset: u64, _buf: &PageBuf) -> io::Result<()> {
+        Err(io::Error::other("these files are only read"))
+    }
+}
+
+/// The log file of a directory that has one.
+fn only_log(folder: &Path) -> Result<PathBuf, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| about(folder, error))?;
+    let mut found = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    match (found.next(), found.next()) {
+        (Some(log), None) => Ok(log),
+        (None, _) => Err(about(folder, "there is no flash file")),
+        (Some(_), Some(_)) => Err(about(folder, "there are several flash files: give the file itself")),
+    }
+}

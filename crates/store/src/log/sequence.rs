@@ -1,0 +1,154 @@
+//! Owns the numbers by which versions of a value are told apart: a record gets the next one when it is copied, while the stripe of its
+//! key is locked, so a later version has a higher number. A record that is moved keeps its number. Never knows a record.
+//!
+//! A checkpoint may name records that were copied after its cut, if their values had not changed. These get *early* numbers, that were set
+//! aside at the cut. So the records that were copied with lower numbers than the checkpoint's are those of the cut and of the time before.
+//!
+//! The numbers go on over restarts. A checkpoint notes the one of its cut ([`Sequence::next`]), and a start begins with a number that
+//! no record on flash has: [`Sequence::go_on`].
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The first number of a new log. Releases that numbered units, and began anew at each start, used lower ones.
+const FIRST: u64 = 1 << 40;
+/// More numbers than are used between a checkpoint and the next start: at two million records a second this is nine hours.
+const GAP: u64 = 1 << 36;
+/// Several starts may begin with one checkpoint. Each begins with a number that follows from its time, unless the clock was set back, and uses
+/// fewer than 2¹² a millisecond.
+const NUMBERS_A_MS: u32 = 12;
+/// 1 January 2026.
+const EPOCH_MS: u64 = 1_767_225_600_000;
+
+/// A value is copied once during a checkpoint, and again if the write fails.
+const COPIES_MAX: u64 = 4;
+const EARLY_MIN: u64 = 1 << 16;
+
+pub(crate) struct Sequence {
+    next: AtomicU64,
+    /// See [`Sequence::ordered_from`].
+    ordered_from: AtomicU64,
+    /// The early numbers that are left. The end is 0 if there is no checkpoint.
+    early: AtomicU64,
+    early_end: AtomicU64,
+    /// There were too few.
+    was_short: AtomicBool,
+}
+
+impl Default for Sequence {
+    fn default() -> Sequence {
+        Sequence {
+            next: AtomicU64::new(FIRST),
+            ordered_from: AtomicU64::new(FIRST),
+            early: AtomicU64::new(0),
+            early_end: AtomicU64::new(0),
+            was_short: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Sequence {
+    /// The number of a record that is copied now. The caller has the lock of its stripe. `is_of_cut`: a snapshot wants the value, so it has not
+    /// changed since the cut.
+    pub fn take(&self, is_of_cut: bool) -> u64 {
+        let end = if is_of_cut { self.early_end.load(Relaxed) } else { 0 };
+        if end > 0 {
+            let early = self.early.fetch_add(1, Relaxed);
+            if early < end {
+                return early;
+            }
+            self.was_short.store(true, Relaxed);
+        }
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// The cut of a checkpoint, while every stripe is locked. `values`: how many are in RAM. Returns its number.
+    pub fn cut(&self, values: u64) -> u64 {
+        let room = values * COPIES_MAX + EARLY_MIN;
+        let first = self.next.fetch_add(room, Relaxed);
+        self.early.store(first, Relaxed);
+        self.early_end.store(first + room, Relaxed);
+        self.was_short.store(false, Relaxed);
+        first + room
+    }
+
+    /// The checkpoint has all values. Returns whether all that were copied meanwhile have the right numbers.
+    pub fn end_cut(&self) -> bool {
+        self.early_end.store(0, Relaxed);
+        !self.was_short.load(Relaxed)
+    }
+
+    /// The number that the next record gets.
+    pub fn next(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
+    /// Lower numbers do not tell which of two records is the later one.
+    pub fn ordered_from(&self) -> u64 {
+        self.ordered_from.load(Relaxed)
+    }
+
+    /// Records of another log came here with numbers up to `last`. `oldest` is the lowest that one of them had there.
+    pub fn pass(&self, last: u64, oldest: u64) {
+        let next = last.saturating_add(1);
+        self.next.fetch_max(next, Relaxed);
+        if oldest < FIRST {
+            self.ordered_from.fetch_max(next, Relaxed);
+        }
+    }
+
+    /// Goes on behind all that were used before. `cut` and `ordered_from` are what a checkpoint noted; `None`: its release noted nothing.
+    pub fn go_on(&self, noted: Option<(u64, u64)>, now_ms: u64) {
+        let (cut, ordered_from) = noted.unwrap_or((FIRST, FIRST));
+        let by_time = FIRST + (now_ms.saturating_sub(EPOCH_MS) << NUMBERS_A_MS);
+        self.next.fetch_max(cut.saturating_add(GAP).max(by_time), Relaxed);
+        self.ordered_from.fetch_max(ordered_from, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_goes_on_behind_what_any_life_before_has_used() {
+        let first = Sequence::default();
+        (0..1000).for_each(|_| _ = first.take(false));
+        let noted = Some((first.next(), first.ordered_from()));
+        let used = first.take(false);
+        // Two lives that begin with the same checkpoint, and a clock that stands still.
+        let (second, third) = (Sequence::default(), Sequence::default());
+        second.go_on(noted, EPOCH_MS);
+        assert!(second.take(false) > used + (1 << 30), "many more may have been used than the checkpoint knows");
+        let used = second.take(false);
+        third.go_on(noted, EPOCH_MS + (1 << 30));
+        assert!(third.take(false) > used);
+        assert_eq!(third.ordered_from(), first.ordered_from());
+    }
+
+    #[test]
+    fn values_of_the_cut_are_copied_with_lower_numbers() {
+        let sequence = Sequence::default();
+        let before = sequence.take(true);
+        let cut = sequence.cut(1);
+        let (later, early) = (sequence.take(false), sequence.take(true));
+        assert!(before < early && early < cut && cut <= later);
+        assert!(sequence.end_cut());
+        assert!(sequence.take(true) > later, "there is no checkpoint any more");
+        let cut = sequence.cut(0);
+        let last = (0..=EARLY_MIN).map(|_| sequence.take(true)).last();
+        assert!(last >= Some(cut) && !sequence.end_cut(), "there were not enough");
+    }
+
+    #[test]
+    fn numbers_of_earlier_releases_are_lower_and_tell_nothing() {
+        let old = Sequence::default();
+        old.go_on(None, 0);
+        assert!(old.ordered_from() > 1 << 32 && old.next() > old.ordered_from());
+        // Of another log: one whose records all have an order, and one that an earlier release began.
+        let before = old.ordered_from();
+        old.pass(old.next() + FIRST + 5, FIRST + 5);
+        assert_eq!(old.ordered_from(), before);
+        old.pass(old.next() + 7, 7);
+        assert_eq!(old.ordered_from(), old.next());
+    }
+}

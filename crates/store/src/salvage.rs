@@ -1,0 +1,419 @@
+//! Owns finding keys again on flash whose entries in a checkpoint's index are damaged: it reads the segments that the checkpoint knows, and
+//! chooses for each key the record that was its value at the cut. Never knows a file.
+//!
+//! A segment that an entry may name is not written again before the next checkpoint, so the record of every key that had its value on flash
+//! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
+//! on flash tells that a key was deleted. What is left of a damaged entry does tell it, if it names its key or its place.
+
+use crate::checkpoint::{Checkpoint, Order, key_in_parts};
+use crate::keyspace::Value;
+use crate::log::compression::ZSTD_LEVEL;
+use crate::log::fill::place_of;
+use crate::log::page::{Corrupt, Dictionary, Page, Record, Scratch, Stamp, scan};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{SavedSegment, Segments};
+use crate::mem::hash::Hasher;
+use crate::mem::word::Word;
+use crate::store::log_id;
+use flash::io::PAGE_BYTES;
+use smallvec::SmallVec;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher as _};
+use std::sync::Arc;
+use value::{Boxed, Kind};
+
+/// A logical database's number in the index, and the upper half of a key's hash.
+type Name = (u16, u64);
+
+/// A word of a damaged entry, and its uid if that is known.
+type Named = (u64, Option<u16>);
+
+/// For each stripe and uid: the hashes and words of entries.
+pub type Entries = Vec<(u16, u16, Vec<(u64, u64)>)>;
+
+/// Gets the logical database of a key, the key, its expiry, and its value.
+pub type Show<'s, E> = dyn FnMut(u64, &[u8], Option<u64>, Value<'_>) -> Result<(), E> + 's;
+
+/// A segment to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentAt {
+    pub number: u32,
+    pub path: u16,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// Finds keys again. In this order: what is known, what should be read, and [`Salvage::finish`].
+pub struct Salvage {
+    log: Segments,
+    /// What the checkpoint says of the segments. `None`: nothing, and a page must say itself which it is. Then this is the log's number.
+    saved: Result<Vec<SavedSegment>, u32>,
+    hasher: Hasher,
+    dictionaries: Vec<Arc<Dictionary>>,
+    uids: Vec<u32>,
+    order: Option<Order>,
+    /// The stripes and uids whose keys are wanted. `None`: all.
+    wanted: Option<HashSet<(u16, u16)>>,
+    known: HashSet<Name>,
+    /// The words in damaged entries, each with its uid if that is known, by what stands before them. A key may be in several databases.
+    named: HashMap<u64, SmallVec<[Named; 1]>>,
+    best: HashMap<Name, Best>,
+    /// The keys whose values were in parts, and those of them whose entries are there.
+    large: HashMap<Name, Vec<u8>>,
+    is_whole: HashSet<Name>,
+    /// Keys that were left out, because their last version is not known.
+    doubtful: HashSet<Name>,
+    damaged_pages: u64,
+    scratch: Scratch,
+}
+
+/// The record that was the last one so far.
+struct Best {
+    stripe: u16,
+    word: Word,
+    seq: u64,
+    expiry: Option<u64>,
+    /// Equal records have the same.
+    content: u64,
+    /// A damaged entry names the key and this place.
+    is_named: bool,
+    /// Another record may be later: their numbers do not tell.
+    has_rival: bool,
+}
+
+impl Best {
+    /// Another record of the same key was found, behind this one. Numbers below `ordered_from` do not tell which is later, but a damaged entry may.
+    fn meet(&mut self, found: Best, ordered_from: u64) {
+        let rank = |best: &Best| (if best.seq >= ordered_from { best.seq } else { 0 }, best.is_named, best.seq);
+        // Within a page, and so within a unit, the later record is the later version.
+        let is_later = rank(&found) >= rank(self);
+        let is_told = self.word.place().page == found.word.place().page || self.content == found.content;
+        let had_rival = self.has_rival;
+        if is_later {
+            *self = found;
+        }
+        self.has_rival = self.seq < ordered_from && (had_rival || !is_told);
+    }
+}
+
+type EachPage<'e> = dyn FnMut(&mut Salvage, &Page<'_>, u32, &mut Scratch) -> Result<(), Corrupt> + 'e;
+
+/// How many pages are damaged, if this one is. Pages that do not belong there were being written when the node was killed, or were written again after
+/// the checkpoint: no entry names them.
+fn damage(page: Result<(), Corrupt>) -> u64 {
+    match page {
+        Ok(()) | Err(Corrupt::Stale | Corrupt::Empty) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Salvaged {
+    /// Keys that a damaged entry names.
+    pub named: u64,
+    /// Keys that none names: they were keys once, and may have been deleted before the cut.
+    pub unnamed: u64,
+    /// Keys that are left out, because their last version is not known, or cannot be read.
+    pub doubtful: u64,
+    /// Pages that cannot be read.
+    pub damaged_pages: u64,
+    /// Keys whose values were in parts, and cannot be put together: the logical database and the name.
+    pub large: Vec<(u64, Vec<u8>)>,
+}
+
+impl Salvage {
+    /// `wanted`: the stripes and uids whose keys are looked for; `None`: all. An error says what is damaged.
+    pub fn new(checkpoint: &Checkpoint, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
+        let saved = &checkpoint.segments;
+        let log = checkpoint.log(saved.len() as u32, log_id(checkpoint.secret));
+        // For the generations.
+        log.restore(saved, 0, 0);
+        Salvage::of(checkpoint, log, Ok(saved.clone()), checkpoint.secret, wanted)
+    }
+
+    /// Of a log whose table is lost, but for what [`Checkpoint::essentials`] noted. It has so many paths, of so many bytes each. `secret` is random.
+    pub fn without_table(
+        essentials: &[u8],
+        (paths, bytes_per_path): (usize, u64),
+        secret: [u64; 2],
+    ) -> Result<Salvage, &'static str> {
+        let (log_id, checkpoint) =
+            Checkpoint::from_essentials(essentials).ok_or("its note of the flash makes no sense")?;
+        let segments = checkpoint.segments_in(paths, bytes_per_path).ok_or("it had another number of flash paths")?;
+        Salvage::of(&checkpoint, checkpoint.log(segments, log_id), Err(log_id), secret, None)
+    }
+
+    fn of(
+        checkpoint: &Checkpoint,
+        log: Segments,
+        saved: Result<Vec<SavedSegment>, u32>,
+        secret: [u64; 2],
+        wanted: Option<HashSet<(u16, u16)>>,
+    ) -> Result<Salvage, &'static str> {
+        let dictionaries = checkpoint.dictionaries.iter();
+        let dictionaries = dictionaries.map(|bytes| Dictionary::deserialize(bytes, ZSTD_LEVEL).map(Arc::new));
+        Ok(Salvage {
+            log,
+            saved,
+            hasher: Hasher::new(secret),
+            dictionaries: dictionaries.collect::<Option<_>>().ok_or("a dictionary is damaged")?,
+            uids: checkpoint.uids.clone(),
+            order: checkpoint.order,
+            wanted,
+            known: HashSet::new(),
+            named: HashMap::new(),
+            best: HashMap::new(),
+            large: HashMap::new(),
+            is_whole: HashSet::new(),
+            doubtful: HashSet::new(),
+            damaged_pages: 0,
+            scratch: Scratch::new(),
+        })
+    }
+
+    /// An entry of the index that is sound.
+    pub fn know_entry(&mut self, stripe: u16, uid: u16, high: u64) {
+        if self.wants(stripe, uid) {
+            self.known.insert((uid, high));
+        }
+    }
+
+    /// A large collection of the index that is sound, as a checkpoint handed it out.
+    pub fn know_parts(&mut self, stripe: u16, uid: u16, saved: &[u8]) {
+        let Some(key) = key_in_parts(saved) else { return };
+        let high = self.hasher.hash(key).high;
+        self.know_entry(stripe, uid, high);
+        self.is_whole.insert((uid, high));
+    }
+
+    /// A key whose value was in parts at the cut. Its parts do not tell of which key they are, and what else is there of the key is older.
+    pub fn know_large(&mut self, uid: u16, key: &[u8]) {
+        let hash = self.hasher.hash(key);
+        if self.wants(hash.stripe() as u16, uid) {
+            self.large.insert((uid, hash.high), key.to_vec());
+        }
+    }
+
+    /// A key whose value was in RAM only at the cut.
+    pub fn know_key(&mut self, db: u64, key: &[u8]) {
+        let hash = self.hasher.hash(key);
+        if let Some(&uid) = usize::try_from(db).ok().and_then(|db| self.uids.get(db)) {
+            self.know_entry(hash.stripe() as u16, uid as u16, hash.high);
+        }
+    }
+
+    /// Nobody knows which collections were in parts: what is not named by a damaged entry is left out.
+    pub fn know_no_large(&mut self) {
+        self.order = None;
+    }
+
+    /// What may be an entry, in a damaged part of the index, and its uid if the part's header tells it.
+    pub fn name(&mut self, high: u64, word: u64, uid: Option<u16>) {
+        self.named.entry(high).or_default().push((word, uid));
+    }
+
+    /// The segments that entries may name.
+    pub fn segments(&self) -> Vec<SegmentAt> {
+        let may_have = |&number: &u32| match &self.saved {
+            Ok(saved) => saved[number as usize].content.is_some(),
+            Err(_) => true,
+        };
+        let place = |number| {
+            let (path, offset) = self.log.location(number * self.log.segment_pages);
+            SegmentAt { number, path, offset, bytes: self.log.segment_bytes() }
+        };
+        (0..self.log.count()).filter(may_have).map(place).collect()
+    }
+
+    /// Takes what is wanted of a segment. What cannot be read of it is cut off.
+    pub fn read(&mut self, segment: u32, bytes: &[u8]) {
+        let mut damaged_pages = 0;
+        let cut = self.order.map_or(u64::MAX, |order| order.cut);
+        self.each_page(segment, bytes, &mut damaged_pages, &mut |salvage, page, number, scratch| {
+            let dictionaries = salvage.dictionaries.clone();
+            let find = |id| dictionaries.iter().find(|dictionary| dictionary.id() == id).cloned();
+            let taken = page.for_each(&find, scratch, &mut |record, pages| salvage.take(record, number, pages));
+            // Nothing there is of the time before the cut, but copies of what is elsewhere too.
+            if page.seq() >= cut { Ok(()) } else { taken }
+        });
+        self.damaged_pages += damaged_pages;
+    }
+
+    /// Shows the values that were found in a segment: the logical database, the key, its expiry, and the value. After [`Salvage::finish`].
+    pub fn show<E: From<Corrupt>>(&mut self, segment: u32, bytes: &[u8], show: &mut Show<'_, E>) -> Result<(), E> {
+        let mut shown = Ok(());
+        let mut damaged_pages = 0;
+        self.each_page(segment, bytes, &mut damaged_pages, &mut |salvage, page, number, scratch| {
+            let dictionaries = salvage.dictionaries.clone();
+            let find = |id| dictionaries.iter().find(|dictionary| dictionary.id() == id).cloned();
+            page.for_each(&find, scratch, &mut |record, pages| {
+                let hash = salvage.hasher.hash(record.key);
+                let name = (record.db as u16, hash.high);
+                let place = place_of(number, pages);
+                let is_it = |best: &&Best| best.seq == record.seq && best.word.place() == place;
+                if shown.is_err() || salvage.best.get(&name).filter(is_it).is_none() {
+                    return;
+                }
+                let db = salvage.db(record.db);
+                let kind = RecordKind::from_byte(record.kind).expect("it was looked at");
+                shown = match kind.boxed || kind.kind == Kind::Stream {
+                    false => show(db, record.key, record.expiry_ms, Value::Inline(kind.kind, record.value)),
+                    true => match Boxed::decode(kind.kind, record.value) {
+                        Ok(value) => show(db, record.key, record.expiry_ms, Value::Boxed(&value)),
+                        Err(_) => Err(Corrupt::Lengths.into()),
+                    },
+                };
+            })
+        });
+        shown
+    }
+
+    /// Calls `each` with the pages of a segment that are whole, and their numbers.
+    fn each_page(&mut self, segment: u32, bytes: &[u8], damaged_pages: &mut u64, each: &mut EachPage<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let first = segment * self.log.segment_pages;
+        match &self.saved {
+            Ok(saved) => {
+                let units = saved[segment as usize].content.as_ref().map(|content| content.units.clone());
+                for (unit, pages) in units.into_iter().flatten() {
+                    let from = usize::from(unit) * PAGE_BYTES;
+                    let to = (from + usize::from(pages) * PAGE_BYTES).min(bytes.len());
+                    let there = bytes.get(from..to).unwrap_or_default();
+                    *damaged_pages += u64::from(pages) - (there.len() / PAGE_BYTES) as u64;
+                    let first = first + u32::from(unit);
+                    for (at, page) in scan(there, self.log.stamp(first)) {
+                        *damaged_pages +=
+                            damage(page.and_then(|page| each(self, &page, first + at as u32, &mut scratch)));
+                    }
+                }
+            }
+            &Err(log) => {
+                for (at, page) in bytes.as_chunks::<PAGE_BYTES>().0.iter().enumerate() {
+                    let stamp = Stamp { log, number: at as u16, ..Stamp::of(page) };
+                    let page = Page::open(&bytes[at * PAGE_BYTES..], stamp);
+                    *damaged_pages += damage(page.and_then(|page| each(self, &page, first + at as u32, &mut scratch)));
+                }
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn take(&mut self, record: &Record<'_>, page: u32, pages: usize) {
+        let Some(kind) = RecordKind::from_byte(record.kind) else { return };
+        if self.order.is_some_and(|order| record.seq >= order.cut) {
+            return;
+        }
+        if kind.part {
+            return;
+        }
+        let hash = self.hasher.hash(record.key);
+        let stripe = hash.stripe() as u16;
+        let Some(uid) = u16::try_from(record.db).ok().filter(|&uid| usize::from(uid) < self.uids.len()) else { return };
+        let name = (uid, hash.high);
+        if !self.wants(stripe, uid) || self.known.contains(&name) || self.large.contains_key(&name) {
+            return;
+        }
+        let place = place_of(page, pages);
+        let names =
+            |&(word, of): &Named| !Word(word).is_hot() && Word(word).place() == place && of.is_none_or(|of| of == uid);
+        let is_named = self.named.get(&hash.high).is_some_and(|words| words.iter().any(names));
+        let mut content = DefaultHasher::new();
+        (record.value, record.kind, record.expiry_ms).hash(&mut content);
+        let found = Best {
+            stripe,
+            word: Word::cold(hash, place, kind.kind, record.expiry_ms.is_some(), false),
+            seq: record.seq,
+            expiry: record.expiry_ms,
+            content: content.finish(),
+            is_named,
+            has_rival: false,
+        };
+        let ordered_from = self.order.map_or(u64::MAX, |order| order.from);
+        match self.best.entry(name) {
+            Entry::Vacant(empty) => _ = empty.insert(found),
+            Entry::Occupied(mut best) => best.get_mut().meet(found, ordered_from),
+        }
+    }
+
+    /// The logical database with this number in the index.
+    fn db(&self, uid: u32) -> u64 {
+        self.uids.iter().position(|&of| of == uid).unwrap_or(uid as usize) as u64
+    }
+
+    fn wants(&self, stripe: u16, uid: u16) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&(stripe, uid)))
+    }
+
+    /// Whether a damaged entry names this key and its last record.
+    pub fn is_named(&self, uid: u16, high: u64) -> bool {
+        self.best.get(&(uid, high)).is_some_and(|best| best.is_named)
+    }
+
+    /// What the entries of keys of a stripe and a uid would be that no damaged entry names. The one of a value that was brought back to RAM has
+    /// another bit set.
+    pub fn unnamed_in(&self, stripe: u16, uid: u16) -> Vec<(u64, [u64; 2])> {
+        let is_there = |((of, _), best): &(&Name, &Best)| *of == uid && best.stripe == stripe && !best.is_named;
+        let entry =
+            |(&(_, high), best): (&Name, &Best)| (high, [false, true].map(|is| best.word.with_referenced(is).0));
+        self.best.iter().filter(is_there).map(entry).collect()
+    }
+
+    /// A damaged entry names this key and its last record after all.
+    pub fn confirm(&mut self, uid: u16, high: u64) {
+        self.best.get_mut(&(uid, high)).into_iter().for_each(|best| best.is_named = true);
+    }
+
+    /// All segments were read. `missing`: how many entries the index lacks.
+    pub fn finish(&mut self, missing: u64, now_ms: u64) -> Salvaged {
+        let mut salvaged = Salvaged { damaged_pages: self.damaged_pages, ..Salvaged::default() };
+        let has_order = self.order.is_some() && self.damaged_pages == 0;
+        let all_named = self.best.values().filter(|best| best.is_named).count() as u64 >= missing;
+        let Salvage { best, doubtful, .. } = self;
+        best.retain(|name, best| {
+            let has_expired = best.expiry.is_some_and(|expiry| expiry <= now_ms);
+            if !best.is_named && (all_named || has_expired) {
+                return false;
+            }
+            let is_sure = best.is_named || has_order && !best.has_rival;
+            match (is_sure, best.is_named) {
+                (false, _) => _ = doubtful.insert(*name),
+                (true, true) => salvaged.named += 1,
+                (true, false) => salvaged.unnamed += 1,
+            }
+            is_sure
+        });
+        salvaged.doubtful = self.doubtful.len() as u64;
+        let lost = self.large.iter().filter(|(name, _)| !self.is_whole.contains(name));
+        salvaged.large = lost.map(|(&(uid, _), key)| (self.db(uid.into()), key.clone())).collect();
+        salvaged.large.sort_unstable();
+        salvaged
+    }
+
+    /// Leaves a key out that was changed behind the cut in a way that depends on what it was. If nothing is certain about that, true is
+    /// returned: it may have been deleted before, or its value is not known. After [`Salvage::finish`].
+    pub fn leave_out(&mut self, db: u64, key: &[u8]) -> bool {
+        let Some(&uid) = usize::try_from(db).ok().and_then(|db| self.uids.get(db)) else { return false };
+        let name = (uid as u16, self.hasher.hash(key).high);
+        let is_unnamed = self.best.get(&name).is_some_and(|best| !best.is_named);
+        if is_unnamed {
+            self.best.remove(&name);
+        }
+        let is_lost = self.large.contains_key(&name) && !self.is_whole.contains(&name);
+        is_unnamed || is_lost || self.doubtful.contains(&name)
+    }
+
+    /// For each stripe and uid: the hashes and words of the entries that were found, as a checkpoint hands them out.
+    pub fn entries(&self) -> Entries {
+        let mut entries: BTreeMap<(u16, u16), Vec<(u64, u64)>> = BTreeMap::new();
+        for (&(uid, high), best) in &self.best {
+            entries.entry((best.stripe, uid)).or_default().push((high, best.word.0));
+        }
+        let sorted = |((stripe, uid), mut pairs): (_, Vec<_>)| {
+            pairs.sort_unstable();
+            (stripe, uid, pairs)
+        };
+        entries.into_iter().map(sorted).collect()
+    }
+}
