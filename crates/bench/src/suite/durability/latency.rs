@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::kept::{bases, program, wait_for_base, without_bases};
+use super::kept::{bases, program, wait_for_base, without_bases, write_base};
 use crate::scenario::phase::Until;
 use crate::scenario::spec::Load;
 use crate::scenario::wire::{Client, Endpoint};
@@ -56,8 +56,12 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     lab.note_fill_of(&subject);
     let each = |value: &dyn Fn(&[Look; 2]) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
     let written: u64 = rounds.iter().map(|[_, busy]| busy.bases).sum();
+    // That the node needed.
+    let without: u64 = rounds.iter().map(|[calm, _]| calm.bases).sum();
     let seconds = lab.shot.as_secs() * lab.repetitions as u64;
-    let how = format!("{keys} keys, 30 % RAM, {rate:.0} ops/s 1:1 around the middle, {written} bases in {seconds} s");
+    let how = format!(
+        "{keys} keys, 30 % RAM, {rate:.0} ops/s 1:1 around the middle, {written} against {without} bases in {seconds} s"
+    );
     Ok(vec![
         Figure::new(
             "p99.9 of commands while bases are written",
@@ -72,7 +76,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
             each(&|[calm, busy]| busy.longest_ping_ms - calm.longest_ping_ms),
             Target::AtMost(10.0),
             format!(
-                "{:.1} against {:.1} ms, {written} bases",
+                "{:.1} against {:.1} ms, {written} against {without} bases",
                 each(&|[_, busy]| busy.longest_ping_ms),
                 each(&|[calm, _]| calm.longest_ping_ms)
             ),
@@ -82,6 +86,8 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
 }
 
 fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_bases: bool) -> Result<Look> {
+    // Or emptied segments of flash would soon ask for a base, in a run without bases too.
+    write_base(subject)?;
     let endpoint = subject.node.endpoint.clone();
     let before = bases(subject)?;
     let is_over = AtomicBool::new(false);
@@ -96,7 +102,7 @@ fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_bases: bool) -
     })?;
     wait_for_base(subject)?;
     let bases = bases(subject)? - before;
-    ensure!(writes_bases == (bases > 0), "{bases} bases were written");
+    ensure!(bases > 0 || !writes_bases, "no base was written");
     Ok(Look { p999_ms: shot.latency_ms_p999, longest_ping_ms, bases })
 }
 
