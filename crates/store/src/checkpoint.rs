@@ -277,7 +277,7 @@ impl Restoring {
         self.check_home(stripe, uid)?;
         let mut guard = store.stripe(stripe.into());
         let database = guard.database_mut(uid.into());
-        for &(high, word) in pairs {
+        for &(_, word) in pairs {
             let word = Word(word);
             let is_valid = !word.is_hot()
                 && Kind::from_u8((word.0 >> 3) as u8 & 7).is_some()
@@ -287,8 +287,8 @@ impl Restoring {
             }
             store.segments.reborn(word.place(), &self.named);
             database.expires += usize::from(word.has_expiry());
-            database.table.insert(high, OwnedWord::cold(word));
         }
+        database.table.insert_cold(pairs);
         drop(guard);
         store.cold.fetch_add(pairs.len() as u64, Relaxed);
         self.entries.fetch_add(pairs.len() as u64, Relaxed);
