@@ -180,7 +180,9 @@ func standalone(s *session) {
 	r := s.r
 	is(r.Wait(ctx, 0, time.Millisecond), 0)
 	if flintkv {
-		is(r.WaitAOF(ctx, 0, 0, time.Millisecond), "[0 0]")
+		// With a journal, the writes before may be durable already.
+		reached := fmt.Sprint(value(r.WaitAOF(ctx, 0, 0, time.Millisecond)))
+		same(reached == "[0 0]" || reached == "[1 0]", true)
 	}
 	same(value(r.LastSave(ctx)) > 0, true)
 	no(r.ClusterInfo(ctx).Err(), "ERR This instance has cluster support disabled")

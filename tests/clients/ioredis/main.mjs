@@ -124,7 +124,8 @@ async function values() {
     await same(r.get('k'), null);
     await same(r.migrate('127.0.0.1', 1, 'none', 0, 100), 'NOKEY');
     await same(r.wait(0, 10), 0);
-    if (flintkv) await same(r.waitaof(0, 0, 10), [0, 0]);
+    // With a journal, the writes before may be durable already.
+    if (flintkv) await within((await r.waitaof(0, 0, 10))[0], 0, 1);
   });
 
   await story('hashes', async (r) => {

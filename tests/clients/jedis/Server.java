@@ -177,7 +177,9 @@ final class Server extends Check {
         eq(0L, j.waitReplicas(0, 10));
         eq(0L, j.waitReplicas(1, 10));
         if (Main.since72) {
-            eq(KeyValue.of(0L, 0L), j.waitAOF(0, 0, 10));
+            // With a journal, the writes before may be durable already.
+            KeyValue<Long, Long> reached = j.waitAOF(0, 0, 10);
+            yes(reached.getKey() <= 1 && reached.getValue() == 0);
         }
         eq("OK", j.replicaofNoOne());
         fails(JedisDataException.class, "ERR No failover in progress.", j::failoverAbort);
