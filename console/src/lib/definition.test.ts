@@ -51,8 +51,9 @@ test("what is left counts what the database has already", () => {
 
 test("persistence takes more flash than the values, and a limit counts as it is given", () => {
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "none" })).toBe(7 * GB);
-  expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(7 * GB + 6 * GB + (10 * GB) / 8);
-  expect(filesLimit({ memory: GB / 4, ram: GB / 8, persistence: "everysec" })).toBe(GB / 8 + GB / 2);
+  expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(14 * GB + 6 * GB + (10 * GB) / 8);
+  expect(filesLimit({ memory: 1000, ram: 500, persistence: "everysec" })).toBe(1600 + GB / 2);
+  expect(filesLimit({ memory: 2048 * GB, ram: 100 * GB, persistence: "everysec" })).toBe(2048 * GB + 200 * GB + 256 * GB);
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, flash: 9 * GB, persistence: "everysec" })).toBe(9 * GB);
   expect(filesLimit({ memory: 3 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(0);
 });

@@ -1033,6 +1033,8 @@ export interface SizingCard {
   /** Lines of flintkv.conf. */
   directives: string[];
   expected: null | ExpectedCard;
+  /** All files on flash: with a journal, copies of the values in RAM, the journal and two bases too. */
+  files_bytes: number;
   /** With the room that collection needs. */
   flash_bytes: number;
   flash_live_bytes: number;

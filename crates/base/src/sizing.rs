@@ -70,6 +70,8 @@ pub struct Sizing {
     /// With the room that collection needs.
     pub flash_bytes: u64,
     pub memory_limit_bytes: u64,
+    /// All files on flash. With a journal these are more than the values.
+    pub files_bytes: u64,
     pub flash_reads_per_second: f64,
     /// How many databases the keys must be divided among.
     pub databases: u64,
@@ -149,6 +151,7 @@ impl Demand {
         let ram = (own_bytes as f64 + index_bytes + hot_bytes) / RAM_FILL;
         let live = on_flash * (self.pair_bytes() + RECORD_BYTES) * PAGE_FACTOR * self.compression;
         let (ram_limit_bytes, flash_bytes) = (ram.ceil() as u64, (live / FLASH_FILL).ceil() as u64);
+        let memory_limit_bytes = ram_limit_bytes + flash_bytes;
         Sizing {
             ram_share,
             hit_ratio,
@@ -160,7 +163,8 @@ impl Demand {
             flash_values: on_flash.round() as u64,
             flash_live_bytes: live.ceil() as u64,
             flash_bytes,
-            memory_limit_bytes: ram_limit_bytes + flash_bytes,
+            memory_limit_bytes,
+            files_bytes: files_bytes(memory_limit_bytes, ram_limit_bytes, self.has_journal),
             flash_reads_per_second: self.reads_per_second * (1.0 - hit_ratio),
             databases: flash_bytes.div_ceil(DATABASE_FLASH_BYTES_MAX).max(1),
         }
@@ -195,6 +199,37 @@ impl Sizing {
         cost(self.ram_limit_bytes, ram_price) + cost(self.flash_bytes, flash_price)
     }
 }
+
+/// The size of the flash log. If the dataset survives restarts, values in RAM have a copy there too, so that bases need not have them; and
+/// what a new base will make free takes room until then: as much as RAM, and a tenth for collecting. A limit of all files makes the log smaller
+/// down to what values need.
+pub fn log_bytes(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> u64 {
+    let least = memory.saturating_sub(ram);
+    let most = memory.saturating_add(memory / 10).saturating_add(ram).min(DATABASE_FLASH_BYTES_MAX).max(least);
+    match (is_kept, flash_limit) {
+        (false, _) => least,
+        (true, 0) => most,
+        (true, limit) => limit.saturating_sub(kept_bytes(memory, ram)).clamp(least, most),
+    }
+}
+
+/// What all files take if no limit is given; 0: no limit, because there is no flash.
+pub fn files_bytes(memory: u64, ram: u64, is_kept: bool) -> u64 {
+    match memory.saturating_sub(ram) {
+        0 => 0,
+        _ if is_kept => log_bytes(memory, ram, true, 0).saturating_add(kept_bytes(memory, ram)),
+        flash => flash,
+    }
+}
+
+/// What a dataset that survives restarts takes besides its values: two bases, which may have all that is in RAM, their indexes, and the
+/// journal behind them.
+fn kept_bytes(memory: u64, ram: u64) -> u64 {
+    (2 * ram).saturating_add(memory / 8).max(2 * KEPT_BYTES_MIN)
+}
+
+/// A ring, a base of nearly nothing, and files of the journal to go on with.
+pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
 pub fn cost(bytes: u64, price: f64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64 * price

@@ -34,8 +34,8 @@ pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
     PrimarySettings, RedisFiles, ReplicaSettings, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    leaves_ram_for_values,
 };
-pub use typed::{KEPT_BYTES_MIN, files_bytes, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 

@@ -65,14 +65,14 @@ fn the_defaults_are_those_of_redis() {
 #[test]
 fn memory_limits_are_resolved() {
     let mb = |n: u64| n << 20;
-    let flash = ("flash-path", "/flash");
+    let (flash, unkept) = (("flash-path", "/flash"), ("appendonly", "no"));
     for (directives, expected) in [
         (vec![("memory-limit", "100mb")], (mb(100), mb(100), 0)),
         (vec![("maxmemory", "100mb")], (0, mb(100), 0)),
         (vec![("memory-limit", "100mb"), ("ram-limit", "25%")], (mb(100), mb(25), 0)),
-        (vec![("memory-limit", "100mb"), flash], (mb(100), mb(30), mb(70))),
-        (vec![("memory-limit", "100mb"), ("ram-limit", "20mb"), flash], (mb(100), mb(20), mb(80))),
-        (vec![("memory-limit", "100mb"), ("maxmemory", "50%"), flash], (mb(100), mb(50), mb(50))),
+        (vec![("memory-limit", "100mb"), flash, unkept], (mb(100), mb(30), mb(70))),
+        (vec![("memory-limit", "100mb"), ("ram-limit", "20mb"), flash, unkept], (mb(100), mb(20), mb(80))),
+        (vec![("memory-limit", "100mb"), ("maxmemory", "50%"), flash, unkept], (mb(100), mb(50), mb(50))),
     ] {
         let config = store(&directives).snapshot();
         let limits = (config.memory_limit_bytes, config.ram_limit_bytes, config.flash_bytes);
@@ -100,17 +100,41 @@ fn files_on_flash_have_a_limit() {
     let flash = [("memory-limit", "10gb"), ("ram-limit", "4gb"), ("flash-path", "/flash")];
     for (more, expected) in [
         (vec![("appendonly", "no")], mb(6 << 10)),
-        (vec![], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
-        (vec![("appendonly", "yes")], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
+        (vec![], mb(15 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
+        (vec![("appendonly", "yes")], mb(15 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
         (vec![("appendonly", "yes"), ("flash-limit", "7gb")], mb(7 << 10)),
         (vec![("flash-limit", "6gb"), ("appendonly", "no")], mb(6 << 10)),
     ] {
         assert_eq!(store(&[&flash[..], &more].concat()).snapshot().flash_limit_bytes, expected, "{more:?}");
     }
     let small = [("memory-limit", "100mb"), ("ram-limit", "50mb"), ("flash-path", "/flash"), ("appendonly", "yes")];
-    assert_eq!(store(&small).snapshot().flash_limit_bytes, mb(50 + 512));
+    assert_eq!(store(&small).snapshot().flash_limit_bytes, mb(160 + 512));
     assert_eq!(store(&[("appendonly", "yes")]).snapshot().flash_limit_bytes, 0, "nothing is limited as in Redis");
     assert_eq!(store(&[("appendonly", "yes"), ("flash-limit", "1gb")]).snapshot().flash_limit_bytes, mb(1 << 10));
+}
+
+/// Values that are in RAM too have a copy in the log of a dataset that survives, and what waits for a base has room there. A limit of all
+/// files makes the log smaller, but never smaller than values need.
+#[test]
+fn the_log_of_what_survives_has_room_for_copies() {
+    let mb = |n: u64| n << 20;
+    let flash = [("memory-limit", "10gb"), ("ram-limit", "4gb"), ("flash-path", "/flash")];
+    let kept = mb(8 << 10) + mb(10 << 7);
+    for (more, log, data) in [
+        (vec![("appendonly", "no")], mb(6 << 10), mb(6 << 10)),
+        (vec![("appendonly", "no"), ("flash-limit", "9gb")], mb(6 << 10), mb(6 << 10)),
+        (vec![], mb(15 << 10), mb(10 << 10)),
+        (vec![("flash-limit", "6500mb")], mb(6 << 10), mb(6 << 10)),
+        (vec![("flash-limit", "17664mb")], mb(17664) - kept, mb(17664) - kept),
+        (vec![("flash-limit", "20gb")], mb(20 << 10) - kept, mb(10 << 10)),
+        (vec![("flash-limit", "1000gb")], mb(15 << 10), mb(10 << 10)),
+    ] {
+        let config = store(&[&flash[..], &more].concat()).snapshot();
+        assert_eq!((config.flash_bytes, config.flash_data_bytes), (log, data), "{more:?}");
+    }
+    let huge = [("memory-limit", "2048gb"), ("ram-limit", "200gb"), ("flash-path", "/flash")];
+    assert_eq!(store(&huge).snapshot().flash_bytes, 2 << 40, "a database does not address more");
+    assert_eq!(store(&[("appendonly", "yes")]).snapshot().flash_bytes, 0);
 }
 
 #[test]
@@ -243,7 +267,7 @@ fn config_set_changes_all_or_nothing() {
 
 #[test]
 fn config_set_checks_the_limits_against_each_other() {
-    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
+    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f"), ("appendonly", "no")]);
     store.set(&[("ram-limit", "20%")]).unwrap();
     assert_eq!(get(&store, "maxmemory"), (20 << 20).to_string());
     assert_eq!(store.snapshot().flash_bytes, 80 << 20, "flash has what RAM leaves of the memory limit");
@@ -262,7 +286,7 @@ fn config_set_checks_the_limits_against_each_other() {
 
 #[test]
 fn a_change_that_cannot_be_applied_changes_nothing() {
-    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
+    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f"), ("appendonly", "no")]);
     let version = store.version();
     let turn = store.turn(Duration::ZERO).expect("nobody else has it");
     assert!(store.turn(Duration::ZERO).is_none(), "one change at a time");

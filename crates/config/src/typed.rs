@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::table::{self, Kind};
 use super::value::{self, Value};
 use base::events::Events;
+use base::sizing::{KEPT_BYTES_MIN, files_bytes, log_bytes};
 use base::time::Schedule;
 pub use base::{Codec, FlashIo, Policy};
 use base::{ram, size, words};
@@ -241,8 +242,10 @@ pub struct Config {
     pub memory_limit_bytes: u64,
     /// 0: none.
     pub ram_limit_bytes: u64,
-    /// The size of the flash log: memory limit − RAM limit where there is flash, otherwise 0.
+    /// The size of the flash log; 0: no flash. See [`log_bytes`].
     pub flash_bytes: u64,
+    /// What live values may take of the log.
+    pub flash_data_bytes: u64,
     /// All files of the dataset: the flash log, and with persistence the journal and the bases; 0: none.
     pub flash_limit_bytes: u64,
     /// The limit as it was given; 0: it follows from the others.
@@ -493,7 +496,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         proto_max_bulk_len_bytes: v.bytes("proto-max-bulk-len") as usize,
         memory_limit_bytes: limits.memory,
         ram_limit_bytes: limits.ram,
-        flash_bytes: limits.flash,
+        flash_bytes: limits.log,
+        flash_data_bytes: if limits.is_kept { limits.log.min(limits.memory) } else { limits.log },
         flash_limit_bytes: limits.files,
         flash_limit_given_bytes: v.bytes("flash-limit"),
         maxmemory_clients_bytes: match v.word("maxmemory-clients").strip_suffix('%') {
@@ -563,11 +567,12 @@ fn addresses(words: &[String]) -> Vec<BindAddress> {
 struct Limits {
     memory: u64,
     ram: u64,
-    flash: u64,
+    log: u64,
     files: u64,
+    is_kept: bool,
 }
 
-/// Resolves the three limits: memory limit = RAM limit + flash.
+/// Resolves the limits: memory limit = RAM limit + flash.
 fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
     let memory = v.bytes("memory-limit");
     let wanted = v.word("ram-limit");
@@ -613,16 +618,22 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
             size::exact(FLASH_BYTES_MIN)
         ));
     }
-    let files = flash_limit(v, (memory, ram, flash))?;
-    Ok(Limits { memory, ram, flash, files })
+    let is_kept = v.yes("appendonly");
+    let (log, files) = match has_flash {
+        true => (log_bytes(memory, ram, is_kept, v.bytes("flash-limit")), flash_limit(v, memory, ram, is_kept)?),
+        // A journal's files alone are limited only if it is asked for.
+        false => (0, flash_limit(v, 0, 0, is_kept)?),
+    };
+    Ok(Limits { memory, ram, log, files, is_kept })
 }
 
 /// The limit of all files.
-fn flash_limit(v: &Values<'_>, (memory, ram, flash): (u64, u64, u64)) -> Result<u64, String> {
-    let (wanted, is_kept) = (v.bytes("flash-limit"), v.yes("appendonly"));
+fn flash_limit(v: &Values<'_>, memory: u64, ram: u64, is_kept: bool) -> Result<u64, String> {
+    let wanted = v.bytes("flash-limit");
     if wanted == 0 {
-        return Ok(files_bytes(memory, ram, flash, is_kept));
+        return Ok(files_bytes(memory, ram, is_kept));
     }
+    let flash = memory.saturating_sub(ram);
     let (parts, needed) = match is_kept {
         true => {
             (format!(" and at least {} for the journal and the bases", size::exact(KEPT_BYTES_MIN)), KEPT_BYTES_MIN)
@@ -641,19 +652,6 @@ fn flash_limit(v: &Values<'_>, (memory, ram, flash): (u64, u64, u64)) -> Result<
         size::exact(flash)
     ))
 }
-
-/// What all files take if no limit is given; 0: no limit, because there is no flash. A dataset that survives restarts takes more than its
-/// values: two bases, which may have all that is in RAM, their indexes, and the journal behind them.
-pub fn files_bytes(memory: u64, ram: u64, flash: u64, is_kept: bool) -> u64 {
-    match (flash, is_kept) {
-        (0, _) => 0,
-        (flash, false) => flash,
-        (flash, true) => flash.saturating_add(2 * ram + memory / 8).max(flash.saturating_add(2 * KEPT_BYTES_MIN)),
-    }
-}
-
-/// A ring, a base of nearly nothing, and files of the journal to go on with.
-pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
 /// At least 1, because 0 would mean no limit.
 fn share(bytes: u64, percent: u64) -> u64 {

@@ -290,17 +290,20 @@ impl Database {
             })?),
             false => None,
         };
-        if before.redis_files.appendonly != now.redis_files.appendonly {
+        let is_ending = before.redis_files.appendonly && !now.redis_files.appendonly;
+        if is_ending {
             self.switch_alone(draft)?;
-        }
-        self.resize(before, now).map_err(|why| draft.refused(&why))?;
-        self.relisten(before, now).map_err(|(name, why)| {
-            // Back to the old limits, for which there was room a moment ago.
-            if limits(before) != limits(now)
-                && let Err(why) = self.resize(now, before)
-            {
-                tracing::error!("the limits stay changed: {why}");
+            if let Err(why) = self.resize(before, now) {
+                tracing::warn!("database '{}': its flash does not become smaller: {why}", self.hub.name);
             }
+        } else {
+            self.resize(before, now).map_err(|why| draft.refused(&why))?;
+            if !before.redis_files.appendonly && now.redis_files.appendonly {
+                self.switch_alone(draft).inspect_err(|_| self.resize_back(before, now))?;
+            }
+        }
+        self.relisten(before, now).map_err(|(name, why)| {
+            self.resize_back(before, now);
             draft.refused_for(name, why)
         })?;
         self.hub.config.keep(turn, draft);
@@ -324,6 +327,15 @@ impl Database {
                 .map_err(|why| draft.refused_for("appendonly", &why))?;
         }
         self.switch_persistence(&draft.before, &draft.now).map_err(|why| draft.refused_for("appendonly", &why))
+    }
+
+    /// Back to the old limits, for which there was room a moment ago.
+    fn resize_back(&self, before: &Config, now: &Config) {
+        if limits(before) != limits(now)
+            && let Err(why) = self.resize(now, before)
+        {
+            tracing::error!("the limits stay changed: {why}");
+        }
     }
 
     /// Applies new limits: refuses them if there is no room, and resizes flash. The caller holds the ledger's lock if

@@ -454,6 +454,7 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("flash_files_limit", &config.flash_limit_bytes),
         ("flash_files_bytes", &database.flash_files().0),
         ("flash_limit", &store.flash_bytes),
+        ("flash_live_limit", &store.flash_data_bytes),
         ("used_flash", &store.flash_used_bytes),
         ("free_flash", &store.flash_bytes.saturating_sub(store.flash_used_bytes)),
         ("flash_live_bytes", &store.flash_live_bytes),

@@ -397,12 +397,11 @@ impl Node {
             config::leaves_ram_for_values(&wanted, database.is_default())
                 .map_err(|message| NodeError::Invalid { field: "ram_limit_bytes", message })?;
         }
-        let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
         let files = match change.flash_limit_bytes.unwrap_or(before.flash_limit_bytes) {
-            0 => config::files_bytes(memory, ram, flash, now.redis_files.appendonly),
+            0 => base::sizing::files_bytes(memory, ram, now.redis_files.appendonly),
             given => given,
         };
-        self.check_room(name, (ram, if flash == 0 { 0 } else { files }))?;
+        self.check_room(name, (ram, if now.flash_paths.is_empty() { 0 } else { files }))?;
         let field = match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
             (Some(_), ..) => "memory_limit_bytes",
             (_, Some(_), ..) => "ram_limit_bytes",

@@ -1,7 +1,7 @@
 //! Owns one copy of a dataset: the store, and the files and drivers of its flash. Never knows a client, a user or the
 //! limits of other databases.
 
-use crate::resize;
+use crate::resize::{self, FlashSizeError};
 use base::FlashIo;
 use config::{Config, ConfigStore, TierMode};
 use engine::{random, wall_ms};
@@ -75,6 +75,7 @@ impl Shard {
         store.set_expired_key_lag(config.expired_key_lag_ms);
         store.set_scrub_interval(config.scrub_interval_ms);
         cap_clients(&store, config);
+        store.limit_flash_data(flash_data(config));
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
             store.set_blocking(Arc::clone(&flash.files) as Arc<dyn flash::io::Blocking>);
@@ -102,11 +103,17 @@ impl Shard {
         self.flash.as_ref().map_or(Ok(()), |flash| flash.files.set_kept(is_kept).map_err(|error| error.to_string()))
     }
 
-    /// Gives flash the size that the configuration says, which may have changed since the files were made.
+    /// Gives flash the size that the configuration says, which may have changed since the files were made. Files that cannot grow stay as
+    /// they are: what is in them is served.
     pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
         let Some(flash) = &self.flash else { return Ok(()) };
-        let sized = resize::set_flash_size(&self.store, &flash.files, config.flash_bytes);
-        sized.map_err(|error| error.to_string())
+        match resize::set_flash_size(&self.store, &flash.files, config.flash_bytes) {
+            Err(FlashSizeError::Files(error)) => {
+                tracing::warn!("the flash files keep their size until a start with more room: {error}");
+                Ok(())
+            }
+            sized => sized.map_err(|error| error.to_string()),
+        }
     }
 
     /// The threads that read and write flash if io_uring is not allowed. They start only when a lane is opened on
@@ -167,6 +174,7 @@ impl Shard {
             store.set_ram_limit(now.ram_limit_bytes);
         }
         cap_clients(store, now);
+        store.limit_flash_data(flash_data(now));
         if before.maxmemory_policy != now.maxmemory_policy && !store.follows() {
             store.set_policy(now.maxmemory_policy);
         }
@@ -206,6 +214,11 @@ impl Shard {
             None => Ok(()),
         }
     }
+}
+
+/// What live values may take of flash.
+fn flash_data(config: &Config) -> u64 {
+    if config.flash_data_bytes < config.flash_bytes { config.flash_data_bytes } else { u64::MAX }
 }
 
 fn cap_clients(store: &Store, config: &Config) {

@@ -28,6 +28,8 @@ pub struct StoreStats {
     /// Bytes of objects being written.
     pub writing_bytes: u64,
     pub flash_bytes: u64,
+    /// What live data may take of it.
+    pub flash_data_bytes: u64,
     pub flash_used_bytes: u64,
     pub flash_live_bytes: u64,
     /// What the live data takes with the unused parts of its pages and segments, how much data could take, and where flash is full.
@@ -112,6 +114,7 @@ impl Store {
         let budget = self.tier.budget();
         let segments = self.segments.sums();
         let (flash_charged_bytes, flash_usable_bytes) = self.charge_of(&segments);
+        let flash_bytes = u64::from(self.segments.end()) * self.segments.segment_bytes();
         StoreStats {
             keys,
             values_in_ram: hot,
@@ -125,12 +128,13 @@ impl Store {
             index_bytes: census.index_bytes,
             by_database: census.databases,
             writing_bytes: self.tier.writing.load(Relaxed) as u64,
-            flash_bytes: u64::from(self.segments.end()) * self.segments.segment_bytes(),
+            flash_bytes,
+            flash_data_bytes: flash_bytes.min(self.segments.data_max()),
             flash_used_bytes: u64::from(segments.used) * self.segments.segment_bytes(),
             flash_live_bytes: segments.live_bytes,
             flash_charged_bytes,
             flash_usable_bytes,
-            flash_full_at_bytes: (FULLEST * flash_usable_bytes as f64) as u64,
+            flash_full_at_bytes: ((FULLEST * flash_usable_bytes as f64) as u64).min(self.segments.data_max()),
             flash_free_segments: self.segments.free_count().into(),
             flash_retired_segments: segments.retired.into(),
             segment_bytes: self.segments.segment_bytes(),

@@ -587,6 +587,14 @@ impl Store {
         Ok(())
     }
 
+    /// Sets what live values may take of flash. `u64::MAX`: all that it has room for.
+    pub fn limit_flash_data(&self, bytes: u64) {
+        if self.segments.limit_data(bytes) {
+            self.segments.weigh(!self.evicts());
+            self.tier.clear_full(Full::Flash);
+        }
+    }
+
     /// The length that every path's file must have for flash of `bytes` bytes.
     pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
         self.segments.path_bytes_for(bytes)

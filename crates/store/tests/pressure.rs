@@ -381,3 +381,89 @@ fn a_bad_segment_does_not_block_the_shrinking() {
     }
     assert_eq!(node.store.resizing(), None, "{:#?}", node.store.stats());
 }
+
+/// A log with more room than live data may take: the rest is for what a checkpoint will make free.
+#[test]
+fn live_data_stays_below_a_limit_of_its_own() {
+    const LIMIT: u64 = 6 << 20;
+    let mut node = Node::with(90, RAM, 16 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    node.store.limit_flash_data(LIMIT);
+    let mut random = Random(90);
+    let mut keys = 0;
+    while node.make_room() {
+        let value = noise(&mut random, 990);
+        set(&mut node, keys, &value, None);
+        keys += 1;
+        assert!(keys < 16_000, "{:#?}", node.store.stats());
+    }
+    let full = node.store.stats();
+    assert!((LIMIT..LIMIT + (1 << 20)).contains(&full.flash_live_bytes), "{full:#?}");
+    assert!(full.flash_full && full.flash_room == "full" && full.flash_full_at_bytes == LIMIT, "{full:#?}");
+    assert!(full.flash_free_segments > 20, "{full:#?}");
+    // Nothing is collected: it would make no room.
+    idle(&mut node, 500);
+    assert_eq!(node.store.stats().relocated_records, full.relocated_records);
+    // What RAM has may still be changed, and deletions make room.
+    (0..keys / 4).for_each(|key| remove(&mut node, key));
+    for key in keys..keys + 1_000 {
+        assert!(node.make_room(), "{:#?}", node.store.stats());
+        let value = noise(&mut random, 990);
+        set(&mut node, key, &value, None);
+    }
+    // A higher limit makes room at once.
+    while node.make_room() {
+        let value = noise(&mut random, 990);
+        set(&mut node, keys + 1_000, &value, None);
+        keys += 1;
+    }
+    node.store.limit_flash_data(2 * LIMIT);
+    assert!(node.make_room(), "{:#?}", node.store.stats());
+    assert!(node.store.stats().flash_live_bytes < 2 * LIMIT);
+    assert_all_free_after_a_flush(&mut node, "a limit of live data");
+}
+
+/// Overwrites below the limit are never refused, however much garbage there is and although it waits for checkpoints.
+#[test]
+fn overwrites_below_the_limit_of_live_data_never_jam() {
+    const LIMIT: u64 = 8 << 20;
+    let mut node = Node::with(91, RAM, 12 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    node.store.limit_flash_data(LIMIT);
+    node.store.set_quarantine(true);
+    // Three to a page.
+    let keys = LIMIT / 10 * 9 / 1_366;
+    fill(&mut node, 0..keys, 990, |_| None);
+    let mut random = Random(91);
+    for step in 0..60_000 {
+        assert!(room(&mut node, true), "step {step}: {:#?}", node.store.stats());
+        let value = noise(&mut random, 990);
+        set(&mut node, random.below(keys), &value, None);
+    }
+    let stats = node.store.stats();
+    assert!(stats.flash_write_bytes > 40 << 20 && stats.flash_live_bytes < LIMIT, "{stats:#?}");
+    node.store.set_quarantine(false);
+    assert_all_free_after_a_flush(&mut node, "overwrites");
+}
+
+/// With a policy that evicts, old keys leave when live data comes to its limit, and no write is refused.
+#[test]
+fn eviction_keeps_live_data_below_its_limit() {
+    const LIMIT: u64 = 6 << 20;
+    let mut node = Node::with(92, RAM, 16 << 20, Codec::None, Policy::AllKeysLru, 2, 1);
+    node.store.limit_flash_data(LIMIT);
+    fill(&mut node, 0..20_000, 990, |_| None);
+    // Overwrites of keys that are still there leave garbage beside what is live.
+    let mut random = Random(92);
+    for key in 20_000..30_000 {
+        for key in [key, key - 1 - random.below(3_000)] {
+            assert!(node.make_room(), "{:#?}", node.store.stats());
+            let value = noise(&mut random, 990);
+            set(&mut node, key, &value, None);
+        }
+    }
+    let stats = node.store.stats();
+    assert!(stats.evicted_keys > 20_000, "{stats:#?}");
+    assert!(stats.keys > 4_000, "{stats:#?}");
+    assert!(stats.flash_live_bytes < LIMIT + (1 << 20), "{stats:#?}");
+    // What is hot has its copy moved. Collecting garbage would make no room for live data.
+    assert!(stats.relocated_records < 10_000, "{stats:#?}");
+}

@@ -145,6 +145,8 @@ pub struct SizingCard {
     /// With the room that collection needs.
     pub flash_bytes: u64,
     pub memory_limit_bytes: u64,
+    /// All files on flash: with a journal, copies of the values in RAM, the journal and two bases too.
+    pub files_bytes: u64,
     pub flash_reads_per_second: f64,
     /// How many databases the keys must be divided among.
     pub databases: u64,
@@ -289,6 +291,7 @@ impl Planned<'_> {
             flash_live_bytes: sizing.flash_live_bytes,
             flash_bytes: sizing.flash_bytes,
             memory_limit_bytes: sizing.memory_limit_bytes,
+            files_bytes: sizing.files_bytes,
             flash_reads_per_second: sizing.flash_reads_per_second,
             databases: sizing.databases,
             price: self.said.prices.map(|(ram, flash)| sizing.cost(ram, flash)),

@@ -62,6 +62,8 @@ pub struct Tiering {
     pub values_in_ram: u64,
     pub values_in_flash: u64,
     pub flash_limit: u64,
+    /// What live values may take of it.
+    pub flash_live_limit: u64,
     pub flash_used: u64,
     pub flash_live: u64,
     pub value_reads: u64,
@@ -117,6 +119,7 @@ impl Tiering {
             values_in_ram: count("values_in_ram"),
             values_in_flash: count("values_in_flash"),
             flash_limit: count("flash_limit"),
+            flash_live_limit: count("flash_live_limit"),
             flash_used: count("used_flash"),
             flash_live: count("flash_live_bytes"),
             value_reads: count("flash_kv_reads"),

@@ -79,7 +79,7 @@ pub fn warm_up(lab: &mut Lab, subject: &mut Subject, load: &Load, keys: u64) -> 
             return Ok(());
         }
         if used < UTILISATION {
-            let missing = ((UTILISATION - used) * tiering.flash_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
+            let missing = ((UTILISATION - used) * tiering.flash_live_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
             let step = missing.clamp(100, keys / STEP_SHARE * 4);
             lab.populate(subject, &[real(fill(next_key, step))])?;
             next_key += step;
@@ -97,5 +97,5 @@ pub fn tiering(subject: &mut Subject) -> Result<Tiering> {
 }
 
 pub fn utilisation(tiering: &Tiering) -> f64 {
-    tiering.flash_live as f64 / tiering.flash_limit.max(1) as f64
+    tiering.flash_live as f64 / tiering.flash_live_limit.max(1) as f64
 }

@@ -103,6 +103,10 @@ fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
         ),
         ("databases", sizing.databases.to_string()),
     ];
+    if sizing.files_bytes > sizing.flash_bytes {
+        let files = format!("{}: with copies of what is in RAM, the journal and two bases", human(sizing.files_bytes));
+        rows.insert(rows.len() - 1, ("files", files));
+    }
     if demand.reads_per_second > 0.0 {
         let rate =
             format!("{}/s of {} reads", count(sizing.flash_reads_per_second.round()), count(demand.reads_per_second));

@@ -5,6 +5,7 @@ use super::measure::{Measured, ReadPoint};
 use super::place::Place;
 use crate::size;
 use base::size::human;
+use base::sizing;
 
 /// The share of a file system's free space for FlintKV: a completely full device slows down and wears out.
 const FLASH_SHARE: f64 = 0.9;
@@ -12,6 +13,8 @@ const FLASH_SHARE: f64 = 0.9;
 const RAM_SHARE: f64 = 0.6;
 /// The RAM that a key takes in the index while its value is on flash.
 const INDEX_BYTES_PER_KEY: u64 = 19;
+/// What a database needs on flash besides its RAM.
+const FLASH_BYTES_MIN: u64 = 4 << 20;
 /// Below these rates it is not flash, or something slow is in front of it.
 const READS_PER_SECOND_MIN: f64 = 5_000.0;
 const WRITE_BYTES_PER_SECOND_MIN: f64 = 100e6;
@@ -56,16 +59,12 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
     // Segments are spread evenly, so the smallest path limits each of them.
     let smallest = measured.iter().map(|(place, _)| share_bytes(place, measured)).min().unwrap_or(0);
     let flash_bytes = (smallest as f64 * FLASH_SHARE) as u64 * measured.len() as u64;
-    // 30 % of the memory limit is FlintKV's default. More RAM is left to the rest of the system.
-    let ram_bytes = (flash_bytes / 7 * 3).min((machine.ram_bytes as f64 * RAM_SHARE) as u64);
-    // What the node needs for itself, with its journal and its console.
-    let ram_min = (36 + 2 * machine.cores as u64) << 20;
-    let ram_bytes = ram_bytes.max(ram_min);
+    let (memory_bytes, ram_bytes) = limits(machine, flash_bytes);
     let ram = size::directive(ram_bytes);
     set(
         "memory-limit",
-        size::directive(size::parse(&ram).unwrap_or(ram_bytes) + flash_bytes),
-        format!("RAM and {} of flash: 90 % of what is free", human(flash_bytes)),
+        size::directive(memory_bytes),
+        format!("its files take {} with journal and bases: 90 % of what is free", human(flash_bytes)),
     );
     let keys = ram_bytes / 2 / INDEX_BYTES_PER_KEY;
     set(
@@ -96,6 +95,26 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
         }
     }
     advice
+}
+
+/// The largest memory limit whose files fit, and its RAM limit.
+fn limits(machine: Machine, files_bytes: u64) -> (u64, u64) {
+    // What the node needs for itself, with its journal and its console.
+    let ram_min = (36 + 2 * machine.cores as u64) << 20;
+    // 30 % of the memory limit is FlintKV's default. More RAM is left to the rest of the system.
+    let ram_max = ((machine.ram_bytes as f64 * RAM_SHARE) as u64).max(ram_min);
+    let ram_of = |memory: u64| (memory / 10 * 3).clamp(ram_min, ram_max);
+    // Whole megabytes: what a directive says of them is exact.
+    let (mut fits, mut too_large) = ((ram_min + FLASH_BYTES_MIN) >> 20, files_bytes >> 20);
+    while fits + 1 < too_large {
+        let middle = fits.midpoint(too_large);
+        let memory = middle << 20;
+        match sizing::files_bytes(memory, ram_of(memory), true) <= files_bytes {
+            true => fits = middle,
+            false => too_large = middle,
+        }
+    }
+    (fits << 20, ram_of(fits << 20))
 }
 
 fn same_filesystem(one: &Place, other: &Place) -> bool {
@@ -235,7 +254,7 @@ mod tests {
             [
                 "flash-path /mnt/a",
                 "flash-path \"/mnt/b c\"",
-                "memory-limit 1838gb",
+                "memory-limit 1375gb",
                 "ram-limit 38gb",
                 "flash-io auto",
                 "io-threads auto"
@@ -247,7 +266,7 @@ mod tests {
 
     #[test]
     fn small_flash_does_not_get_more_ram_than_it_needs() {
-        assert!(settings(&[flash("/mnt/a", 10 * GB)]).contains(&"ram-limit 3949mb".to_owned()));
+        assert!(settings(&[flash("/mnt/a", 10 * GB)]).contains(&"ram-limit 1301mb".to_owned()));
         let tiny = settings(&[flash("/mnt/a", 100 << 20)]);
         assert!(tiny.contains(&"ram-limit 68mb".to_owned()), "{tiny:?}: the least that a node of 16 workers takes");
     }
@@ -260,7 +279,10 @@ mod tests {
         std::fs::write(&file, &conf).unwrap();
         let store = config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
         let config = store.snapshot();
-        assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (938 * GB, 38 * GB));
+        assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (640 * GB, 38 * GB));
+        // With the journal and the bases, which are the default.
+        let most = 900 * GB;
+        assert!((most / 100 * 98..=most).contains(&config.flash_limit_bytes), "{}", config.flash_limit_bytes);
     }
 
     #[test]

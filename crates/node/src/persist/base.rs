@@ -204,12 +204,15 @@ pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<(
 
 /// What flash-limit leaves for the journal and the bases. `None`: there is no limit.
 fn kept_room(config: &Config) -> Option<u64> {
+    let (memory, ram, given) = (config.memory_limit_bytes, config.ram_limit_bytes, config.flash_limit_given_bytes);
     // While persistence is being switched on, the configuration does not say so yet.
-    let limit = match config.flash_limit_given_bytes {
-        0 => config::files_bytes(config.memory_limit_bytes, config.ram_limit_bytes, config.flash_bytes, true),
-        given => given,
+    let log = match config.flash_paths.is_empty() {
+        true if given == 0 => return None,
+        true => 0,
+        false => base::sizing::log_bytes(memory, ram, true, given),
     };
-    (limit > 0).then(|| limit.saturating_sub(config.flash_bytes))
+    let limit = if given == 0 { base::sizing::files_bytes(memory, ram, true) } else { given };
+    Some(limit.saturating_sub(log))
 }
 
 /// How many files the journal may have: there must be room for the base, for the next one, for the ring, and for the file that the

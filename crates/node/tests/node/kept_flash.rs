@@ -221,6 +221,8 @@ fn overwriting_goes_on_for_ever() {
         ("flash-path", "flash"),
         ("memory-limit", "130mb"),
         ("ram-limit", "90mb"),
+        // No room for more than the values.
+        ("flash-limit", "552mb"),
         ("auto-aof-rewrite-percentage", "0"),
     ]);
     let node = Node::start(&directives);
@@ -292,7 +294,7 @@ fn a_restart_with_less_flash_takes_a_base_in_between() {
     }
     assert_eq!(client.info("persistence", "aof_rewrites"), "0", "there is room enough");
     let before = digest(&mut client);
-    let tight = on("135mb");
+    let tight = [on("135mb"), vec![("flash-limit", "583mb")]].concat();
     let node = kill(node, &tight);
     let mut client = loaded(&node);
     assert_eq!(digest(&mut client), before);
@@ -354,7 +356,9 @@ fn what_is_missing_is_refused_with_advice() {
 
 #[test]
 fn limits_may_change_while_the_node_is_down() {
-    let node = Node::start(&with(TIERED));
+    // Small segments, so that the log can become small.
+    let small = [("flash-segment-size", "256kb")];
+    let node = Node::start(&with(&[TIERED, &small].concat()));
     let mut client = node.connect();
     node.limit_objects(6 * MB);
     set_many(&mut client, 0..10_000, 2_000, 1);
@@ -372,7 +376,8 @@ fn limits_may_change_while_the_node_is_down() {
         new_base(&mut client);
     }
     // Less than the values take.
-    let directives = with(&[("flash-path", "flash"), ("memory-limit", "116mb"), ("ram-limit", "100mb")]);
+    let less = [("memory-limit", "116mb"), ("ram-limit", "100mb"), ("flash-limit", "528mb")];
+    let directives = with(&[&[("flash-path", "flash")], &less[..]].concat());
     let dir = node.dir.clone();
     node.signal(9);
     drop(node);

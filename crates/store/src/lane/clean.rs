@@ -37,8 +37,9 @@ enum Copied {
     Stopped,
 }
 
-/// The share of the log that a cleaning may leave in use.
+/// The share of the log that a cleaning may leave in use, and that of what live data may take.
 const FILL: f64 = 0.8;
+const DATA_FILL: f64 = 0.95;
 
 impl Store {
     /// Begins a cleaning. The lanes go on with it until [`Store::is_cleaned`]. It leaves room on flash even if all that is in RAM is
@@ -49,7 +50,9 @@ impl Store {
         }
         let sums = self.segments.sums();
         let usable = f64::from(self.segments.usable(&sums)) * self.segments.segment_bytes() as f64 * FILL;
-        self.cleaning.begin(usable as i64 - sums.live_bytes as i64 - self.arena.used_bytes() as i64);
+        let unchanged = usable as i64 - sums.live_bytes as i64 - self.arena.used_bytes() as i64;
+        let data = (self.segments.data_max() as f64 * DATA_FILL) as i64 - sums.live_bytes as i64;
+        self.cleaning.begin(unchanged.min(data));
     }
 
     /// Whether there is no cleaning, or it has ended and all that it wrote is on flash.

@@ -27,6 +27,7 @@ const EXPIRY_SEARCH_EVERY_MS: u64 = 100;
 const ROOM_TURNS: u32 = 8;
 /// How often the live data is summed while the log shrinks or has no room.
 const WEIGH_EVERY_MS: u64 = 10;
+const WATCH_EVERY_MS: u64 = 100;
 /// Maximum number of dead segments that one slice frees.
 const DEAD_MAX: usize = 32;
 /// How often the policy may try again after it found nothing to evict in the whole log.
@@ -79,8 +80,11 @@ impl Lane {
     /// Sums the live data if the result matters.
     fn weigh_if_due(&mut self, starved: bool) {
         let segments = &self.store.segments;
-        if (starved || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
+        // One worker is enough to see that data comes to its limit, and seldom enough for a walk over all segments.
+        let watches = self.worker == 0 && segments.may_be_over() && self.now_ms >= self.watch_due_ms;
+        if watches || (starved || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
             self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
+            self.watch_due_ms = self.now_ms + WATCH_EVERY_MS;
             if starved {
                 self.give_up_dead_unit();
             }
@@ -142,7 +146,9 @@ impl Lane {
             self.declare_full_if_wedged(answer);
             return false;
         }
-        let victim = segments.victim(self.now_ms, FULLEST).map(|segment| (segment, Purpose::Room)).or_else(|| {
+        // What is collected stays live.
+        let victim = if segments.is_over() { None } else { segments.victim(self.now_ms, FULLEST) };
+        let victim = victim.map(|segment| (segment, Purpose::Room)).or_else(|| {
             let wanted = need.starved || need.lacks_room;
             let evicts = wanted && segments.is_full() && self.may_evict() && !self.holds_deletions;
             evicts.then(|| segments.oldest()).flatten().map(|segment| (segment, Purpose::Eviction))

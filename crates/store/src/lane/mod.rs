@@ -171,6 +171,7 @@ pub struct Lane {
     /// When the next unit may be moved out of a shrinking log.
     pub(crate) shrink_due_ms: u64,
     pub(crate) weigh_due_ms: u64,
+    pub(crate) watch_due_ms: u64,
     /// When the next unit may be read to remove expired keys.
     pub(crate) expiry_due_ms: u64,
     pub(crate) evict_due_ms: u64,
@@ -251,6 +252,7 @@ impl Lane {
             collect: None,
             shrink_due_ms: 0,
             weigh_due_ms: 0,
+            watch_due_ms: 0,
             expiry_due_ms: 0,
             evict_due_ms: 0,
             holds_deletions: false,

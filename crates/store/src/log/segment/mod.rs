@@ -252,6 +252,9 @@ pub struct Segments {
     sealed: AtomicU64,
     /// When the live data was last summed, it left no room for more.
     full: AtomicBool,
+    /// What live data may take, which may be less than the segments have room for; and whether it took that when it was last summed.
+    data_max: AtomicU64,
+    over: AtomicBool,
     /// Number of segments whose live records are being moved.
     relocating: AtomicU32,
     /// Number of segments since one contained a record that could be evicted.
@@ -288,6 +291,8 @@ impl Segments {
             quarantined: AtomicU32::new(0),
             sealed: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            data_max: AtomicU64::new(u64::MAX),
+            over: AtomicBool::new(false),
             relocating: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             dead: Mutex::default(),
@@ -386,7 +391,7 @@ impl Segments {
             }
         }
         let segment = match stream {
-            Stream::Fresh if self.is_taken.load(Relaxed) || heads.free.len() <= self.reserve() as usize => return None,
+            Stream::Fresh if !self.takes_new() || heads.free.len() <= self.reserve() as usize => return None,
             Stream::Fresh => heads.free.pop_front()?,
             Stream::Relocated => heads.free.pop_front().or_else(|| heads.lent.pop())?,
         };

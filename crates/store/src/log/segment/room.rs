@@ -15,6 +15,9 @@
 //! | Waiting | wait | the same; a segment becomes free, because some segment is dead, is being collected, is held back by a checkpoint, or contains dead records |
 //! | Full | are refused, or the policy evicts | free dead segments; with such a policy, evict the records of the oldest segment |
 //!
+//! Live data may have a limit of its own ([`Segments::limit_data`]), so that the log keeps room for what a checkpoint will make free. At
+//! this limit the room is Full too, however many segments are free; collecting would not help then.
+//!
 //! A segment's own states:
 //!
 //! ```text
@@ -97,11 +100,39 @@ impl Segments {
     pub fn room(&self) -> Room {
         let free = self.free_count();
         match () {
+            () if self.is_over() => Room::Full,
             () if free > self.low() && !self.is_taken.load(Relaxed) => Room::Plenty,
             () if free > self.reserve() && !self.is_taken.load(Relaxed) => Room::Low,
             () if self.full.load(Relaxed) => Room::Full,
             () => Room::Waiting,
         }
+    }
+
+    /// Whether new data may open a segment, if one is free.
+    pub(super) fn takes_new(&self) -> bool {
+        !self.is_taken.load(Relaxed) && !self.is_over()
+    }
+
+    /// Sets how many bytes live data may take. Returns whether that is news; then [`Segments::weigh`] should look.
+    pub fn limit_data(&self, bytes: u64) -> bool {
+        self.data_max.swap(bytes, Relaxed) != bytes
+    }
+
+    /// What live data may take. `u64::MAX`: all that the segments have room for.
+    pub fn data_max(&self) -> u64 {
+        self.data_max.load(Relaxed)
+    }
+
+    /// Whether live data took all that it may when it was last summed.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Whether live data may take all that it may: the segments that contain some would have to be full of it.
+    pub fn may_be_over(&self) -> bool {
+        let data_max = self.data_max();
+        let filled = || self.end().saturating_sub(self.free_count() + self.quarantined_count());
+        data_max != u64::MAX && u64::from(filled()) * self.segment_bytes() >= data_max
     }
 
     /// Number of segments that data can fill: all but the reserve, the open segment of the collector, and segments that take no
@@ -115,6 +146,7 @@ impl Segments {
     pub fn weigh(&self, keeps: bool) {
         let sums = self.sums();
         self.is_taken.store(keeps && self.shrinks() && self.count_needed(&sums) > self.end(), Relaxed);
+        self.over.store(sums.live_bytes >= self.data_max(), Relaxed);
         let is_full = sums.charged >= FULLEST * f64::from(self.usable(&sums));
         self.full.store(is_full && self.quarantined_count() == 0, Relaxed);
     }
@@ -126,7 +158,7 @@ impl Segments {
 
     /// Whether the live data left no room for more when it was last summed.
     pub fn is_full(&self) -> bool {
-        self.full.load(Relaxed)
+        self.full.load(Relaxed) || self.is_over()
     }
 
     /// Whether the running collections leave room for another one. `held_back`: its segment will not be free at once.
