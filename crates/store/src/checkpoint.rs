@@ -8,6 +8,7 @@
 use crate::config::{FlashConfig, StoreConfig};
 use crate::log::parts::{PARTS_UID, place_of_number};
 use crate::log::segment::{Input, NamedPages, SavedSegment, Segments, decode, encode};
+use crate::log::sequence::Order;
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
 use crate::mem::object::{Object, ObjectRef, Parts};
@@ -34,34 +35,29 @@ pub struct Checkpoint {
     pub(crate) segments: Vec<SavedSegment>,
 }
 
-/// What the numbers of records tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
-    /// Records of values as they were at the cut and before have lower numbers, and all others have not.
-    pub cut: u64,
-    /// Lower numbers do not tell which of two versions is the later one.
-    pub from: u64,
-}
-
 /// Format 1 has no order.
 const FORMAT: u32 = 2;
 
 impl Checkpoint {
     /// ```text
     /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 | cut u64 | ordered from u64 |
+    /// | lost u32 | each: first u64, behind the last u64 |
     /// | databases u32 | uids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
     /// ```
-    /// Integers are little-endian. Format 1 has neither the cut nor what is behind it in its line.
+    /// Integers are little-endian. Format 1 has neither the cut nor what is between it and the databases.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&FORMAT.to_le_bytes());
         self.secret.iter().for_each(|half| out.extend_from_slice(&half.to_le_bytes()));
         out.extend_from_slice(&self.segment_pages.to_le_bytes());
         out.extend_from_slice(&self.paths.to_le_bytes());
-        let order = self.order.unwrap_or(Order { cut: 0, from: 0 });
-        for long in [self.data_offset, self.next_owner, self.sealed, order.cut, order.from] {
+        let (cut, from) = self.order.as_ref().map_or((0, 0), |order| (order.cut, order.from));
+        for long in [self.data_offset, self.next_owner, self.sealed, cut, from] {
             out.extend_from_slice(&long.to_le_bytes());
         }
+        let lost = self.order.iter().flat_map(|order| &order.lost);
+        out.extend_from_slice(&(lost.clone().count() as u32).to_le_bytes());
+        lost.flat_map(|lost| [lost.start, lost.end]).for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
         out.extend_from_slice(&(self.uids.len() as u32).to_le_bytes());
         self.uids.iter().for_each(|uid| out.extend_from_slice(&uid.to_le_bytes()));
         out.extend_from_slice(&(self.dictionaries.len() as u32).to_le_bytes());
@@ -85,7 +81,14 @@ impl Checkpoint {
         let (data_offset, next_owner, sealed) = (input.u64()?, input.u64()?, input.u64()?);
         let order = match format {
             1 => None,
-            _ => Some(Order { cut: input.u64()?, from: input.u64()? }).filter(|order| order.cut > 0),
+            _ => {
+                let (cut, from) = (input.u64()?, input.u64()?);
+                let mut lost = Vec::new();
+                for _ in 0..input.u32()? {
+                    lost.push(input.u64()?..input.u64()?);
+                }
+                Some(Order { cut, from, lost }).filter(|order| order.cut > 0)
+            }
         };
         let uids = (0..input.u32()?).map(|_| input.u32()).collect::<Option<Vec<_>>>()?;
         let mut dictionaries = Vec::new();
@@ -243,7 +246,7 @@ impl Store {
             uids,
             next_owner: self.owners.next(),
             sealed: flash.sealed_count(),
-            order: Some(Order { cut, from: if is_ordered { self.sequence.ordered_from() } else { cut } }),
+            order: Some(self.sequence.order(cut, is_ordered)),
             dictionaries: self.compression.saved(),
             segments,
         }
@@ -262,7 +265,7 @@ impl Store {
         }
         self.stripes.set_uids(&checkpoint.uids);
         self.owners.set_next(checkpoint.next_owner);
-        self.sequence.go_on(checkpoint.order.map(|order| (order.cut, order.from)), now_ms);
+        self.sequence.go_on(checkpoint.order.as_ref(), now_ms);
         let jump = 2 + random % (1 << 16);
         let named = self.segments.restore(&checkpoint.segments, checkpoint.sealed, jump);
         self.set_quarantine(true);
@@ -357,7 +360,7 @@ mod tests {
             uids: vec![1, 0],
             next_owner: 5,
             sealed: 6,
-            order: Some(Order { cut: 7, from: 8 }),
+            order: Some(Order { cut: 7, from: 8, lost: std::iter::once(1..2).collect() }),
             dictionaries: vec![b"dictionary".to_vec()],
             segments: vec![SavedSegment { generation: 9, content: None }],
         }
@@ -378,7 +381,9 @@ mod tests {
         assert_eq!(Checkpoint::decode(&bytes(FORMAT_1)), Some(before.clone()));
         let with_order = FORMAT_1.replacen("01", "02", 1);
         let (front, behind) = with_order.split_at(with_order.rfind("02000000 01000000").unwrap());
-        let format_2 = bytes(&format!("{front}0700000000000000 0800000000000000 {behind}"));
+        let format_2 = bytes(&format!(
+            "{front}0700000000000000 0800000000000000 01000000 0100000000000000 0200000000000000 {behind}"
+        ));
         assert_eq!(some().encode(), format_2);
         assert_eq!(Checkpoint::decode(&format_2), Some(some()));
         // A dataset of an earlier release that was opened and not yet written again.

@@ -5,13 +5,14 @@
 //! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
 //! on flash tells that a key was deleted. What is left of a damaged entry does tell it, if it names its key or its place.
 
-use crate::checkpoint::{Checkpoint, Order, key_in_parts};
+use crate::checkpoint::{Checkpoint, key_in_parts};
 use crate::keyspace::Value;
 use crate::log::compression::ZSTD_LEVEL;
 use crate::log::fill::place_of;
 use crate::log::page::{Corrupt, Dictionary, Page, Record, Scratch, Stamp, scan};
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SavedSegment, Segments};
+use crate::log::sequence::Order;
 use crate::mem::hash::Hasher;
 use crate::mem::word::Word;
 use crate::store::log_id;
@@ -160,7 +161,7 @@ impl Salvage {
             hasher: Hasher::new(secret),
             dictionaries: dictionaries.collect::<Option<_>>().ok_or("a dictionary is damaged")?,
             uids: checkpoint.uids.clone(),
-            order: checkpoint.order,
+            order: checkpoint.order.clone(),
             wanted,
             known: HashSet::new(),
             named: HashMap::new(),
@@ -230,7 +231,7 @@ impl Salvage {
     /// Takes what is wanted of a segment. What cannot be read of it is cut off.
     pub fn read(&mut self, segment: u32, bytes: &[u8]) {
         let mut damaged_pages = 0;
-        let cut = self.order.map_or(u64::MAX, |order| order.cut);
+        let cut = self.order.as_ref().map_or(u64::MAX, |order| order.cut);
         self.each_page(segment, bytes, &mut damaged_pages, &mut |salvage, page, number, scratch| {
             let dictionaries = salvage.dictionaries.clone();
             let find = |id| dictionaries.iter().find(|dictionary| dictionary.id() == id).cloned();
@@ -302,7 +303,7 @@ impl Salvage {
 
     fn take(&mut self, record: &Record<'_>, page: u32, pages: usize) {
         let Some(kind) = RecordKind::from_byte(record.kind) else { return };
-        if self.order.is_some_and(|order| record.seq >= order.cut) {
+        if self.order.as_ref().is_some_and(|order| !order.counts(record.seq)) {
             return;
         }
         if kind.part {
@@ -330,7 +331,7 @@ impl Salvage {
             is_named,
             has_rival: false,
         };
-        let ordered_from = self.order.map_or(u64::MAX, |order| order.from);
+        let ordered_from = self.order.as_ref().map_or(u64::MAX, |order| order.from);
         match self.best.entry(name) {
             Entry::Vacant(empty) => _ = empty.insert(found),
             Entry::Occupied(mut best) => best.get_mut().meet(found, ordered_from),

@@ -36,6 +36,7 @@ impl PartialEq for Content {
 }
 
 const NOW_MS: u64 = 1_700_000_000_000;
+const FIRST_START_MS: u64 = 1_800_000_000_000;
 const RAM: u64 = 2 << 20;
 const FLASH: u64 = 7 << 20;
 const DBS: u64 = 3;
@@ -352,13 +353,13 @@ fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
 }
 
 /// A new store from what is durable.
-fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
+fn restored(sim: Sim, saved: &Saved, random: &mut Random, start_ms: u64) -> Node {
     let mut checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
     checkpoint.fit(sim.data_bytes());
     let mut config = Node::config(RAM, Policy::NoEviction, 2, checkpoint.layout(Codec::Lz4));
     checkpoint.configure(&mut config).expect("it suits");
     let store = Store::new(&config);
-    let restoring = store.restore(&checkpoint, random.draw() as u32, NOW_MS).expect("it suits");
+    let restoring = store.restore(&checkpoint, random.draw() as u32, start_ms).expect("it suits");
     store.set_split_bytes(SPLIT_BYTES);
     saved.places.iter().try_for_each(|(stripe, uid, pairs)| restoring.add(*stripe, *uid, pairs)).expect("all suit");
     for (stripe, uid, saved) in &saved.in_parts {
@@ -412,7 +413,9 @@ fn crashes(seed: u64, rounds: usize) {
         if random.below(3) == 0 {
             salvaged(&sim, saved, &mut random, &format!("seed {seed}, round {round}"));
         }
-        let mut node = restored(sim.clone(), saved, &mut random);
+        // The numbers of records follow from the time of the start.
+        let start_ms = FIRST_START_MS + 3_600_000 * round as u64;
+        let mut node = restored(sim.clone(), saved, &mut random, start_ms);
         node.now_ms = now_ms;
         // Not all keys are read, so that most stay cold.
         let sample = random.below(20) == 0;

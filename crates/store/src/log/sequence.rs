@@ -5,8 +5,12 @@
 //! aside at the cut. So the records that were copied with lower numbers than the checkpoint's are those of the cut and of the time before.
 //!
 //! The numbers go on over restarts. A checkpoint notes the one of its cut ([`Sequence::next`]), and a start begins with a number that
-//! no record on flash has: [`Sequence::go_on`].
+//! no record on flash has: [`Sequence::go_on`]. What a node has written behind the cut of the checkpoint that its next start begins with is
+//! *lost*: the journal brings it back under new numbers, or nothing does. Such records lie beside those of the checkpoint, so their
+//! numbers are remembered.
 
+use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The first number of a new log. Releases that numbered units, and began anew at each start, used lower ones.
@@ -22,6 +26,26 @@ const EPOCH_MS: u64 = 1_767_225_600_000;
 /// A value is copied once during a checkpoint, and again if the write fails.
 const COPIES_MAX: u64 = 4;
 const EARLY_MIN: u64 = 1 << 16;
+/// One for each start. Of more, the oldest are forgotten: then numbers of that time tell nothing.
+const LOST_MAX: usize = 256;
+
+/// What a checkpoint notes of the numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Records of values as they were at the cut and before have lower numbers, and all others have not.
+    pub cut: u64,
+    /// Lower numbers do not tell which of two versions is the later one.
+    pub from: u64,
+    /// Records with these numbers were of no value at the cut nor at any time before that counts.
+    pub lost: Vec<Range<u64>>,
+}
+
+impl Order {
+    /// Whether a record with this number may have been a value at the cut.
+    pub fn counts(&self, seq: u64) -> bool {
+        seq < self.cut && !self.lost.iter().any(|lost| lost.contains(&seq))
+    }
+}
 
 pub(crate) struct Sequence {
     next: AtomicU64,
@@ -32,6 +56,8 @@ pub(crate) struct Sequence {
     early_end: AtomicU64,
     /// There were too few.
     was_short: AtomicBool,
+    /// See [`Order::lost`].
+    lost: Mutex<Vec<Range<u64>>>,
 }
 
 impl Default for Sequence {
@@ -42,6 +68,7 @@ impl Default for Sequence {
             early: AtomicU64::new(0),
             early_end: AtomicU64::new(0),
             was_short: AtomicBool::new(false),
+            lost: Mutex::default(),
         }
     }
 }
@@ -96,12 +123,30 @@ impl Sequence {
         }
     }
 
-    /// Goes on behind all that were used before. `cut` and `ordered_from` are what a checkpoint noted; `None`: its release noted nothing.
-    pub fn go_on(&self, noted: Option<(u64, u64)>, now_ms: u64) {
-        let (cut, ordered_from) = noted.unwrap_or((FIRST, FIRST));
+    /// What a checkpoint with this cut notes. `is_ordered`: all records that its entries name have lower numbers.
+    pub fn order(&self, cut: u64, is_ordered: bool) -> Order {
+        let from = if is_ordered { self.ordered_from() } else { cut };
+        Order { cut, from, lost: self.lost.lock().clone() }
+    }
+
+    /// Goes on behind all that were used before. `noted`: by the checkpoint; `None`: its release noted nothing.
+    pub fn go_on(&self, noted: Option<&Order>, now_ms: u64) {
         let by_time = FIRST + (now_ms.saturating_sub(EPOCH_MS) << NUMBERS_A_MS);
-        self.next.fetch_max(cut.saturating_add(GAP).max(by_time), Relaxed);
-        self.ordered_from.fetch_max(ordered_from, Relaxed);
+        let next = noted.map_or(FIRST, |order| order.cut).saturating_add(GAP).max(by_time);
+        self.next.fetch_max(next, Relaxed);
+        let Some(Order { cut, from, lost }) = noted else { return };
+        self.ordered_from.fetch_max(*from, Relaxed);
+        let mut lost = lost.clone();
+        match from == cut {
+            // Its entries name some of these too.
+            true => _ = self.ordered_from.fetch_max(next, Relaxed),
+            false => lost.push(*cut..next),
+        }
+        if lost.len() > LOST_MAX {
+            let oldest = lost.remove(0);
+            self.ordered_from.fetch_max(oldest.end, Relaxed);
+        }
+        *self.lost.lock() = lost;
     }
 }
 
@@ -113,16 +158,43 @@ mod tests {
     fn a_start_goes_on_behind_what_any_life_before_has_used() {
         let first = Sequence::default();
         (0..1000).for_each(|_| _ = first.take(false));
-        let noted = Some((first.next(), first.ordered_from()));
+        let noted = first.order(first.next(), true);
         let used = first.take(false);
+        assert!(!noted.counts(used) && noted.counts(used - 1));
         // Two lives that begin with the same checkpoint, and a clock that stands still.
         let (second, third) = (Sequence::default(), Sequence::default());
-        second.go_on(noted, EPOCH_MS);
+        second.go_on(Some(&noted), EPOCH_MS);
         assert!(second.take(false) > used + (1 << 30), "many more may have been used than the checkpoint knows");
         let used = second.take(false);
-        third.go_on(noted, EPOCH_MS + (1 << 30));
+        third.go_on(Some(&noted), EPOCH_MS + (1 << 30));
         assert!(third.take(false) > used);
         assert_eq!(third.ordered_from(), first.ordered_from());
+        let later = third.order(third.next(), true);
+        assert!(!later.counts(used) && later.counts(noted.cut - 1), "what is behind the first cut is lost");
+        assert!(later.counts(third.next() - 1));
+    }
+
+    /// Entries name records behind the cut, so these are not lost, and nothing of that time is known to be later.
+    #[test]
+    fn a_checkpoint_without_an_order_loses_nothing() {
+        let first = Sequence::default();
+        let noted = first.order(first.cut(0), false);
+        let second = Sequence::default();
+        second.go_on(Some(&noted), EPOCH_MS);
+        assert_eq!(second.ordered_from(), second.next());
+        assert!(second.order(second.next(), true).counts(noted.cut));
+    }
+
+    #[test]
+    fn the_oldest_lost_numbers_are_forgotten_and_tell_nothing_then() {
+        let mut noted = Order { cut: FIRST + 1, from: FIRST, lost: Vec::new() };
+        for start in 0..=LOST_MAX as u64 {
+            let sequence = Sequence::default();
+            sequence.go_on(Some(&noted), EPOCH_MS);
+            noted = sequence.order(sequence.next() + 1, true);
+            assert_eq!(noted.lost.len(), (start as usize + 1).min(LOST_MAX));
+        }
+        assert_eq!(noted.from, FIRST + 1 + GAP);
     }
 
     #[test]
