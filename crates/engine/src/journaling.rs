@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use store::{Effects, Sent};
 
@@ -18,7 +18,7 @@ use store::{Effects, Sent};
 pub struct Journaling {
     pub stream: Stream,
     is_on: AtomicBool,
-    log: RwLock<Option<Arc<Log>>>,
+    log: Shelf,
     /// Writers must ask the log whether it has room.
     is_tight: AtomicBool,
     /// Fewer replicas keep up than writes need: see `min-replicas-to-write`.
@@ -76,7 +76,7 @@ impl Journaling {
                 journaling.wake();
             }
         }));
-        *self.log.write() = Some(log);
+        self.log.put(Some(log));
         self.is_on.store(true, Relaxed);
         self.wake();
     }
@@ -84,7 +84,7 @@ impl Journaling {
     /// From now on, effects are not kept, and nobody waits.
     pub fn detach(&self) {
         self.is_on.store(false, Relaxed);
-        *self.log.write() = None;
+        self.log.put(None);
         self.wake();
     }
 
@@ -98,7 +98,7 @@ impl Journaling {
         if !self.is_on() {
             return None;
         }
-        self.log.read().as_deref().map(ask)
+        self.log.with(ask)
     }
 
     /// The position that a reply of this moment has seen. 0: there is no journal.
@@ -361,6 +361,32 @@ impl Drop for Listening<'_> {
     fn drop(&mut self) {
         *self.0.task.borrow_mut() = None;
         self.0.journaling.tasks.lock().retain(|(index, _)| *index != self.0.index);
+    }
+}
+
+/// The log, in copies, of which each thread locks its own: the lock's counter would else move between the processors with each command.
+#[derive(Default)]
+struct Shelf([Place; PLACES]);
+
+/// With more threads, some share a copy.
+const PLACES: usize = 16;
+
+/// On cache lines of its own: a processor may fetch two at once.
+#[derive(Default)]
+#[repr(align(128))]
+struct Place(RwLock<Option<Arc<Log>>>);
+
+impl Shelf {
+    /// When this returns, nobody uses the log that was there.
+    fn put(&self, log: Option<Arc<Log>>) {
+        self.0.iter().for_each(|place| *place.0.write() = log.clone());
+    }
+
+    #[inline]
+    fn with<T>(&self, ask: impl FnOnce(&Log) -> T) -> Option<T> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static PLACE: usize = NEXT.fetch_add(1, Relaxed) % PLACES);
+        self.0[PLACE.with(|&place| place)].0.read().as_deref().map(ask)
     }
 }
 
