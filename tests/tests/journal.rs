@@ -390,10 +390,19 @@ fn an_index_without_its_end_is_told_and_not_repaired() {
     );
 }
 
+/// Of the node with several lives.
+const ALL_COLD: &[(&str, &str)] = &[
+    ("appendonly", "yes"),
+    ("debug-tier-mode", "cold"),
+    ("auto-aof-rewrite-percentage", "0"),
+    ("enable-debug-command", "yes"),
+    ("flash-split-size", "8kb"),
+];
+
 /// Several lives, each of which overwrites and deletes what the ones before have written, on flash in all of them. The last base is older than the
 /// end.
-fn killed_after_several_lives(directives: &[(&str, &str)]) -> Node {
-    let mut node = Node::start(directives);
+fn killed_after_several_lives() -> Node {
+    let mut node = Node::start(ALL_COLD);
     for life in 0..3 {
         let mut client = node.connect();
         eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
@@ -416,7 +425,7 @@ fn killed_after_several_lives(directives: &[(&str, &str)]) -> Node {
         if life < 2 {
             node.signal(9);
             node.ended();
-            node = Node::start_in(&node.dir.clone(), None, directives);
+            node = Node::start_in(&node.dir.clone(), None, ALL_COLD);
         }
     }
     node
@@ -451,14 +460,7 @@ type Dataset = std::collections::BTreeMap<(u32, Vec<u8>), [String; 4]>;
 
 #[test]
 fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
-    let directives = [
-        ("appendonly", "yes"),
-        ("debug-tier-mode", "cold"),
-        ("auto-aof-rewrite-percentage", "0"),
-        ("enable-debug-command", "yes"),
-        ("flash-split-size", "8kb"),
-    ];
-    let mut node = killed_after_several_lives(&directives);
+    let mut node = killed_after_several_lives();
     let expected = dataset(&mut node.connect());
     node.signal(9);
     node.ended();
@@ -494,7 +496,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
         said.contains("1 of 1 missing keys are found again") && !said.contains("numbers of their records"),
         "{said}"
     );
-    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, &directives);
+    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, ALL_COLD);
     let (lacks, more) = differences(&repaired, &expected);
     assert!(lacks.is_empty() && more == 0, "{lacks:?}, {more} more: {said}");
 
@@ -502,7 +504,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
     let mut bytes = whole.clone();
     bytes[..table / 2].fill(0xee);
     let said = save(Some(&bytes));
-    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, &directives);
+    let repaired = Node::start_in(&moved(&new, Some(&flash)), None, ALL_COLD);
     let (lacks, _) = differences(&repaired, &expected);
     assert!(lacks.iter().all(|key| said.contains(key.as_str())), "{lacks:?}: {said}");
 
@@ -512,7 +514,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
         bytes[table + 5] ^= 1;
         let said = save(is_there.then_some(&bytes[..]));
         assert!(said.contains("keys are found by the numbers of their records"), "{said}");
-        let repaired = Node::start_in(&moved(&new, None), None, &directives);
+        let repaired = Node::start_in(&moved(&new, None), None, ALL_COLD);
         let (lacks, _) = differences(&repaired, &expected);
         assert!(lacks.contains(&"0:large".to_owned()), "{lacks:?}");
         assert!(lacks.iter().all(|key| said.contains(key.as_str())), "{lacks:?}: {said}");
@@ -521,14 +523,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
 
 #[test]
 fn an_export_has_the_values_on_flash() {
-    let directives = [
-        ("appendonly", "yes"),
-        ("debug-tier-mode", "cold"),
-        ("auto-aof-rewrite-percentage", "0"),
-        ("enable-debug-command", "yes"),
-        ("flash-split-size", "8kb"),
-    ];
-    let mut node = killed_after_several_lives(&directives);
+    let mut node = killed_after_several_lives();
     let mut client = node.connect();
     let expected = dataset(&mut client);
     node.signal(9);
@@ -543,4 +538,67 @@ fn an_export_has_the_values_on_flash() {
     assert!(done && said.contains(" commands, up to position "), "{said}");
     let Some(exported) = redis(export.path(), &["--appendonly", "yes"]) else { return };
     assert_eq!(dataset(&mut exported.connect()), expected);
+}
+
+/// More of the journal than a start is assumed to replay in a second.
+fn with_a_long_journal() -> (Node, Dataset) {
+    let directives = [("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
+    let node = Node::start(&[KEPT, &directives].concat());
+    fill(&node, 1);
+    let mut client = node.connect();
+    write_at_random(&mut client, 3, 500);
+    let value = vec![b'v'; 900_000];
+    for round in 0..125_u64 {
+        let (key, value) = (format!("long:{}", round % 9), [round.to_string().as_bytes(), &value].concat());
+        client.call(&[b"SET", key.as_bytes(), &value]);
+    }
+    keep_keys(&mut client);
+    let expected = dataset(&mut client);
+    (node, expected)
+}
+
+const KEPT: &[(&str, &str)] = &[("appendonly", "yes"), ("enable-debug-command", "yes")];
+
+fn started_again(node: &Node) -> (Node, Client) {
+    let node = Node::start_in(&node.dir, None, KEPT);
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    (node, client)
+}
+
+#[test]
+fn a_node_that_ends_leaves_no_journal_to_replay() {
+    let (mut node, expected) = with_a_long_journal();
+    node.terminate();
+    assert!(node.ended().success());
+    let (done, said) = journal(&["show", show(&node.dir.path().join("flintkv.journal"))]);
+    assert!(done && !said.contains("long:"), "the base has it: {said}");
+    let (node, mut client) = started_again(&node);
+    assert!(node.log().contains(", 0 records"), "{}", node.log());
+    assert_eq!(client.info("persistence", "journal_position"), client.info("persistence", "journal_base_position"));
+    assert_eq!(dataset(&mut client), expected);
+}
+
+/// Wherever it is with its last base.
+#[test]
+fn a_node_that_is_killed_at_its_end_loses_nothing() {
+    type IsReached = fn(&Node) -> bool;
+    let steps: [(&str, IsReached); 4] = [
+        ("the end has begun", |node| node.log().contains("the node ends with a new base")),
+        ("the index is being written", |node| has_base(node, "base-index.new")),
+        ("the dump is being written", |node| has_base(node, "base.new")),
+        ("the base is written", |node| node.log().contains("the next start replays 0 bytes")),
+    ];
+    for (what, is_reached) in steps {
+        let (mut node, expected) = with_a_long_journal();
+        node.terminate();
+        // A draft may be there for a moment only.
+        eventually(what, || is_reached(&node) || node.has_ended().is_some());
+        if node.has_ended().is_none() {
+            node.signal(9);
+            node.ended();
+        }
+        let (_node, mut client) = started_again(&node);
+        assert_eq!(dataset(&mut client), expected, "{what}");
+    }
 }

@@ -327,7 +327,7 @@ pub enum Gate {
 pub enum Hold {
     /// A replica takes over.
     Failover = 1,
-    /// The node ends, and replicas get what they lack.
+    /// The node ends: replicas get what they lack, and the last base has every write.
     End = 2,
 }
 

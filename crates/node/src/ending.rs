@@ -13,6 +13,14 @@ pub struct Wanted {
     pub force: bool,
 }
 
+/// How far something is that the node waits for before it ends.
+pub enum Step {
+    GoesOn,
+    /// The node may end.
+    Over,
+    Aborted,
+}
+
 /// What clients have asked for. They wait in SHUTDOWN, unless they wanted it now.
 #[derive(Default)]
 pub struct Ending(Mutex<Asked>);
@@ -22,7 +30,7 @@ struct Asked {
     wanted: Option<Wanted>,
     is_aborted: bool,
     clients: Vec<u64>,
-    /// When replicas are not waited for any more, in milliseconds since 1970; 0: nobody is waited for.
+    /// When the node waits no longer, for replicas or bases, in milliseconds since 1970; 0: it does not wait.
     until_ms: u64,
 }
 
@@ -49,7 +57,7 @@ impl Ending {
         self.0.lock().wanted.take()
     }
 
-    /// Replicas are waited for until then.
+    /// The node waits until then at the longest.
     pub fn wait_until(&self, until_ms: u64) {
         self.0.lock().until_ms = until_ms;
     }

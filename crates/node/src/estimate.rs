@@ -9,6 +9,11 @@ use std::time::Duration;
 const MEASURED_MIN: Duration = Duration::from_millis(100);
 /// A new base is not worth it unless it makes a restart shorter by this share of what remains.
 const GAIN_SHARE: u64 = 4;
+/// The end of a node does not wait for a base that saves the next start less than this.
+const END_GAIN_MS: u64 = 1000;
+/// So many times what the next start would take without it, the end of a node waits for a base.
+const END_PATIENCE: u64 = 2;
+const END_PATIENCE_MS_MIN: u64 = 60_000;
 
 /// What a recovery costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +93,21 @@ impl Estimate {
 
     /// A base so large that loading it alone takes longer than the target is not written each minute.
     pub fn asks_for_base(&self, target_ms: u64) -> bool {
-        self.is_above(target_ms) && self.replay_ms > self.load_ms / GAIN_SHARE
+        self.is_above(target_ms) && self.gains_by_base()
+    }
+
+    /// Whether a base before the end of the node makes the next start much shorter.
+    pub fn asks_for_last_base(&self) -> bool {
+        self.replay_ms > END_GAIN_MS && self.gains_by_base()
+    }
+
+    /// How long the end of the node may wait for that base. Then the next start replays the journal.
+    pub fn last_base_ms_max(&self) -> u64 {
+        (END_PATIENCE * self.total_ms()).max(END_PATIENCE_MS_MIN)
+    }
+
+    fn gains_by_base(&self) -> bool {
+        self.replay_ms > self.load_ms / GAIN_SHARE
     }
 }
 
@@ -125,5 +144,16 @@ mod tests {
         assert!(of(20_000, 1).is_above(10_000));
         assert!(!of(20_000, 5000).asks_for_base(10_000));
         assert!(of(20_000, 5001).asks_for_base(10_000));
+    }
+
+    #[test]
+    fn a_node_ends_with_a_base_if_the_next_start_is_much_shorter_then() {
+        let of = |load_ms, replay_ms| Estimate { load_ms, replay_ms };
+        assert!(!of(0, 1000).asks_for_last_base());
+        assert!(of(0, 1001).asks_for_last_base());
+        assert!(!of(8000, 2000).asks_for_last_base(), "the base alone takes most of the start");
+        assert!(of(8000, 2001).asks_for_last_base());
+        assert_eq!(of(100, 2000).last_base_ms_max(), 60_000);
+        assert_eq!(of(20_000, 20_000).last_base_ms_max(), 80_000);
     }
 }

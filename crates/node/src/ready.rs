@@ -1,6 +1,7 @@
 //! Owns whether the node serves its clients: at the start, it does when every dataset is loaded. Never loads one.
 
 use crate::node::{Node, State};
+use engine::wall_ms;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,7 +36,8 @@ impl Node {
 
     /// Whether everything that was there at the start is served. A database that is created later is not waited for.
     pub fn is_ready(&self) -> bool {
-        self.has_started.load(Relaxed) && !self.is_stopping()
+        // Writers wait while the end waits.
+        self.has_started.load(Relaxed) && !self.is_stopping() && self.ending().left_ms(wall_ms()).is_none()
     }
 
     /// Called from the clock until this returns `None`, which means that the node is ready from now on.

@@ -2,13 +2,14 @@
 //! shutdown. Never serves a connection.
 
 use crate::database::Database;
-use crate::ending::Wanted;
+use crate::ending::{Ending, Step, Wanted};
 use crate::huge_pages;
 use crate::log;
 use crate::memory;
 use crate::node::Node;
 use crate::open_files::raise_open_files;
-use crate::replication::parting::{self, Parting, Step};
+use crate::persist::last::LastBases;
+use crate::replication::parting::{self, Parting};
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
@@ -25,6 +26,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The clock samples rates ten times a second, and ends idle and slow clients once a second.
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u32 = 10;
+/// How often the node asks whether what it waits for at its end is there.
+const WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// Runs a node until it is told to stop. Returns an error only if the node could not start. `attach` is called when
 /// the node serves clients. Its result is dropped before the databases end.
@@ -111,6 +114,40 @@ fn announce(database: &Database, config: &Config) {
     }
 }
 
+/// What the node waits for before it ends.
+enum Waits {
+    Replicas(Parting),
+    Bases(LastBases),
+}
+
+impl Waits {
+    fn step(&self, ending: &Ending) -> Step {
+        match self {
+            Waits::Replicas(parting) => parting.step(ending),
+            Waits::Bases(bases) => bases.step(ending),
+        }
+    }
+
+    fn tell(&self) {
+        match self {
+            Waits::Replicas(parting) => parting.tell(),
+            Waits::Bases(bases) => bases.tell(),
+        }
+    }
+
+    fn what(&self) -> &'static str {
+        match self {
+            Waits::Replicas(_) => "replicas get what they lack",
+            Waits::Bases(_) => "bases are written",
+        }
+    }
+
+    /// Whether a second wish ends the wait at once.
+    fn is_ended_by(&self, wanted: Wanted) -> bool {
+        wanted.now || (matches!(self, Waits::Bases(_)) && wanted.saves == Some(false))
+    }
+}
+
 /// Runs the clock, and returns when the node must stop.
 async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -122,17 +159,18 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut clock = Clock::default();
     let mut is_ready = false;
     // Which end, and what it waits for.
-    let (mut ends, mut wait): (Option<Wanted>, Option<Parting>) = (None, None);
+    let mut ends: Option<(Wanted, Waits)> = None;
     loop {
-        let by_signal = Wanted { saves: None, now: false, force: false };
-        let wanted = tokio::select! {
+        // The second signal is of somebody who does not want to wait.
+        let by_signal = Wanted { saves: None, now: ends.is_some(), force: false };
+        let (wanted, has_waited) = tokio::select! {
             _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
                 tracing::info!("SIGTERM: the server stops");
-                by_signal
+                (by_signal, false)
             }
             _ = poll_fn(|cx| interrupt.poll_recv(cx)) => {
                 tracing::info!("SIGINT: the server stops");
-                by_signal
+                (by_signal, false)
             }
             () = node.shutdown_asked() => {
                 if let Some(why) = node.failure() {
@@ -141,13 +179,13 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 // Two may have asked before the first was heard.
                 let Some(wanted) = node.ending().take_wanted() else { continue };
                 tracing::info!("SHUTDOWN: the server stops");
-                wanted
+                (wanted, false)
             }
-            () = tokio::time::sleep(parting::STEP), if wait.is_some() => match (wait.as_ref().map(|wait| wait.step(node.ending())), ends) {
-                (Some(Step::Over), Some(wanted)) => Wanted { now: true, ..wanted },
-                (Some(Step::Aborted), _) => {
+            () = tokio::time::sleep(WAIT_STEP), if ends.is_some() => match ends.as_ref().map(|(wanted, waits)| (*wanted, waits.step(node.ending()))) {
+                Some((wanted, Step::Over)) => (wanted, true),
+                Some((_, Step::Aborted)) => {
                     tracing::info!("SHUTDOWN ABORT: the server goes on");
-                    wait = None;
+                    ends = None;
                     parting::go_on(&node.databases(), node.ending());
                     continue;
                 }
@@ -158,28 +196,51 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 if !is_ready {
                     is_ready = tell_start(node, supervisor);
                 }
+                if let Some((_, waits)) = &ends {
+                    supervisor.ending(waits.what(), Instant::now());
+                }
                 supervisor.alive(Instant::now());
                 continue;
             }
         };
-        if !wanted.now && wait.is_none() {
-            wait = Parting::begin(node.databases(), node.ending());
-        }
-        if !wanted.now && wait.is_some() {
-            ends = Some(wanted);
+        if let Some((ends, waits)) = &mut ends
+            && !has_waited
+            && !waits.is_ended_by(wanted)
+        {
+            *ends = wanted;
             continue;
         }
-        if let Some(wait) = wait.take() {
-            wait.tell();
+        // Whoever ends a wait does not get the next one.
+        let is_at_once = wanted.now || !has_waited && ends.is_some();
+        match ends.take() {
+            Some((_, waits @ Waits::Replicas(_))) => waits.tell(),
+            // What is saved at the end was saved before the bases.
+            Some((_, waits @ Waits::Bases(_))) => {
+                waits.tell();
+                return Ok(());
+            }
+            None if is_at_once => {}
+            None => {
+                if let Some(parting) = Parting::begin(node.databases(), node.ending()) {
+                    ends = Some((wanted, Waits::Replicas(parting)));
+                    continue;
+                }
+            }
         }
+        let wants_bases = !is_at_once && wanted.saves != Some(false);
+        let bases = wants_bases.then(|| LastBases::plan(&node.databases())).flatten();
         // A command that did not wait has saved its own database, so it has no changes.
         let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
-        if save_at_end(node, saves).await || wanted.force {
-            return Ok(());
+        if !save_at_end(node, saves).await && !wanted.force {
+            parting::go_on(&node.databases(), node.ending());
+            continue;
         }
-        parting::go_on(&node.databases(), node.ending());
+        let Some(mut bases) = bases else { return Ok(()) };
+        bases.begin(node.ending());
+        ends = Some((wanted, Waits::Bases(bases)));
     }
 }
+
 /// Tells the service manager how far the start is. True: the node is ready.
 fn tell_start(node: &Node, supervisor: &mut Supervisor) -> bool {
     match node.still_loading() {
@@ -201,7 +262,7 @@ async fn save_at_end(node: &Node, which: impl Fn(&Database) -> bool) -> bool {
             continue;
         }
         let name = database.name().to_owned();
-        let done = tokio::task::spawn_blocking(move || database.save_dump()).await;
+        let done = tokio::task::spawn_blocking(move || database.save_last_dump()).await;
         let done = done.unwrap_or_else(|panic| Err(format!("a bug: {panic}")));
         if let Err(why) = done {
             tracing::error!(

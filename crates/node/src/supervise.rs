@@ -18,12 +18,16 @@ pub struct Supervisor {
     watchdog: Option<Watchdog>,
     /// When the manager was told last how far the loading is, and the steps by then.
     told: Option<(Instant, u64)>,
+    /// When the manager was told last what the end waits for.
+    told_end: Option<Instant>,
 }
 
 /// How often the manager hears of the loading.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long the manager waits for the next progress. A step may be the reading of one long piece of a slow file.
 const START_PATIENCE: Duration = Duration::from_secs(300);
+/// How long the manager waits for the node's end after the last word of what it waits for.
+const END_PATIENCE: Duration = Duration::from_secs(60);
 
 struct Watchdog {
     every: Duration,
@@ -46,7 +50,7 @@ pub fn is_supervised(wanted: Supervised) -> bool {
 impl Supervisor {
     /// Connects as the `supervised` directive and the environment say. Logs what is missing.
     pub fn find(wanted: Supervised) -> Self {
-        let silent = Supervisor { socket: None, watchdog: None, told: None };
+        let silent = Supervisor { socket: None, watchdog: None, told: None, told_end: None };
         match wanted {
             _ if is_supervised(wanted) => {}
             Supervised::Systemd => {
@@ -88,6 +92,7 @@ impl Supervisor {
             socket: Some(socket),
             watchdog: watchdog.map(|interval| Watchdog { every: interval / 2, last: None }),
             told: None,
+            told_end: None,
         })
     }
 
@@ -111,6 +116,16 @@ impl Supervisor {
     /// Call this when every listener is open, the workers run and the datasets are loaded.
     pub fn ready(&self) {
         self.say("READY=1\nSTATUS=Ready to accept connections");
+    }
+
+    /// Called from the clock while the end of the node waits for something, which has its own limit of time: meanwhile the manager's
+    /// (`TimeoutStopSec`) does not count.
+    pub fn ending(&mut self, waits: &str, now: Instant) {
+        if self.told_end.is_some_and(|at| now.duration_since(at) < TELL_EVERY) {
+            return;
+        }
+        self.told_end = Some(now);
+        self.say(&format!("EXTEND_TIMEOUT_USEC={}\nSTATUS=Stopping: {waits}", END_PATIENCE.as_micros()));
     }
 
     pub fn stopping(&self) {
@@ -192,6 +207,24 @@ mod tests {
         assert_eq!(told(1_000, 12), more(12));
         assert_eq!(told(2_000, 12).as_deref(), Some("STATUS=Not ready: loading orders: 12 %"), "no progress");
         assert_eq!(told(3_000, 50), more(50));
+    }
+
+    #[test]
+    fn an_end_that_waits_gets_more_time() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        manager.set_nonblocking(true).expect("does not wait");
+        let mut supervisor = Supervisor::connect(path.as_os_str(), None).expect("the manager listens");
+        let start = Instant::now();
+        let mut told = |after_ms| {
+            supervisor.ending("bases are written", start + Duration::from_millis(after_ms));
+            heard(&manager)
+        };
+        let more = Some("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Stopping: bases are written".to_owned());
+        assert_eq!(told(0), more);
+        assert_eq!(told(999), None, "once a second is enough");
+        assert_eq!(told(1_000), more);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //!
 //! A checkpoint is made of this table, and of the entries and the skeletons of values in parts of one moment
 //! ([`Snapshot::run_places`](crate::Snapshot::run_places)). A store comes back in three steps: [`Checkpoint::configure`] before it is
-//! made, [`Store::restore`], [`Restoring::add`] for all entries and [`Restoring::add_parts`] for all values in parts. Then [`Restoring::finish`] frees the segments that no entry names.
+//! made, [`Store::restore`], [`Adding::add`] for all entries and [`Restoring::add_parts`] for all values in parts. Then [`Restoring::finish`] frees the segments that no entry names.
 
 use crate::config::{FlashConfig, StoreConfig};
 use crate::log::parts::{PARTS_UID, place_of_number};
-use crate::log::segment::{Input, NamedPages, SavedSegment, Segments, decode, encode};
+use crate::log::segment::{Input, NamedPages, SavedSegment, Segments, Tally, decode, encode};
 use crate::log::sequence::Order;
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
@@ -165,7 +165,7 @@ impl Checkpoint {
     }
 
     /// Forgets the segments behind what the files have. They were emptied before the log became smaller; an entry that names one of
-    /// them is refused ([`Restoring::add`]).
+    /// them is refused ([`Adding::add`]).
     pub fn fit(&mut self, bytes_per_path: u64) {
         let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
         self.segments.truncate((bytes_per_path / segment_bytes * u64::from(self.paths)) as usize);
@@ -224,6 +224,12 @@ pub struct Restoring {
     entries: AtomicU64,
 }
 
+/// A thread's part in it. The segments know of its entries when it is dropped.
+pub struct Adding<'r> {
+    restoring: &'r Restoring,
+    tally: Tally,
+}
+
 /// An entry does not suit the checkpoint, or the store.
 #[derive(Debug)]
 pub struct Unsuitable(pub &'static str);
@@ -274,28 +280,9 @@ impl Store {
 }
 
 impl Restoring {
-    /// Adds entries. Threads may do so at the same time.
-    pub fn add(&self, stripe: u16, uid: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
-        let store = &*self.store;
-        self.check_home(stripe, uid)?;
-        let mut guard = store.stripe(stripe.into());
-        let database = guard.database_mut(uid.into());
-        for &(_, word) in pairs {
-            let word = Word(word);
-            let is_valid = !word.is_hot()
-                && Kind::from_u8((word.0 >> 3) as u8 & 7).is_some()
-                && store.segments.is_restorable(word.place());
-            if !is_valid {
-                return Err(Unsuitable("an entry names a place that is not in use"));
-            }
-            store.segments.reborn(word.place(), &self.named);
-            database.expires += usize::from(word.has_expiry());
-        }
-        database.table.insert_cold(pairs);
-        drop(guard);
-        store.cold.fetch_add(pairs.len() as u64, Relaxed);
-        self.entries.fetch_add(pairs.len() as u64, Relaxed);
-        Ok(())
+    /// For each thread that adds entries.
+    pub fn adding(&self) -> Adding<'_> {
+        Adding { restoring: self, tally: self.store.segments.tally() }
     }
 
     /// Adds a key whose value is in parts. Threads may do so at the same time.
@@ -344,6 +331,38 @@ impl Restoring {
     /// All entries were added: the store may be used.
     pub fn finish(self) {
         self.store.segments.restored(&self.named);
+    }
+}
+
+impl Adding<'_> {
+    /// Adds entries.
+    pub fn add(&mut self, stripe: u16, uid: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
+        let Adding { restoring, tally } = self;
+        let store = &*restoring.store;
+        restoring.check_home(stripe, uid)?;
+        let mut guard = store.stripe(stripe.into());
+        let database = guard.database_mut(uid.into());
+        for &(_, word) in pairs {
+            let word = Word(word);
+            let is_valid = !word.is_hot()
+                && Kind::from_u8((word.0 >> 3) as u8 & 7).is_some()
+                && store.segments.tally_reborn(word.place(), &restoring.named, tally);
+            if !is_valid {
+                return Err(Unsuitable("an entry names a place that is not in use"));
+            }
+            database.expires += usize::from(word.has_expiry());
+        }
+        database.table.insert_cold(pairs);
+        drop(guard);
+        store.cold.fetch_add(pairs.len() as u64, Relaxed);
+        restoring.entries.fetch_add(pairs.len() as u64, Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        self.restoring.store.segments.count_tally(&self.tally);
     }
 }
 

@@ -93,7 +93,7 @@ enum OnFlash {
 
 /// What a checkpoint hands out of a stripe and a uid.
 pub enum Kept<'k> {
-    /// The hashes and words of some entries, for [`Restoring::add`](crate::Restoring::add).
+    /// The hashes and words of some entries, for [`Adding::add`](crate::Adding::add).
     Entries(&'k [(u64, u64)]),
     /// A key whose value is in parts, for [`Restoring::add_parts`](crate::Restoring::add_parts).
     Parts(&'k [u8]),

@@ -361,7 +361,12 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random, start_ms: u64) -> Node
     let store = Store::new(&config);
     let restoring = store.restore(&checkpoint, random.draw() as u32, start_ms).expect("it suits");
     store.set_split_bytes(SPLIT_BYTES);
-    saved.places.iter().try_for_each(|(stripe, uid, pairs)| restoring.add(*stripe, *uid, pairs)).expect("all suit");
+    let [mut some, mut others] = [restoring.adding(), restoring.adding()];
+    for (nth, (stripe, uid, pairs)) in saved.places.iter().enumerate() {
+        let adding = if nth % 2 == 0 { &mut some } else { &mut others };
+        adding.add(*stripe, *uid, pairs).expect("all suit");
+    }
+    drop((some, others));
     for (stripe, uid, saved) in &saved.in_parts {
         restoring.add_parts(*stripe, *uid, saved, NOW_MS).expect("all suit");
     }

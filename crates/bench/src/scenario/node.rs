@@ -19,8 +19,8 @@ use super::wire::{Client, Endpoint};
 /// Somebody else may take a free port before the server does.
 const PORT_ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(15);
-/// Freeing gigabytes takes a while.
-const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+/// A server may write its dataset before it ends.
+const STOPPED_WITHIN: Duration = Duration::from_secs(300);
 /// A dataset that comes back, of a hundred million keys too.
 const BACK_WITHIN: Duration = Duration::from_secs(600);
 /// A restart is measured with this error.
@@ -187,12 +187,9 @@ impl Started {
 }
 
 impl Drop for Started {
-    /// Asks the process to end, and kills it if it does not.
+    /// Kills the process. Nobody needs its dataset, which it might write if it were asked to end.
     fn drop(&mut self) {
-        if self.end() {
-            return;
-        }
-        eprintln!("warning: server {} did not stop within {STOPPED_WITHIN:?} and is killed", self.child.id());
+        // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

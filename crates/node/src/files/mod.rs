@@ -125,6 +125,16 @@ impl Database {
     /// SAVE. The error is the whole reply.
     pub(crate) fn save_dump(&self) -> Result<(), String> {
         let Some(_busy) = self.files.busy.try_lock() else { return Err(BUSY.to_owned()) };
+        self.save_if_open()
+    }
+
+    /// Saves at the end of the node, after the dump or the base that is being written.
+    pub(crate) fn save_last_dump(&self) -> Result<(), String> {
+        let _busy = self.files.busy.lock();
+        self.save_if_open()
+    }
+
+    fn save_if_open(&self) -> Result<(), String> {
         if self.hub.clients.gate() != Gate::Open {
             return Err("ERR the dataset is being loaded".to_owned());
         }

@@ -259,18 +259,27 @@ impl Database {
             return Err("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one".to_owned());
         }
         let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
-        let since = &self.files.journal.rewriting_since_ms;
-        if since.compare_exchange(0, wall_ms().max(1), Relaxed, Relaxed).is_err() {
+        if !self.begin_rewrite() {
             return Err("ERR Background append only file rewriting already in progress".to_owned());
         }
         let started = std::thread::Builder::new().name("base".into()).spawn(move || {
             database.rewrite();
-            database.files.journal.rewriting_since_ms.store(0, Relaxed);
+            database.end_rewrite();
         });
         started.map(drop).map_err(|error| {
-            since.store(0, Relaxed);
+            self.end_rewrite();
             format!("ERR no thread for it: {error}")
         })
+    }
+
+    /// The right to write the next base, until [`Database::end_rewrite`]. False: another thread has it.
+    pub(super) fn begin_rewrite(&self) -> bool {
+        let since = &self.files.journal.rewriting_since_ms;
+        since.compare_exchange(0, wall_ms().max(1), Relaxed, Relaxed).is_ok()
+    }
+
+    pub(super) fn end_rewrite(&self) {
+        self.files.journal.rewriting_since_ms.store(0, Relaxed);
     }
 
     /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, if it has used half of
@@ -336,13 +345,16 @@ impl Database {
         has_rested || store.is_short_of_segments()
     }
 
-    fn rewrite(self: &Arc<Self>) {
+    /// Writes a new base. False: the old one stays.
+    pub(super) fn rewrite(&self) -> bool {
         let begun = Instant::now();
         let _busy = self.files.busy.lock();
         // It may have been switched off meanwhile.
-        let Some(kept) = self.files.journal.kept.lock().clone() else { return };
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
         let state = &self.files.journal;
-        match rewrite(self, &kept) {
+        let written = rewrite(self, &kept);
+        let is_new = written.is_ok();
+        match written {
             Ok(manifest) => {
                 let position = manifest.position;
                 let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
@@ -364,6 +376,7 @@ impl Database {
         }
         state.last_rewrite_ms.store(wall_ms(), Relaxed);
         state.last_rewrite_took_ms.store((begun.elapsed().as_millis() as u64).max(1), Relaxed);
+        is_new
     }
 }
 

@@ -75,9 +75,10 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
             let (sender, chunks) = sync_channel::<(u16, u16, Rows)>(CHUNKS_AHEAD);
             senders.push(sender);
             adding.push(scope.spawn(move || {
+                let mut entries = restoring.adding();
                 chunks.iter().try_for_each(|(stripe, uid, rows)| {
                     let keys = match &rows {
-                        Rows::Pairs(pairs) => restoring.add(stripe, uid, pairs).map(|()| pairs.len() as u64)?,
+                        Rows::Pairs(pairs) => entries.add(stripe, uid, pairs).map(|()| pairs.len() as u64)?,
                         Rows::Row(row) => restoring.add_parts(stripe, uid, row, now_ms).map(|()| 1)?,
                     };
                     loaded.fetch_add(rows.bytes(), Relaxed);

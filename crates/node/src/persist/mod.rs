@@ -13,12 +13,14 @@
 //!
 //! - `recover` brings a dataset back: the base, and then the journal.
 //! - `base` writes bases: the first one, and new ones when the journal has grown.
+//! - `last` has them written before the node ends.
 //! - `scrub` reads the base now and then, to find damage.
 //! - `salvage` reads the flash of a dataset that no node serves, for `flintkv repair` and `flintkv journal export`.
 
 mod base;
 mod boot;
 mod index;
+pub mod last;
 mod recover;
 pub mod salvage;
 mod scrub;

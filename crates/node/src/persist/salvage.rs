@@ -154,11 +154,13 @@ pub fn write_values(index: &Path, flash_paths: &[PathBuf], to: Box<dyn Write + S
     store.set_blocking(Arc::new(logs));
     let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
     let restoring = store.restore(&checkpoint, 0, 0).map_err(|error| about(index, unsuitable(error)))?;
+    let mut entries = restoring.adding();
     let added = opened.read::<io::Error>(&mut |stripe, uid, rows| match rows {
-        Rows::Pairs(pairs) => restoring.add(stripe, uid, &pairs).map_err(unsuitable),
+        Rows::Pairs(pairs) => entries.add(stripe, uid, &pairs).map_err(unsuitable),
         Rows::Row(row) => restoring.add_parts(stripe, uid, &row, 0).map_err(unsuitable),
     });
     added.map_err(|error| about(index, error))?;
+    drop(entries);
     restoring.finish();
     // No lane runs, so nothing is ever written to flash. Nothing counts as expired: the journal has what has.
     let begin = || Ok(Dump::of(Writer::new(to, Options { has_checksum: true, ..OPTIONS })));

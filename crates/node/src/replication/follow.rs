@@ -164,8 +164,8 @@ impl Database {
         following.end(Wish::Stop);
     }
 
-    /// Waits until no command runs that was admitted before the database became a replica.
-    pub(super) fn settle_commands(&self) -> Result<(), String> {
+    /// Waits until no command runs that was admitted before: before the database became a replica, or before writers began to wait.
+    pub(crate) fn settle_commands(&self) -> Result<(), String> {
         for worker in 0..self.hub.posts.len() {
             let asked = self.connect_to(worker, Role::Loader).and_then(|mut connection| {
                 connection.write_all(b"PING\r\n")?;

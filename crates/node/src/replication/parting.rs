@@ -1,15 +1,11 @@
 //! Owns the wait at the end of a node: replicas get what they lack before their primary goes. Never knows how the node ends.
 
 use crate::database::Database;
-use crate::ending::Ending;
+use crate::ending::{Ending, Step};
 use commands::host::Unblock;
 use engine::replication::{Link, Phase};
 use engine::{Hold, wall_ms};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-/// How often what the replicas have is compared.
-pub const STEP: Duration = Duration::from_millis(10);
 
 /// The databases with replicas.
 pub struct Parting(Vec<Last>);
@@ -18,13 +14,6 @@ struct Last {
     database: Arc<Database>,
     /// How much of the stream the replicas must have. Not known while a command runs that was admitted before writers began to wait.
     end: Arc<OnceLock<u64>>,
-}
-
-pub enum Step {
-    GoesOn,
-    /// The node may end.
-    Over,
-    Aborted,
 }
 
 impl Parting {

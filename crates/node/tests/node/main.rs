@@ -19,6 +19,7 @@ mod executor;
 mod files;
 mod gate;
 mod kept_flash;
+mod last_base;
 mod lifecycle;
 mod migrate;
 mod moments;

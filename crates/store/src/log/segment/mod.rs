@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
 pub(crate) use room::FULLEST;
 pub use room::{Relocation, Room};
-pub use saved::{Input, NamedPages, SavedSegment, decode, encode};
+pub use saved::{Input, NamedPages, SavedSegment, Tally, decode, encode};
 use scrub::Scrub;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};

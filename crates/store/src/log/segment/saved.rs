@@ -1,6 +1,6 @@
 //! Owns what a checkpoint says of each segment, and how segments come back after a restart. Never knows an entry, nor a file.
 
-use super::{About, CLASSES, Expiries, Segment, Segments, State};
+use super::{About, CLASSES, Expiries, Segment, Segments, State, class};
 use crate::mem::word::Place;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -29,6 +29,12 @@ pub struct NamedPages {
     bits: Box<[AtomicU64]>,
     /// See [`Segments::restore`].
     jump: u32,
+}
+
+/// The live records that the entries of one thread name, by segment and class. `None`: no entry may name the segment. The counters of a
+/// segment itself would go from one processor's cache to the other's at each entry.
+pub struct Tally {
+    live: Box<[Option<[u32; CLASSES]>]>,
 }
 
 impl NamedPages {
@@ -84,6 +90,33 @@ impl Segments {
     pub fn reborn(&self, place: Place, named: &NamedPages) {
         self.born(place);
         named.note(place.page);
+    }
+
+    /// For a thread that adds entries of the checkpoint.
+    pub fn tally(&self) -> Tally {
+        let live = |number| (self.get(number).state() == State::Collecting).then_some([0; CLASSES]);
+        Tally { live: (0..self.count()).map(live).collect() }
+    }
+
+    /// Counts a record that an entry of the checkpoint names, as [`Segments::reborn`] does. False: no entry may name this place.
+    #[inline]
+    pub fn tally_reborn(&self, place: Place, named: &NamedPages, tally: &mut Tally) -> bool {
+        let Some(Some(live)) = tally.live.get_mut(self.of_page(place.page) as usize) else { return false };
+        let (class, times) = class(place);
+        live[class] += times;
+        named.note(place.page);
+        true
+    }
+
+    /// What a thread has counted.
+    pub fn count_tally(&self, tally: &Tally) {
+        for (number, live) in (0..).zip(&tally.live) {
+            let Some(live) = live else { continue };
+            let segment = self.get(number);
+            for (records, &live) in segment.records.iter().zip(live) {
+                records.live.fetch_add(live, Relaxed);
+            }
+        }
     }
 
     /// All entries are there. Segments that none of them names are free. Units without any named record are forgotten, because they

@@ -1,0 +1,134 @@
+//! Owns the bases that are written before the node ends, so that its next start has no journal to run. Never knows why the node ends.
+
+use crate::database::Database;
+use crate::ending::{Ending, Step};
+use crate::estimate::Estimate;
+use crate::progress::Kept;
+use engine::{Control, Hold, wall_ms};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a thread asks whether another one still writes a base.
+const BUSY_STEP: Duration = Duration::from_millis(5);
+
+/// The databases whose next start would run the journal for long.
+pub struct LastBases {
+    begun: Instant,
+    bases: Vec<LastBase>,
+    /// Nobody waits for them any more.
+    is_over: Arc<AtomicBool>,
+}
+
+struct LastBase {
+    database: Arc<Database>,
+    estimate: Estimate,
+    /// Whether the next start has little to run.
+    ended: Arc<OnceLock<bool>>,
+}
+
+impl LastBases {
+    /// Makes the writers of these databases wait. `None`: no base makes the next start much shorter.
+    pub fn plan(databases: &[Arc<Database>]) -> Option<LastBases> {
+        let due = databases.iter().filter_map(|database| {
+            let estimate = estimate(database).filter(Estimate::asks_for_last_base)?;
+            Some(LastBase { database: Arc::clone(database), estimate, ended: Arc::default() })
+        });
+        let bases: Vec<LastBase> = due.collect();
+        if bases.is_empty() {
+            return None;
+        }
+        for database in databases {
+            let is_due = bases.iter().any(|base| Arc::ptr_eq(&base.database, database));
+            // What would be written behind the dump of the end would be lost.
+            if is_due || database.saves_at_end() {
+                database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
+            }
+        }
+        Some(LastBases { begun: Instant::now(), bases, is_over: Arc::default() })
+    }
+
+    /// Begins to write them, all at once.
+    pub fn begin(&mut self, ending: &Ending) {
+        self.begun = Instant::now();
+        let ms_max = self.bases.iter().map(|base| base.estimate.last_base_ms_max()).max().unwrap_or(0);
+        ending.wait_until(wall_ms().saturating_add(ms_max));
+        for LastBase { database, estimate, ended } in &self.bases {
+            tracing::info!(
+                "database '{}': the node ends with a new base, as the journal would take the next start some {:.1} s; it waits {:.0} s at \
+                 the longest",
+                database.name(),
+                estimate.replay_ms as f64 / 1000.0,
+                ms_max as f64 / 1000.0
+            );
+            let of_thread = (Arc::clone(database), Arc::clone(ended), Arc::clone(&self.is_over));
+            let started = thread::Builder::new().name("last-base".into()).spawn(move || {
+                let (database, ended, is_over) = of_thread;
+                ended.get_or_init(|| write(&database, &is_over));
+            });
+            if let Err(error) = started {
+                tracing::error!("database '{}': no thread for its base: {error}", database.name());
+                ended.get_or_init(|| false);
+            }
+        }
+    }
+
+    pub fn step(&self, ending: &Ending) -> Step {
+        match ending.left_ms(wall_ms()) {
+            _ if ending.is_aborted() => Step::Aborted,
+            Some(1..) if self.bases.iter().any(|base| base.ended.get().is_none()) => Step::GoesOn,
+            _ => Step::Over,
+        }
+    }
+
+    /// Tells what the next start has to do.
+    pub fn tell(&self) {
+        let took_s = self.begun.elapsed().as_secs_f64();
+        for LastBase { database, estimate, ended } in &self.bases {
+            let tail_bytes = database.files.journal.kept.lock().as_ref().map_or(0, Kept::tail_bytes);
+            let next =
+                format!("database '{}': the next start replays {tail_bytes} bytes of the journal", database.name());
+            match ended.get() {
+                Some(true) => tracing::info!("{next}; the end has waited {took_s:.3} s for its base"),
+                Some(false) => tracing::warn!("{next}: no base could be written"),
+                None => tracing::warn!(
+                    "{next}, some {:.1} s: its base is given up after {took_s:.3} s",
+                    estimate.replay_ms as f64 / 1000.0
+                ),
+            }
+        }
+    }
+}
+
+impl Drop for LastBases {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
+/// `None`: nothing is kept, or it is still being loaded.
+fn estimate(database: &Database) -> Option<Estimate> {
+    let journal = &database.files.journal;
+    let kept = journal.kept.lock().clone()?;
+    Some(journal.estimate(&kept))
+}
+
+/// Writes a base that has all changes, those of a primary excepted that come meanwhile.
+fn write(database: &Database, is_over: &AtomicBool) -> bool {
+    // They were admitted before writers began to wait.
+    if let Err(why) = database.settle_commands() {
+        tracing::warn!("database '{}': {why}", database.name());
+    }
+    while !database.begin_rewrite() {
+        if is_over.load(Relaxed) || database.hub.is_closing.load(Relaxed) {
+            return false;
+        }
+        thread::sleep(BUSY_STEP);
+    }
+    // A base that was being written may do.
+    let is_done = !estimate(database).is_some_and(|estimate| estimate.asks_for_last_base());
+    let is_short = is_done || (!is_over.load(Relaxed) && database.rewrite());
+    database.end_rewrite();
+    is_short
+}
