@@ -114,8 +114,8 @@ await main(async (node, browser) => {
     same(await page.getByLabel("As", { exact: true }).inputValue(), "default", "the user of a test, before one is chosen");
     // This node has no file for them, and the other database has.
     const keep = button("Save the file");
-    same(await keep.getAttribute("aria-disabled"), "true", "Save the file, without a file");
     await page.getByText("there is no file for them").waitFor();
+    same(await keep.getAttribute("aria-disabled"), "true", "Save the file, without a file");
     await button("New user").click();
     await dialog.getByLabel("Name").fill("app");
     await dialog.getByLabel("Password").fill("a word of the app");
