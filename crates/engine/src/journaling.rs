@@ -4,7 +4,7 @@
 //! Without a journal, each question here costs one relaxed load.
 
 use crate::replication::Stream;
-use journal::{Draft, Log};
+use journal::{Draft, Log, Record};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -396,11 +396,7 @@ fn keep_sent(log: &Log, sent: &Sent<'_>) {
 
 #[inline]
 fn append(log: &Log, db: u32, time_ms: u64, resp: &[u8]) {
-    let draft = Draft { stripe: None, db, time_ms, resp_bytes_max: resp.len() };
-    log.append_draft(&draft, |out| {
-        out.copy_from_slice(resp);
-        resp.len()
-    });
+    log.append(&Record { stripe: None, db, time_ms, resp });
 }
 
 fn keep(log: &Log, effects: &Effects) {
@@ -497,7 +493,7 @@ impl<'o> Rest<'o> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use journal::{Opened, Policy, Record, Settings};
+    use journal::{Opened, Policy, Settings};
     use std::future::Future;
     use std::ops::ControlFlow;
     use std::pin::pin;

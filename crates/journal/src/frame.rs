@@ -13,21 +13,26 @@
 //!                 | u32         |
 //! ```
 //!
+//! In version 2 the records are packed: bytes 84..88 say how many bytes the LZ4 block has (u32) that is there instead of them, always
+//! fewer than *bytes*; 88..96 are zero. A frame that is hardly smaller when it is packed has version 1.
+//!
 //! *Position* is that of the first record. *Copied to*: a term is void unless its frames reach this position. *Durable* is the position
 //! up to which everything was durable when the frame was formed. *Replication offset* is that after the last record. The file
 //! number grows by one with each use of a file.
 //!
 //! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC. The body CRC covers the first 8 bytes of each piece of a
 //! record: the piece's own CRC, which covers the rest of the piece, and its length. So no byte is read twice for a CRC while the
-//! journal is written. The header CRC is the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
+//! journal is written. In version 2 it covers the LZ4 block. The header CRC is the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
 //! version and the header CRC at the same places.
 
-use flash::io::PAGE_BYTES;
+use flash::io::{PAGE_BYTES, PageBuf};
 
 use crate::record::{Piece, crc_of_crcs};
 
 pub const HEADER_BYTES: usize = 96;
-pub const VERSION: u16 = 1;
+/// The latest one. A frame whose records are not packed has version 1.
+pub const VERSION: u16 = 2;
+const PLAIN: u16 = 1;
 const MAGIC: [u8; 4] = *b"FKJ\0";
 
 const AT_VERSION: usize = 4;
@@ -43,8 +48,12 @@ const AT_OFFSET: usize = 64;
 const AT_BEFORE: usize = 72;
 const AT_PAGES: usize = 76;
 const AT_BYTES: usize = 80;
-const AT_ZERO: usize = 84;
-const _: () = assert!(AT_ZERO + 12 == HEADER_BYTES);
+const AT_STORED: usize = 84;
+const AT_ZERO: usize = 88;
+const _: () = assert!(AT_ZERO + 8 == HEADER_BYTES);
+
+/// An LZ4 block has no more bytes in it than so many times its own.
+const LZ4_RATIO_MAX: u32 = 255;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -58,6 +67,8 @@ pub(crate) struct Header {
     pub crc_before: u32,
     pub pages: u32,
     pub bytes: u32,
+    /// What the records take in the frame: less than `bytes` if they are packed.
+    pub stored: u32,
 }
 
 /// What the first bytes of a page are.
@@ -70,9 +81,9 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The pages of a frame with so many bytes of records.
-pub(crate) fn pages(bytes: usize) -> usize {
-    (HEADER_BYTES + bytes).div_ceil(PAGE_BYTES)
+/// The pages of a frame in which the records take so many bytes.
+pub(crate) fn pages(stored: usize) -> usize {
+    (HEADER_BYTES + stored).div_ceil(PAGE_BYTES)
 }
 
 impl Header {
@@ -80,11 +91,15 @@ impl Header {
         self.position + u64::from(self.bytes)
     }
 
-    /// Writes the header before the records, which are there already. The result is the frame's CRC.
+    pub fn is_packed(&self) -> bool {
+        self.stored < self.bytes
+    }
+
+    /// Writes the header before the records, which are there already, packed or not. The result is the frame's CRC.
     pub fn seal(&self, frame: &mut [u8]) -> u32 {
         frame[..HEADER_BYTES].fill(0);
         put(frame, 0, MAGIC);
-        put(frame, AT_VERSION, VERSION.to_le_bytes());
+        put(frame, AT_VERSION, if self.is_packed() { VERSION } else { PLAIN }.to_le_bytes());
         put(frame, AT_LOG, self.log_id);
         put(frame, AT_TERM, self.term.to_le_bytes());
         put(frame, AT_NUMBER, self.number.to_le_bytes());
@@ -95,9 +110,15 @@ impl Header {
         put(frame, AT_BEFORE, self.crc_before.to_le_bytes());
         put(frame, AT_PAGES, self.pages.to_le_bytes());
         put(frame, AT_BYTES, self.bytes.to_le_bytes());
-        let records = &frame[HEADER_BYTES..HEADER_BYTES + self.bytes as usize];
-        let body = crc_of_crcs(records).expect("a frame has whole pieces");
+        let stored = &frame[HEADER_BYTES..HEADER_BYTES + self.stored as usize];
+        let body = match self.is_packed() {
+            true => base::crc::crc32c(stored),
+            false => crc_of_crcs(stored).expect("a frame has whole pieces"),
+        };
         put(frame, AT_BODY_CRC, body.to_le_bytes());
+        if self.is_packed() {
+            put(frame, AT_STORED, self.stored.to_le_bytes());
+        }
         let crc = header_crc(frame);
         put(frame, AT_HEADER_CRC, crc.to_le_bytes());
         crc
@@ -110,9 +131,11 @@ impl Header {
             return Found::Nothing;
         }
         let version = u16::from_le_bytes(get(page, AT_VERSION));
-        if version != VERSION {
+        if version > VERSION {
             return Found::Newer(version);
         }
+        let bytes = u32::from_le_bytes(get(page, AT_BYTES));
+        let stored = if version == PLAIN { bytes } else { u32::from_le_bytes(get(page, AT_STORED)) };
         let header = Header {
             log_id: get(page, AT_LOG),
             term: u32::from_le_bytes(get(page, AT_TERM)),
@@ -123,24 +146,76 @@ impl Header {
             replication_offset: u64::from_le_bytes(get(page, AT_OFFSET)),
             crc_before: u32::from_le_bytes(get(page, AT_BEFORE)),
             pages: u32::from_le_bytes(get(page, AT_PAGES)),
-            bytes: u32::from_le_bytes(get(page, AT_BYTES)),
+            bytes,
+            stored,
         };
-        let pages = pages(header.bytes as usize);
-        match pages == header.pages as usize && header.position.checked_add(header.bytes.into()).is_some() {
+        let is_sound = header.is_packed() == (version != PLAIN)
+            && bytes / LZ4_RATIO_MAX <= stored
+            && pages(stored as usize) == header.pages as usize
+            && header.position.checked_add(bytes.into()).is_some();
+        match is_sound {
             true => Found::Header(header, crc, u32::from_le_bytes(get(page, AT_BODY_CRC))),
             false => Found::Nothing,
         }
     }
 }
 
-/// The CRC of the body of a frame with so many bytes of records. `None`: the body is damaged.
-pub(crate) fn body_crc(frame: &[u8], bytes: u32) -> Option<u32> {
-    let (records, padding) = frame[HEADER_BYTES..].split_at_checked(bytes as usize)?;
-    let mut rest = records;
+/// The CRC of the body of a frame with this header. `None`: the body is damaged.
+pub(crate) fn body_crc(frame: &[u8], header: &Header) -> Option<u32> {
+    let (stored, padding) = frame[HEADER_BYTES..].split_at_checked(header.stored as usize)?;
+    if padding.iter().any(|&byte| byte != 0) {
+        return None;
+    }
+    if header.is_packed() {
+        return Some(base::crc::crc32c(stored));
+    }
+    let mut rest = stored;
     while !rest.is_empty() {
         rest = &rest[Piece::read(rest)?.bytes()..];
     }
-    padding.iter().all(|&byte| byte == 0).then(|| crc_of_crcs(records))?
+    crc_of_crcs(stored)
+}
+
+/// Packs the records of frames.
+#[derive(Default)]
+pub(crate) struct Packer {
+    table: lz4_flex::block::CompressTable,
+    out: Vec<u8>,
+    /// So many frames are not tried, because the last one was hardly smaller.
+    skips: u32,
+}
+
+impl Packer {
+    /// One frame of so many is tried while they do not get smaller.
+    const TRIED_EVERY: u32 = 16;
+
+    /// Packs what is in the frame, if that saves an eighth: the result is what the records take then. Values that are random or
+    /// compressed already should not cost the time of a processor for nothing.
+    pub fn pack(&mut self, frame: &mut [u8], bytes: u32) -> Option<u32> {
+        if self.skips > 0 {
+            self.skips -= 1;
+            return None;
+        }
+        let records = &mut frame[HEADER_BYTES..HEADER_BYTES + bytes as usize];
+        self.out.resize(lz4_flex::block::get_maximum_output_size(records.len()), 0);
+        let packed = lz4_flex::block::compress_into_with_table(records, &mut self.out, &mut self.table);
+        let stored = packed.expect("there is room for the longest block");
+        if stored > records.len() / 8 * 7 {
+            self.skips = Packer::TRIED_EVERY - 1;
+            return None;
+        }
+        records[..stored].copy_from_slice(&self.out[..stored]);
+        Some(stored as u32)
+    }
+}
+
+/// The frame with its records unpacked: as many pages as these need. `None`: it is damaged.
+pub(crate) fn unpacked(frame: &PageBuf, header: &Header) -> Option<PageBuf> {
+    let stored = frame[HEADER_BYTES..].get(..header.stored as usize)?;
+    let mut plain = PageBuf::new(pages(header.bytes as usize));
+    let records = &mut plain[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
+    let bytes = lz4_flex::block::decompress_into(stored, records).ok()?;
+    (bytes == records.len()).then_some(plain)
 }
 
 fn header_crc(page: &[u8]) -> u32 {

@@ -60,11 +60,13 @@ pub struct Config {
     pub frame_bytes: usize,
     /// The most that is appended and not durable, which is what the writer keeps in RAM.
     pub buffer_bytes: u64,
+    /// Frames with so many bytes of records are packed. Smaller ones would be hardly sooner on the device.
+    pub packed_from: usize,
 }
 
 impl Config {
     /// The usual sizes.
     pub fn new(log_id: [u8; 16]) -> Config {
-        Config { log_id, file_bytes: 64 << 20, frame_bytes: 256 << 10, buffer_bytes: 64 << 20 }
+        Config { log_id, file_bytes: 64 << 20, frame_bytes: 256 << 10, buffer_bytes: 64 << 20, packed_from: 32 << 10 }
     }
 }

@@ -67,6 +67,13 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Record<'_> {
+    /// `None`: it has several.
+    #[inline]
+    pub(crate) fn only_piece(&self) -> Option<Piece<'_>> {
+        let fits = self.resp.len() <= PIECE_BYTES_MAX;
+        fits.then_some(Piece { record: *self, goes_on: false, continued: false })
+    }
+
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let count = self.resp.len().div_ceil(PIECE_BYTES_MAX).max(1);
         (0..count).map(move |at| {
@@ -101,19 +108,28 @@ struct Head {
 
 #[inline]
 fn write_piece(head: Head, out: &mut [u8], resp: impl FnOnce(&mut [u8]) -> usize) -> usize {
-    let Head { stripe, db, time_ms, flags } = head;
-    assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
     let (header, body) = out.split_first_chunk_mut::<HEADER_BYTES>().expect("at least a header");
     let length = resp(body);
-    header[AT_LENGTH..AT_TIME].copy_from_slice(&(length as u32).to_le_bytes());
-    header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
-    header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
-    header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
-    header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
-    let bytes = HEADER_BYTES + length;
-    let crc = checksum(&out[..bytes]);
-    out[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
-    bytes
+    *header = head.sealed(&body[..length]);
+    HEADER_BYTES + length
+}
+
+impl Head {
+    /// The header of a piece with these RESP bytes.
+    #[inline]
+    fn sealed(self, resp: &[u8]) -> [u8; HEADER_BYTES] {
+        let Head { stripe, db, time_ms, flags } = self;
+        assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
+        let mut header = [0; HEADER_BYTES];
+        header[AT_LENGTH..AT_TIME].copy_from_slice(&(resp.len() as u32).to_le_bytes());
+        header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
+        header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
+        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
+        header[AT_FLAGS] = flags;
+        let crc = base::crc::crc32c_append(base::crc::crc32c(&header[AT_LENGTH..]), resp);
+        header[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
 }
 
 /// A CRC over the CRCs and lengths of whole pieces. It covers them, since each CRC covers its piece. `None`: these are no pieces.
@@ -137,14 +153,24 @@ impl<'a> Piece<'a> {
         HEADER_BYTES + self.record.resp.len()
     }
 
-    /// `out` is as long as the piece.
-    pub fn write(&self, out: &mut [u8]) {
+    /// What is before the RESP bytes.
+    #[inline]
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
         let Record { stripe, db, time_ms, resp } = self.record;
         let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
-        write_piece(Head { stripe, db, time_ms, flags }, out, |body| {
-            body.copy_from_slice(resp);
-            resp.len()
-        });
+        Head { stripe, db, time_ms, flags }.sealed(resp)
+    }
+
+    /// `out` is as long as the piece.
+    pub fn write(&self, out: &mut [u8]) {
+        self.write_after(&self.header(), out);
+    }
+
+    /// As [`Piece::write`], with its own header.
+    #[inline]
+    pub fn write_after(&self, header: &[u8; HEADER_BYTES], out: &mut [u8]) {
+        out[..HEADER_BYTES].copy_from_slice(header);
+        out[HEADER_BYTES..].copy_from_slice(self.record.resp);
     }
 
     pub fn push_to(&self, out: &mut Vec<u8>) {

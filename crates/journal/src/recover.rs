@@ -309,6 +309,7 @@ impl Recovered {
             frames.push_back(Frame {
                 position: at.header.position,
                 bytes: at.header.bytes,
+                stored: None,
                 replication_offset: at.header.replication_offset,
                 crc: 0,
                 buf: Some(at.read(reader)?),
@@ -340,16 +341,18 @@ impl At {
         Error::Damaged { file: self.file, offset: self.offset, position: self.header.position }
     }
 
-    /// The frame once more. It must be what it was.
+    /// The frame once more, with its records unpacked. It must be what it was.
     fn read(&self, reader: &dyn Reader) -> Result<PageBuf, Error> {
         let mut frame = PageBuf::new(self.header.pages as usize);
         let read = reader.read(self.file, self.offset, &mut frame);
         read.map_err(|source| Error::Read { file: self.file, offset: self.offset, source })?;
         match Header::read(&frame) {
-            Found::Header(_, crc, body)
-                if crc == self.crc && Some(body) == frame::body_crc(&frame, self.header.bytes) =>
-            {
-                Ok(frame)
+            Found::Header(header, crc, body) if crc == self.crc && Some(body) == frame::body_crc(&frame, &header) => {
+                if header.is_packed() {
+                    frame::unpacked(&frame, &header).ok_or_else(|| self.damaged())
+                } else {
+                    Ok(frame)
+                }
             }
             _ => Err(self.damaged()),
         }
@@ -401,8 +404,8 @@ impl Scan {
             let state = &mut self.files[usize::from(file)];
             state.end = state.end.max(Some(header.end()));
             let bytes = header.pages as usize * PAGE_BYTES;
-            let is_whole = bytes as u64 <= pages.end - offset
-                && Some(body) == frame::body_crc(pages.at(offset, bytes)?, header.bytes);
+            let is_whole =
+                bytes as u64 <= pages.end - offset && Some(body) == frame::body_crc(pages.at(offset, bytes)?, &header);
             let at = At { file, offset, header, crc };
             if is_whole {
                 self.after.entry((header.position, header.crc_before)).or_default().push(self.frames.len());
@@ -534,7 +537,7 @@ impl fmt::Display for Error {
             }
             Error::Newer { file, offset, version } => write!(
                 f,
-                "journal file {file} has a frame of format {version} at offset {offset}; this release reads format {} only",
+                "journal file {file} has a frame of format {version} at offset {offset}; this release reads formats up to {}",
                 frame::VERSION
             ),
             Error::Missing { position } => {

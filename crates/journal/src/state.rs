@@ -25,6 +25,8 @@ pub struct Figures {
     /// Since the start.
     pub records: u64,
     pub bytes: u64,
+    /// What the frames with them take on the device.
+    pub written_bytes: u64,
     /// Those that are made ahead included.
     pub files: u64,
     pub file_bytes: u64,
@@ -151,6 +153,20 @@ impl Shared {
     }
 
     pub fn append(&self, record: &Record) -> u64 {
+        if let Some(piece) = record.only_piece() {
+            // The CRC before the lock, and of the caller's bytes: those in the ring are on their way to the cache still.
+            let (header, bytes) = (piece.header(), piece.bytes());
+            return self.add(
+                |ring, position| {
+                    let write = |out: &mut [u8]| {
+                        piece.write_after(&header, out);
+                        bytes
+                    };
+                    ring.append_piece(position, bytes, write).map(|bytes| bytes as u64)
+                },
+                |overflow| piece.push_to(overflow),
+            );
+        }
         let bytes = stored_bytes(record.resp.len());
         self.add(
             |ring, position| ring.append(position, record).then_some(bytes),

@@ -315,6 +315,7 @@ impl<D: Disk> Scribe<D> {
         let is_stuck = self.writer.needs_file() || is_over;
         state.is_stuck = is_stuck;
         state.set_durable(self.writer.durable());
+        state.figures.written_bytes = self.writer.placed_bytes();
         state.figures.files = self.disk.count().into();
         state.figures.file_bytes = u64::from(self.disk.count()) * self.disk.file_bytes();
         state.figures.syncs = self.syncs;

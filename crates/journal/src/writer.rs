@@ -11,7 +11,7 @@ use flash::DATA_OFFSET;
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::Config;
-use crate::frame::{self, Header};
+use crate::frame::{self, Header, Packer};
 use crate::record::{self, Piece, Record, stored_bytes};
 
 pub struct Writer {
@@ -51,6 +51,9 @@ pub struct Writer {
     failing: bool,
     /// A second one has failed: nothing is accepted any more.
     failed: bool,
+    packer: Packer,
+    /// The pages of all frames that were placed.
+    placed_pages: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,6 +68,8 @@ pub(crate) struct File {
 pub(crate) struct Frame {
     pub position: u64,
     pub bytes: u32,
+    /// What the records take in the frame, once it is known whether they are packed.
+    pub stored: Option<u32>,
     pub replication_offset: u64,
     pub crc: u32,
     /// `None` while it is being written.
@@ -160,6 +165,8 @@ impl Writer {
             needed_from,
             failing: false,
             failed: false,
+            packer: Packer::default(),
+            placed_pages: 0,
         }
     }
 
@@ -225,6 +232,11 @@ impl Writer {
     /// Everything before this position is durable. After a recovery, this is what is known from the files, until the rest is copied.
     pub fn durable(&self) -> u64 {
         self.durable
+    }
+
+    /// The bytes that all frames take on the device that were given a place.
+    pub fn placed_bytes(&self) -> u64 {
+        self.placed_pages * PAGE_BYTES as u64
     }
 
     /// What was appended is to be written, and need not be durable.
@@ -299,6 +311,7 @@ impl Writer {
             if !matches!(self.frames[at].state, State::Formed) {
                 continue;
             }
+            self.pack(at);
             let Some((file, offset)) = self.place_for(self.frames[at].pages()) else { break };
             let op = self.write_op(at, file, offset);
             ops.push(op);
@@ -357,12 +370,30 @@ impl Writer {
         self.frames.push_back(Frame {
             position: self.formed,
             bytes: bytes as u32,
+            stored: None,
             replication_offset: self.replication_offset,
             crc: 0,
             buf: Some(buf),
             state: State::Formed,
         });
         self.formed += bytes as u64;
+    }
+
+    /// Not when the frame is formed: workers may wait meanwhile.
+    fn pack(&mut self, at: usize) {
+        let frame = &mut self.frames[at];
+        if frame.stored.is_some() {
+            return;
+        }
+        let buf = frame.buf.as_mut().expect("it is not being written");
+        let is_long = frame.bytes as usize >= self.config.packed_from;
+        let packed = if is_long { self.packer.pack(buf, frame.bytes) } else { None };
+        if let Some(stored) = packed {
+            let pages = frame::pages(stored as usize);
+            buf.set_pages(pages);
+            buf[frame::HEADER_BYTES + stored as usize..].fill(0);
+        }
+        frame.stored = Some(packed.unwrap_or(frame.bytes));
     }
 
     fn token(&mut self) -> u64 {
@@ -409,7 +440,9 @@ impl Writer {
             crc_before: self.crc,
             pages: buf.pages() as u32,
             bytes: frame.bytes,
+            stored: frame.stored.expect("frames are packed before they get a place"),
         };
+        self.placed_pages += u64::from(header.pages);
         frame.crc = header.seal(&mut buf);
         frame.state = State::Writing { file, token };
         self.crc = frame.crc;

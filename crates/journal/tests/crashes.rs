@@ -10,8 +10,13 @@ use journal::{Config, Error, Record, Refused, Writer, recover};
 const FILES: u16 = 8;
 /// When the files are not enough, there are more.
 const FILES_MAX: u16 = 40;
-const CONFIG: Config =
-    Config { log_id: *b"the journal's id", file_bytes: 64 << 10, frame_bytes: 20 << 10, buffer_bytes: 100 << 10 };
+const CONFIG: Config = Config {
+    log_id: *b"the journal's id",
+    file_bytes: 64 << 10,
+    frame_bytes: 20 << 10,
+    buffer_bytes: 100 << 10,
+    packed_from: 6 << 10,
+};
 /// Steps of a run until it crashes for the first time.
 const STEPS: u64 = 40;
 
@@ -65,7 +70,11 @@ impl World {
             2..6 => self.random.below(8_000),
             _ => self.random.below(300),
         };
-        let resp = self.random.bytes(length as usize);
+        // Some frames are packed, and some are not.
+        let resp = match self.random.below(3) {
+            0 => self.random.bytes(length as usize),
+            _ => vec![self.random.draw() as u8; length as usize],
+        };
         self.append_bytes(resp);
     }
 

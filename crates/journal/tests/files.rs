@@ -1,4 +1,4 @@
-//! The format, and what damaged, missing and foreign files give. The bytes of tests/journal-1.bin must stay readable.
+//! The format, and what damaged, missing and foreign files give. The bytes of tests/journal-1.bin and journal-2.bin must stay readable.
 
 use flash::io::{Driver, Op, PAGE_BYTES, PageBuf, Reader};
 use flash::{DATA_OFFSET, Sim};
@@ -7,8 +7,15 @@ use std::io;
 use std::sync::Mutex;
 
 const FILES: u16 = 4;
-const CONFIG: Config =
-    Config { log_id: *b"0123456789abcdef", file_bytes: 64 << 10, frame_bytes: 20 << 10, buffer_bytes: 1 << 20 };
+/// Nothing is packed.
+const CONFIG: Config = Config {
+    log_id: *b"0123456789abcdef",
+    file_bytes: 64 << 10,
+    frame_bytes: 20 << 10,
+    buffer_bytes: 1 << 20,
+    packed_from: usize::MAX,
+};
+const PACKED: Config = Config { packed_from: 8 << 10, ..CONFIG };
 
 fn carry_out(writer: &mut Writer, driver: &mut impl Driver) -> Result<(), journal::Failed> {
     loop {
@@ -31,8 +38,12 @@ fn append(writer: &mut Writer, resp: &[u8]) -> u64 {
 
 /// Each record is made durable on its own.
 fn written(records: &[&[u8]]) -> (Sim, Writer) {
-    let sim = Sim::new(1, FILES, CONFIG.file_bytes).with_cache();
-    let mut writer = Writer::new(CONFIG, FILES);
+    written_with(CONFIG, records)
+}
+
+fn written_with(config: Config, records: &[&[u8]]) -> (Sim, Writer) {
+    let sim = Sim::new(1, FILES, config.file_bytes).with_cache();
+    let mut writer = Writer::new(config, FILES);
     for record in records {
         append(&mut writer, record);
         writer.sync();
@@ -99,10 +110,19 @@ fn files_that_end_before_the_base_are_not_read_and_are_used_again() {
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-/// Three frames: one piece; a record in two pieces and one over several stripes; the closing frame.
 #[test]
 fn the_format_is_frozen() {
-    let (sim, mut writer) = written(&[PING]);
+    is_frozen(CONFIG, 7, "/tests/journal-1.bin");
+}
+
+#[test]
+fn the_format_of_packed_frames_is_frozen() {
+    is_frozen(PACKED, 3, "/tests/journal-2.bin");
+}
+
+/// Three frames: one piece; a record in two pieces and one over several stripes; the closing frame.
+fn is_frozen(config: Config, pages: u64, path: &str) {
+    let (sim, mut writer) = written_with(config, &[PING]);
     append(&mut writer, &[b'x'; (16 << 10) + 1]);
     let several = Record { stripe: None, db: 0, time_ms: 5, resp: PING };
     writer.append(&several, 9).unwrap();
@@ -111,10 +131,11 @@ fn the_format_is_frozen() {
     writer.close();
     carry_out(&mut writer, &mut sim.driver()).unwrap();
 
-    let made = bytes_of(&sim, 0, 8);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/journal-1.bin");
+    assert_eq!(writer.placed_bytes(), pages * PAGE_BYTES as u64);
+    let made = bytes_of(&sim, 0, pages + 1);
+    let path = format!("{}{path}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FLINTKV_NEW_FIXTURE").is_some() {
-        std::fs::write(path, &made).unwrap();
+        std::fs::write(&path, &made).unwrap();
     }
     let frozen = std::fs::read(path).unwrap();
     assert!(made == frozen, "what is written has changed: it needs a new version, and this one must stay readable");
@@ -205,6 +226,67 @@ fn a_missing_file_is_refused() {
     assert_eq!(read(&sim, 0).unwrap().len(), 12);
 }
 
+/// A record of so many random bytes.
+fn random_record(seed: u64, bytes: usize) -> Vec<u8> {
+    base::random::SplitMix64(seed).bytes(bytes)
+}
+
+#[test]
+fn frames_that_get_hardly_smaller_are_not_packed_and_seldom_tried() {
+    let (sim, mut writer) = written_with(PACKED, &[]);
+    let page = PAGE_BYTES as u64;
+    let mut placed = |resp: &[u8]| {
+        let before = writer.placed_bytes();
+        append(&mut writer, resp);
+        writer.sync();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        writer.needed_from(writer.durable());
+        (writer.placed_bytes() - before) / page
+    };
+    let same = [b'x'; 15_000];
+    assert_eq!(placed(&same), 1);
+    assert_eq!(placed(&random_record(1, 15_000)), 4);
+    // Fifteen are not tried, then one is, which gets smaller, and the next ones do.
+    assert_eq!([(); 15].map(|()| placed(&same)), [4; 15]);
+    assert_eq!([(); 3].map(|()| placed(&same)), [1; 3]);
+    // Too short to be tried.
+    assert_eq!(placed(&[b'x'; 8_000]), 2);
+}
+
+#[test]
+fn every_flipped_bit_of_a_packed_frame_is_found() {
+    let text: Vec<u8> = (0..2_000).flat_map(|at: u32| format!("{} and ", at % 700).into_bytes()).collect();
+    let (sim, writer) = written_with(PACKED, &[&text[..15_000], PING]);
+    let packed_pages = writer.placed_bytes() / PAGE_BYTES as u64 - 1;
+    assert!((1..4).contains(&packed_pages));
+    assert_eq!(read(&sim, 0).unwrap()[0], text[..15_000]);
+    for offset in (0..packed_pages * PAGE_BYTES as u64).step_by(7) {
+        sim.flip_bit_at(0, DATA_OFFSET + offset, (offset % 8) as u8);
+        let error = read(&sim, 0).expect_err("a damaged frame");
+        assert!(matches!(error, Error::Damaged { .. } | Error::Missing { .. }), "{offset}: {error}");
+        sim.flip_bit_at(0, DATA_OFFSET + offset, (offset % 8) as u8);
+    }
+    read(&sim, 0).unwrap();
+}
+
+/// A frame with a right checksum whose block is wrong: somebody made it. It must not be believed, nor cost more memory than it may have.
+#[test]
+fn a_forged_block_is_damage() {
+    for (at, byte) in [(80, 0xFF), (81, 0xFF), (82, 0x7F), (96, 0x00), (97, 0xFF), (84, 0x01)] {
+        let (sim, _) = written_with(PACKED, &[&[b'x'; 15_000], PING]);
+        let mut page = sim.page(0, DATA_OFFSET);
+        assert_eq!(page[4], 2);
+        page[at] = byte;
+        let stored = u32::from_le_bytes(page[84..88].try_into().unwrap()) as usize;
+        let body = base::crc::crc32c(&page[96..96 + stored]);
+        page[12..16].copy_from_slice(&body.to_le_bytes());
+        let crc = base::crc::crc32c_append(base::crc::crc32c(&page[..8]), &page[12..96]);
+        page[8..12].copy_from_slice(&crc.to_le_bytes());
+        sim.set_page(0, DATA_OFFSET, &page);
+        assert!(read(&sim, 0).is_err(), "byte {at}");
+    }
+}
+
 #[test]
 fn files_of_another_journal_and_of_later_versions_are_refused() {
     let (sim, _) = written(&[b"one"]);
@@ -214,11 +296,11 @@ fn files_of_another_journal_and_of_later_versions_are_refused() {
     assert_eq!(error.to_string(), text);
 
     let mut page = sim.page(0, DATA_OFFSET);
-    page[4] = 2;
+    page[4] = 3;
     let crc = base::crc::crc32c_append(base::crc::crc32c(&page[..8]), &page[12..96]);
     page[8..12].copy_from_slice(&crc.to_le_bytes());
     sim.set_page(0, DATA_OFFSET, &page);
-    let text = "journal file 0 has a frame of format 2 at offset 1048576; this release reads format 1 only";
+    let text = "journal file 0 has a frame of format 3 at offset 1048576; this release reads formats up to 2";
     assert_eq!(read(&sim, 0).unwrap_err().to_string(), text);
 }
 

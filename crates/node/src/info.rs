@@ -338,6 +338,7 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
         ("journal_base_position", &kept.manifest.position),
         ("journal_records", &figures.records),
         ("journal_bytes", &figures.bytes),
+        ("journal_written_bytes", &figures.written_bytes),
         ("journal_files", &figures.files),
         ("journal_file_bytes", &figures.file_bytes),
         ("journal_syncs", &figures.syncs),

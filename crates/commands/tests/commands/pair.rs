@@ -25,8 +25,13 @@ use store::digest::{DatasetDigest, Digester};
 
 const FILES: u16 = 2;
 const FILES_MAX: u16 = 400;
-const CONFIG: Config =
-    Config { log_id: *b"the journal's id", file_bytes: 256 << 10, frame_bytes: 64 << 10, buffer_bytes: 1 << 20 };
+const CONFIG: Config = Config {
+    log_id: *b"the journal's id",
+    file_bytes: 256 << 10,
+    frame_bytes: 64 << 10,
+    buffer_bytes: 1 << 20,
+    packed_from: 1 << 10,
+};
 /// Some histories are longer than the backlog's window, which is half a megabyte.
 const LARGE_BYTES: usize = 200 << 10;
 const STEPS: usize = 150;
