@@ -389,9 +389,16 @@ impl Writer {
         let is_long = frame.bytes as usize >= self.config.packed_from;
         let packed = if is_long { self.packer.pack(buf, frame.bytes) } else { None };
         if let Some(stored) = packed {
-            let pages = frame::pages(stored as usize);
-            buf.set_pages(pages);
-            buf[frame::HEADER_BYTES + stored as usize..].fill(0);
+            // New memory is zero. The large one is used again at once, while it is in the processor's cache.
+            let mut small = PageBuf::new(frame::pages(stored as usize));
+            let end = frame::HEADER_BYTES + stored as usize;
+            small[frame::HEADER_BYTES..end].copy_from_slice(&buf[frame::HEADER_BYTES..end]);
+            let mut large = std::mem::replace(buf, small);
+            let pages = self.config.frame_bytes / PAGE_BYTES;
+            if large.capacity_pages() == pages {
+                large.set_pages(pages);
+                self.free.push(large);
+            }
         }
         frame.stored = Some(packed.unwrap_or(frame.bytes));
     }
