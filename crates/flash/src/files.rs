@@ -379,6 +379,17 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
     }
 }
 
+/// Locks a log for reading. A process that was killed keeps its lock until the kernel has ended its I/O, so this waits a moment.
+pub fn lock_to_read(file: &File) -> io::Result<()> {
+    let patience_ends = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => thread::sleep(LOCK_PAUSE),
+            locked => return Ok(locked?),
+        }
+    }
+}
+
 fn is_named(file: &File, path: &Path) -> bool {
     let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
     named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))

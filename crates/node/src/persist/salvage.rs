@@ -11,7 +11,6 @@ use flash::io::{Blocking, PAGE_BYTES, PageBuf, Reader as Pages};
 use flash::superblock::Superblock;
 use journal::index::{Index, Rows, Torn, pairs_in, sum_of, torn};
 use rdb::{Item, Options, Reader, Writer};
-use rustix::fs::FlockOperation;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Write};
@@ -381,7 +380,7 @@ impl Logs {
                 (true, None) => only_log(path)?,
             };
             let file = File::open(&path).map_err(|error| about(&path, error))?;
-            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            if flash::files::lock_to_read(&file).is_err() {
                 return Err(about(&path, "a node uses it: stop the node"));
             }
             let mut start = vec![0; 2 * PAGE_BYTES];

@@ -246,7 +246,8 @@ fn files_stay_within_flash_limit() {
     let directives = with(&[TIERED, &limited].concat());
     let node = Node::start(&directives);
     let mut client = node.connect();
-    let value = vec![b'v'; MB as usize];
+    // Not to be packed.
+    let value = Random::new(1).noise(MB as usize);
     let set = |client: &mut Client, round: u64| {
         let (key, value) = (format!("key:{}", round % 9), [&round.to_le_bytes()[..], &value].concat());
         one_line(&client.call(&[b"SET", key.as_bytes(), &value]))
