@@ -1,7 +1,7 @@
 //! A real file system that is full: the journal is on a small ext4 of its own, mounted from a file. Needs root; without the right to
 //! mount, the test says that it is skipped.
 
-use flintkv_tests::{Client, Node, eventually};
+use flintkv_tests::{Client, Node, Random, eventually};
 use resp::client::Value;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -60,10 +60,9 @@ fn fill(file: &Path) {
     }
 }
 
+/// Random, so that the journal cannot pack it: the disk would never be full.
 fn value(key: u64) -> Vec<u8> {
-    let mut value = vec![key as u8; VALUE_BYTES];
-    value[..8].copy_from_slice(&key.to_le_bytes());
-    value
+    Random::new(key).noise(VALUE_BYTES)
 }
 
 fn holds(client: &mut Client, key: u64) -> bool {
