@@ -12,9 +12,11 @@
 //! the moment at which the last entry is known; a reader finds it by the trailer.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
+
+use flash::stream::{Rest, Stream};
 
 /// A key's hash, and its word.
 pub type Pair = (u64, u64);
@@ -56,15 +58,15 @@ impl Rows {
 
 /// Writes an index file.
 pub struct IndexWriter {
-    file: BufWriter<File>,
+    file: Stream,
     entries: u64,
     chunk: Vec<u8>,
 }
 
 impl IndexWriter {
-    /// `file` is empty.
-    pub fn new(file: File) -> IndexWriter {
-        IndexWriter { file: BufWriter::with_capacity(BUFFER_BYTES, file), entries: 0, chunk: Vec::new() }
+    /// `file` is empty. `rest`: see [`Stream::new`].
+    pub fn new(file: File, rest: Rest) -> IndexWriter {
+        IndexWriter { file: Stream::new(file, rest), entries: 0, chunk: Vec::new() }
     }
 
     pub fn put(&mut self, stripe: u16, uid: u16, pairs: &[Pair]) -> io::Result<()> {
@@ -109,9 +111,7 @@ impl IndexWriter {
         trailer.extend_from_slice(&[0; 4]);
         trailer.extend_from_slice(&base::crc::crc32c(&trailer).to_le_bytes());
         self.file.write_all(&trailer)?;
-        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        file.stream_position()
+        self.file.finish()
     }
 }
 
@@ -360,7 +360,7 @@ mod tests {
     }
 
     fn written(path: &Path) -> u64 {
-        let mut writer = IndexWriter::new(File::create(path).unwrap());
+        let mut writer = IndexWriter::new(File::create(path).unwrap(), Box::new(|_| {}));
         writer.put(3, 1, &[(1, 2), (3, u64::MAX)]).unwrap();
         writer.put(1023, 0, &[(5, 6)]).unwrap();
         writer.put_row(7, 2, b"the row").unwrap();
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(table, b"the table");
 
         let many: Vec<Pair> = (0..PAIRS_MAX as u64 + 5).map(|number| (number, number * 7)).collect();
-        let mut writer = IndexWriter::new(File::create(&path).unwrap());
+        let mut writer = IndexWriter::new(File::create(&path).unwrap(), Box::new(|_| {}));
         writer.put(9, 2, &many).unwrap();
         writer.finish(&[]).unwrap();
         let (read, table) = all(&path).unwrap();
@@ -399,7 +399,7 @@ mod tests {
     fn a_damaged_part_costs_no_other_part() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
-        let mut writer = IndexWriter::new(File::create(&path).unwrap());
+        let mut writer = IndexWriter::new(File::create(&path).unwrap(), Box::new(|_| {}));
         (0..10).for_each(|stripe| writer.put(stripe, 0, &[(7, 8), (9, u64::from(stripe))]).unwrap());
         writer.put_row(10, 2, b"the row").unwrap();
         writer.put(11, 0, &[(1, 2)]).unwrap();

@@ -18,12 +18,16 @@ use flash::io::{PAGE_BYTES, PageBuf, Reader};
 use crate::Config;
 use crate::frame::{self, Found, HEADER_BYTES, Header};
 use crate::record::{Joiner, Piece, Record};
-use crate::writer::{File, Frame, Start, State, Writer};
+use crate::writer::{File, Frame, Needed, Start, State, Writer};
 
 /// The bytes of one read of the scan.
 const READ_BYTES: usize = 1 << 20;
-/// Frames that are read before the records in them are wanted.
-const FRAMES_AHEAD: usize = 8;
+/// Threads that read at once: a device is much slower if it has one read at a time.
+const READERS_MAX: usize = 4;
+/// With less for each, they cost more than they spare.
+const READER_BYTES_MIN: u64 = 1 << 20;
+/// Frames that each of them has read before the records in them are wanted.
+const FRAMES_AHEAD: usize = 2;
 
 /// Why a journal cannot be read. `file` is a path of the reader.
 #[derive(Debug)]
@@ -95,15 +99,12 @@ struct At {
 /// Finds the records from `from` on, the position after a record or 0. It must be a position that was durable once. `reader` has
 /// `files` paths.
 pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
-    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    for file in 0..files {
-        match firsts[usize::from(file)] {
-            Some(first) if is_past(&first, &firsts, from) => scan.see(file, &first),
-            _ => scan.file(&config, &mut Pages::of(reader, &config, file), u64::MAX)?,
-        }
-    }
+    let past = |file: u16| firsts[usize::from(file)].filter(|first| is_past(first, &firsts, from));
+    let wanted: Vec<u16> = (0..files).filter(|&file| past(file).is_none()).collect();
+    let mut scan = Scan::of(reader, &config, files, &wanted, u64::MAX)?;
+    (0..files).for_each(|file| past(file).iter().for_each(|first| scan.see(file, first)));
     let chain = scan.chain(from)?;
     let end = chain.last().map_or(from, |at| at.header.end());
     if end < scan.durable {
@@ -130,6 +131,12 @@ fn first_of(reader: &dyn Reader, config: &Config, file: u16) -> Result<Option<He
     }
 }
 
+/// How many threads read so many bytes, in so many portions.
+fn readers(bytes: u64, portions: usize) -> usize {
+    let worth = (bytes / READER_BYTES_MIN).min(READERS_MAX as u64) as usize;
+    worth.min(portions).max(1)
+}
+
 /// All frames of the file that begins with `first` end before `from`, so nothing but `first` need be read of it.
 ///
 /// A file has frames of one term, and behind them what is left of earlier uses. A later file of the same term begins where the last of
@@ -148,17 +155,13 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
 
 /// Reads the frames from `from` to `until`, both of which are durable, also while a writer goes on behind them.
 pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
-    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    for file in 0..files {
-        match firsts[usize::from(file)] {
-            // Nothing durable is behind a first frame that was never written.
-            None => {}
-            Some(first) if first.position >= until || is_past(&first, &firsts, from) => {}
-            Some(_) => scan.file(&config, &mut Pages::of(reader, &config, file), until)?,
-        }
-    }
+    // Nothing durable is behind a first frame that was never written.
+    let is_wanted = |first: &Header| first.position < until && !is_past(first, &firsts, from);
+    let wanted: Vec<u16> =
+        (0..files).filter(|&file| firsts[usize::from(file)].as_ref().is_some_and(is_wanted)).collect();
+    let scan = Scan::of(reader, &config, files, &wanted, until)?;
     let chain = match from == until {
         true => return Ok(()),
         false => scan.chain(from)?,
@@ -178,10 +181,8 @@ pub struct Salvaged {
 
 /// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
-    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
-    for file in 0..files {
-        scan.file(&config, &mut Pages::of(reader, &config, file), u64::MAX)?;
-    }
+    let wanted: Vec<u16> = (0..files).collect();
+    let scan = Scan::of(reader, &config, files, &wanted, u64::MAX)?;
     let (chain, damage) = match scan.chain(from) {
         Ok(chain) => {
             let end = chain.last().map_or(from, |at| at.header.end());
@@ -256,7 +257,7 @@ impl Recovered {
         self.join(reader, &mut Joiner::default(), &mut each).map(|_| ())
     }
 
-    /// The records, until `each` breaks. A thread reads and checks the frames ahead of them. The joiner keeps a last record that is not whole.
+    /// The records, until `each` breaks. Threads read and check the frames ahead of them. The joiner keeps a last record that is not whole.
     pub(crate) fn join(
         &self,
         reader: &dyn Reader,
@@ -264,22 +265,28 @@ impl Recovered {
         each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
         thread::scope(|scope| {
-            let (sender, frames) = sync_channel(FRAMES_AHEAD);
-            // It ends when nobody takes its frames.
-            scope.spawn(move || self.chain.iter().try_for_each(|at| sender.send(at.read(reader))));
-            self.join_frames(frames, joiner, each)
+            let pages: u64 = self.chain.iter().map(|at| u64::from(at.header.pages)).sum();
+            let readers = readers(pages * PAGE_BYTES as u64, self.chain.len());
+            let begin = |nth: usize| {
+                let (sender, frames) = sync_channel(FRAMES_AHEAD);
+                let mut own = self.chain.iter().skip(nth).step_by(readers);
+                // It ends when nobody takes its frames.
+                scope.spawn(move || own.try_for_each(|at| sender.send(at.read(reader))));
+                frames
+            };
+            self.join_frames((0..readers).map(begin).collect(), joiner, each)
         })
     }
 
-    /// `frames`: those of the chain.
+    /// `readers` give the frames of the chain in turns.
     fn join_frames(
         &self,
-        frames: Receiver<Result<PageBuf, Error>>,
+        readers: Vec<Receiver<Result<PageBuf, Error>>>,
         joiner: &mut Joiner,
         each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
-        for (at, frame) in self.chain.iter().zip(frames) {
-            let frame = frame?;
+        for (at, reader) in self.chain.iter().zip(readers.iter().cycle()) {
+            let frame = reader.recv().expect("each reader reads all of its frames")?;
             let damaged = || at.damaged();
             let mut position = at.header.position.max(self.from);
             let skipped = (position - at.header.position) as usize;
@@ -287,7 +294,9 @@ impl Recovered {
             while !rest.is_empty() {
                 let no_record = || Error::NoRecord { position: self.from };
                 let is_first = position == self.from;
-                let piece = Piece::read(rest).ok_or_else(|| if is_first { no_record() } else { damaged() })?;
+                // The frame was checked. Only whether a record begins at the first position is not known.
+                let piece = if is_first { Piece::read(rest) } else { Piece::read_checked(rest) };
+                let piece = piece.ok_or_else(|| if is_first { no_record() } else { damaged() })?;
                 if is_first && piece.continued {
                     return Err(no_record());
                 }
@@ -316,6 +325,9 @@ impl Recovered {
                 state: State::Formed,
             });
         }
+        let mut needed = Needed::default();
+        let uncopied = self.chain[..copied_from].iter().map(|at| &at.header);
+        uncopied.for_each(|header| needed.add(header.end(), header.pages.into()));
         let crc_before = self.chain.get(copied_from).map(|at| at.header.crc_before);
         let durable_crc = crc_before.or_else(|| self.chain.last().map(|at| at.crc)).unwrap_or(0);
         let start = Start {
@@ -325,6 +337,7 @@ impl Recovered {
             durable_crc,
             replication_offset: self.replication_offset().unwrap_or(0),
             needed_from: self.from,
+            needed,
             files: self.files,
             frames,
         };
@@ -375,6 +388,41 @@ struct Scan {
 }
 
 impl Scan {
+    /// What these of so many files hold, each up to the frame that ends at or behind `until`.
+    fn of(reader: &dyn Reader, config: &Config, files: u16, wanted: &[u16], until: u64) -> Result<Scan, Error> {
+        let all = || Scan { files: vec![File::default(); files.into()], ..Scan::default() };
+        let one = |file: u16| {
+            let mut scan = all();
+            scan.file(config, &mut Pages::of(reader, config, file), until).map(|()| scan)
+        };
+        let readers = readers(wanted.len() as u64 * config.file_bytes, wanted.len());
+        let own = |nth| wanted.iter().skip(nth).step_by(readers).map(|&file| (file, one(file))).collect::<Vec<_>>();
+        let mut scans = thread::scope(|scope| {
+            let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();
+            let mut scans = own(0);
+            others.into_iter().for_each(|other| scans.extend(other.join().expect("reading does not panic")));
+            scans
+        });
+        scans.sort_unstable_by_key(|(file, _)| *file);
+        let mut scan = all();
+        scans.into_iter().try_for_each(|(file, one)| one.map(|one| scan.add(file, one)))?;
+        Ok(scan)
+    }
+
+    /// Adds what another scan has found in a file that this one has not seen.
+    fn add(&mut self, file: u16, other: Scan) {
+        let first = self.frames.len();
+        for (at, frame) in other.frames.iter().enumerate() {
+            self.after.entry((frame.header.position, frame.header.crc_before)).or_default().push(first + at);
+        }
+        self.frames.extend(other.frames);
+        self.torn.extend(other.torn);
+        self.durable = self.durable.max(other.durable);
+        self.term = self.term.max(other.term);
+        self.number = self.number.max(other.number);
+        self.files[usize::from(file)] = other.files[usize::from(file)];
+    }
+
     /// What a header says, even if its frame is torn.
     fn see(&mut self, file: u16, header: &Header) {
         self.durable = self.durable.max(header.durable);
@@ -408,7 +456,6 @@ impl Scan {
                 bytes as u64 <= pages.end - offset && Some(body) == frame::body_crc(pages.at(offset, bytes)?, &header);
             let at = At { file, offset, header, crc };
             if is_whole {
-                self.after.entry((header.position, header.crc_before)).or_default().push(self.frames.len());
                 self.frames.push(at);
             } else {
                 self.torn.push(at);

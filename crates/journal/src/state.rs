@@ -27,6 +27,8 @@ pub struct Figures {
     pub bytes: u64,
     /// What the frames with them take on the device.
     pub written_bytes: u64,
+    /// What those take of them whose records are needed: see [`crate::Log::needed_from`].
+    pub needed_bytes: u64,
     /// Those that are made ahead included.
     pub files: u64,
     pub file_bytes: u64,

@@ -316,6 +316,7 @@ impl<D: Disk> Scribe<D> {
         state.is_stuck = is_stuck;
         state.set_durable(self.writer.durable());
         state.figures.written_bytes = self.writer.placed_bytes();
+        state.figures.needed_bytes = self.writer.needed_bytes();
         state.figures.files = self.disk.count().into();
         state.figures.file_bytes = u64::from(self.disk.count()) * self.disk.file_bytes();
         state.figures.syncs = self.syncs;

@@ -54,7 +54,20 @@ pub struct Writer {
     packer: Packer,
     /// The pages of all frames that were placed.
     placed_pages: u64,
+    needed: Needed,
 }
+
+/// What the frames behind a position take on the device, told about [`STRIDE_BYTES`] of records exactly.
+#[derive(Default)]
+pub(crate) struct Needed {
+    pages: u64,
+    /// Ends of frames in order, and what `pages` was with each.
+    marks: VecDeque<(u64, u64)>,
+    /// What `pages` was at the position.
+    before: u64,
+}
+
+const STRIDE_BYTES: u64 = 4 << 20;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct File {
@@ -101,6 +114,8 @@ pub(crate) struct Start {
     pub durable_crc: u32,
     pub replication_offset: u64,
     pub needed_from: u64,
+    /// Of the frames that are not copied.
+    pub needed: Needed,
 }
 
 /// Why a record is not accepted.
@@ -120,6 +135,25 @@ pub struct Failed {
     pub source: io::Error,
 }
 
+impl Needed {
+    /// A frame that ends at this position.
+    pub fn add(&mut self, end: u64, pages: u64) {
+        self.pages += pages;
+        let before_last = self.marks.iter().nth_back(1).map_or(0, |mark| mark.0);
+        if self.marks.len() > 1 && end < before_last.saturating_add(STRIDE_BYTES) {
+            self.marks.pop_back();
+        }
+        self.marks.push_back((end, self.pages));
+    }
+
+    fn from(&mut self, position: u64) {
+        let passed = self.marks.partition_point(|mark| mark.0 <= position);
+        if let Some((_, pages)) = self.marks.drain(..passed).next_back() {
+            self.before = pages;
+        }
+    }
+}
+
 impl Writer {
     /// Of a new journal: its files have nothing in them, or nothing of this journal.
     pub fn new(config: Config, files: u16) -> Writer {
@@ -132,6 +166,7 @@ impl Writer {
             durable_crc: 0,
             replication_offset: 0,
             needed_from: 0,
+            needed: Needed::default(),
         };
         Writer::start(config, start)
     }
@@ -140,7 +175,8 @@ impl Writer {
         assert!(config.frame_bytes.is_multiple_of(PAGE_BYTES));
         assert!(config.frame_bytes >= frame::HEADER_BYTES + record::HEADER_BYTES + record::PIECE_BYTES_MAX);
         assert!(config.file_bytes >= config.frame_bytes as u64);
-        let Start { term, number, files, frames, durable, durable_crc, replication_offset, needed_from } = start;
+        let Start { term, number, files, frames, durable, durable_crc, replication_offset, needed_from, needed } =
+            start;
         let formed = frames.back().map_or(durable, Frame::end);
         Writer {
             config,
@@ -167,6 +203,7 @@ impl Writer {
             failed: false,
             packer: Packer::default(),
             placed_pages: 0,
+            needed,
         }
     }
 
@@ -239,6 +276,11 @@ impl Writer {
         self.placed_pages * PAGE_BYTES as u64
     }
 
+    /// What the frames with records that are needed take on the device: see [`Writer::needed_from`].
+    pub fn needed_bytes(&self) -> u64 {
+        (self.needed.pages - self.needed.before) * PAGE_BYTES as u64
+    }
+
     /// What was appended is to be written, and need not be durable.
     pub fn write(&mut self) {
         if self.open_bytes > 0 {
@@ -295,6 +337,7 @@ impl Writer {
     pub fn needed_from(&mut self, position: u64) {
         assert!(position <= self.durable.max(self.needed_from));
         self.needed_from = self.needed_from.max(position);
+        self.needed.from(position);
     }
 
     /// See [`Writer::needed_from`].
@@ -450,6 +493,7 @@ impl Writer {
             stored: frame.stored.expect("frames are packed before they get a place"),
         };
         self.placed_pages += u64::from(header.pages);
+        self.needed.add(header.end(), u64::from(header.pages));
         frame.crc = header.seal(&mut buf);
         frame.state = State::Writing { file, token };
         self.crc = frame.crc;

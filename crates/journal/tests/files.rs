@@ -226,6 +226,28 @@ fn a_missing_file_is_refused() {
     assert_eq!(read(&sim, 0).unwrap().len(), 12);
 }
 
+#[test]
+fn the_pages_behind_the_needed_position_are_known_also_after_a_restart() {
+    let (sim, mut writer) = written_with(PACKED, &[]);
+    let page = PAGE_BYTES as u64;
+    let mut ends = Vec::new();
+    for at in 0..3 {
+        append(&mut writer, &random_record(at, 15_000));
+        writer.sync();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        ends.push(writer.durable());
+    }
+    assert_eq!(writer.needed_bytes(), 12 * page);
+    let recovered = recover(&sim, PACKED, FILES, 0).unwrap();
+    assert_eq!(recovered.writer(&sim).unwrap().needed_bytes(), 8 * page, "the last frame is copied");
+    writer.needed_from(ends[2]);
+    assert_eq!(writer.needed_bytes(), 0);
+    append(&mut writer, PING);
+    writer.sync();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    assert_eq!(writer.needed_bytes(), page);
+}
+
 /// A record of so many random bytes.
 fn random_record(seed: u64, bytes: usize) -> Vec<u8> {
     base::random::SplitMix64(seed).bytes(bytes)

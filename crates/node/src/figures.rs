@@ -78,8 +78,10 @@ pub struct Durability {
     // The journal; all is 0 without one.
     pub is_kept: bool,
     pub base_bytes: u64,
-    /// Of the journal behind the base.
+    /// Of the journal's records behind the base.
     pub tail_bytes: u64,
+    /// What these records take in the journal's files.
+    pub tail_file_bytes: u64,
     /// What is not on the device yet.
     pub unsynced_bytes: u64,
     pub journal_file_bytes: u64,
@@ -247,6 +249,7 @@ impl Database {
             durability.is_kept = true;
             durability.base_bytes = kept.base_bytes();
             durability.tail_bytes = kept.tail_bytes();
+            durability.tail_file_bytes = kept.tail_file_bytes();
             durability.unsynced_bytes = kept.log.position() - kept.log.durable();
             durability.journal_file_bytes = figures.file_bytes;
             durability.journal_records = figures.records;

@@ -327,7 +327,7 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
     let figures = kept.log.figures();
     let position = kept.log.position();
     text.lines(&[
-        ("aof_current_size", &(kept.base_bytes() + kept.tail_bytes())),
+        ("aof_current_size", &(kept.base_bytes() + kept.tail_file_bytes())),
         ("aof_base_size", &kept.base_bytes()),
         ("aof_pending_rewrite", &0),
         ("aof_buffer_length", &(position - kept.log.durable())),

@@ -253,9 +253,14 @@ impl Kept {
         self.base_bytes() + self.log.figures().file_bytes
     }
 
-    /// Of the journal behind the base.
+    /// Of the journal's records behind the base.
     pub fn tail_bytes(&self) -> u64 {
         self.log.position() - self.manifest.position
+    }
+
+    /// What these records take in the journal's files, packed as they are there.
+    pub fn tail_file_bytes(&self) -> u64 {
+        self.log.figures().needed_bytes.min(self.tail_bytes())
     }
 
     /// What a restart has to read. The records of the journal are as long as those of this run on average, or as those that its start

@@ -155,7 +155,7 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_aof_last_rewrite_duration_sec", GAUGE, "How long the last base took.", |f| f.durability.last_base_took_s),
     ("redis_aof_last_bgrewrite_status", GAUGE, "1 if the last base was written, 0 if it failed.", |f| (f.durability.base_failures == 0).into()),
     ("redis_aof_last_write_status", GAUGE, "0 if the journal cannot be written: writes are refused.", |f| (!f.durability.journal_has_failed).into()),
-    ("redis_aof_current_size_bytes", GAUGE, "Bytes of the base and of the journal behind it.", |f| f.durability.base_bytes + f.durability.tail_bytes),
+    ("redis_aof_current_size_bytes", GAUGE, "Bytes that the base and the journal behind it take.", |f| f.durability.base_bytes + f.durability.tail_file_bytes),
     ("redis_aof_base_size_bytes", GAUGE, "Bytes of the base.", |f| f.durability.base_bytes),
     ("redis_aof_delayed_fsync", GAUGE, "1 while the journal's device is behind, and writes wait.", |f| f.durability.is_behind.into()),
     ("flintkv_journal_tail_bytes", GAUGE, "Bytes of the journal behind the base, which a restart replays.", |f| f.durability.tail_bytes),

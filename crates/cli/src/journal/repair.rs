@@ -218,7 +218,7 @@ fn repair_index(
     make(to)?;
     let new = to.join(&index.name);
     let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(&new).map_err(about(&new))?;
-    let mut writer = IndexWriter::new(file);
+    let mut writer = IndexWriter::new(file, Box::new(|_| {}));
     read_index(dir, index, Some(&mut writer))?;
     for (stripe, uid, pairs) in &found.entries {
         writer.put(*stripe, *uid, pairs).map_err(about(&new))?;

@@ -5,9 +5,9 @@ use crate::database::Database;
 use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::Kept;
 use config::Config;
-
 use engine::replication::Mark;
-use engine::wall_ms;
+use engine::{Gate, wall_ms};
+use flash::stream::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
 use journal::manifest::{self, Base, Manifest};
@@ -27,6 +27,9 @@ const RESTS: u64 = 4;
 /// A cleaning ends at the latest after this time, and some more for what is in RAM.
 const CLEAN_PATIENCE: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
+/// After a portion of the index, so many times what it took the device rests.
+const INDEX_RESTS: u32 = 2;
+const INDEX_REST_MAX: Duration = Duration::from_millis(50);
 /// How long to wait for a script that keeps stripes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time between a base that could not be written and the next attempt that nobody asks for.
@@ -110,7 +113,8 @@ fn clean(database: &Database) {
     if store.is_short_of_segments() {
         return;
     }
-    let goes_on = || !store.is_cleaned() && !store.is_short_of_segments() && !database.hub.is_closing.load(Relaxed);
+    let is_urgent = || store.is_short_of_segments() || database.is_journal_pressed();
+    let goes_on = || !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed);
     let patience = CLEAN_PATIENCE + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
     let begun = Instant::now();
     store.clean();
@@ -166,7 +170,8 @@ fn write_drafts(
         }
         Some(_) => {
             let about_index = |error| about(&drafts.index, error);
-            let mut writer = IndexWriter::new(create(&drafts.index).map_err(about_index)?);
+            let file = create(&drafts.index).map_err(about_index)?;
+            let mut writer = IndexWriter::new(file, rest_of(database));
             let (at, stayed) = dump(OnFlash::Stay(&mut writer))?;
             let (checkpoint, cut) = stayed.expect("a checkpoint was asked for");
             let index_bytes = index::finish(writer, shard, &checkpoint).map_err(about_index)?;
@@ -179,6 +184,24 @@ fn write_drafts(
     let dump = name(&drafts.dump, at.position, "rdb")?;
     manifest::sync(folder).map_err(|error| about(folder, error))?;
     Ok(Written { at, dump, index, cut })
+}
+
+/// Between two portions of the index, reads of values have the device for themselves, unless somebody waits for the base.
+fn rest_of(database: &Database) -> Rest {
+    let database = database.me.clone();
+    Box::new(move |took| {
+        if database.upgrade().is_some_and(|database| is_at_leisure(&database)) {
+            std::thread::sleep((took * INDEX_RESTS).min(INDEX_REST_MAX));
+        }
+    })
+}
+
+/// The node serves, and neither it nor its writers wait for a base, nor will soon.
+fn is_at_leisure(database: &Database) -> bool {
+    let hub = &database.hub;
+    let serves = hub.clients.gate() == Gate::Open && !hub.is_closing.load(Relaxed);
+    let waits = hub.clients.is_paused(true, wall_ms()) || database.shard.store.is_short_of_segments();
+    serves && !waits && !database.is_journal_pressed()
 }
 
 fn bytes_of(path: &Path) -> Result<u64, String> {
@@ -290,7 +313,7 @@ impl Database {
         let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
         // Values on flash are of the base, although it does not have them.
-        let (tail, dataset) = (kept.tail_bytes(), kept.base_bytes() + self.shard.store.flash_live_bytes());
+        let (tail, dataset) = (kept.tail_file_bytes(), kept.base_bytes() + self.shard.store.flash_live_bytes());
         let growth = u128::from(tail) * 100 / u128::from(dataset.max(1));
         let has_grown = settings.aof_rewrite_percentage > 0
             && dataset + tail > settings.aof_rewrite_min_bytes
@@ -309,6 +332,14 @@ impl Database {
             // If one is being written already, there is nothing to do.
             let _ = self.start_rewrite();
         }
+    }
+
+    /// The journal has used most of its room: writers wait soon.
+    fn is_journal_pressed(&self) -> bool {
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
+        let files = journal_files(&self.hub.config.snapshot(), kept.base_bytes());
+        let is_full = |files: u32| kept.tail_file_bytes() >= u64::from(files) * FILE_BYTES / 4 * 3;
+        files.is_some_and(is_full)
     }
 
     /// Called many times a second: starts to write a new base if emptied segments of flash wait for it.

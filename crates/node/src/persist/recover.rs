@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Instant;
 
 /// Brings the dataset back, and goes on with its journal. The gate is closed.
@@ -31,28 +32,39 @@ pub fn recover(
     let mut took = Took::default();
     let mut phase = Instant::now();
     let mut ended = || std::mem::replace(&mut phase, Instant::now()).elapsed();
-    let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
-    took.replay = ended();
     let (store, progress) = (&database.shard.store, &database.files);
     let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
-    progress.loading_total_bytes.store(base_bytes + opened.end() - manifest.position, Relaxed);
+    progress.loading_total_bytes.store(base_bytes, Relaxed);
     // Nothing is evicted: the journal has what was.
     store.set_policy(Policy::NoEviction);
     store.set_replaying(true);
     // Values that have their place on flash are named by the last base until a later one is written.
     store.set_quarantine(store.has_flash());
-    let mut keys = 0;
-    if let Some(found) = index {
-        keys = index::load(database, found).map_err(|why| advised(&why))?;
-        tracing::info!("database '{}': {keys} keys on flash are back", database.hub.name);
-        database.shard.fit_flash(&config)?;
-    }
-    took.index = ended();
-    if let Some(plan) = &plan {
-        keys += load_base(database, plan).map_err(|why| advised(&why))?.keys;
-    }
-    took.dump = ended();
+    let open = || {
+        let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
+        progress.loading_total_bytes.fetch_add(opened.end() - manifest.position, Relaxed);
+        Ok::<_, String>(opened)
+    };
+    // The journal is looked through while the base is loaded.
+    let (keys, opened) = thread::scope(|scope| {
+        let opening = thread::Builder::new().name("load-journal".into()).spawn_scoped(scope, open);
+        let opening = opening.map_err(|error| format!("no thread to read the journal: {error}"))?;
+        let mut keys = 0;
+        if let Some(found) = index {
+            keys = index::load(database, found).map_err(|why| advised(&why))?;
+            tracing::info!("database '{}': {keys} keys on flash are back", database.hub.name);
+            database.shard.fit_flash(&config)?;
+        }
+        took.index = ended();
+        if let Some(plan) = &plan {
+            keys += load_base(database, plan).map_err(|why| advised(&why))?.keys;
+        }
+        took.dump = ended();
+        let opened =
+            opening.join().map_err(|_| "a bug: the thread that reads the journal has panicked".to_owned())??;
+        Ok::<_, String>((keys, opened))
+    })?;
     progress.keys_loaded.store(keys, Relaxed);
     if let Some(mark) = manifest.stream {
         database.prepare_stream(Some(mark));
@@ -61,7 +73,7 @@ pub fn recover(
     let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
     let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.base));
     let (records, manifest) = replay(database, folder, &opened, manifest)?;
-    took.replay += ended();
+    took.replay = ended();
     let end = opened.end();
     let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from };
     *progress.journal.rates.lock() = Rates::measured(&work, &took);

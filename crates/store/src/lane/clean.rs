@@ -9,6 +9,7 @@ use crate::log::segment::{Room, Stream};
 use crate::mem::arena::Cells;
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
+use crate::mem::object::ObjectRef;
 use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
@@ -172,7 +173,9 @@ impl Lane {
     /// Writes objects that lie together in memory, and often belong together. Returns how many, and whether no more writes can begin now.
     fn clean_near(&mut self, store: &Store, near: &Cells, left: &mut usize) -> (usize, bool) {
         let (mut taken, mut stopped) = (0, false);
-        visit_near(store, near, |database, slot, hash, uid| {
+        // Most have a copy. To look for their entries would take longer than everything else.
+        let may_be_unwritten = |object: ObjectRef<'_>| !object.knows_place();
+        visit_near(store, near, may_be_unwritten, |database, slot, hash, uid| {
             let is_wanted = database.table.wants(slot);
             let entry = database.table.entry_mut(slot);
             if !is_unwritten(store, entry) || moves_in_parts(store, entry) {

@@ -260,41 +260,46 @@ impl Hand {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
-        visit_near(store, near, |database, slot, hash, uid| {
-            let is_wanted = database.table.wants(slot);
-            let entry = database.table.entry_mut(slot);
-            let (word, object) = (entry.word(), entry.hot());
-            if object.is_writing() {
-                return true;
-            }
-            if word.frequency() > 0 {
-                used += 1;
-                return true;
-            }
-            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
-                return true;
-            }
-            if !word.is_dirty() {
-                slice.freed += object.ram_bytes();
-                let cold = Word(object.place().expect("a clean object knows its place"));
-                database.chill(store, slot, cold);
-                chilled += 1;
-                return true;
-            }
-            match writer.value(Victim {
-                hash,
-                uid,
-                object: entry.hot_mut(),
-                has_expiry: word.has_expiry(),
-                leaves: true,
-                is_wanted,
-            }) {
-                Verdict::Taken => written += 1,
-                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
-                Verdict::Stop => slice.stopped = true,
-            }
-            !slice.stopped
-        });
+        visit_near(
+            store,
+            near,
+            |_| true,
+            |database, slot, hash, uid| {
+                let is_wanted = database.table.wants(slot);
+                let entry = database.table.entry_mut(slot);
+                let (word, object) = (entry.word(), entry.hot());
+                if object.is_writing() {
+                    return true;
+                }
+                if word.frequency() > 0 {
+                    used += 1;
+                    return true;
+                }
+                if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                    return true;
+                }
+                if !word.is_dirty() {
+                    slice.freed += object.ram_bytes();
+                    let cold = Word(object.place().expect("a clean object knows its place"));
+                    database.chill(store, slot, cold);
+                    chilled += 1;
+                    return true;
+                }
+                match writer.value(Victim {
+                    hash,
+                    uid,
+                    object: entry.hot_mut(),
+                    has_expiry: word.has_expiry(),
+                    leaves: true,
+                    is_wanted,
+                }) {
+                    Verdict::Taken => written += 1,
+                    Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
+                    Verdict::Stop => slice.stopped = true,
+                }
+                !slice.stopped
+            },
+        );
         let gone = chilled + written;
         if gone > 0 {
             store.tier.progress();
@@ -325,7 +330,7 @@ impl Hand {
             if !store.arena.belongs(cell, of) {
                 continue;
             }
-            let Some((_, uid, slot)) = entry_of(store, &stripe, cell) else {
+            let Some((_, uid, slot)) = entry_of(store, &stripe, cell, |_| true) else {
                 emptied = false;
                 continue;
             };
@@ -445,11 +450,12 @@ fn write_part(writer: &mut dyn Writer, name: PartName, kind: Kind, bytes: &[u8],
     }
 }
 
-/// Visits the objects in these cells that are still there, each while its stripe is locked, as long as `visit` returns true. What a
-/// script holds is left out.
+/// Visits the objects in these cells that are still there and may be of interest, each while its stripe is locked, as long as `visit`
+/// returns true. What a script holds is left out.
 pub(super) fn visit_near(
     store: &Store,
     near: &Cells,
+    is_of_interest: impl Fn(ObjectRef<'_>) -> bool,
     mut visit: impl FnMut(&mut Database, Slot, KeyHash, u32) -> bool,
 ) {
     let mut patience = UPKEEP_PATIENCE;
@@ -465,19 +471,27 @@ pub(super) fn visit_near(
         if !store.arena.belongs(cell, of) {
             continue;
         }
-        let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
+        let Some((hash, uid, slot)) = entry_of(store, &stripe, cell, &is_of_interest) else { continue };
         if !visit(stripe.database_mut(uid), slot, hash, uid) {
             return;
         }
     }
 }
 
-/// The entry that holds the object in this cell. The cell belongs to the stripe.
-fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
+/// The entry that holds the object in this cell, if that is of interest. The cell belongs to the stripe.
+fn entry_of(
+    store: &Store,
+    stripe: &Stripe,
+    cell: NonNull<u8>,
+    is_of_interest: impl Fn(ObjectRef<'_>) -> bool,
+) -> Option<(KeyHash, u32, Slot)> {
     debug_assert_eq!(store.emptying.load(Relaxed), 0);
     // SAFETY: the callers hold the stripe's lock. Since then they have checked that no flush is freeing objects and that the cell
     // belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.
     let object = unsafe { ObjectRef::in_cell(cell) };
+    if !is_of_interest(object) {
+        return None;
+    }
     let hash = store.hasher.hash(object.key());
     let address = object.address();
     (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))

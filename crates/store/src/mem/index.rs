@@ -167,6 +167,9 @@ impl Entry {
     #[inline]
     pub fn set_dirty(&mut self, dirty: bool) {
         debug_assert!(self.0.word.is_hot());
+        if dirty {
+            self.hot_mut().forget_place();
+        }
         self.0.word = self.0.word.with_dirty(dirty);
     }
 

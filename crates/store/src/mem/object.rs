@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header   8 bytes  |63 length 34|33 raw|32 counted|31 clock 8|7 kind 5|4 boxed|3 fresh|2 writing|1 expiry|0 place|
-//! place    8 bytes  if the place bit is set: the cold word this object had, or will have, on flash
+//! place    8 bytes  if the place bit is set: the cold word of its copy on flash, or 0 if it has none
 //! expiry   8 bytes  if the expiry bit is set: milliseconds since 1970
 //! key length        1 byte below 255, else 255 and 4 bytes
 //! key
@@ -20,6 +20,8 @@ use value::{Boxed, Kind};
 /// The bound of a value's length. It is above Redis's largest string (512 MB).
 pub const VALUE_BYTES_MAX: usize = (1 << 30) - 1;
 const KEY_SHORT_MAX: usize = 254;
+/// The field of a place when there is no copy.
+const NO_PLACE: u64 = 0;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Header(u64);
@@ -348,6 +350,12 @@ impl<'t> ObjectRef<'t> {
         self.0.place()
     }
 
+    /// False: it certainly has no copy on flash.
+    #[inline]
+    pub fn knows_place(self) -> bool {
+        self.place().is_some_and(|place| place != NO_PLACE)
+    }
+
     #[inline]
     pub fn expiry(self) -> Option<u64> {
         self.0.expiry()
@@ -429,6 +437,14 @@ impl<'t> ObjectMut<'t> {
     #[inline]
     pub fn set_place(&mut self, place: u64) {
         self.0.set_place(place);
+    }
+
+    /// The copy on flash is not this value's any more.
+    #[inline]
+    pub fn forget_place(&mut self) {
+        if self.0.is(Header::PLACE) {
+            self.0.set_place(NO_PLACE);
+        }
     }
 
     /// Replaces the expiry. The object must already have one.

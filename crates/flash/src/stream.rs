@@ -1,0 +1,146 @@
+//! Owns the writing of a file from its start to its end, past the page cache where the file system allows it. Never reads one.
+//!
+//! A file that is synced as a whole at its end gives the device all its bytes at once, and every read of a value waits behind them. Here the
+//! device has little at a time, and may rest in between.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use crate::io::{PAGE_BYTES, PageBuf};
+
+/// What the device gets at once: it is worth a request, and a read that waits behind it does not wait for long.
+const PORTION_BYTES: usize = 256 << 10;
+/// So much is synced together. What a device has in its own cache, it writes at a sync, and reads wait for it.
+const SYNCED_BYTES: u64 = 1 << 20;
+
+/// Told how long the device took for a portion. Nothing more is written before it returns.
+pub type Rest = Box<dyn FnMut(Duration) + Send>;
+
+/// A new file. What is written is in it after [`Stream::finish`].
+pub struct Stream {
+    file: File,
+    /// The file's bytes from `offset` on, of which there are `filled`.
+    portion: PageBuf,
+    filled: usize,
+    offset: u64,
+    is_direct: bool,
+    rest: Rest,
+}
+
+impl Stream {
+    /// `file` is empty.
+    pub fn new(file: File, rest: Rest) -> Stream {
+        let is_direct = set_flags(&file, OFlags::DIRECT).is_ok();
+        Stream { file, portion: PageBuf::new(PORTION_BYTES / PAGE_BYTES), filled: 0, offset: 0, is_direct, rest }
+    }
+
+    /// Puts all on the device. Returns the file's size.
+    pub fn finish(mut self) -> io::Result<u64> {
+        let bytes = self.offset + self.filled as u64;
+        if self.filled > 0 {
+            let whole = self.filled.next_multiple_of(PAGE_BYTES);
+            self.portion[self.filled..whole].fill(0);
+            self.write_out(whole)?;
+            self.file.set_len(bytes)?;
+        }
+        self.file.sync_all()?;
+        Ok(bytes)
+    }
+
+    /// Writes the whole portion.
+    fn pass(&mut self) -> io::Result<()> {
+        let begun = Instant::now();
+        self.write_out(PORTION_BYTES)?;
+        if self.offset.is_multiple_of(SYNCED_BYTES) {
+            self.file.sync_data()?;
+        }
+        (self.rest)(begun.elapsed());
+        Ok(())
+    }
+
+    /// Writes so many bytes of the portion.
+    fn write_out(&mut self, bytes: usize) -> io::Result<()> {
+        let write = |stream: &Stream| stream.file.write_all_at(&stream.portion[..bytes], stream.offset);
+        let mut written = write(self);
+        // Some file systems accept the flag and refuse the first write.
+        if written.is_err() && self.is_direct {
+            set_flags(&self.file, OFlags::empty())?;
+            self.is_direct = false;
+            written = write(self);
+        }
+        written?;
+        self.offset += bytes as u64;
+        self.filled = 0;
+        Ok(())
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(PORTION_BYTES - self.filled);
+        self.portion[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
+        self.filled += count;
+        if self.filled == PORTION_BYTES {
+            self.pass()?;
+        }
+        Ok(count)
+    }
+
+    /// Nothing: the file gets whole portions, and the rest at its end.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn set_flags(file: &File, flags: OFlags) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn restless(file: File) -> Stream {
+        Stream::new(file, Box::new(|_| {}))
+    }
+
+    /// Lengths around pages and portions, in pieces that fit neither.
+    #[test]
+    fn the_file_has_what_was_written_and_nothing_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stream");
+        for length in [0, 1, PAGE_BYTES, PORTION_BYTES - 1, PORTION_BYTES, PORTION_BYTES + 1, 3 * PORTION_BYTES + 5000]
+        {
+            let bytes: Vec<u8> = (0..length).map(|at| (at / 7 + at / 5000) as u8).collect();
+            let mut stream = restless(File::create(&path).unwrap());
+            bytes.chunks(10_007).for_each(|some| stream.write_all(some).unwrap());
+            assert_eq!(stream.finish().unwrap(), length as u64);
+            assert!(fs::read(&path).unwrap() == bytes, "{length}");
+        }
+    }
+
+    #[test]
+    fn the_device_rests_after_each_portion() {
+        let (sender, rests) = std::sync::mpsc::channel();
+        let rest = move |took| sender.send(took).unwrap();
+        let mut stream = Stream::new(tempfile::tempfile().unwrap(), Box::new(rest));
+        stream.write_all(&[1; 2 * PORTION_BYTES + 1]).unwrap();
+        assert_eq!(rests.try_iter().count(), 2);
+        stream.finish().unwrap();
+        assert_eq!(rests.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_failed_write_is_an_error() {
+        let mut stream = restless(File::options().write(true).open("/dev/full").unwrap());
+        assert_eq!(stream.write(&[1; PORTION_BYTES]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let mut stream = restless(File::options().write(true).open("/dev/full").unwrap());
+        stream.write_all(b"a little").unwrap();
+        assert_eq!(stream.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}
