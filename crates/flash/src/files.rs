@@ -519,7 +519,7 @@ fn mark(file: &File, path: &Path, superblock: &Superblock) -> Result<bool, OpenE
     Ok(false)
 }
 
-fn set_flags(file: &File, flags: OFlags) -> io::Result<()> {
+pub(crate) fn set_flags(file: &File, flags: OFlags) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 

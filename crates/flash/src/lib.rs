@@ -7,14 +7,14 @@
 //!
 //! Reading order: [`io`] (operations and their completions), [`files`] (opening, locking, sizing and resizing), [`superblock`] (a log's description of itself),
 //! `uring`, `threads`, [`sim`] (three ways to carry out an operation), `choice` (which one), [`probe`] (what the device
-//! can do), [`stream`] (a file that is written once, from start to end).
+//! can do), [`sequential`] (a file that is written once, from start to end).
 
 mod choice;
 pub mod files;
 pub mod io;
 pub mod probe;
+pub mod sequential;
 pub mod sim;
-pub mod stream;
 pub mod superblock;
 mod threads;
 mod transfer;

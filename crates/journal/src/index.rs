@@ -16,7 +16,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 
-use flash::stream::{Rest, Stream};
+use flash::sequential::{Rest, SequentialWriter};
 
 /// A key's hash, and its word.
 pub type Pair = (u64, u64);
@@ -58,15 +58,15 @@ impl Rows {
 
 /// Writes an index file.
 pub struct IndexWriter {
-    file: Stream,
+    file: SequentialWriter,
     entries: u64,
     chunk: Vec<u8>,
 }
 
 impl IndexWriter {
-    /// `file` is empty. `rest`: see [`Stream::new`].
+    /// `file` is empty. `rest`: see [`SequentialWriter::new`].
     pub fn new(file: File, rest: Rest) -> IndexWriter {
-        IndexWriter { file: Stream::new(file, rest), entries: 0, chunk: Vec::new() }
+        IndexWriter { file: SequentialWriter::new(file, rest), entries: 0, chunk: Vec::new() }
     }
 
     pub fn put(&mut self, stripe: u16, uid: u16, pairs: &[Pair]) -> io::Result<()> {

@@ -103,7 +103,7 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     let firsts = firsts?;
     let past = |file: u16| firsts[usize::from(file)].filter(|first| is_past(first, &firsts, from));
     let wanted: Vec<u16> = (0..files).filter(|&file| past(file).is_none()).collect();
-    let mut scan = Scan::of(reader, &config, files, &wanted, u64::MAX)?;
+    let mut scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
     (0..files).for_each(|file| past(file).iter().for_each(|first| scan.see(file, first)));
     let chain = scan.chain(from)?;
     let end = chain.last().map_or(from, |at| at.header.end());
@@ -157,11 +157,11 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
 pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    // Nothing durable is behind a first frame that was never written.
+    // One reader only: clients have the device meanwhile. Nothing durable is behind a first frame that was never written.
     let is_wanted = |first: &Header| first.position < until && !is_past(first, &firsts, from);
     let wanted: Vec<u16> =
         (0..files).filter(|&file| firsts[usize::from(file)].as_ref().is_some_and(is_wanted)).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, until)?;
+    let scan = Scan::of(reader, &config, files, &wanted, until, 1)?;
     let chain = match from == until {
         true => return Ok(()),
         false => scan.chain(from)?,
@@ -182,7 +182,7 @@ pub struct Salvaged {
 /// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
     let wanted: Vec<u16> = (0..files).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, u64::MAX)?;
+    let scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
     let (chain, damage) = match scan.chain(from) {
         Ok(chain) => {
             let end = chain.last().map_or(from, |at| at.header.end());
@@ -389,13 +389,20 @@ struct Scan {
 
 impl Scan {
     /// What these of so many files hold, each up to the frame that ends at or behind `until`.
-    fn of(reader: &dyn Reader, config: &Config, files: u16, wanted: &[u16], until: u64) -> Result<Scan, Error> {
+    fn of(
+        reader: &dyn Reader,
+        config: &Config,
+        files: u16,
+        wanted: &[u16],
+        until: u64,
+        readers_max: usize,
+    ) -> Result<Scan, Error> {
         let all = || Scan { files: vec![File::default(); files.into()], ..Scan::default() };
         let one = |file: u16| {
             let mut scan = all();
             scan.file(config, &mut Pages::of(reader, config, file), until).map(|()| scan)
         };
-        let readers = readers(wanted.len() as u64 * config.file_bytes, wanted.len());
+        let readers = readers(wanted.len() as u64 * config.file_bytes, wanted.len()).min(readers_max);
         let own = |nth| wanted.iter().skip(nth).step_by(readers).map(|&file| (file, one(file))).collect::<Vec<_>>();
         let mut scans = thread::scope(|scope| {
             let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();

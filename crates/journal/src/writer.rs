@@ -139,6 +139,8 @@ impl Needed {
     /// A frame that ends at this position.
     pub fn add(&mut self, end: u64, pages: u64) {
         self.pages += pages;
+        // After a failure, frames are placed once more.
+        while self.marks.pop_back_if(|mark| mark.0 >= end).is_some() {}
         let before_last = self.marks.iter().nth_back(1).map_or(0, |mark| mark.0);
         if self.marks.len() > 1 && end < before_last.saturating_add(STRIDE_BYTES) {
             self.marks.pop_back();

@@ -248,6 +248,30 @@ fn the_pages_behind_the_needed_position_are_known_also_after_a_restart() {
     assert_eq!(writer.needed_bytes(), page);
 }
 
+/// Long enough for several readers of files and of frames.
+#[test]
+fn records_that_several_threads_read_come_in_order() {
+    let config = Config { file_bytes: 4 << 20, buffer_bytes: 16 << 20, ..CONFIG };
+    let sim = Sim::new(1, FILES, config.file_bytes).with_cache();
+    let mut writer = Writer::new(config, FILES);
+    let records: Vec<Vec<u8>> = (0..600).map(|at| random_record(at, 12_000 + at as usize * 7 % 5000)).collect();
+    for half in records.chunks(300) {
+        for resp in half {
+            append(&mut writer, resp);
+        }
+        writer.sync();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+    }
+    let recovered = recover(&sim, config, FILES, 0).unwrap();
+    let mut found = Vec::new();
+    recovered.records(&sim, |_, record| found.push(record.resp.to_owned())).unwrap();
+    assert!(found == records);
+    assert_eq!(recovered.writer(&sim).unwrap().free_files(), 1);
+    // The second half says that the first one was durable.
+    sim.flip_bit_at(0, DATA_OFFSET + 2_000_000, 3);
+    assert!(matches!(recover(&sim, config, FILES, 0), Err(Error::Damaged { file: 0, .. })));
+}
+
 /// A record of so many random bytes.
 fn random_record(seed: u64, bytes: usize) -> Vec<u8> {
     base::random::SplitMix64(seed).bytes(bytes)

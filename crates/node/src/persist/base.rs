@@ -7,7 +7,7 @@ use crate::progress::Kept;
 use config::Config;
 use engine::replication::Mark;
 use engine::{Gate, wall_ms};
-use flash::stream::Rest;
+use flash::sequential::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
 use journal::manifest::{self, Base, Manifest};

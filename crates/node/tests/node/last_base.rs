@@ -23,6 +23,9 @@ fn write_tail(client: &mut Client) {
     }
     assert!(client.info_number("persistence", "recovery_estimated_ms") > 1000);
     assert_eq!(client.info("persistence", "aof_rewrites"), "0");
+    // Of more than 112 MB of records, packed in its files.
+    let mut size = |name| client.info_number("persistence", name);
+    assert!(size("aof_current_size") - size("aof_base_size") < 16 << 20);
 }
 
 /// A node with a journal that its next start would run for long, and the digest of its dataset.

@@ -260,46 +260,42 @@ impl Hand {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
-        visit_near(
-            store,
-            near,
-            |_| true,
-            |database, slot, hash, uid| {
-                let is_wanted = database.table.wants(slot);
-                let entry = database.table.entry_mut(slot);
-                let (word, object) = (entry.word(), entry.hot());
-                if object.is_writing() {
-                    return true;
-                }
-                if word.frequency() > 0 {
-                    used += 1;
-                    return true;
-                }
-                if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
-                    return true;
-                }
-                if !word.is_dirty() {
-                    slice.freed += object.ram_bytes();
-                    let cold = Word(object.place().expect("a clean object knows its place"));
-                    database.chill(store, slot, cold);
-                    chilled += 1;
-                    return true;
-                }
-                match writer.value(Victim {
-                    hash,
-                    uid,
-                    object: entry.hot_mut(),
-                    has_expiry: word.has_expiry(),
-                    leaves: true,
-                    is_wanted,
-                }) {
-                    Verdict::Taken => written += 1,
-                    Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
-                    Verdict::Stop => slice.stopped = true,
-                }
-                !slice.stopped
-            },
-        );
+        let all = |_: ObjectRef<'_>| true;
+        visit_near(store, near, all, |database, slot, hash, uid| {
+            let is_wanted = database.table.wants(slot);
+            let entry = database.table.entry_mut(slot);
+            let (word, object) = (entry.word(), entry.hot());
+            if object.is_writing() {
+                return true;
+            }
+            if word.frequency() > 0 {
+                used += 1;
+                return true;
+            }
+            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                return true;
+            }
+            if !word.is_dirty() {
+                slice.freed += object.ram_bytes();
+                let cold = Word(object.place().expect("a clean object knows its place"));
+                database.chill(store, slot, cold);
+                chilled += 1;
+                return true;
+            }
+            match writer.value(Victim {
+                hash,
+                uid,
+                object: entry.hot_mut(),
+                has_expiry: word.has_expiry(),
+                leaves: true,
+                is_wanted,
+            }) {
+                Verdict::Taken => written += 1,
+                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
+                Verdict::Stop => slice.stopped = true,
+            }
+            !slice.stopped
+        });
         let gone = chilled + written;
         if gone > 0 {
             store.tier.progress();

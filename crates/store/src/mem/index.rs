@@ -167,7 +167,7 @@ impl Entry {
     #[inline]
     pub fn set_dirty(&mut self, dirty: bool) {
         debug_assert!(self.0.word.is_hot());
-        if dirty {
+        if dirty && !self.0.word.is_dirty() {
             self.hot_mut().forget_place();
         }
         self.0.word = self.0.word.with_dirty(dirty);
@@ -817,8 +817,26 @@ impl Drop for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::object::Parts;
     use base::random::mix;
     use std::collections::BTreeMap;
+    use value::Kind;
+
+    #[test]
+    fn a_value_that_is_changed_knows_no_place_on_flash() {
+        let arena = Arena::new(1);
+        let parts =
+            Parts { key: b"k", kind: Kind::String, raw: false, expiry: None, place: Some(6), clock: 9, stripe: 0 };
+        let object = Object::new(&arena, &parts, &[b"value"]);
+        let hash = KeyHash { high: 1, low: 2, slot: 0 };
+        let mut table = Table::default();
+        let slot = table.insert(hash.high, OwnedWord::hot(hash, object, 0, false, false));
+        let entry = table.entry_mut(slot);
+        assert!(entry.hot().knows_place());
+        entry.set_dirty(true);
+        assert!(!entry.hot().knows_place());
+        table.remove(slot).into_object().expect("it is hot").free(&arena);
+    }
 
     fn walk(table: &Table) -> Vec<u64> {
         let mut seen = Vec::new();

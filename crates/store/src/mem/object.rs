@@ -803,6 +803,21 @@ mod tests {
     }
 
     #[test]
+    fn an_object_without_a_copy_knows_no_place() {
+        let arena = Arena::new(1);
+        let without = Object::new(&arena, &parts(b"key"), &[b"value"]);
+        assert!(!without.view().knows_place());
+        let mut with = Object::new(&arena, &Parts { place: Some(6), expiry: Some(7), ..parts(b"key") }, &[b"value"]);
+        assert!(with.view().knows_place());
+        with.edit().forget_place();
+        assert!(!with.view().knows_place());
+        assert_eq!((with.view().expiry(), with.view().key()), (Some(7), &b"key"[..]));
+        for object in [without, with] {
+            assert!(object.free(&arena).is_none());
+        }
+    }
+
+    #[test]
     fn a_16_byte_key_with_500_bytes_takes_528() {
         let arena = Arena::new(1);
         let object = Object::new(&arena, &parts(&[b'k'; 16]), &[&[b'v'; 500]]);

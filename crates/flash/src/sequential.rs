@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
+use crate::files::set_flags;
 use crate::io::{PAGE_BYTES, PageBuf};
 
 /// What the device gets at once: it is worth a request, and a read that waits behind it does not wait for long.
@@ -20,8 +21,8 @@ const SYNCED_BYTES: u64 = 1 << 20;
 /// Told how long the device took for a portion. Nothing more is written before it returns.
 pub type Rest = Box<dyn FnMut(Duration) + Send>;
 
-/// A new file. What is written is in it after [`Stream::finish`].
-pub struct Stream {
+/// Writes a new file. What is written is in it after [`SequentialWriter::finish`].
+pub struct SequentialWriter {
     file: File,
     /// The file's bytes from `offset` on, of which there are `filled`.
     portion: PageBuf,
@@ -31,11 +32,18 @@ pub struct Stream {
     rest: Rest,
 }
 
-impl Stream {
+impl SequentialWriter {
     /// `file` is empty.
-    pub fn new(file: File, rest: Rest) -> Stream {
+    pub fn new(file: File, rest: Rest) -> SequentialWriter {
         let is_direct = set_flags(&file, OFlags::DIRECT).is_ok();
-        Stream { file, portion: PageBuf::new(PORTION_BYTES / PAGE_BYTES), filled: 0, offset: 0, is_direct, rest }
+        SequentialWriter {
+            file,
+            portion: PageBuf::new(PORTION_BYTES / PAGE_BYTES),
+            filled: 0,
+            offset: 0,
+            is_direct,
+            rest,
+        }
     }
 
     /// Puts all on the device. Returns the file's size.
@@ -64,7 +72,7 @@ impl Stream {
 
     /// Writes so many bytes of the portion.
     fn write_out(&mut self, bytes: usize) -> io::Result<()> {
-        let write = |stream: &Stream| stream.file.write_all_at(&stream.portion[..bytes], stream.offset);
+        let write = |own: &SequentialWriter| own.file.write_all_at(&own.portion[..bytes], own.offset);
         let mut written = write(self);
         // Some file systems accept the flag and refuse the first write.
         if written.is_err() && self.is_direct {
@@ -79,7 +87,7 @@ impl Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for SequentialWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(PORTION_BYTES - self.filled);
         self.portion[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
@@ -96,30 +104,26 @@ impl Write for Stream {
     }
 }
 
-fn set_flags(file: &File, flags: OFlags) -> io::Result<()> {
-    Ok(rustix::fs::fcntl_setfl(file, flags)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
 
-    fn restless(file: File) -> Stream {
-        Stream::new(file, Box::new(|_| {}))
+    fn restless(file: File) -> SequentialWriter {
+        SequentialWriter::new(file, Box::new(|_| {}))
     }
 
     /// Lengths around pages and portions, in pieces that fit neither.
     #[test]
     fn the_file_has_what_was_written_and_nothing_more() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stream");
+        let path = folder.path().join("file");
         for length in [0, 1, PAGE_BYTES, PORTION_BYTES - 1, PORTION_BYTES, PORTION_BYTES + 1, 3 * PORTION_BYTES + 5000]
         {
             let bytes: Vec<u8> = (0..length).map(|at| (at / 7 + at / 5000) as u8).collect();
-            let mut stream = restless(File::create(&path).unwrap());
-            bytes.chunks(10_007).for_each(|some| stream.write_all(some).unwrap());
-            assert_eq!(stream.finish().unwrap(), length as u64);
+            let mut writer = restless(File::create(&path).unwrap());
+            bytes.chunks(10_007).for_each(|some| writer.write_all(some).unwrap());
+            assert_eq!(writer.finish().unwrap(), length as u64);
             assert!(fs::read(&path).unwrap() == bytes, "{length}");
         }
     }
@@ -128,19 +132,19 @@ mod tests {
     fn the_device_rests_after_each_portion() {
         let (sender, rests) = std::sync::mpsc::channel();
         let rest = move |took| sender.send(took).unwrap();
-        let mut stream = Stream::new(tempfile::tempfile().unwrap(), Box::new(rest));
-        stream.write_all(&[1; 2 * PORTION_BYTES + 1]).unwrap();
+        let mut writer = SequentialWriter::new(tempfile::tempfile().unwrap(), Box::new(rest));
+        writer.write_all(&[1; 2 * PORTION_BYTES + 1]).unwrap();
         assert_eq!(rests.try_iter().count(), 2);
-        stream.finish().unwrap();
+        writer.finish().unwrap();
         assert_eq!(rests.iter().count(), 0);
     }
 
     #[test]
     fn a_failed_write_is_an_error() {
-        let mut stream = restless(File::options().write(true).open("/dev/full").unwrap());
-        assert_eq!(stream.write(&[1; PORTION_BYTES]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        let mut stream = restless(File::options().write(true).open("/dev/full").unwrap());
-        stream.write_all(b"a little").unwrap();
-        assert_eq!(stream.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let mut writer = restless(File::options().write(true).open("/dev/full").unwrap());
+        assert_eq!(writer.write(&[1; PORTION_BYTES]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let mut writer = restless(File::options().write(true).open("/dev/full").unwrap());
+        writer.write_all(b"a little").unwrap();
+        assert_eq!(writer.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 }
