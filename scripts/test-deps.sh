@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, Python and
-# Node for tests/clients, Tcl for tests/redis, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
+# Node for tests/clients, Tcl for tests/redis, XFS, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +20,7 @@ fi
 command -v debootstrap >/dev/null || packages+=(debootstrap)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v dpkg-shlibdeps >/dev/null || packages+=(dpkg-dev)
+command -v mkfs.xfs >/dev/null || packages+=(xfsprogs)
 command -v tclsh >/dev/null || packages+=(tcl)
 # Not every release has the browser of tests/console, and without it that test is skipped. It is installed here because scripts
 # that run side by side cannot both install.

@@ -15,6 +15,7 @@ mod client;
 pub mod compare;
 pub mod generator;
 mod node;
+pub mod power;
 mod programs;
 mod random;
 mod redis;

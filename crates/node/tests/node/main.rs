@@ -26,6 +26,7 @@ mod moments;
 mod news;
 mod parts;
 mod persist;
+mod power;
 mod protocol;
 mod pubsub;
 mod replica;
