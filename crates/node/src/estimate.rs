@@ -23,12 +23,15 @@ pub struct Rates {
     /// The journal costs so much a record, or so much a byte, whichever is more.
     pub record_ns: f64,
     pub journal_byte_ns: f64,
+    /// Or so much a value that is read from flash.
+    pub read_ns: f64,
 }
 
 impl Default for Rates {
-    /// Two million keys, 50 MB of a dump, 100,000 records or 100 MB of the journal a second.
+    /// Two million keys, 50 MB of a dump, 100,000 records or 100 MB of the journal, 50,000 values from flash a second.
     fn default() -> Rates {
-        Rates { index_byte_ns: 30.0, dump_byte_ns: 20.0, record_ns: 10_000.0, journal_byte_ns: 10.0 }
+        let (record_ns, read_ns) = (10_000.0, 20_000.0);
+        Rates { index_byte_ns: 30.0, dump_byte_ns: 20.0, record_ns, journal_byte_ns: 10.0, read_ns }
     }
 }
 
@@ -40,6 +43,8 @@ pub struct Work {
     pub records: u64,
     /// Of the journal behind the base.
     pub journal_bytes: u64,
+    /// Values on flash that these records change.
+    pub reads: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,11 +69,16 @@ impl Rates {
             1.. if took >= MEASURED_MIN => took.as_nanos() as f64 / amount as f64,
             _ => assumed,
         };
+        // A replay tells what it costs to read values if that is most of its work, and else what the records cost.
+        let reads_flash = work.reads > work.records / 2;
+        let of_records = |rate: f64, assumed: f64| if reads_flash { assumed } else { rate };
+        let (record_ns, byte_ns) = (assumed.record_ns, assumed.journal_byte_ns);
         Rates {
             index_byte_ns: rate(took.index, work.index_bytes, assumed.index_byte_ns),
             dump_byte_ns: rate(took.dump, work.dump_bytes, assumed.dump_byte_ns),
-            record_ns: rate(took.replay, work.records, assumed.record_ns),
-            journal_byte_ns: rate(took.replay, work.journal_bytes, assumed.journal_byte_ns),
+            record_ns: of_records(rate(took.replay, work.records, record_ns), record_ns),
+            journal_byte_ns: of_records(rate(took.replay, work.journal_bytes, byte_ns), byte_ns),
+            read_ns: if reads_flash { rate(took.replay, work.reads, assumed.read_ns) } else { assumed.read_ns },
         }
     }
 
@@ -76,7 +86,9 @@ impl Rates {
         let ms = |amount: u64, ns: f64| (amount as f64 * ns / 1e6) as u64;
         Estimate {
             load_ms: ms(work.index_bytes, self.index_byte_ns) + ms(work.dump_bytes, self.dump_byte_ns),
-            replay_ms: ms(work.records, self.record_ns).max(ms(work.journal_bytes, self.journal_byte_ns)),
+            replay_ms: ms(work.records, self.record_ns)
+                .max(ms(work.journal_bytes, self.journal_byte_ns))
+                .max(ms(work.reads, self.read_ns)),
         }
     }
 }
@@ -89,6 +101,11 @@ impl Estimate {
     /// `target_ms`: 0 if there is none.
     pub fn is_above(&self, target_ms: u64) -> bool {
         target_ms > 0 && self.total_ms() > target_ms
+    }
+
+    /// So late that the next base cannot wait for anything.
+    pub fn is_urgent(&self, target_ms: u64) -> bool {
+        self.asks_for_base(target_ms * 3 / 2)
     }
 
     /// A base so large that loading it alone takes longer than the target is not written each minute.
@@ -115,7 +132,8 @@ impl Estimate {
 mod tests {
     use super::*;
 
-    const WORK: Work = Work { index_bytes: 16_000_000, dump_bytes: 10_000_000, records: 200_000, journal_bytes: 1000 };
+    const WORK: Work =
+        Work { index_bytes: 16_000_000, dump_bytes: 10_000_000, records: 200_000, journal_bytes: 1000, reads: 0 };
 
     #[test]
     fn what_was_measured_replaces_what_was_assumed() {
@@ -136,6 +154,18 @@ mod tests {
     }
 
     #[test]
+    fn values_on_flash_that_the_records_change_are_read() {
+        let cold = Work { reads: 150_000, ..WORK };
+        assert_eq!(Rates::default().estimate(&cold).replay_ms, 3000);
+        let took = Took { replay: Duration::from_millis(1500), ..Took::default() };
+        let rates = Rates::measured(&cold, &took);
+        assert_eq!(rates, Rates { read_ns: 10_000.0, ..Rates::default() }, "what a record costs is not known");
+        assert_eq!(rates.estimate(&Work { reads: 300_000, ..WORK }).replay_ms, 3000);
+        let few = Rates::measured(&Work { reads: 100_000, ..WORK }, &took);
+        assert_eq!((few.record_ns, few.read_ns), (7500.0, 20_000.0));
+    }
+
+    #[test]
     fn a_base_is_due_if_it_makes_a_late_restart_much_shorter() {
         let of = |load_ms, replay_ms| Estimate { load_ms, replay_ms };
         assert!(!of(6000, 4000).asks_for_base(10_000));
@@ -144,6 +174,9 @@ mod tests {
         assert!(of(20_000, 1).is_above(10_000));
         assert!(!of(20_000, 5000).asks_for_base(10_000));
         assert!(of(20_000, 5001).asks_for_base(10_000));
+        assert!(!of(5000, 10_000).is_urgent(10_000));
+        assert!(of(5000, 10_001).is_urgent(10_000));
+        assert!(!of(5000, 10_001).is_urgent(0), "off");
     }
 
     #[test]

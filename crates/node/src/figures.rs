@@ -260,7 +260,7 @@ impl Database {
             durability.behind_us = figures.behind_total.as_micros() as u64;
             durability.journal_has_failed = kept.log.has_failed();
             let target_ms = self.hub.config.snapshot().redis_files.recovery_target_s * 1000;
-            let estimate = journal.estimate(&kept);
+            let estimate = self.restart_estimate(&kept);
             let was_late = target_ms > 0 && journal.recovery_took_ms.load(Relaxed) > target_ms;
             durability.recovery_estimated_ms = estimate.total_ms();
             durability.recovery_is_late = estimate.is_above(target_ms) || was_late;

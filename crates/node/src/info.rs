@@ -344,7 +344,7 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
         ("journal_syncs", &figures.syncs),
         ("journal_last_sync_us", &figures.last_sync.as_micros()),
         ("journal_behind_ms", &figures.behind_total.as_millis()),
-        ("recovery_estimated_ms", &state.estimate(&kept).total_ms()),
+        ("recovery_estimated_ms", &facts.database.restart_estimate(&kept).total_ms()),
         ("recovery_last_ms", &state.recovery_took_ms.load(Relaxed)),
         ("journal_missing_bytes", &state.missing_bytes.load(Relaxed)),
         ("journal_error", &failed.or(figures.trouble).unwrap_or_default()),

@@ -208,6 +208,8 @@ pub struct Journalling {
     pub last_rewrite_ms: AtomicU64,
     /// 0: no base was written.
     pub last_rewrite_took_ms: AtomicU64,
+    /// The store's count of values that were changed on flash, when the base was cut; 0: before this start.
+    pub changed_at_base: AtomicU64,
     /// What a restart costs, as the last one has shown.
     pub rates: Mutex<Rates>,
     /// 0: nothing was recovered at the start.
@@ -229,9 +231,11 @@ pub struct Journalling {
 }
 
 impl Journalling {
-    /// How long a restart would take.
-    pub fn estimate(&self, kept: &Kept) -> Estimate {
-        self.rates.lock().estimate(&kept.work(self.replayed_record_bytes.load(Relaxed)))
+    /// How long a restart would take. `changed`: the store's count of values that were changed on flash.
+    pub fn estimate(&self, kept: &Kept, changed: u64) -> Estimate {
+        let reads = changed.saturating_sub(self.changed_at_base.load(Relaxed));
+        let work = Work { reads, ..kept.work(self.replayed_record_bytes.load(Relaxed)) };
+        self.rates.lock().estimate(&work)
     }
 }
 
@@ -263,7 +267,7 @@ impl Kept {
         self.log.figures().needed_bytes.min(self.tail_bytes())
     }
 
-    /// What a restart has to read. The records of the journal are as long as those of this run on average, or as those that its start
+    /// What a restart has to read, but for the values on flash. The records of the journal are as long as those of this run on average, or as those that its start
     /// has replayed.
     fn work(&self, replayed_record_bytes: u64) -> Work {
         let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
@@ -274,6 +278,7 @@ impl Kept {
             dump_bytes: bytes(&self.manifest.base),
             records: journal_bytes.checked_div(record_bytes).unwrap_or(0),
             journal_bytes,
+            reads: 0,
         }
     }
 }

@@ -191,6 +191,11 @@ impl Store {
         self.counters.sum(Counter::SweptEntries)
     }
 
+    /// Values, and parts of them, that were changed while flash had them as they were.
+    pub fn changed_on_flash(&self) -> u64 {
+        self.counters.sum(Counter::ChangedOnFlash)
+    }
+
     fn charge_of(&self, sums: &Sums) -> (u64, u64) {
         let bytes = self.segments.segment_bytes();
         ((sums.charged * bytes as f64) as u64, u64::from(self.segments.usable(sums)) * bytes)

@@ -2,6 +2,7 @@
 
 use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
+use crate::estimate::Estimate;
 use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::Kept;
 use config::Config;
@@ -36,8 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
 const SHORT_RETRY_MS: u64 = 2_000;
-/// The time between two bases that only make a restart shorter.
-const REST_MS: u64 = 60_000;
+/// The least time between two bases that only make a restart shorter.
+const REST_MS: u64 = 10_000;
 /// What the journal's files take beside the records behind the base.
 const JOURNAL_BYTES: u64 = 160 << 20;
 const TAIL_BYTES_MIN: u64 = 64 << 20;
@@ -49,6 +50,8 @@ const JOURNAL_FILES_MIN: u32 = 2;
 #[derive(Clone, Copy)]
 struct At {
     position: u64,
+    /// The store's count of values that were changed on flash.
+    changed: u64,
     stream: Option<Mark>,
 }
 
@@ -69,7 +72,8 @@ pub struct Written {
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
     clean(database);
     let applied = AtCut::new(database);
-    let at = || At { position: at_cut(), stream: applied.mark() };
+    let changed = || database.shard.store.changed_on_flash();
+    let at = || At { position: at_cut(), changed: changed(), stream: applied.mark() };
     let written = write_files(database, folder, &at)?;
     // What the journal is read from next must be there after any crash.
     log.make_durable(written.at.position)?;
@@ -78,10 +82,11 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
 
 /// Makes a base the one that counts, and removes the others. Returns its manifest. The caller holds the lock of the manifest.
 pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
-    let Written { at: At { position, stream }, dump, index, cut } = written;
+    let Written { at: At { position, changed, stream }, dump, index, cut } = written;
     let stream = super::named_now(database, stream);
     let manifest = Manifest { log_id, position, base: Some(dump), index, stream };
     manifest::write(folder, Some(&manifest))?;
+    database.files.journal.changed_at_base.store(changed, Relaxed);
     if let Some(cut) = cut {
         database.shard.store.checkpoint_durable(cut);
         if let Err(why) = database.shard.set_kept(true) {
@@ -101,7 +106,8 @@ pub fn replace_in_recovery(
     manifest: &Manifest,
     position: u64,
 ) -> Result<Manifest, String> {
-    let at_cut = || At { position, stream: database.hub.journaling.stream.mark() };
+    let (store, stream) = (&database.shard.store, &database.hub.journaling.stream);
+    let at_cut = || At { position, changed: store.changed_on_flash(), stream: stream.mark() };
     let written = write_files(database, folder, &at_cut)?;
     publish(database, folder, manifest.log_id, written)
 }
@@ -113,7 +119,7 @@ fn clean(database: &Database) {
     if store.is_short_of_segments() {
         return;
     }
-    let is_urgent = || store.is_short_of_segments() || database.is_journal_pressed();
+    let is_urgent = || store.is_short_of_segments() || database.is_journal_pressed() || database.is_restart_late();
     let goes_on = || !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed);
     let patience = CLEAN_PATIENCE + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
     let begun = Instant::now();
@@ -323,8 +329,9 @@ impl Database {
         let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
         let is_due = has_grown || is_half_full;
         let state = &self.files.journal;
-        let is_late = state.estimate(&kept).asks_for_base(settings.recovery_target_s * 1000)
-            && wall_ms() > state.last_rewrite_ms.load(Relaxed) + REST_MS;
+        let rest_ms = REST_MS.max(state.last_rewrite_took_ms.load(Relaxed));
+        let is_late = self.restart_estimate(&kept).asks_for_base(settings.recovery_target_s * 1000)
+            && wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
         }
@@ -332,6 +339,21 @@ impl Database {
             // If one is being written already, there is nothing to do.
             let _ = self.start_rewrite();
         }
+    }
+
+    /// How long a restart would take now.
+    pub(crate) fn restart_estimate(&self, kept: &Kept) -> Estimate {
+        self.files.journal.estimate(kept, self.shard.store.changed_on_flash())
+    }
+
+    /// A restart would take much longer than it may, and writers make it longer still.
+    fn is_restart_late(&self) -> bool {
+        if self.hub.clients.is_paused(true, wall_ms()) {
+            return false;
+        }
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
+        let target_s = self.hub.config.snapshot().redis_files.recovery_target_s;
+        self.restart_estimate(&kept).is_urgent(target_s * 1000)
     }
 
     /// The journal has used most of its room: writers wait soon.

@@ -109,9 +109,8 @@ impl Drop for LastBases {
 
 /// `None`: nothing is kept, or it is still being loaded.
 fn estimate(database: &Database) -> Option<Estimate> {
-    let journal = &database.files.journal;
-    let kept = journal.kept.lock().clone()?;
-    Some(journal.estimate(&kept))
+    let kept = database.files.journal.kept.lock().clone()?;
+    Some(database.restart_estimate(&kept))
 }
 
 /// Writes a base that has all changes, those of a primary excepted that come meanwhile.

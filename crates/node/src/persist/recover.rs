@@ -75,7 +75,7 @@ pub fn recover(
     let (records, manifest) = replay(database, folder, &opened, manifest)?;
     took.replay = ended();
     let end = opened.end();
-    let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from };
+    let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from, reads: store.changed_on_flash() };
     *progress.journal.rates.lock() = Rates::measured(&work, &took);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;

@@ -513,6 +513,35 @@ fn a_base_is_written_when_a_restart_would_take_longer_than_its_target() {
     assert!(loaded(&node).info_number("persistence", "recovery_last_ms") > 0);
 }
 
+/// What a replay reads from flash takes longer than its records, and counts until a base has it.
+#[test]
+fn changes_of_values_on_flash_make_a_restart_longer() {
+    const COUNT: u64 = 2000;
+    let directives = with(&[COLD, &[("recovery-time-target", "0"), ("auto-aof-rewrite-percentage", "0")]].concat());
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    let mut all = |command: &str| {
+        let lines: Vec<_> = (0..COUNT).map(|n| format!("{command}\r\n").replace("KEY", &format!("k{n}"))).collect();
+        client.send(lines.concat().as_bytes());
+        (0..COUNT).for_each(|_| drop(client.raw().unwrap()));
+    };
+    all("SET KEY value");
+    all("SET KEY other");
+    let estimate = |client: &mut Client| client.info_number("persistence", "recovery_estimated_ms");
+    let blind = estimate(&mut node.connect());
+    assert_eq!(blind, 2 * COUNT / 100, "records alone");
+    all("SETRANGE KEY 1 x");
+    all("GET KEY");
+    all("APPEND KEY x");
+    let cold = estimate(&mut client);
+    assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
+    assert_eq!(cold, 2 * COUNT / 50, "values that are read");
+    assert_eq!(estimate(&mut client), cold);
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    assert!(estimate(&mut client) < cold / 2);
+}
+
 #[test]
 fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
     let node = Node::start(PERSISTENT);

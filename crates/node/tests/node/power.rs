@@ -156,11 +156,15 @@ fn witness(mut connection: Client, acknowledged: &[AtomicU64], promised: &Mutex<
 
 /// In a round so many steps are acknowledged at most, and some more.
 fn lose_power<L: Load>(seed: u64, format: &Format, client: impl Fn(u64) -> L, most: usize, more: &[(&str, &str)]) {
-    let Some(mut disk) = Disk::format(format.program, format.args, format.options) else {
+    let disk = || Disk::format(format.program, format.args, format.options);
+    // A flush of one device is none of the other.
+    let (Some(mut disk), Some(mut flash)) = (disk(), disk()) else {
         eprintln!("skipped: this user may not mount a file system, or FUSE, loop devices or {} lack", format.program);
         return;
     };
-    let directives = with(more);
+    let path = flash.dir.path().display().to_string();
+    let placed = |&(name, value)| (name, if name == "flash-path" { path.as_str() } else { value });
+    let directives = with(&more.iter().map(placed).collect::<Vec<_>>());
     let is_always = more.contains(&ALWAYS);
     let mut random = Random::new(seed);
     let reference = Node::start(&[]);
@@ -190,15 +194,20 @@ fn lose_power<L: Load>(seed: u64, format: &Format, client: impl Fn(u64) -> L, mo
                 acknowledged >= wanted && !promised.lock().unwrap().is_empty()
             });
             disk.cut_power_after(writes);
+            flash.cut_power_after(writes);
             let since = Instant::now();
-            eventually("the power is cut", || disk.cut_at().is_some() || since.elapsed() > pause);
+            let is_cut = || [&disk, &flash].iter().any(|disk| disk.cut_at().is_some()) || since.elapsed() > pause;
+            eventually("the power is cut", is_cut);
             disk.cut_power();
+            flash.cut_power();
         });
         let cut = disk.cut_at().expect("the power is cut");
         node.ended();
         drop(node);
-        unsynced += disk.lose(&mut random);
-        assert!(disk.power_on(), "the file system is mounted again");
+        for disk in [&mut disk, &mut flash] {
+            unsynced += disk.lose(&mut random);
+            assert!(disk.power_on(), "the file system is mounted again");
+        }
         node = Node::start_in(&disk.dir, None, &directives);
         loaded(&node);
         let mut connection = reference.connect();

@@ -269,6 +269,7 @@ fn replace(store: &Store, database: &mut Database, slot: Slot, hash: KeyHash, ob
 fn make_dirty(store: &Store, entry: &mut Entry, clock: u32) {
     if !entry.word().is_dirty() {
         store.segments.died(clean_place(entry.hot()));
+        store.counters.add(Counter::ChangedOnFlash, 1);
         entry.set_dirty(true);
     }
     entry.hot_mut().end_write(clock);

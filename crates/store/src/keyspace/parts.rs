@@ -1,6 +1,7 @@
 //! Owns finding the value of a part on flash, also after the value's key was renamed. Owns the life of a value in parts.
 //! Never knows the contents of a part.
 
+use crate::counters::Counter;
 use crate::keyspace::commit::Leave;
 use crate::log::parts::{is_in_parts, place_of_number};
 use crate::mem::hash::{Key, KeyHash};
@@ -23,6 +24,7 @@ impl Shelf for Home {
     fn died(&self, place: u64) {
         if let Some(store) = self.store.upgrade() {
             store.segments.died(place_of_number(place));
+            store.counters.add(Counter::ChangedOnFlash, 1);
         }
     }
 }
