@@ -11,6 +11,7 @@ use crate::report::bytes;
 use crate::scenario::node::Program;
 use crate::scenario::spec::Load;
 use crate::scenario::watch::Watch;
+use crate::suite::endurance::real;
 use crate::suite::figure::{Figure, Target};
 use crate::suite::lab::{FIRST_KEY, Lab, Rounds, Shot, Subject, fill, rof_load};
 
@@ -37,6 +38,7 @@ pub fn between_bases_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mixed = |pipeline| rof_load(keys, pipeline, keys as f64 / 10.0);
     let cases = [
         ("SET only, pipeline 24, between bases", sets(keys, 24), 0.85),
+        ("SET only, pipeline 24, values that nothing packs, between bases", real(sets(keys, 24)), 0.85),
         ("1:1, pipeline 24, between bases", mixed(24), 0.90),
         ("SET only, unpipelined, between bases", sets(keys, 1), 0.95),
         ("1:1, unpipelined, between bases", mixed(1), 0.95),
@@ -61,7 +63,7 @@ fn cycles(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<Figu
         subject.watch = Watch::start(&subject.node);
     }
     let before = bases(&mut subjects[KEPT])?;
-    let rounds = lab.rounds(subjects, &sets(keys, 24), Duration::from_secs(lab.scaled(10, 8)))?;
+    let rounds = lab.rounds(subjects, &sets(keys, 24), Duration::from_secs(lab.scaled(20, 8)))?;
     let written = bases(&mut subjects[KEPT])? - before;
     let base_bytes: u64 = persistence(subjects[KEPT].node.client())?.number("aof_base_size").unwrap_or(0);
     let of_bases = format!(", {written} bases of {} in {} shots", bytes(base_bytes), lab.repetitions);
