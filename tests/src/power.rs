@@ -226,9 +226,9 @@ impl Disk {
         self.session = fuser::spawn_mount(self.device.clone(), self.shown.path(), &Config::default()).ok();
         let file = self.shown.path().join(NAME);
         let options = format!("loop,{}", self.options);
-        let words = ["-o", &options].map(OsStr::new);
-        self.session.is_some()
-            && succeeds("mount", &[words[0], words[1], file.as_os_str(), self.dir.path().as_os_str()])
+        let words = [OsStr::new("-o"), OsStr::new(&options), file.as_os_str(), self.dir.path().as_os_str()];
+        // Somebody else may take the free loop device first.
+        self.session.is_some() && (0..5).any(|_| succeeds("mount", &words))
     }
 
     /// The device takes so many writes more, at least one, and then none.
