@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use flash::io::{PAGE_BYTES, PageBuf};
 
-use super::kept::{journalled, persistence};
+use super::kept::{journalled, persistence, wait_for_base};
 use crate::report::bytes;
 use crate::scenario::node::{Process, Program};
 use crate::scenario::spec::Load;
@@ -94,8 +94,17 @@ fn encoding_rate(lab: &mut Lab) -> Result<f64> {
 
 /// How long a dump takes, and its bytes.
 fn save(subject: &mut Subject) -> Result<(Duration, u64)> {
-    let begun = Instant::now();
-    subject.node.client().call(&["BGSAVE"])?;
+    let tried = Instant::now();
+    let begun = loop {
+        // A base that is being written, or begins just now, keeps a dump from beginning.
+        wait_for_base(subject)?;
+        let begun = Instant::now();
+        match subject.node.client().call(&["BGSAVE"]) {
+            Ok(_) => break begun,
+            Err(error) if tried.elapsed() > SAVED_WITHIN => return Err(error),
+            Err(_) => {}
+        }
+    };
     loop {
         let info = persistence(subject.node.client())?;
         if info.text("rdb_bgsave_in_progress") == Some("0") {
