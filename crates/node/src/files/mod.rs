@@ -40,8 +40,7 @@ use store::counters::Counter;
 const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the points of `save` wait after a failure.
 const RETRY_MS: u64 = 5_000;
-const BUSY: &str =
-    "ERR Background save already in progress, or a base is being written, or the dataset is being loaded; BGSAVE SCHEDULE waits";
+const BUSY: &str = "ERR Background save already in progress, or a base is being written, or the dataset is being loaded; BGSAVE SCHEDULE waits";
 
 /// Loads a dataset with `load` into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
 pub fn start(

@@ -14,16 +14,16 @@ use std::path::PathBuf;
 /// No base is written but the first one, and that of the end.
 const NO_BASES: &[(&str, &str)] = &[("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
 
-/// More of the journal than a start is assumed to replay in a second, which is 100 MB. A node that was never recovered has measured nothing.
+/// More of the journal than a start is assumed to replay in a second, which is 200 MB. A node that was never recovered has measured nothing.
 fn write_tail(client: &mut Client) {
     let value = vec![b'v'; 900_000];
-    for round in 0..125_u64 {
+    for round in 0..235_u64 {
         let (key, value) = (format!("tail:{}", round % 9), [&round.to_le_bytes()[..], &value].concat());
         assert_eq!(one_line(&client.call(&[b"SET", key.as_bytes(), &value])), "OK");
     }
     assert!(client.info_number("persistence", "recovery_estimated_ms") > 1000);
     assert_eq!(client.info("persistence", "aof_rewrites"), "0");
-    // Of more than 112 MB of records, packed in its files.
+    // Of more than 211 MB of records, packed in its files.
     let mut size = |name| client.info_number("persistence", name);
     assert!(size("aof_current_size") - size("aof_base_size") < 16 << 20);
 }
@@ -101,7 +101,7 @@ fn who_wants_the_end_now_or_without_saving_gets_it_without_a_base() {
         drop(obstacle);
         let node = again(node, &directives);
         let mut client = loaded(&node);
-        assert!(replayed(&node) >= 125, "{command}");
+        assert!(replayed(&node) >= 235, "{command}");
         assert_eq!(digest(&mut client), before, "{command}");
     }
 }
@@ -153,7 +153,7 @@ fn while_the_base_is_written_readers_go_on_writers_wait_and_the_end_can_be_given
     drop(obstacle);
     let node = again(node, &directives);
     let mut client = loaded(&node);
-    assert!(replayed(&node) >= 125);
+    assert!(replayed(&node) >= 235);
     assert_eq!(digest(&mut client), before);
 }
 
@@ -171,7 +171,7 @@ fn a_node_that_is_killed_while_it_writes_its_last_base_has_lost_nothing() {
         drop(obstacle);
         let node = again(node, &directives);
         let mut client = loaded(&node);
-        assert!(replayed(&node) >= 125, "{draft}");
+        assert!(replayed(&node) >= 235, "{draft}");
         assert_eq!(digest(&mut client), before, "{draft}");
     }
 }
@@ -188,7 +188,7 @@ fn a_base_that_cannot_be_written_does_not_keep_the_node_from_ending() {
     fs::remove_dir(&obstacle).unwrap();
     let node = again(node, &directives);
     let mut client = loaded(&node);
-    assert!(replayed(&node) >= 125);
+    assert!(replayed(&node) >= 235);
     assert_eq!(digest(&mut client), before);
 }
 
@@ -256,7 +256,7 @@ fn a_replica_ends_with_a_base_too() {
     let (mut of_primary, mut of_replica) = (primary.connect(), loaded(&replica));
     crate::replica::follow(&mut of_replica, primary.port);
     let value = vec![b'v'; 900_000];
-    for round in 0..125_u64 {
+    for round in 0..235_u64 {
         of_primary.call(&[b"SET", format!("tail:{}", round % 9).as_bytes(), &value]);
     }
     crate::replica::are_same(&mut of_primary, &mut of_replica);
