@@ -214,6 +214,8 @@ pub enum Reply {
     SkipNext,
     /// This command does not reply; the next one does.
     Skip,
+    /// Only errors are replies: the connection runs the records of a journal.
+    Errors,
 }
 
 impl Session {

@@ -31,6 +31,8 @@ pub const READ_ONLY: &str = "READONLY You can't write against a read only replic
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
 /// what a primary does, so nothing has expired for them until the primary says so.
 pub const REPLAY_AT: &str = "REPLAY-AT";
+/// From this command on, itself included, the connection gets no reply but errors, until `CLIENT REPLY ON`.
+pub const ERRORS_ONLY: &str = "ERRORS-ONLY";
 
 /// Why this connection may not run this command: it has not authenticated, its user lacks the right, or it is in
 /// subscriber or monitor mode. Only connections that are restricted in one of these ways come here.
@@ -225,6 +227,9 @@ fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<
                 time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()),
             };
             return Err(time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt));
+        }
+        if name == ERRORS_ONLY.as_bytes() {
+            return Err(Halt::ErrorsOnly);
         }
         if let Some(command) = worker.hub.directory.original(name) {
             return Ok(command);

@@ -73,7 +73,7 @@ mod worker;
 #[doc(hidden)]
 pub use acl::try_rules;
 pub use acl::{Role, Users};
-pub use admit::REPLAY_AT;
+pub use admit::{ERRORS_ONLY, REPLAY_AT};
 pub use clients::{Card, Gate, Hold, Peer};
 pub use clock::wall_ms;
 pub use control::{CHANGE_PATIENCE, Control};

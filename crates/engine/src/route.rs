@@ -28,6 +28,8 @@ pub enum Halt {
     Error(Cow<'static, str>),
     /// The commands after this one see this time: see [`crate::REPLAY_AT`].
     ReplayAt(u64),
+    /// See [`crate::ERRORS_ONLY`].
+    ErrorsOnly,
     End(End),
 }
 

@@ -252,6 +252,7 @@ fn run(connection: &mut Connection) -> Ran {
                         now_ms = if time_ms == APPLY { wall_ms } else { time_ms };
                         Out::new(&mut work.output, session.proto).ok();
                     }
+                    Halt::ErrorsOnly => session.reply = Reply::Errors,
                     Halt::End(end) => break Ran::Ends(end),
                 }
             }
@@ -354,14 +355,17 @@ impl Current {
     }
 }
 
-/// Drops the reply for CLIENT REPLY OFF and SKIP.
+/// Drops the reply for CLIENT REPLY OFF and SKIP, and one that is no error for who wants errors only.
 #[cold]
 pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
+    if session.reply == Reply::Errors && output.get(reply_from) == Some(&b'-') {
+        return;
+    }
     output.truncate(reply_from);
     match session.reply {
         Reply::SkipNext => session.reply = Reply::Skip,
         Reply::Skip => session.reply = Reply::On,
-        Reply::On | Reply::Off => {}
+        Reply::On | Reply::Off | Reply::Errors => {}
     }
 }
 

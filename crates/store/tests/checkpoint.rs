@@ -391,7 +391,8 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random, start_ms: u64) -> Node
     node
 }
 
-fn crashes(seed: u64, rounds: usize) {
+/// Returns how many values in parts the checkpoints had.
+fn crash_often(seed: u64, rounds: usize) -> usize {
     let mut random = Random(seed);
     let layout = FlashConfig::divide(FLASH, 16 << 20, 2, flash::DATA_OFFSET, Codec::Lz4);
     let sim = Sim::new(seed, 2, layout.bytes_per_path()).with_cache();
@@ -435,8 +436,8 @@ fn crashes(seed: u64, rounds: usize) {
         (0..DBS as usize).for_each(|db| assert_eq!(node.store.len(db), count(db), "seed {seed}, round {round}"));
         run = Run { node, random, model: saved.model.clone(), keys };
     }
-    assert!(in_parts > 0, "seed {seed}: no value was in parts");
     run.node.lanes.iter_mut().for_each(store::Lane::drain);
+    in_parts
 }
 
 /// A store with so many values of 500 bytes in RAM.
@@ -549,8 +550,11 @@ fn a_cleaning_leaves_room_on_flash() {
 
 #[test]
 fn after_a_crash_the_store_is_as_at_the_last_checkpoint() {
-    seeds::each_crash(0xc4ec, 4, |seed| {
-        crashes(seed, 4);
+    let mut in_parts = 0;
+    let crashes = seeds::each_crash(0xc4ec, 4, |seed| {
+        in_parts += crash_often(seed, 4);
         4
     });
+    // A single history may have none.
+    assert!(in_parts > 0 || crashes < 16, "no value was in parts");
 }

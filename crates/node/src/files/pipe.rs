@@ -3,7 +3,7 @@
 
 use crate::database::Database;
 use crate::role::Failures;
-use engine::{REPLAY_AT, Role};
+use engine::{ERRORS_ONLY, REPLAY_AT, Role};
 use resp::client::{Kind, SkipState, encode_command, skip};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,7 +14,10 @@ use std::thread::JoinHandle;
 
 /// Commands are sent in portions of this size.
 const SEND_BYTES: usize = 128 << 10;
+/// What the socket is asked to take. With less, sender and worker wake each other more often.
+const SOCKET_BYTES: usize = 1 << 20;
 const RECEIVE_BYTES: usize = 64 << 10;
+const CLOSED: &str = "the database has closed the connection";
 /// Errors of commands that stop a load whoever sent the command. Redis ignores other errors of an append-only file.
 const GRAVE: [&[u8]; 5] = [b"OOM ", b"NOPERM", b"LOADING", b"PAUSED", b"ERR unknown command"];
 
@@ -39,14 +42,23 @@ enum Expected {
     Barrier(Sender<()>),
 }
 
+/// Which replies a connection gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replies {
+    All,
+    /// And one at each barrier, and at the end. Every command must succeed.
+    Errors,
+}
+
 pub struct Pipe {
     stream: UnixStream,
     unsent: Vec<u8>,
+    wanted: Replies,
     expected: Sender<Expected>,
     /// Of the last commands in `unsent`: what is expected, and of how many replies.
     untold: (Expect, u32),
     /// Returns how many errors were not grave.
-    replies: JoinHandle<Result<u64, String>>,
+    comparing: JoinHandle<Result<u64, String>>,
     /// The time that the commands see. `None`: the present.
     replay_ms: Option<u64>,
     /// The connection's logical database, if it is known.
@@ -59,29 +71,51 @@ pub struct Broken;
 
 impl Pipe {
     pub fn open(database: &Database, worker: usize) -> Result<Pipe, String> {
+        Pipe::with(database, worker, Replies::All)
+    }
+
+    fn with(database: &Database, worker: usize, wanted: Replies) -> Result<Pipe, String> {
         let failed = |error| format!("the database takes no connection: {error}");
         let stream = database.connect_to(worker, Role::Loader).map_err(failed)?;
+        // As much as the system allows.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SOCKET_BYTES);
         let other = stream.try_clone().map_err(failed)?;
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
         let failures = Arc::clone(&database.replication.role.failures);
-        let replies = builder.spawn(move || compare(other, &expectations, &failures)).map_err(failed)?;
+        let comparing = builder.spawn(move || compare(other, wanted, &expectations, &failures)).map_err(failed)?;
         let (untold, db) = ((Expect::Success, 0), Some(0));
-        Ok(Pipe { stream, unsent: Vec::new(), expected, untold, replies, replay_ms: None, db })
+        Ok(Pipe { stream, unsent: Vec::new(), wanted, expected, untold, comparing, replay_ms: None, db })
     }
 
     /// Opens a connection whose commands see a time of the past: at first one before all times, at which nothing has expired.
     pub fn replay(database: &Database, worker: usize) -> Result<Pipe, String> {
         let mut pipe = Pipe::open(database, worker)?;
-        pipe.at(0).map_err(|Broken| "the database has closed the connection".to_owned())?;
+        pipe.at(0).map_err(|Broken| CLOSED.to_owned())?;
         Ok(pipe)
+    }
+
+    /// As [`Pipe::replay`], for commands that must all succeed: their replies are not sent.
+    pub fn repeat(database: &Database, worker: usize) -> Result<Pipe, String> {
+        let mut pipe = Pipe::with(database, worker, Replies::Errors)?;
+        let begun = pipe.errors_only().and_then(|()| pipe.at(0));
+        begun.map(|()| pipe).map_err(|Broken| CLOSED.to_owned())
+    }
+
+    fn errors_only(&mut self) -> Result<(), Broken> {
+        self.command(&[ERRORS_ONLY.as_bytes()], Expect::Success)
+    }
+
+    /// A reply that says that all commands before it have succeeded, although only errors are replies.
+    fn mark(&mut self) -> Result<(), Broken> {
+        self.command(&[b"CLIENT", b"REPLY", b"ON"], Expect::Success)
     }
 
     /// Opens a connection whose commands repeat what a primary does: nothing has expired for them.
     pub fn apply(database: &Database, worker: usize) -> Result<Pipe, String> {
         let mut pipe = Pipe::open(database, worker)?;
         let sent = pipe.command(&[REPLAY_AT.as_bytes(), b"PRESENT"], Expect::Success);
-        sent.map(|()| pipe).map_err(|Broken| "the database has closed the connection".to_owned())
+        sent.map(|()| pipe).map_err(|Broken| CLOSED.to_owned())
     }
 
     /// Sets the time that the following commands see, in milliseconds since 1970.
@@ -127,6 +161,7 @@ impl Pipe {
     fn tell(&mut self) -> Result<(), Broken> {
         match std::mem::replace(&mut self.untold.1, 0) {
             0 => Ok(()),
+            _ if self.wanted == Replies::Errors => Ok(()),
             count => self.expected.send(Expected::Replies(self.untold.0, count)).map_err(|_| Broken),
         }
     }
@@ -143,6 +178,10 @@ impl Pipe {
 
     /// Waits until all commands have run.
     pub fn drain(&mut self) -> Result<(), Broken> {
+        if self.wanted == Replies::Errors {
+            self.mark()?;
+            self.errors_only()?;
+        }
         self.flush()?;
         let (reached, is_reached) = channel();
         self.expected.send(Expected::Barrier(reached)).map_err(|_| Broken)?;
@@ -152,17 +191,29 @@ impl Pipe {
     /// Waits for the replies to all commands. Returns how many errors were not grave.
     pub fn finish(mut self) -> Result<u64, String> {
         // If this fails, the replies tell more.
-        let _ = self.flush();
+        let marked = if self.wanted == Replies::Errors { self.mark() } else { Ok(()) };
+        let _ = marked.and_then(|()| self.flush());
         drop(self.expected);
-        self.replies.join().unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned()))
+        self.comparing.join().unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned()))
     }
 }
 
 /// Reads a reply for each expectation.
-fn compare(stream: UnixStream, expectations: &Receiver<Expected>, failures: &Failures) -> Result<u64, String> {
-    let mut replies = Replies { stream, input: Vec::new(), at: 0, failures };
+fn compare(
+    stream: UnixStream,
+    wanted: Replies,
+    expectations: &Receiver<Expected>,
+    failures: &Failures,
+) -> Result<u64, String> {
+    let mut replies = Reading { stream, input: Vec::new(), at: 0, failures };
     let mut errors = 0;
     let why = loop {
+        // Errors are read as they come. Any other reply is that of a barrier, or of the end.
+        if wanted == Replies::Errors
+            && let Err(why) = replies.next(Expect::Success)
+        {
+            break why;
+        }
         let (expect, count) = match expectations.recv() {
             Ok(Expected::Replies(expect, count)) => (expect, count),
             Ok(Expected::Barrier(reached)) => {
@@ -182,7 +233,7 @@ fn compare(stream: UnixStream, expectations: &Receiver<Expected>, failures: &Fai
     Err(why)
 }
 
-struct Replies<'f> {
+struct Reading<'f> {
     failures: &'f Failures,
     stream: UnixStream,
     input: Vec<u8>,
@@ -190,7 +241,7 @@ struct Replies<'f> {
     at: usize,
 }
 
-impl Replies<'_> {
+impl Reading<'_> {
     /// Reads one reply. True: it is an error that is not grave.
     fn next(&mut self, expect: Expect) -> Result<bool, String> {
         let mut state = SkipState::default();
@@ -214,7 +265,7 @@ impl Replies<'_> {
             let count = received.map_err(|error| format!("the connection has failed: {error}"))?;
             self.input.truncate(from + count);
             if count == 0 {
-                return Err("the database has closed the connection".to_owned());
+                return Err(CLOSED.to_owned());
             }
         }
     }

@@ -30,6 +30,11 @@ impl Pipes {
         Pipes::of(database, Pipe::replay)
     }
 
+    /// As [`Pipe::repeat`].
+    pub fn repeat(database: &Database) -> Result<Pipes, String> {
+        Pipes::of(database, Pipe::repeat)
+    }
+
     /// As [`Pipe::apply`].
     pub fn apply(database: &Database) -> Result<Pipes, String> {
         Pipes::of(database, Pipe::apply)
