@@ -1,8 +1,7 @@
 //! Owns reading a journal back: which frames are whole, which of them are the journal, and the records in them. Never changes a file.
 //!
 //! 1. **Scan.** Every page of every file is looked at, except of files that end before the wanted position. A frame is whole if both
-//!    CRCs are right. The body of a frame is not read yet if the next frame follows it, since this one was written before, and if a
-//!    frame calls it durable: whoever reads its records finds out that it is damaged.
+//!    CRCs are right.
 //! 2. **Chain.** From the frame that holds the wanted position on, each next frame begins where the one before ends, and repeats its
 //!    CRC. Where a later term begins, the later term goes on, unless it is void (see the crate).
 //! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged or a file is
@@ -27,8 +26,6 @@ const READ_BYTES: usize = 1 << 20;
 const READERS_MAX: usize = 4;
 /// With less for each, they cost more than they spare.
 const READER_BYTES_MIN: u64 = 1 << 20;
-/// Behind a frame as long as this only the next header is read.
-const LONG_BYTES: usize = 64 << 10;
 /// Frames that each of them has read before the records in them are wanted.
 const FRAMES_AHEAD: usize = 2;
 
@@ -106,7 +103,7 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     let firsts = firsts?;
     let past = |file: u16| firsts[usize::from(file)].filter(|first| is_past(first, &firsts, from));
     let wanted: Vec<u16> = (0..files).filter(|&file| past(file).is_none()).collect();
-    let mut scan = Scan::of(reader, &config, files, &wanted, Extent::HeadersFrom(from))?;
+    let mut scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
     (0..files).for_each(|file| past(file).iter().for_each(|first| scan.see(file, first)));
     let chain = scan.chain(from)?;
     let end = chain.last().map_or(from, |at| at.header.end());
@@ -140,20 +137,6 @@ fn readers(bytes: u64, portions: usize) -> usize {
     worth.min(portions).max(1)
 }
 
-/// What `one` returns for each of these, by as many threads as are worth it to read so many bytes.
-fn at_once<T: Sync, R: Send>(bytes: u64, all: &[T], one: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
-    let readers = readers(bytes, all.len());
-    let own = |nth| all.iter().enumerate().skip(nth).step_by(readers).map(|(at, it)| (at, one(it))).collect::<Vec<_>>();
-    let mut done = thread::scope(|scope| {
-        let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();
-        let mut done = own(0);
-        others.into_iter().for_each(|other| done.extend(other.join().expect("reading does not panic")));
-        done
-    });
-    done.sort_unstable_by_key(|&(at, _)| at);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// All frames of the file that begins with `first` end before `from`, so nothing but `first` need be read of it.
 ///
 /// A file has frames of one term, and behind them what is left of earlier uses. A later file of the same term begins where the last of
@@ -174,11 +157,11 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
 pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    // Nothing durable is behind a first frame that was never written.
+    // One reader only: clients have the device meanwhile. Nothing durable is behind a first frame that was never written.
     let is_wanted = |first: &Header| first.position < until && !is_past(first, &firsts, from);
     let wanted: Vec<u16> =
         (0..files).filter(|&file| firsts[usize::from(file)].as_ref().is_some_and(is_wanted)).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, Extent::Until(until))?;
+    let scan = Scan::of(reader, &config, files, &wanted, until, 1)?;
     let chain = match from == until {
         true => return Ok(()),
         false => scan.chain(from)?,
@@ -199,7 +182,7 @@ pub struct Salvaged {
 /// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
     let wanted: Vec<u16> = (0..files).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, Extent::All)?;
+    let scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
     let (chain, damage) = match scan.chain(from) {
         Ok(chain) => {
             let end = chain.last().map_or(from, |at| at.header.end());
@@ -373,50 +356,26 @@ impl At {
 
     /// The frame once more, with its records unpacked. It must be what it was.
     fn read(&self, reader: &dyn Reader) -> Result<PageBuf, Error> {
-        let frame = self.read_whole(reader)?.ok_or_else(|| self.damaged())?;
-        match self.header.is_packed() {
-            true => frame::unpacked(&frame, &self.header).ok_or_else(|| self.damaged()),
-            false => Ok(frame),
-        }
-    }
-
-    /// As it is on the device. `None`: it is not whole.
-    fn read_whole(&self, reader: &dyn Reader) -> Result<Option<PageBuf>, Error> {
         let mut frame = PageBuf::new(self.header.pages as usize);
         let read = reader.read(self.file, self.offset, &mut frame);
         read.map_err(|source| Error::Read { file: self.file, offset: self.offset, source })?;
-        let is_whole = match Header::read(&frame) {
-            Found::Header(header, crc, body) => crc == self.crc && Some(body) == frame::body_crc(&frame, &header),
-            _ => false,
-        };
-        Ok(is_whole.then_some(frame))
+        match Header::read(&frame) {
+            Found::Header(header, crc, body) if crc == self.crc && Some(body) == frame::body_crc(&frame, &header) => {
+                if header.is_packed() {
+                    frame::unpacked(&frame, &header).ok_or_else(|| self.damaged())
+                } else {
+                    Ok(frame)
+                }
+            }
+            _ => Err(self.damaged()),
+        }
     }
-
-    /// `next` is the header behind this frame, and was written after it.
-    fn is_followed_by(&self, next: &Header) -> bool {
-        let header = &self.header;
-        (next.log_id, next.number) == (header.log_id, header.number)
-            && (next.position, next.crc_before) == (header.end(), self.crc)
-    }
-}
-
-/// What of the files is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// All that tells where the frames behind this position are, and the bodies of those that no frame calls durable. Other frames are
-    /// read: their file may be in use again, and what a crash has left of newer frames in the place of an old one must be seen.
-    HeadersFrom(u64),
-    All,
-    /// Of each file, up to the frame that ends at or behind this position. By one reader: clients have the device meanwhile.
-    Until(u64),
 }
 
 /// What the files hold.
 #[derive(Default)]
 struct Scan {
     frames: Vec<At>,
-    /// Frames whose bodies were not read.
-    unread: Vec<At>,
     /// With a whole header only.
     torn: Vec<At>,
     /// Indexes of `frames`, by position and the CRC of the frame before.
@@ -429,41 +388,41 @@ struct Scan {
 }
 
 impl Scan {
-    /// What these of so many files hold.
-    fn of(reader: &dyn Reader, config: &Config, files: u16, wanted: &[u16], extent: Extent) -> Result<Scan, Error> {
+    /// What these of so many files hold, each up to the frame that ends at or behind `until`.
+    fn of(
+        reader: &dyn Reader,
+        config: &Config,
+        files: u16,
+        wanted: &[u16],
+        until: u64,
+        readers_max: usize,
+    ) -> Result<Scan, Error> {
         let all = || Scan { files: vec![File::default(); files.into()], ..Scan::default() };
-        let one = |file: &u16| {
+        let one = |file: u16| {
             let mut scan = all();
-            scan.file(config, &mut Pages::of(reader, config, *file), extent).map(|()| scan)
+            scan.file(config, &mut Pages::of(reader, config, file), until).map(|()| scan)
         };
-        let bytes = if let Extent::Until(_) = extent { 0 } else { wanted.len() as u64 * config.file_bytes };
-        let scans = at_once(bytes, wanted, &one);
+        let readers = readers(wanted.len() as u64 * config.file_bytes, wanted.len()).min(readers_max);
+        let own = |nth| wanted.iter().skip(nth).step_by(readers).map(|&file| (file, one(file))).collect::<Vec<_>>();
+        let mut scans = thread::scope(|scope| {
+            let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();
+            let mut scans = own(0);
+            others.into_iter().for_each(|other| scans.extend(other.join().expect("reading does not panic")));
+            scans
+        });
+        scans.sort_unstable_by_key(|(file, _)| *file);
         let mut scan = all();
-        wanted.iter().zip(scans).try_for_each(|(&file, one)| one.map(|one| scan.add(file, one)))?;
-        scan.read_unread(reader)?;
-        for (nth, frame) in scan.frames.iter().enumerate() {
-            scan.after.entry((frame.header.position, frame.header.crc_before)).or_default().push(nth);
-        }
+        scans.into_iter().try_for_each(|(file, one)| one.map(|one| scan.add(file, one)))?;
         Ok(scan)
-    }
-
-    /// Nobody would find out that a frame is torn which is not durable.
-    fn read_unread(&mut self, reader: &dyn Reader) -> Result<(), Error> {
-        let is_durable = |at: &At| at.header.end() <= self.durable;
-        let (durable, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unread).into_iter().partition(is_durable);
-        self.frames.extend(durable);
-        let bytes = others.iter().map(|at| u64::from(at.header.pages) * PAGE_BYTES as u64).sum();
-        let whole = at_once(bytes, &others, &|at| at.read_whole(reader).map(|frame| frame.is_some()));
-        for (at, is_whole) in others.into_iter().zip(whole) {
-            if is_whole? { &mut self.frames } else { &mut self.torn }.push(at);
-        }
-        Ok(())
     }
 
     /// Adds what another scan has found in a file that this one has not seen.
     fn add(&mut self, file: u16, other: Scan) {
+        let first = self.frames.len();
+        for (at, frame) in other.frames.iter().enumerate() {
+            self.after.entry((frame.header.position, frame.header.crc_before)).or_default().push(first + at);
+        }
         self.frames.extend(other.frames);
-        self.unread.extend(other.unread);
         self.torn.extend(other.torn);
         self.durable = self.durable.max(other.durable);
         self.term = self.term.max(other.term);
@@ -480,11 +439,12 @@ impl Scan {
         state.number = state.number.max(header.number);
     }
 
-    fn file(&mut self, config: &Config, pages: &mut Pages, extent: Extent) -> Result<(), Error> {
+    /// Up to the frame that ends at or behind `until`.
+    fn file(&mut self, config: &Config, pages: &mut Pages, until: u64) -> Result<(), Error> {
         let file = pages.file;
         let mut offset = DATA_OFFSET;
         while offset < pages.end {
-            let (header, crc, body) = match Header::read(pages.at(offset, PAGE_BYTES, READ_BYTES)?) {
+            let (header, crc, body) = match Header::read(pages.at(offset, PAGE_BYTES)?) {
                 Found::Header(header, ..) if header.log_id != config.log_id && offset == DATA_OFFSET => {
                     return Err(Error::OtherLog { file, log_id: header.log_id });
                 }
@@ -498,21 +458,16 @@ impl Scan {
             self.see(file, &header);
             let state = &mut self.files[usize::from(file)];
             state.end = state.end.max(Some(header.end()));
-            let at = At { file, offset, header, crc };
             let bytes = header.pages as usize * PAGE_BYTES;
-            if matches!(extent, Extent::HeadersFrom(from) if header.end() > from) && pages.have_next_of(&at)? {
-                self.unread.push(at);
-                offset += bytes as u64;
-                continue;
-            }
-            let fits = bytes as u64 <= pages.end - offset;
-            let is_whole = fits && Some(body) == frame::body_crc(pages.at(offset, bytes, READ_BYTES)?, &header);
+            let is_whole =
+                bytes as u64 <= pages.end - offset && Some(body) == frame::body_crc(pages.at(offset, bytes)?, &header);
+            let at = At { file, offset, header, crc };
             if is_whole {
                 self.frames.push(at);
             } else {
                 self.torn.push(at);
             }
-            if matches!(extent, Extent::Until(until) if is_whole && header.end() >= until) {
+            if is_whole && header.end() >= until {
                 break;
             }
             offset += if is_whole { bytes } else { PAGE_BYTES } as u64;
@@ -611,22 +566,11 @@ impl<'r> Pages<'r> {
         Pages { reader, file, end, buf: PageBuf::new(1), start: end }
     }
 
-    /// The next frame follows this one in the file.
-    fn have_next_of(&mut self, at: &At) -> Result<bool, Error> {
-        let end = at.end_offset();
-        if end >= self.end {
-            return Ok(false);
-        }
-        let is_long = end - at.offset >= LONG_BYTES as u64;
-        let next = self.at(end, PAGE_BYTES, if is_long { PAGE_BYTES } else { READ_BYTES })?;
-        Ok(matches!(Header::read(next), Found::Header(next, ..) if at.is_followed_by(&next)))
-    }
-
-    /// `bytes` bytes from `offset` on, which the file has. If they are not read yet, so many as `ahead` says are.
-    fn at(&mut self, offset: u64, bytes: usize, ahead: usize) -> Result<&[u8], Error> {
+    /// `bytes` bytes from `offset` on, which the file has.
+    fn at(&mut self, offset: u64, bytes: usize) -> Result<&[u8], Error> {
         let is_there = self.start <= offset && offset + bytes as u64 <= self.start + self.buf.len() as u64;
         if !is_there {
-            let wanted = bytes.max(ahead).min((self.end - offset) as usize);
+            let wanted = bytes.max(READ_BYTES).min((self.end - offset) as usize);
             self.buf = PageBuf::new(wanted / PAGE_BYTES);
             let read = self.reader.read(self.file, offset, &mut self.buf);
             read.map_err(|source| Error::Read { file: self.file, offset, source })?;
