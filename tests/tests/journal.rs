@@ -548,7 +548,7 @@ fn with_a_long_journal() -> (Node, Dataset) {
     let mut client = node.connect();
     write_at_random(&mut client, 3, 500);
     let value = vec![b'v'; 900_000];
-    for round in 0..125_u64 {
+    for round in 0..235_u64 {
         let (key, value) = (format!("long:{}", round % 9), [round.to_string().as_bytes(), &value].concat());
         client.call(&[b"SET", key.as_bytes(), &value]);
     }
