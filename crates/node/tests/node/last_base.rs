@@ -258,6 +258,8 @@ fn a_replica_ends_with_a_base_too() {
     let value = vec![b'v'; 900_000];
     for round in 0..235_u64 {
         of_primary.call(&[b"SET", format!("tail:{}", round % 9).as_bytes(), &value]);
+        // Or a slow replica would lose the link, and get all as a base instead of a tail.
+        assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");
     }
     crate::replica::are_same(&mut of_primary, &mut of_replica);
     replica.signal(SIGTERM);

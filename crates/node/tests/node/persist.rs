@@ -776,6 +776,26 @@ fn damage_is_refused_with_advice() {
     assert_eq!(digest(&mut loaded(&node)), before, "with all files");
 }
 
+/// A replay's commands get no replies but errors, and none of these may be lost: before a barrier, and at the end.
+#[test]
+fn a_record_that_cannot_run_is_refused() {
+    for behind in ["SET later 1", "MSET a 1 b 2"] {
+        let mut node = Node::start(PERSISTENT);
+        let mut client = node.connect();
+        for command in ["SET before 1", "SELECT 9", "SET key 1", "SELECT 0", behind] {
+            assert_eq!(client.run(command), "OK");
+        }
+        node.signal(SIGKILL);
+        node.ended();
+        let dir = node.dir.clone();
+        drop(node);
+        let said = refusal(&dir, &with(&[("databases", "4")]));
+        assert!(said.contains("the database answers: ERR DB index is out of range"), "{said}");
+        let node = Node::start_in(&dir, None, PERSISTENT);
+        assert_eq!(loaded(&node).run("DBSIZE"), if behind.starts_with('M') { "(integer) 3" } else { "(integer) 2" });
+    }
+}
+
 /// The last byte that is not zero.
 fn last_used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).unwrap()
