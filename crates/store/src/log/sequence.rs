@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The first number of a new log. Releases that numbered units, and began anew at each start, used lower ones.
 const FIRST: u64 = 1 << 40;
-/// More numbers than are used between a checkpoint and the next start: at two million records a second this is nine hours.
-const GAP: u64 = 1 << 36;
-/// Several starts may begin with one checkpoint. Each begins with a number that follows from its time, unless the clock was set back, and uses
-/// fewer than 2¹² a millisecond.
-const NUMBERS_A_MS: u32 = 12;
+/// A start begins with the number of its time. No node uses so many records a millisecond, numbers set aside at cuts included, so a later start
+/// begins behind all that were used before, whichever checkpoint it begins with.
+const NUMBERS_A_MS: u64 = 1 << 16;
+/// If the numbers are ahead of the time, because the clock was set back or records came from a node whose clock is ahead, a start leaves more
+/// numbers out than are used between a checkpoint and the next start: at two million records a second this is six days.
+const GAP: u64 = 1 << 40;
 /// 1 January 2026.
 const EPOCH_MS: u64 = 1_767_225_600_000;
 
@@ -129,10 +130,12 @@ impl Sequence {
         Order { cut, from, lost: self.lost.lock().clone() }
     }
 
-    /// Goes on behind all that were used before. `noted`: by the checkpoint; `None`: its release noted nothing.
+    /// Goes on with numbers that were not used before. `noted`: by the checkpoint; `None`: its release noted nothing.
     pub fn go_on(&self, noted: Option<&Order>, now_ms: u64) {
-        let by_time = FIRST + (now_ms.saturating_sub(EPOCH_MS) << NUMBERS_A_MS);
-        let next = noted.map_or(FIRST, |order| order.cut).saturating_add(GAP).max(by_time);
+        let time = now_ms.saturating_sub(EPOCH_MS).saturating_mul(NUMBERS_A_MS);
+        let cut = noted.map_or(FIRST, |order| order.cut);
+        // Several starts may begin with one checkpoint, so what comes behind the gap follows from the time too.
+        let next = if FIRST.saturating_add(time) > cut { FIRST + time } else { cut.saturating_add(GAP + time % GAP) };
         self.next.fetch_max(next, Relaxed);
         let Some(Order { cut, from, lost }) = noted else { return };
         self.ordered_from.fetch_max(*from, Relaxed);
@@ -172,6 +175,23 @@ mod tests {
         let later = third.order(third.next(), true);
         assert!(!later.counts(used) && later.counts(noted.cut - 1), "what is behind the first cut is lost");
         assert!(later.counts(third.next() - 1));
+    }
+
+    /// Two lives that begin with one checkpoint, shortly after it and each other, use no number twice: with the clock right, and set back.
+    #[test]
+    fn no_two_starts_use_the_same_numbers() {
+        const HOUR_MS: u64 = 3_600_000;
+        let first = Sequence::default();
+        first.go_on(None, EPOCH_MS + 1_000 * HOUR_MS);
+        let noted = first.order(first.cut(1 << 20), true);
+        for start_ms in [EPOCH_MS + 1_000 * HOUR_MS + 100, EPOCH_MS + 10 * HOUR_MS] {
+            let starts = [0, 1, 50, HOUR_MS, 3 * HOUR_MS].map(|after_ms| {
+                let life = Sequence::default();
+                life.go_on(Some(&noted), start_ms + after_ms);
+                life.next()
+            });
+            assert!(starts[0] > noted.cut && starts.is_sorted_by(|one, next| next - one >= NUMBERS_A_MS), "{starts:?}");
+        }
     }
 
     /// Entries name records behind the cut, so these are not lost, and nothing of that time is known to be later.
