@@ -10,6 +10,9 @@ use std::slice;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+/// Of a cache line.
+const LINE_BYTES: usize = 64;
+
 pub(crate) struct Map {
     start: NonNull<u8>,
     bytes: usize,
@@ -27,6 +30,18 @@ impl Map {
         // SAFETY: the kernel chooses an address where nothing is mapped.
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
         Ok(Map { start: NonNull::new(start.cast()).expect("the kernel maps nothing at address 0"), bytes })
+    }
+
+    /// These bytes are going to be written: the processor may get their cache lines meanwhile.
+    #[inline]
+    pub fn expect_write(&self, at: usize, bytes: usize) {
+        let end = (at + bytes).min(self.bytes);
+        #[cfg(target_arch = "x86_64")]
+        for line in (at..end).step_by(LINE_BYTES) {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            // SAFETY: the address is within the mapping, and a prefetch changes no memory.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.as_ptr().add(line).cast()) };
+        }
     }
 }
 

@@ -34,6 +34,8 @@ use crate::record::{Piece, Record};
 pub(crate) const ENTRIES_AT: usize = 4096;
 const STARTS_AT: [usize; 2] = [1024, 1088];
 const ENTRY_HEADER_BYTES: usize = 16;
+/// The processor gets this much memory ahead at most.
+const EXPECTED_BYTES_MAX: usize = 1 << 10;
 const _: () = assert!(HEAD_BYTES <= STARTS_AT[0] && STARTS_AT[1] + 20 <= ENTRIES_AT);
 
 /// The smallest ring: every piece fits several times.
@@ -175,6 +177,8 @@ impl Ring {
         let bytes = entry_bytes(piece_bytes);
         self.head = offset + bytes;
         self.head_in_lap = self.behind(in_lap, bytes);
+        // Records are often as long as the last one. Without this, the unlocking waits for the memory under it.
+        self.map.expect_write(ENTRIES_AT + self.head_in_lap, (bytes as usize).min(EXPECTED_BYTES_MAX));
         piece_bytes
     }
 
