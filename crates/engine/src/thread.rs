@@ -579,6 +579,12 @@ async fn keep_up(worker: Rc<Worker>) {
                 tokio::task::yield_now().await;
                 continue;
             }
+            Maintain::AtLeisure if is_idle => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            // A worker that never sleeps leaves its clients little of a processor that they share.
+            Maintain::AtLeisure => 1,
             // Objects make room for a client that waits.
             Maintain::After { .. } if worker.hub.memory.waiting() > 0 => 1,
             Maintain::After { ms } if is_idle => ms.max(IDLE_MS),

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::{Builder, LocalOptions};
@@ -61,13 +62,39 @@ impl Crew {
     }
 }
 
+/// So many threads of this process compute for long at this moment.
+static COMPUTING: AtomicUsize = AtomicUsize::new(0);
+
+/// As long as it lives, a thread besides the workers computes for long: see [`yield_first`].
+pub struct Computing;
+
+impl Computing {
+    pub fn begins() -> Computing {
+        COMPUTING.fetch_add(1, Relaxed);
+        Computing
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        COMPUTING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Before a worker sleeps, other processes on its core run, perhaps clients, which often send more work. Then it
+/// need not sleep and be woken. If the worker is alone on its core, the yield costs a third of a microsecond. But a thread that computes would have the
+/// core for milliseconds, whatever comes for the worker meanwhile; a worker that sleeps is woken at once.
+fn yield_first() {
+    if COMPUTING.load(Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+}
+
 fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<()>>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .event_interval(EVENT_INTERVAL)
-        // Yield first: other processes on this core run, perhaps clients, which often send more work. The worker then
-        // need not sleep and be woken. If the worker is alone on its core, the yield costs a third of a microsecond.
-        .on_thread_park(std::thread::yield_now)
+        .on_thread_park(yield_first)
         .build_local(LocalOptions::default());
     // The starter waits for this answer. If the starter is gone, nobody needs the answer.
     let runtime = match runtime {

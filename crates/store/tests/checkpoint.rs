@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use store::log::page::Corrupt;
 use store::{
-    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, PartReader, Policy, Salvage, Store,
-    Value, Visited,
+    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, Maintain, PartReader, Policy, Salvage,
+    Store, Value, Visited,
 };
 use value::Boxed;
 
@@ -500,6 +500,18 @@ fn a_checkpoint_after_a_cleaning_has_only_the_values_that_changed_meanwhile() {
 }
 
 /// A base after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
+#[test]
+fn nobody_waits_for_a_cleaning() {
+    let mut node = filled(3_000, 64 << 20);
+    (0..10).for_each(|_| node.maintain());
+    let next = |node: &mut Node| node.lanes[0].maintain(node.now_ms);
+    assert!(matches!(next(&mut node), Maintain::After { .. }), "there is nothing to do");
+    node.store.clean();
+    assert_eq!(next(&mut node), Maintain::AtLeisure);
+    clean(&mut node);
+    assert!(matches!(next(&mut node), Maintain::After { .. }));
+}
+
 #[test]
 fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     let mut node = Node::new(7, 8 << 20, 64 << 20, Codec::Lz4, Policy::NoEviction);

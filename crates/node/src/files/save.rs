@@ -4,6 +4,7 @@
 use super::about;
 use super::cut::AtCut;
 use super::find::OURS;
+use crate::crew::Computing;
 use crate::database::Database;
 use engine::replication::Mark;
 use engine::wall_ms;
@@ -32,6 +33,10 @@ pub const LARGE: &str = "flintkv-large";
 const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
 const SYNCED_BYTES: u64 = 32 << 20;
+/// A thread that is busy for longer keeps others from its processor for some milliseconds. So a base that nobody waits for rests after so long,
+/// for as long as it was busy.
+const BURST: Duration = Duration::from_micros(200);
+const REST_MAX: Duration = Duration::from_millis(1);
 
 /// Writes the dump. Returns its path.
 pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> {
@@ -116,6 +121,7 @@ pub fn write<C: Moment>(
     patience: Duration,
     at_cut: &dyn Fn() -> C,
 ) -> Result<(C, Stayed), String> {
+    let _computing = Computing::begins();
     let create = |path: &Path| {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
         file.map_err(|error| about(path, error))
@@ -160,9 +166,15 @@ pub fn write<C: Moment>(
         let mut synced_bytes = 0;
         // The next portion is written while the device gets this one.
         let mut syncing: Option<ScopedJoinHandle<'_, io::Result<()>>> = None;
+        let (is_base, mut rested) = (matches!(on_flash, OnFlash::Stay(_)), Instant::now());
         let mut pause = || {
             if is_closing.load(Relaxed) {
                 return Err(DumpError::GivenUp);
+            }
+            let busy = rested.elapsed();
+            if is_base && busy >= BURST && database.is_at_leisure() {
+                std::thread::sleep(busy.min(REST_MAX));
+                rested = Instant::now();
             }
             moment.written(written.load(Relaxed))?;
             if moment.is_kept() && written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {

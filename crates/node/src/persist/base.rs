@@ -196,18 +196,10 @@ fn write_drafts(
 fn rest_of(database: &Database) -> Rest {
     let database = database.me.clone();
     Box::new(move |took| {
-        if database.upgrade().is_some_and(|database| is_at_leisure(&database)) {
+        if database.upgrade().is_some_and(|database| database.is_at_leisure()) {
             std::thread::sleep((took * INDEX_RESTS).min(INDEX_REST_MAX));
         }
     })
-}
-
-/// The node serves, and neither it nor its writers wait for a base, nor will soon.
-fn is_at_leisure(database: &Database) -> bool {
-    let hub = &database.hub;
-    let serves = hub.clients.gate() == Gate::Open && !hub.is_closing.load(Relaxed);
-    let waits = hub.clients.is_paused(true, wall_ms()) || database.shard.store.is_short_of_segments();
-    serves && !waits && !database.is_journal_pressed()
 }
 
 fn bytes_of(path: &Path) -> Result<u64, String> {
@@ -354,6 +346,14 @@ impl Database {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
         let target_s = self.hub.config.snapshot().redis_files.recovery_target_s;
         self.restart_estimate(&kept).is_urgent(target_s * 1000)
+    }
+
+    /// The node serves, and neither it nor its writers wait for a base, nor will soon.
+    pub(crate) fn is_at_leisure(&self) -> bool {
+        let hub = &self.hub;
+        let serves = hub.clients.gate() == Gate::Open && !hub.is_closing.load(Relaxed);
+        let waits = hub.clients.is_paused(true, wall_ms()) || self.shard.store.is_short_of_segments();
+        serves && !waits && !self.is_journal_pressed()
     }
 
     /// The journal has used most of its room: writers wait soon.

@@ -122,7 +122,11 @@ struct QueuedRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintain {
     Now,
-    After { ms: u64 },
+    /// At once if the worker has nothing else to do. Nobody waits for what is left.
+    AtLeisure,
+    After {
+        ms: u64,
+    },
 }
 
 pub struct Lane {
@@ -622,9 +626,10 @@ impl Lane {
         if self.store.has_flash() || !self.holds_deletions {
             more |= self.demote_slice();
         }
+        let mut cleans = false;
         if self.store.has_flash() {
             more |= self.collect_slice();
-            more |= self.clean_slice();
+            cleans = self.clean_slice();
             self.test_slice();
             self.scrub_slice();
             self.submit();
@@ -634,6 +639,7 @@ impl Lane {
             (true, _) => Maintain::Now,
             // Another worker may make the room.
             (false, false) => Maintain::After { ms: 1 },
+            (false, true) if cleans => Maintain::AtLeisure,
             (false, true) if self.store.segments.shrinks() => Maintain::After { ms: SHRINK_EVERY_MS },
             (false, true) if self.collect.is_some() => Maintain::After { ms: EXPIRY_EVERY_MS },
             (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
