@@ -527,6 +527,9 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
 
 /// How often an idle worker runs maintenance.
 const IDLE_MS: u64 = 100;
+/// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond. One that never sleeps leaves its clients little of a
+/// processor that they share.
+const LEISURE_NANOS: u64 = 1_000_000;
 
 /// Records a long expiry in the latency monitor.
 fn note_expiry(worker: &Worker, nanos: u64) {
@@ -541,6 +544,7 @@ async fn keep_up(worker: Rc<Worker>) {
     let mut commands_before = 0;
     // How long the slices of maintenance took in which keys have expired, until a slice in which none has.
     let mut expiring_nanos = 0;
+    let mut busy_nanos = 0;
     loop {
         let begun = worker.ticks();
         let (next, is_pressed, expired) = {
@@ -569,7 +573,8 @@ async fn keep_up(worker: Rc<Worker>) {
         worker.hub.memory.serve();
         worker.targets.forget_old(&worker.hub);
         let commands = worker.stats().commands.get();
-        let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
+        let has_commands = std::mem::replace(&mut commands_before, commands) != commands;
+        let is_idle = !has_commands && !is_pressed;
         let ms = match next {
             _ if tracks_more => {
                 tokio::task::yield_now().await;
@@ -579,12 +584,15 @@ async fn keep_up(worker: Rc<Worker>) {
                 tokio::task::yield_now().await;
                 continue;
             }
-            Maintain::AtLeisure if is_idle => {
-                tokio::task::yield_now().await;
-                continue;
+            Maintain::AtLeisure => {
+                busy_nanos += worker.nanos(begun, worker.ticks());
+                if !has_commands || busy_nanos < LEISURE_NANOS {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                busy_nanos = 0;
+                1
             }
-            // A worker that never sleeps leaves its clients little of a processor that they share.
-            Maintain::AtLeisure => 1,
             // Objects make room for a client that waits.
             Maintain::After { .. } if worker.hub.memory.waiting() > 0 => 1,
             Maintain::After { ms } if is_idle => ms.max(IDLE_MS),

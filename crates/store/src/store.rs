@@ -28,7 +28,8 @@ use base::random::{GAMMA, SplitMix64, mix};
 use flash::io::Blocking;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
@@ -76,6 +77,8 @@ pub struct Store {
     pub(crate) average_ttl: Box<[AtomicU64]>,
     /// Number of flushes whose objects are not all freed yet.
     pub(crate) emptying: AtomicUsize,
+    /// Number of values that left their tables and that the lazyfree thread has not freed yet. What they had on flash counts as live until then.
+    buried: Arc<AtomicUsize>,
     random: AtomicU64,
     pub(crate) secret: [u64; 2],
     graves: Mutex<mpsc::Sender<Grave>>,
@@ -105,6 +108,8 @@ pub(crate) struct Orphan {
 enum Grave {
     Value(Box<Boxed>),
     Databases(Arc<Store>, Vec<Database>),
+    /// For tests: the thread waits for the other end to be dropped.
+    Hold(mpsc::Receiver<()>),
 }
 
 /// A boxed value up to this size is freed by the thread that removed it. Larger values go to the lazyfree thread.
@@ -125,13 +130,19 @@ pub(crate) fn log_id(secret: [u64; 2]) -> u32 {
 impl Store {
     pub fn new(config: &StoreConfig) -> Arc<Store> {
         let (graves, undertaker) = mpsc::channel();
+        let buried = Arc::new(AtomicUsize::new(0));
+        let freed = Arc::clone(&buried);
         std::thread::Builder::new()
             .name("lazyfree".into())
             .spawn(move || {
                 for grave in undertaker {
                     match grave {
-                        Grave::Value(value) => drop(value),
+                        Grave::Value(value) => {
+                            drop(value);
+                            freed.fetch_sub(1, Release);
+                        }
                         Grave::Databases(store, databases) => store.empty(databases),
+                        Grave::Hold(held) => _ = held.recv(),
                     }
                 }
             })
@@ -169,6 +180,7 @@ impl Store {
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
+            buried,
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
             random: AtomicU64::new(config.seed),
             secret: config.secret,
@@ -321,8 +333,22 @@ impl Store {
 
     fn bury(&self, value: Box<Boxed>) {
         if value.mem_bytes() > BURY_BYTES {
+            self.buried.fetch_add(1, Relaxed);
             let _ = self.graves.lock().send(Grave::Value(value));
         }
+    }
+
+    /// Whether records on flash may count as live that belong to no key any more, because they are not freed yet.
+    pub(crate) fn has_unfreed(&self) -> bool {
+        self.emptying.load(Relaxed) > 0 || self.buried.load(Acquire) > 0
+    }
+
+    /// For tests: nothing is freed lazily before the result is dropped.
+    #[doc(hidden)]
+    pub fn hold_lazyfree(&self) -> mpsc::Sender<()> {
+        let (hold, held) = mpsc::channel();
+        let _ = self.graves.lock().send(Grave::Hold(held));
+        hold
     }
 
     /// The exact number of keys of a logical database. Waits for every stripe; use [`Store::census`] for statistics.

@@ -554,6 +554,37 @@ fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     }
 }
 
+/// What a removed collection had on flash counts as live until the collection is freed, which another thread does. Its segments are collected
+/// meanwhile.
+#[test]
+fn segments_of_what_is_not_freed_yet_are_not_damaged() {
+    let mut node = Node::new(7, 4 << 20, 6 << 20, Codec::None, Policy::NoEviction);
+    let (mut random, mut model) = (Random(5), Model::new());
+    node.store.set_split_bytes(SPLIT_BYTES);
+    let names: Vec<Vec<u8>> = (0..5).map(|number| format!("large:{number}").into_bytes()).collect();
+    // Each segment has strings and parts.
+    for round in 0..50 {
+        for name in &names {
+            (0..100).for_each(|_| change_large(&mut node, &mut random, &mut model, 0, name));
+        }
+        (0..100).for_each(|key| set(&mut node, round * 100 + key, 0));
+        clean(&mut node);
+    }
+    let held = node.store.hold_lazyfree();
+    for name in &names {
+        node.run(0, &[name], |ks, keys| ks.remove(&keys[0])).expect("the device is good");
+    }
+    // Until every segment has been collected once.
+    for round in 1..60 {
+        (0..3_000).for_each(|key| set(&mut node, key, round));
+        clean(&mut node);
+    }
+    let stats = node.store.stats();
+    assert!(stats.collected_segments > 40, "{stats:#?}");
+    assert_eq!(stats.flash_retired_segments, 0);
+    drop(held);
+}
+
 /// The values would have room, but not if they are changed later and written once more.
 #[test]
 fn a_cleaning_leaves_room_on_flash() {

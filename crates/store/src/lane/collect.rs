@@ -271,8 +271,7 @@ impl Lane {
         let segments = &self.store.segments;
         let segment = collect.segment;
         // A page may have been overwritten by another valid page. That is no visible damage, but its records are lost.
-        let all_freed = self.store.emptying.load(Relaxed) == 0;
-        let missing = !collect.unwritten && all_freed;
+        let missing = !collect.unwritten && !self.store.has_unfreed();
         if segments.get(segment).is_dead() {
             if !segments.emptied(segment) {
                 self.collect = Some(collect);

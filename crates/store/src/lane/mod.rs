@@ -122,7 +122,7 @@ struct QueuedRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintain {
     Now,
-    /// At once if the worker has nothing else to do. Nobody waits for what is left.
+    /// At once if the worker has nothing else to do. No command waits for what is left.
     AtLeisure,
     After {
         ms: u64,
