@@ -529,7 +529,7 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
 const IDLE_MS: u64 = 100;
 /// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond. One that never sleeps leaves its clients little of a
 /// processor that they share.
-const LEISURE_NANOS: u64 = 1_000_000;
+const LEISURE_NANOS: u64 = 200_000;
 
 /// Records a long expiry in the latency monitor.
 fn note_expiry(worker: &Worker, nanos: u64) {
