@@ -35,14 +35,21 @@ impl Map {
     /// These bytes are going to be written: the processor may get their cache lines meanwhile.
     #[inline]
     pub fn expect_write(&self, at: usize, bytes: usize) {
-        let end = (at + bytes).min(self.bytes);
-        #[cfg(target_arch = "x86_64")]
-        for line in (at..end).step_by(LINE_BYTES) {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            // SAFETY: the address is within the mapping, and a prefetch changes no memory.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.as_ptr().add(line).cast()) };
-        }
+        let bytes = self.get(at..).unwrap_or_default().get(..bytes);
+        bytes.into_iter().flat_map(|bytes| bytes.chunks(LINE_BYTES)).for_each(|line| prefetch_to_write(line.as_ptr()));
     }
+}
+
+#[inline]
+fn prefetch_to_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 impl Deref for Map {

@@ -133,9 +133,10 @@ impl Sequence {
     /// Goes on with numbers that were not used before. `noted`: by the checkpoint; `None`: its release noted nothing.
     pub fn go_on(&self, noted: Option<&Order>, now_ms: u64) {
         let time = now_ms.saturating_sub(EPOCH_MS).saturating_mul(NUMBERS_A_MS);
+        let by_time = FIRST.saturating_add(time);
         let cut = noted.map_or(FIRST, |order| order.cut);
         // Several starts may begin with one checkpoint, so what comes behind the gap follows from the time too.
-        let next = if FIRST.saturating_add(time) > cut { FIRST + time } else { cut.saturating_add(GAP + time % GAP) };
+        let next = if by_time > cut { by_time } else { cut.saturating_add(GAP + time % GAP) };
         self.next.fetch_max(next, Relaxed);
         let Some(Order { cut, from, lost }) = noted else { return };
         self.ordered_from.fetch_max(*from, Relaxed);
