@@ -527,7 +527,7 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
 
 /// How often an idle worker runs maintenance.
 const IDLE_MS: u64 = 100;
-/// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond. One that never sleeps leaves its clients little of a
+/// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond, or until a write completes. One that never sleeps leaves its clients little of a
 /// processor that they share.
 const LEISURE_NANOS: u64 = 200_000;
 
@@ -544,6 +544,7 @@ async fn keep_up(worker: Rc<Worker>) {
     let mut commands_before = 0;
     // How long the slices of maintenance took in which keys have expired, until a slice in which none has.
     let mut expiring_nanos = 0;
+    // How long maintenance that nobody waits for took since the last sleep.
     let mut busy_nanos = 0;
     loop {
         let begun = worker.ticks();

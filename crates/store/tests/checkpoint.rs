@@ -499,7 +499,6 @@ fn a_checkpoint_after_a_cleaning_has_only_the_values_that_changed_meanwhile() {
     assert_eq!(checkpoint_of(&node), (vec![], 3_000));
 }
 
-/// A base after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
 #[test]
 fn nobody_waits_for_a_cleaning() {
     let mut node = filled(3_000, 64 << 20);
@@ -512,6 +511,7 @@ fn nobody_waits_for_a_cleaning() {
     assert!(matches!(next(&mut node), Maintain::After { .. }));
 }
 
+/// A base after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
 #[test]
 fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     let mut node = Node::new(7, 8 << 20, 64 << 20, Codec::Lz4, Policy::NoEviction);
