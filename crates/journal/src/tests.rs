@@ -297,6 +297,27 @@ fn no_more_files_are_made_than_are_allowed() {
     }
 }
 
+/// A base that is larger than the last one leaves less room for the journal. It would never end if the journal could not.
+#[test]
+fn files_that_are_full_when_fewer_are_allowed_do_not_keep_a_base_from_ending() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _device) = start(scratch.path(), Policy::No, 0);
+    log.limit_files(3);
+    let mut end = 0;
+    wait_until("the files are full", || {
+        if !log.is_behind() {
+            end = append_all(&log, 0..20, 500);
+        }
+        log.is_behind() && log.figures().trouble.is_some()
+    });
+    log.limit_files(2);
+    log.make_durable(end).unwrap();
+    assert!(log.is_behind());
+    assert_eq!(log.figures().files, 4);
+    log.needed_from(end);
+    wait_until("there is room", || !log.is_behind());
+}
+
 #[test]
 fn always_waits_for_the_sync_and_the_other_policies_do_not() {
     for policy in POLICIES {

@@ -66,6 +66,8 @@ pub(crate) struct Scribe<D> {
     due: Option<Instant>,
     /// When a file that could not be made is tried again.
     retry_at: Option<Instant>,
+    /// Up to where the journal was demanded to be durable when it was tried last. If more is demanded, it is tried at once.
+    tried_for: u64,
     /// Why it could not be made.
     trouble: Option<String>,
     /// The listeners know that writers wait for a file.
@@ -111,6 +113,7 @@ impl<D: Disk> Scribe<D> {
             every,
             due: None,
             retry_at: None,
+            tried_for: 0,
             trouble: None,
             told_stuck: false,
             syncs: 0,
@@ -180,7 +183,9 @@ impl<D: Disk> Scribe<D> {
             return Err(None);
         }
         let frees_files = state.needed_from > self.writer.needed() && state.needed_from <= state.durable;
-        if let Some(at) = self.retry_at.filter(|&at| now < at && self.writer.needs_file() && !frees_files) {
+        let is_demanded_anew = state.demanded > self.tried_for.max(state.durable);
+        let waits = self.writer.needs_file() && !frees_files && !is_demanded_anew;
+        if let Some(at) = self.retry_at.filter(|&at| now < at && waits) {
             state.wake_at = u64::MAX;
             return Err(Some(at));
         }
@@ -254,10 +259,12 @@ impl<D: Disk> Scribe<D> {
 
     fn add_file(&mut self) -> bool {
         let state = self.shared.state.lock();
-        let (policy, files_max) =
-            (state.policy, state.files_max.saturating_add((state.demanded > state.durable).into()));
+        let (policy, files_max) = (state.policy, state.files_max);
+        // A base can only make room when the journal is durable up to its moment. The limit may be lower than when the files were made.
+        let is_demanded = state.demanded > state.durable;
+        self.tried_for = state.demanded;
         drop(state);
-        let added = match u32::from(self.disk.count()) < files_max {
+        let added = match u32::from(self.disk.count()) < files_max || is_demanded {
             true => self.disk.add(policy == Policy::Always).map_err(|error| error.to_string()),
             false => Err(no_more(files_max)),
         };
