@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use flash::io::Reader;
 use parking_lot::Mutex;
 
 use crate::files::{Files, OpenError, RingFile, failed};
@@ -65,7 +66,7 @@ impl Opened {
     pub fn open(directory: &Path, settings: &Settings, from: u64) -> Result<Opened, OpenError> {
         assert!(settings.ring_bytes >= RING_BYTES_MIN);
         let (files, ring) = Files::open(directory, settings.log_id, settings.file_bytes)?;
-        Opened::of(directory, settings, from, files, ring)
+        Opened::of(directory, settings, from, files, ring, &recover)
     }
 
     pub(crate) fn of(
@@ -74,6 +75,7 @@ impl Opened {
         from: u64,
         files: Files,
         ring: RingFile,
+        recover: &dyn Fn(&dyn Reader, Config, u16, u64) -> Result<Recovered, Error>,
     ) -> Result<Opened, OpenError> {
         let config = Config { file_bytes: files.file_bytes(), buffer_bytes: u64::MAX, ..Config::new(settings.log_id) };
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };

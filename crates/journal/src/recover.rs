@@ -1,13 +1,15 @@
 //! Owns reading a journal back: which frames are whole, which of them are the journal, and the records in them. Never changes a file.
 //!
 //! 1. **Scan.** Every page of every file is looked at, except of files that end before the wanted position. A frame is whole if both
-//!    CRCs are right.
+//!    CRCs are right. [`recover`] does not read the body of a frame yet if the next frame follows it, since this one was written
+//!    before, if a frame calls it durable, and if no other frame has some of its positions: if such a frame is damaged, the journal is,
+//!    and whoever reads its records finds that out.
 //! 2. **Chain.** From the frame that holds the wanted position on, each next frame begins where the one before ends, and repeats its
 //!    CRC. Where a later term begins, the later term goes on, unless it is void (see the crate).
 //! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged or a file is
 //!    missing. What is behind that position is a torn tail, and does not count.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::{fmt, io, thread};
@@ -26,6 +28,8 @@ const READ_BYTES: usize = 1 << 20;
 const READERS_MAX: usize = 4;
 /// With less for each, they cost more than they spare.
 const READER_BYTES_MIN: u64 = 1 << 20;
+/// Behind a frame as long as this only the next header is read.
+const LONG_BYTES: usize = 64 << 10;
 /// Frames that each of them has read before the records in them are wanted.
 const FRAMES_AHEAD: usize = 2;
 
@@ -97,13 +101,28 @@ struct At {
 }
 
 /// Finds the records from `from` on, the position after a record or 0. It must be a position that was durable once. `reader` has
-/// `files` paths.
+/// `files` paths. Damage of a record may not be found before the records are read.
 pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
+    recover_extent(reader, config, files, from, Extent::HeadersFrom(from))
+}
+
+/// As [`recover`], with every body read: all damage is found.
+pub(crate) fn recover_checked(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
+    recover_extent(reader, config, files, from, Extent::All)
+}
+
+fn recover_extent(
+    reader: &dyn Reader,
+    config: Config,
+    files: u16,
+    from: u64,
+    extent: Extent,
+) -> Result<Recovered, Error> {
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
     let past = |file: u16| firsts[usize::from(file)].filter(|first| is_past(first, &firsts, from));
     let wanted: Vec<u16> = (0..files).filter(|&file| past(file).is_none()).collect();
-    let mut scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
+    let mut scan = Scan::of(reader, &config, files, &wanted, extent)?;
     (0..files).for_each(|file| past(file).iter().for_each(|first| scan.see(file, first)));
     let chain = scan.chain(from)?;
     let end = chain.last().map_or(from, |at| at.header.end());
@@ -137,6 +156,20 @@ fn readers(bytes: u64, portions: usize) -> usize {
     worth.min(portions).max(1)
 }
 
+/// What `one` returns for each of these, by as many threads as are worth it to read so many bytes.
+fn at_once<T: Sync, R: Send>(bytes: u64, all: &[T], one: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+    let readers = readers(bytes, all.len());
+    let own = |nth| all.iter().enumerate().skip(nth).step_by(readers).map(|(at, it)| (at, one(it))).collect::<Vec<_>>();
+    let mut done = thread::scope(|scope| {
+        let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();
+        let mut done = own(0);
+        others.into_iter().for_each(|other| done.extend(other.join().expect("reading does not panic")));
+        done
+    });
+    done.sort_unstable_by_key(|&(at, _)| at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// All frames of the file that begins with `first` end before `from`, so nothing but `first` need be read of it.
 ///
 /// A file has frames of one term, and behind them what is left of earlier uses. A later file of the same term begins where the last of
@@ -157,11 +190,11 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
 pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    // One reader only: clients have the device meanwhile. Nothing durable is behind a first frame that was never written.
+    // Nothing durable is behind a first frame that was never written.
     let is_wanted = |first: &Header| first.position < until && !is_past(first, &firsts, from);
     let wanted: Vec<u16> =
         (0..files).filter(|&file| firsts[usize::from(file)].as_ref().is_some_and(is_wanted)).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, until, 1)?;
+    let scan = Scan::of(reader, &config, files, &wanted, Extent::Until(until))?;
     let chain = match from == until {
         true => return Ok(()),
         false => scan.chain(from)?,
@@ -182,7 +215,7 @@ pub struct Salvaged {
 /// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
     let wanted: Vec<u16> = (0..files).collect();
-    let scan = Scan::of(reader, &config, files, &wanted, u64::MAX, READERS_MAX)?;
+    let scan = Scan::of(reader, &config, files, &wanted, Extent::All)?;
     let (chain, damage) = match scan.chain(from) {
         Ok(chain) => {
             let end = chain.last().map_or(from, |at| at.header.end());
@@ -356,26 +389,50 @@ impl At {
 
     /// The frame once more, with its records unpacked. It must be what it was.
     fn read(&self, reader: &dyn Reader) -> Result<PageBuf, Error> {
+        let frame = self.read_whole(reader)?.ok_or_else(|| self.damaged())?;
+        match self.header.is_packed() {
+            true => frame::unpacked(&frame, &self.header).ok_or_else(|| self.damaged()),
+            false => Ok(frame),
+        }
+    }
+
+    /// As it is on the device. `None`: it is not whole.
+    fn read_whole(&self, reader: &dyn Reader) -> Result<Option<PageBuf>, Error> {
         let mut frame = PageBuf::new(self.header.pages as usize);
         let read = reader.read(self.file, self.offset, &mut frame);
         read.map_err(|source| Error::Read { file: self.file, offset: self.offset, source })?;
-        match Header::read(&frame) {
-            Found::Header(header, crc, body) if crc == self.crc && Some(body) == frame::body_crc(&frame, &header) => {
-                if header.is_packed() {
-                    frame::unpacked(&frame, &header).ok_or_else(|| self.damaged())
-                } else {
-                    Ok(frame)
-                }
-            }
-            _ => Err(self.damaged()),
-        }
+        let is_whole = match Header::read(&frame) {
+            Found::Header(header, crc, body) => crc == self.crc && Some(body) == frame::body_crc(&frame, &header),
+            _ => false,
+        };
+        Ok(is_whole.then_some(frame))
     }
+
+    /// `next` is the header behind this frame, and was written after it.
+    fn is_followed_by(&self, next: &Header) -> bool {
+        let header = &self.header;
+        (next.log_id, next.number) == (header.log_id, header.number)
+            && (next.position, next.crc_before) == (header.end(), self.crc)
+    }
+}
+
+/// What of the files is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// All that tells where the frames behind this position are, and the bodies of those that are in doubt. Other frames are
+    /// read: their file may be in use again, and what a crash has left of newer frames in the place of an old one must be seen.
+    HeadersFrom(u64),
+    All,
+    /// Of each file, up to the frame that ends at or behind this position. By one reader: clients have the device meanwhile.
+    Until(u64),
 }
 
 /// What the files hold.
 #[derive(Default)]
 struct Scan {
     frames: Vec<At>,
+    /// Frames whose bodies were not read.
+    unread: Vec<At>,
     /// With a whole header only.
     torn: Vec<At>,
     /// Indexes of `frames`, by position and the CRC of the frame before.
@@ -388,41 +445,61 @@ struct Scan {
 }
 
 impl Scan {
-    /// What these of so many files hold, each up to the frame that ends at or behind `until`.
-    fn of(
-        reader: &dyn Reader,
-        config: &Config,
-        files: u16,
-        wanted: &[u16],
-        until: u64,
-        readers_max: usize,
-    ) -> Result<Scan, Error> {
+    /// What these of so many files hold.
+    fn of(reader: &dyn Reader, config: &Config, files: u16, wanted: &[u16], extent: Extent) -> Result<Scan, Error> {
         let all = || Scan { files: vec![File::default(); files.into()], ..Scan::default() };
-        let one = |file: u16| {
+        let one = |file: &u16| {
             let mut scan = all();
-            scan.file(config, &mut Pages::of(reader, config, file), until).map(|()| scan)
+            scan.file(config, &mut Pages::of(reader, config, *file), extent).map(|()| scan)
         };
-        let readers = readers(wanted.len() as u64 * config.file_bytes, wanted.len()).min(readers_max);
-        let own = |nth| wanted.iter().skip(nth).step_by(readers).map(|&file| (file, one(file))).collect::<Vec<_>>();
-        let mut scans = thread::scope(|scope| {
-            let others: Vec<_> = (1..readers).map(|nth| scope.spawn(move || own(nth))).collect();
-            let mut scans = own(0);
-            others.into_iter().for_each(|other| scans.extend(other.join().expect("reading does not panic")));
-            scans
-        });
-        scans.sort_unstable_by_key(|(file, _)| *file);
+        let bytes = if let Extent::Until(_) = extent { 0 } else { wanted.len() as u64 * config.file_bytes };
+        let scans = at_once(bytes, wanted, &one);
         let mut scan = all();
-        scans.into_iter().try_for_each(|(file, one)| one.map(|one| scan.add(file, one)))?;
+        wanted.iter().zip(scans).try_for_each(|(&file, one)| one.map(|one| scan.add(file, one)))?;
+        scan.read_unread(reader)?;
+        for (nth, frame) in scan.frames.iter().enumerate() {
+            scan.after.entry((frame.header.position, frame.header.crc_before)).or_default().push(nth);
+        }
         Ok(scan)
+    }
+
+    /// Nobody would find out that a frame is torn which is not durable; and of two frames with the same positions one may be torn,
+    /// because its write failed or its term was given up.
+    fn read_unread(&mut self, reader: &dyn Reader) -> Result<(), Error> {
+        let shared = self.shared_positions();
+        let is_certain = |at: &At| at.header.end() <= self.durable && !shared.contains(&(at.file, at.offset));
+        let (certain, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unread).into_iter().partition(is_certain);
+        self.frames.extend(certain);
+        let bytes = others.iter().map(|at| u64::from(at.header.pages) * PAGE_BYTES as u64).sum();
+        let whole = at_once(bytes, &others, &|at| at.read_whole(reader).map(|frame| frame.is_some()));
+        for (at, is_whole) in others.into_iter().zip(whole) {
+            if is_whole? { &mut self.frames } else { &mut self.torn }.push(at);
+        }
+        Ok(())
+    }
+
+    /// The places of all frames that have a position which another frame has too.
+    fn shared_positions(&self) -> HashSet<(u16, u64)> {
+        let mut all: Vec<&At> = self.frames.iter().chain(&self.unread).chain(&self.torn).collect();
+        all.sort_unstable_by_key(|at| at.header.position);
+        let mut shared = HashSet::new();
+        // Of the frames before, the one that ends last.
+        let mut longest: Option<&At> = None;
+        for at in all {
+            if let Some(before) = longest.filter(|before| before.header.end() > at.header.position) {
+                shared.extend([(before.file, before.offset), (at.file, at.offset)]);
+            }
+            if longest.is_none_or(|before| before.header.end() <= at.header.end()) {
+                longest = Some(at);
+            }
+        }
+        shared
     }
 
     /// Adds what another scan has found in a file that this one has not seen.
     fn add(&mut self, file: u16, other: Scan) {
-        let first = self.frames.len();
-        for (at, frame) in other.frames.iter().enumerate() {
-            self.after.entry((frame.header.position, frame.header.crc_before)).or_default().push(first + at);
-        }
         self.frames.extend(other.frames);
+        self.unread.extend(other.unread);
         self.torn.extend(other.torn);
         self.durable = self.durable.max(other.durable);
         self.term = self.term.max(other.term);
@@ -439,12 +516,11 @@ impl Scan {
         state.number = state.number.max(header.number);
     }
 
-    /// Up to the frame that ends at or behind `until`.
-    fn file(&mut self, config: &Config, pages: &mut Pages, until: u64) -> Result<(), Error> {
+    fn file(&mut self, config: &Config, pages: &mut Pages, extent: Extent) -> Result<(), Error> {
         let file = pages.file;
         let mut offset = DATA_OFFSET;
         while offset < pages.end {
-            let (header, crc, body) = match Header::read(pages.at(offset, PAGE_BYTES)?) {
+            let (header, crc, body) = match Header::read(pages.at(offset, PAGE_BYTES, READ_BYTES)?) {
                 Found::Header(header, ..) if header.log_id != config.log_id && offset == DATA_OFFSET => {
                     return Err(Error::OtherLog { file, log_id: header.log_id });
                 }
@@ -458,16 +534,21 @@ impl Scan {
             self.see(file, &header);
             let state = &mut self.files[usize::from(file)];
             state.end = state.end.max(Some(header.end()));
-            let bytes = header.pages as usize * PAGE_BYTES;
-            let is_whole =
-                bytes as u64 <= pages.end - offset && Some(body) == frame::body_crc(pages.at(offset, bytes)?, &header);
             let at = At { file, offset, header, crc };
+            let bytes = header.pages as usize * PAGE_BYTES;
+            if matches!(extent, Extent::HeadersFrom(from) if header.end() > from) && pages.have_next_of(&at)? {
+                self.unread.push(at);
+                offset += bytes as u64;
+                continue;
+            }
+            let fits = bytes as u64 <= pages.end - offset;
+            let is_whole = fits && Some(body) == frame::body_crc(pages.at(offset, bytes, READ_BYTES)?, &header);
             if is_whole {
                 self.frames.push(at);
             } else {
                 self.torn.push(at);
             }
-            if is_whole && header.end() >= until {
+            if matches!(extent, Extent::Until(until) if is_whole && header.end() >= until) {
                 break;
             }
             offset += if is_whole { bytes } else { PAGE_BYTES } as u64;
@@ -566,11 +647,22 @@ impl<'r> Pages<'r> {
         Pages { reader, file, end, buf: PageBuf::new(1), start: end }
     }
 
-    /// `bytes` bytes from `offset` on, which the file has.
-    fn at(&mut self, offset: u64, bytes: usize) -> Result<&[u8], Error> {
+    /// The next frame follows this one in the file.
+    fn have_next_of(&mut self, at: &At) -> Result<bool, Error> {
+        let end = at.end_offset();
+        if end >= self.end {
+            return Ok(false);
+        }
+        let is_long = end - at.offset >= LONG_BYTES as u64;
+        let next = self.at(end, PAGE_BYTES, if is_long { PAGE_BYTES } else { READ_BYTES })?;
+        Ok(matches!(Header::read(next), Found::Header(next, ..) if at.is_followed_by(&next)))
+    }
+
+    /// `bytes` bytes from `offset` on, which the file has. If they are not read yet, so many as `ahead` says are.
+    fn at(&mut self, offset: u64, bytes: usize, ahead: usize) -> Result<&[u8], Error> {
         let is_there = self.start <= offset && offset + bytes as u64 <= self.start + self.buf.len() as u64;
         if !is_there {
-            let wanted = bytes.max(READ_BYTES).min((self.end - offset) as usize);
+            let wanted = bytes.max(ahead).min((self.end - offset) as usize);
             self.buf = PageBuf::new(wanted / PAGE_BYTES);
             let read = self.reader.read(self.file, offset, &mut self.buf);
             read.map_err(|source| Error::Read { file: self.file, offset, source })?;

@@ -20,7 +20,7 @@ pub struct View {
 }
 
 impl View {
-    /// Reads what the journal in `directory` has from `from` on. While a process writes to it, the last records may be missing, and
+    /// Reads what the journal in `directory` has from `from` on, and finds all damage. While a process writes to it, the last records may be missing, and
     /// an error may come from a file that has changed meanwhile: try again.
     pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<View, OpenError> {
         let is_in_use = is_in_use(directory);
@@ -29,7 +29,8 @@ impl View {
         let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
         let settings =
             Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
-        Ok(View { opened: Opened::of(directory, &settings, from, files, ring)?, is_in_use })
+        let opened = Opened::of(directory, &settings, from, files, ring, &recover::recover_checked)?;
+        Ok(View { opened, is_in_use })
     }
 
     /// A process had the journal open.

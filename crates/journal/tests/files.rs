@@ -108,6 +108,35 @@ fn files_that_end_before_the_base_are_not_read_and_are_used_again() {
     assert_eq!(pages_of(0).1, [whole; FILES as usize]);
 }
 
+/// The first frame of a file's second use is damaged so that the page has a frame of the first use again, whose body has the next
+/// new frame in it.
+#[test]
+fn a_new_frame_in_the_place_of_an_old_one_is_seen() {
+    let (sim, mut writer) = written(&[]);
+    let append = |writer: &mut Writer, resp: &[u8]| {
+        let end = append(writer, resp);
+        writer.sync();
+        carry_out(writer, &mut sim.driver()).unwrap();
+        end
+    };
+    let base = (0..14).map(|_| append(&mut writer, &[1; 15_000])).last().unwrap();
+    let old = sim.page(0, DATA_OFFSET);
+    writer.needed_from(base);
+    // To the end of file 3.
+    for resp in [[1; 15_000]; 2] {
+        append(&mut writer, &resp);
+    }
+    assert!(sim.page(0, DATA_OFFSET) == old);
+    for resp in [PING; 2] {
+        append(&mut writer, resp);
+    }
+    assert!(sim.page(0, DATA_OFFSET) != old);
+    assert!(recover(&sim, CONFIG, FILES, base).unwrap().end() == writer.position());
+    sim.set_page(0, DATA_OFFSET, &old);
+    let error = recover(&sim, CONFIG, FILES, base).err().unwrap();
+    assert!(matches!(error, Error::Damaged { .. } | Error::Missing { .. }), "{error}");
+}
+
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 #[test]
@@ -251,7 +280,7 @@ fn the_pages_behind_the_needed_position_are_known_also_after_a_restart() {
 /// Long enough for several readers of files and of frames.
 #[test]
 fn records_that_several_threads_read_come_in_order() {
-    let config = Config { file_bytes: 4 << 20, buffer_bytes: 16 << 20, ..CONFIG };
+    let config = Config { file_bytes: 4 << 20, frame_bytes: 128 << 10, buffer_bytes: 16 << 20, ..CONFIG };
     let sim = Sim::new(1, FILES, config.file_bytes).with_cache();
     let mut writer = Writer::new(config, FILES);
     let records: Vec<Vec<u8>> = (0..600).map(|at| random_record(at, 12_000 + at as usize * 7 % 5000)).collect();
@@ -267,9 +296,30 @@ fn records_that_several_threads_read_come_in_order() {
     recovered.records(&sim, |_, record| found.push(record.resp.to_owned())).unwrap();
     assert!(found == records);
     assert_eq!(recovered.writer(&sim).unwrap().free_files(), 1);
-    // The second half says that the first one was durable.
+    // The second half says that the first one was durable: who reads its records finds the damage, and who looks for them does not read them.
     sim.flip_bit_at(0, DATA_OFFSET + 2_000_000, 3);
-    assert!(matches!(recover(&sim, config, FILES, 0), Err(Error::Damaged { file: 0, .. })));
+    let watched = Watched { sim: &sim, read: Mutex::default() };
+    let recovered = recover(&watched, config, FILES, 0).unwrap();
+    let read = watched.read.into_inner().unwrap();
+    let pages: u64 = read.iter().filter(|read| read.0 == 0).map(|read| read.1).sum();
+    assert!(pages < config.file_bytes / PAGE_BYTES as u64 / 2, "{pages}");
+    assert!(matches!(recovered.records(&sim, |_, _| {}), Err(Error::Damaged { file: 0, .. })));
+}
+
+/// A frame whose write failed is written again in another file, and nobody knows which of the two the device has.
+#[test]
+fn of_two_frames_with_the_same_records_the_whole_one_counts() {
+    let records = [1, 2, 3, 4, 5, 6].map(|byte| vec![byte; 15_000]);
+    for torn in [0, 3] {
+        let (sim, _writer) = written(&records.each_ref().map(|record| &record[..]));
+        let copied = (0..8).map(|page| DATA_OFFSET + page * PAGE_BYTES as u64);
+        copied.for_each(|offset| sim.set_page(3, offset, &sim.page(0, offset)));
+        assert!(read(&sim, 0).unwrap() == records);
+        sim.flip_bit_at(torn, DATA_OFFSET + 2 * PAGE_BYTES as u64, 3);
+        assert!(read(&sim, 0).unwrap() == records, "{torn}");
+        sim.flip_bit_at(3 - torn, DATA_OFFSET + 3 * PAGE_BYTES as u64, 3);
+        assert!(matches!(read(&sim, 0), Err(Error::Damaged { .. })), "{torn}");
+    }
 }
 
 /// A record of so many random bytes.
