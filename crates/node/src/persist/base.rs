@@ -28,6 +28,8 @@ const RESTS: u64 = 4;
 /// A cleaning ends at the latest after this time, and some more for what is in RAM.
 const CLEAN_PATIENCE: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
+/// While a restart is late, a cleaning may make it later by so much.
+const CLEAN_LATER_MS: u64 = 1000;
 /// After a portion of the index, so many times what it took the device rests.
 const INDEX_RESTS: u32 = 2;
 const INDEX_REST_MAX: Duration = Duration::from_millis(50);
@@ -37,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
 const SHORT_RETRY_MS: u64 = 2_000;
-/// The least time between two bases that only make a restart shorter.
+/// The least time between two bases that only make a restart shorter, unless it is much too long.
 const REST_MS: u64 = 10_000;
 /// What the journal's files take beside the records behind the base.
 const JOURNAL_BYTES: u64 = 160 << 20;
@@ -113,18 +115,23 @@ pub fn replace_in_recovery(
 }
 
 /// Gives values that are in RAM only a copy on flash, so that the base names their places and need not have them. Not while writers
-/// wait for the base.
+/// wait for the base, and not at the price of a restart that is late and gets later and later.
 fn clean(database: &Database) {
     let store = &database.shard.store;
     if store.is_short_of_segments() {
         return;
     }
-    let is_urgent = || store.is_short_of_segments() || database.is_journal_pressed() || database.is_restart_late();
-    let goes_on = || !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed);
+    let mut first_late_ms = None;
+    let mut is_urgent = || {
+        let gets_later = |ms: u64| ms > *first_late_ms.get_or_insert(ms) + CLEAN_LATER_MS;
+        store.is_short_of_segments()
+            || database.is_journal_pressed()
+            || database.late_restart_ms().is_some_and(gets_later)
+    };
     let patience = CLEAN_PATIENCE + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
     let begun = Instant::now();
     store.clean();
-    while goes_on() && begun.elapsed() < patience {
+    while !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed) && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(1));
     }
     store.stop_cleaning();
@@ -322,8 +329,8 @@ impl Database {
         let is_due = has_grown || is_half_full;
         let state = &self.files.journal;
         let rest_ms = REST_MS.max(state.last_rewrite_took_ms.load(Relaxed));
-        let is_late = self.restart_estimate(&kept).asks_for_base(settings.recovery_target_s * 1000)
-            && wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
+        let has_rested = wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
+        let is_late = self.restart_estimate(&kept).asks_for_base(settings.recovery_target_s * 1000, has_rested);
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
         }
@@ -338,22 +345,23 @@ impl Database {
         self.files.journal.estimate(kept, self.shard.store.changed_on_flash())
     }
 
-    /// A restart would take much longer than it may, and writers make it longer still.
-    fn is_restart_late(&self) -> bool {
+    /// How long a restart would take, if that is much longer than it may, and writers can make it longer still.
+    fn late_restart_ms(&self) -> Option<u64> {
         if self.hub.clients.is_paused(true, wall_ms()) {
-            return false;
+            return None;
         }
-        let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
+        let kept = self.files.journal.kept.lock().clone()?;
         let target_s = self.hub.config.snapshot().redis_files.recovery_target_s;
-        self.restart_estimate(&kept).is_urgent(target_s * 1000)
+        let estimate = self.restart_estimate(&kept);
+        estimate.is_urgent(target_s * 1000).then(|| estimate.total_ms())
     }
 
-    /// The node serves, and neither it nor its writers wait for a base, nor will soon.
+    /// The node serves, neither it nor its writers wait for a base, nor will soon, and a restart takes about as long as it may.
     pub(crate) fn is_at_leisure(&self) -> bool {
         let hub = &self.hub;
         let serves = hub.clients.gate() == Gate::Open && !hub.is_closing.load(Relaxed);
         let waits = hub.clients.is_paused(true, wall_ms()) || self.shard.store.is_short_of_segments();
-        serves && !waits && !self.is_journal_pressed()
+        serves && !waits && !self.is_journal_pressed() && self.late_restart_ms().is_none()
     }
 
     /// The journal has used most of its room: writers wait soon.

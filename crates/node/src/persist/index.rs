@@ -17,8 +17,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 use store::{Checkpoint, Restoring};
 
-/// Chunks of entries that wait for a thread.
-const CHUNKS_AHEAD: usize = 4;
+/// A thread gets so many bytes of entries at once. A base that was written beside many writers has chunks of single entries.
+const PORTION_BYTES: u64 = 64 << 10;
+/// Portions that wait for a thread.
+const PORTIONS_AHEAD: usize = 4;
 const THREADS_MAX: usize = 8;
 
 /// An index whose table was read.
@@ -66,17 +68,24 @@ pub fn load(database: &Database, found: Found) -> Result<u64, String> {
     Ok(entries)
 }
 
+/// Entries for one thread.
+#[derive(Default)]
+struct Portion {
+    parts: Vec<(u16, u16, Rows)>,
+    bytes: u64,
+}
+
 /// Each thread has its own stripes, so that they do not wait for each other.
 fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, threads: usize) -> io::Result<()> {
     let (loaded, now_ms) = (&database.files.loaded_bytes, wall_ms());
     std::thread::scope(|scope| {
         let (mut senders, mut adding) = (Vec::new(), Vec::new());
         for _ in 0..threads {
-            let (sender, chunks) = sync_channel::<(u16, u16, Rows)>(CHUNKS_AHEAD);
+            let (sender, portions) = sync_channel::<Portion>(PORTIONS_AHEAD);
             senders.push(sender);
             adding.push(scope.spawn(move || {
                 let mut entries = restoring.adding();
-                chunks.iter().try_for_each(|(stripe, uid, rows)| {
+                portions.iter().flat_map(|portion| portion.parts).try_for_each(|(stripe, uid, rows)| {
                     let keys = match &rows {
                         Rows::Pairs(pairs) => entries.add(stripe, uid, pairs).map(|()| pairs.len() as u64)?,
                         Rows::Row(row) => restoring.add_parts(stripe, uid, row, now_ms).map(|()| 1)?,
@@ -87,14 +96,23 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
                 })
             }));
         }
+        let mut portions: Vec<Portion> = (0..threads).map(|_| Portion::default()).collect();
+        // A thread that has ended tells why below.
+        let send = |thread: usize, portion: &mut Portion| _ = senders[thread].send(std::mem::take(portion));
         let read = index.read::<io::Error>(&mut |stripe, uid, rows| {
             if database.hub.is_closing.load(Relaxed) {
                 return Err(io::Error::other("the database is being closed"));
             }
-            // A thread that has ended tells why below.
-            let _ = senders[usize::from(stripe) % threads].send((stripe, uid, rows));
+            let thread = usize::from(stripe) % threads;
+            let portion = &mut portions[thread];
+            portion.bytes += rows.bytes();
+            portion.parts.push((stripe, uid, rows));
+            if portion.bytes >= PORTION_BYTES {
+                send(thread, portion);
+            }
             Ok(())
         });
+        portions.iter_mut().enumerate().for_each(|(thread, portion)| send(thread, portion));
         drop(senders);
         let added = adding.into_iter().try_for_each(|thread| thread.join().expect("adding does not panic"));
         read?;
