@@ -373,7 +373,7 @@ pub const ROWS: &[Row] = &[
     row("no-appendfsync-on-rewrite", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
     row("auto-aof-rewrite-percentage", Int(0, INT_MAX), "100", Live, Used, Persistence, "By how much journal and base grow, in per cent of the base, before a new base is written. 0: never by itself."),
     row("auto-aof-rewrite-min-size", Size(0, LONG_MAX_BYTES), "64mb", Live, Used, Persistence, "Up to this size of journal and base no new base is written by itself."),
-    row("recovery-time-target", Int(0, INT_MAX), "10", Live, Used, Persistence, "How many seconds a restart should take at most. If it would take longer, a new base is written, so that less of the journal is replayed: ten seconds after the last one at the soonest, and at once if it would take half as long again. 0: no target."),
+    row("recovery-time-target", Int(0, INT_MAX), "10", Live, Used, Persistence, "How many seconds a restart should take at most. If it would take longer, a new base is written, so that less of the journal is replayed: ten seconds after the last one at the soonest, and earlier if it would take half as long again. 0: no target."),
     row("aof-load-truncated", Bool, "yes", Live, Used, Persistence, "Whether an append-only file whose last command is cut off is loaded without that command."),
     row("aof-use-rdb-preamble", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
     row("aof-timestamp-enabled", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),

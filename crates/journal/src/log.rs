@@ -282,7 +282,7 @@ impl Log {
         }
     }
 
-    /// The journal takes this many files at most, and one more while a base waits for it. When they are full, writers wait.
+    /// The journal takes this many files at most, and one more than there are while a base waits for it. When they are full, writers wait.
     pub fn limit_files(&self, count: u32) {
         if self.shared.state.lock().files_max != count {
             self.shared.change(|state| state.files_max = count);

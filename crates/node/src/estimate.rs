@@ -9,6 +9,10 @@ use std::time::Duration;
 const MEASURED_MIN: Duration = Duration::from_millis(100);
 /// A new base is not worth it unless it makes a restart shorter by this share of what remains.
 const GAIN_SHARE: u64 = 4;
+/// The least time between two bases that only make a restart shorter. If the last one took longer, as long as it took.
+const REST_MS: u64 = 10_000;
+/// While a base is urgent, the time is a half of what the last one took.
+const URGENT_REST: u64 = 2;
 /// The end of a node does not wait for a base that saves the next start less than this.
 const END_GAIN_MS: u64 = 1000;
 /// So many times what the next start would take without it, the end of a node waits for a base.
@@ -28,12 +32,12 @@ pub struct Rates {
 }
 
 impl Default for Rates {
-    /// Six million keys, 100 MB of a dump, 250,000 records or 200 MB of the journal a second: less than half of what two processors
+    /// Twelve million keys, 200 MB of a dump, 250,000 records or 200 MB of the journal a second: less than half of what two processors
     /// do. With lower rates, bases that nobody needs would follow each other while a node is filled. Of values on flash, 50,000 a
     /// second, what a common NVMe device in a virtual machine gives.
     fn default() -> Rates {
         let (record_ns, read_ns) = (4000.0, 20_000.0);
-        Rates { index_byte_ns: 10.0, dump_byte_ns: 10.0, record_ns, journal_byte_ns: 5.0, read_ns }
+        Rates { index_byte_ns: 5.0, dump_byte_ns: 5.0, record_ns, journal_byte_ns: 5.0, read_ns }
     }
 }
 
@@ -105,14 +109,15 @@ impl Estimate {
         target_ms > 0 && self.total_ms() > target_ms
     }
 
-    /// Whether a new base is due. `has_rested`: the last one is some time ago.
-    pub fn asks_for_base(&self, target_ms: u64, has_rested: bool) -> bool {
-        has_rested && self.is_late(target_ms) || self.is_urgent(target_ms)
+    /// Whether a new base is due, of which the last one took so long and ended so long ago.
+    pub fn asks_for_base(&self, target_ms: u64, last_took_ms: u64, since_last_ms: u64) -> bool {
+        let rest_ms = if self.is_urgent(target_ms) { last_took_ms / URGENT_REST } else { last_took_ms.max(REST_MS) };
+        self.is_late(target_ms) && since_last_ms > rest_ms
     }
 
-    /// So late that the next base cannot wait for anything.
+    /// So late that the next base cannot wait for anything, although the base itself is loaded in time.
     pub fn is_urgent(&self, target_ms: u64) -> bool {
-        self.is_late(target_ms * 3 / 2)
+        self.load_ms <= target_ms && self.is_late(target_ms * 3 / 2)
     }
 
     /// Longer than that, and a base helps: one so large that loading it alone takes longer is not written again and again.
@@ -144,15 +149,15 @@ mod tests {
 
     #[test]
     fn what_was_measured_replaces_what_was_assumed() {
-        assert_eq!(Rates::default().estimate(&WORK), Estimate { load_ms: 160 + 100, replay_ms: 800 });
+        assert_eq!(Rates::default().estimate(&WORK), Estimate { load_ms: 80 + 50, replay_ms: 800 });
         let took = Took {
             index: Duration::from_millis(480),
             dump: Duration::from_millis(99),
             replay: Duration::from_millis(500),
         };
         let rates = Rates::measured(&WORK, &took);
-        assert_eq!((rates.index_byte_ns, rates.dump_byte_ns), (30.0, 10.0), "the dump was too fast to tell");
-        assert_eq!(rates.estimate(&WORK), Estimate { load_ms: 480 + 100, replay_ms: 500 });
+        assert_eq!((rates.index_byte_ns, rates.dump_byte_ns), (30.0, 5.0), "the dump was too fast to tell");
+        assert_eq!(rates.estimate(&WORK), Estimate { load_ms: 480 + 50, replay_ms: 500 });
         let twice = Work { records: 2 * WORK.records, ..WORK };
         assert_eq!(rates.estimate(&twice).replay_ms, 1000);
         let larger = Work { journal_bytes: 3 * WORK.journal_bytes, ..WORK };
@@ -175,18 +180,32 @@ mod tests {
     #[test]
     fn a_base_is_due_if_it_makes_a_late_restart_much_shorter() {
         let of = |load_ms, replay_ms| Estimate { load_ms, replay_ms };
-        assert!(!of(6000, 4000).asks_for_base(10_000, true));
-        assert!(of(6000, 4001).asks_for_base(10_000, true));
-        assert!(!of(6000, 4001).asks_for_base(0, true), "off");
+        let asks = |estimate: Estimate, target_ms| estimate.asks_for_base(target_ms, 0, 60_000);
+        assert!(!asks(of(6000, 4000), 10_000));
+        assert!(asks(of(6000, 4001), 10_000));
+        assert!(!asks(of(6000, 4001), 0), "off");
         assert!(of(20_000, 1).is_above(10_000));
-        assert!(!of(20_000, 5000).asks_for_base(10_000, true));
-        assert!(of(20_000, 5001).asks_for_base(10_000, true));
-        assert!(!of(6000, 9000).asks_for_base(10_000, false), "it rests");
-        assert!(of(6000, 9001).asks_for_base(10_000, false), "half as long again as it may be");
-        assert!(!of(40_000, 10_000).asks_for_base(10_000, false), "the base is what takes long");
+        assert!(!asks(of(20_000, 5000), 10_000));
+        assert!(asks(of(20_000, 5001), 10_000));
         assert!(!of(5000, 10_000).is_urgent(10_000));
         assert!(of(5000, 10_001).is_urgent(10_000));
         assert!(!of(5000, 10_001).is_urgent(0), "off");
+        assert!(!of(10_001, 10_000).is_urgent(10_000), "the base alone takes too long");
+    }
+
+    #[test]
+    fn bases_rest_and_urgent_ones_less() {
+        let of = |load_ms, replay_ms| Estimate { load_ms, replay_ms };
+        for (estimate, took_ms, rest_ms) in [
+            (of(1000, 14_000), 3000, 10_000),
+            (of(1000, 14_000), 12_000, 12_000),
+            (of(1000, 14_001), 3000, 1500),
+            (of(1000, 14_001), 12_000, 6000),
+            (of(10_001, 14_001), 12_000, 12_000),
+        ] {
+            assert!(!estimate.asks_for_base(10_000, took_ms, rest_ms));
+            assert!(estimate.asks_for_base(10_000, took_ms, rest_ms + 1));
+        }
     }
 
     #[test]

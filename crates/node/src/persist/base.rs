@@ -39,8 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
 const SHORT_RETRY_MS: u64 = 2_000;
-/// The least time between two bases that only make a restart shorter, unless it is much too long.
-const REST_MS: u64 = 10_000;
 /// What the journal's files take beside the records behind the base.
 const JOURNAL_BYTES: u64 = 160 << 20;
 const TAIL_BYTES_MIN: u64 = 64 << 20;
@@ -328,9 +326,9 @@ impl Database {
         let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
         let is_due = has_grown || is_half_full;
         let state = &self.files.journal;
-        let rest_ms = REST_MS.max(state.last_rewrite_took_ms.load(Relaxed));
-        let has_rested = wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
-        let is_late = self.restart_estimate(&kept).asks_for_base(settings.recovery_target_s * 1000, has_rested);
+        let (target_ms, took_ms) = (settings.recovery_target_s * 1000, state.last_rewrite_took_ms.load(Relaxed));
+        let since_ms = wall_ms().saturating_sub(state.last_rewrite_ms.load(Relaxed));
+        let is_late = self.restart_estimate(&kept).asks_for_base(target_ms, took_ms, since_ms);
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
         }
