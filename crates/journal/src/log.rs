@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use flash::io::Reader;
 use parking_lot::Mutex;
 
 use crate::files::{Files, OpenError, RingFile, failed};
 use crate::head::{Head, Kind};
 use crate::record::{Joiner, Piece};
-use crate::recover::Held;
+use crate::recover::{Held, recover_checked};
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, RoomListener, Shared, left_behind};
 use crate::thread::{Disk, Scribe, next_run};
@@ -66,17 +65,19 @@ impl Opened {
     pub fn open(directory: &Path, settings: &Settings, from: u64) -> Result<Opened, OpenError> {
         assert!(settings.ring_bytes >= RING_BYTES_MIN);
         let (files, ring) = Files::open(directory, settings.log_id, settings.file_bytes)?;
-        Opened::of(directory, settings, from, files, ring, &recover)
+        Opened::of(directory, settings, from, files, ring, false)
     }
 
+    /// `reads_all`: all damage is to be found before the records are read.
     pub(crate) fn of(
         directory: &Path,
         settings: &Settings,
         from: u64,
         files: Files,
         ring: RingFile,
-        recover: &dyn Fn(&dyn Reader, Config, u16, u64) -> Result<Recovered, Error>,
+        reads_all: bool,
     ) -> Result<Opened, OpenError> {
+        let recover = if reads_all { recover_checked } else { recover };
         let config = Config { file_bytes: files.file_bytes(), buffer_bytes: u64::MAX, ..Config::new(settings.log_id) };
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
         let frames = recover(&files, config, files.count(), from).map_err(no_records)?;

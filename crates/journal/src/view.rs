@@ -29,7 +29,7 @@ impl View {
         let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
         let settings =
             Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
-        let opened = Opened::of(directory, &settings, from, files, ring, &recover::recover_checked)?;
+        let opened = Opened::of(directory, &settings, from, files, ring, true)?;
         Ok(View { opened, is_in_use })
     }
 
