@@ -519,6 +519,23 @@ fn a_base_is_written_when_a_restart_would_take_longer_than_its_target() {
     assert!(loaded(&node).info_number("persistence", "recovery_last_ms") > 0);
 }
 
+/// A start reads the journal from the base's position on. Here nothing but the base brings the journal to the device.
+#[test]
+fn a_base_counts_only_when_the_journal_is_durable_up_to_it() {
+    for flash in [&[][..], COLD] {
+        let directives = with(&[flash, &[("appendfsync", "no")]].concat());
+        let node = Node::start(&directives);
+        let mut client = node.connect();
+        assert_eq!(client.run("SET key value"), "OK");
+        let position = client.info_number("persistence", "journal_position");
+        assert!(client.info_number("persistence", "journal_durable_position") < position);
+        client.run("BGREWRITEAOF");
+        eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+        assert_eq!(client.info_number("persistence", "journal_base_position"), position);
+        assert!(client.info_number("persistence", "journal_durable_position") >= position);
+    }
+}
+
 /// What a replay reads from flash takes longer than its records, and counts until a base has it.
 #[test]
 fn changes_of_values_on_flash_make_a_restart_longer() {
