@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 
 /// A scan for a rare pattern ends after this time, with the keys found so far.
 pub const SCAN_TIME: Duration = Duration::from_millis(500);
-/// Entries per step of the scan, which bounds how long it occupies a worker.
+/// Entries of the first step of a scan, and of elements of a key.
 pub const SCAN_STEP: u64 = 500;
+/// A step for a rare pattern has more entries, because the names of many cold keys take few reads together: at most so many times as many
+/// as the step before, and at most this many. The workers look at them in slices.
+const STEP_GROWTH: u64 = 8;
+const SCAN_STEP_MAX: u64 = 100_000;
 
 /// The types of values.
 const TYPES: [&str; 6] = ["string", "list", "set", "hash", "zset", "stream"];
@@ -47,10 +51,14 @@ pub fn slice(link: &mut Link, cursor: &str, filter: &Filter, wanted: usize) -> R
     let mut cursor = cursor.to_string();
     let until = Instant::now() + SCAN_TIME;
     let (mut keys, mut scanned) = (Vec::new(), 0);
+    let mut step = SCAN_STEP;
     loop {
         // Without a filter, every scanned entry is a wanted key.
         let is_open = filter.pattern.is_none() && filter.kind.is_none();
-        let step = if is_open { (wanted - keys.len()) as u64 } else { SCAN_STEP };
+        step = match is_open {
+            true => (wanted - keys.len()) as u64,
+            false => next_step(step, scanned, keys.len() as u64, wanted as u64),
+        };
         let count = step.to_string();
         let mut args: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes(), b"COUNT", count.as_bytes()];
         if let Some(pattern) = &filter.pattern {
@@ -68,6 +76,37 @@ pub fn slice(link: &mut Link, cursor: &str, filter: &Filter, wanted: usize) -> R
         let is_late = Instant::now() >= until;
         if cursor == "0" || keys.len() >= wanted || is_late {
             return Ok(Slice { cursor, keys, scanned, is_late });
+        }
+    }
+}
+
+/// The entries of the next step: about as many as have the keys that are still wanted, if all have as many as those before.
+fn next_step(last: u64, scanned: u64, found: u64, wanted: u64) -> u64 {
+    if scanned == 0 {
+        return last;
+    }
+    let expected = scanned.saturating_mul(wanted - found) / found.max(1);
+    expected.clamp(SCAN_STEP, (last * STEP_GROWTH).min(SCAN_STEP_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (entries of the last step, entries scanned, keys found, keys wanted, entries of the next step)
+    #[test]
+    fn a_scan_for_rare_keys_takes_larger_steps() {
+        for (last, scanned, found, wanted, next) in [
+            (500, 0, 0, 100, 500),
+            (500, 500, 0, 100, 4_000),
+            (4_000, 4_500, 0, 100, 32_000),
+            (32_000, 36_500, 1, 100, 100_000),
+            (500, 500, 50, 100, 500),
+            (500, 500, 5, 100, 4_000),
+            (500, 500, 20, 100, 2_000),
+            (4_000, 4_500, 99, 100, 500),
+        ] {
+            assert_eq!(next_step(last, scanned, found, wanted), next, "{scanned} entries, {found} of {wanted} keys");
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::number::{self, int32};
 use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::reply::{Out, Proto};
+use store::{Kind, Show};
 
 const READ: &[Flag] = &[Flag::Readonly, Flag::Keyspace];
 const ACL_READ: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Slow];
@@ -89,7 +90,7 @@ pub const ROWS: &[Row] = &[
         flags: READ,
         acl: &[Acl::Keyspace, Acl::Read, Acl::Slow, Acl::Dangerous],
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
-        complexity: "O(N) where N is the number of keys in the database. The names of cold keys are read from flash.",
+        complexity: "O(N) where N is the number of keys in the database. Of cold keys, the pages with their names are read, each once.",
         summary: "Gives the names of all keys that fit a pattern. Other clients are served in the meantime.",
         syntax: "pattern",
         examples: &[
@@ -128,7 +129,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_READ,
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         since: "2.8.0",
-        complexity: "O(1) for a call, O(N) for all of a database of N keys. The names of cold keys are read from flash.",
+        complexity: "O(1) for a call, O(N) for all of a database of N keys. Of cold keys, the pages with their names are read: the fewer for each, the larger COUNT is.",
         summary: "Walks the keys of the selected database, some at each call.",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         examples: &[
@@ -165,8 +166,10 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Keys that one run of KEYS looks at before other commands run.
-const KEYS_STEP: usize = 1000;
+/// Maximum number of keys that one SCAN looks at, whatever COUNT says, so that its reply is bounded; and if it replies with few of them.
+/// The more cold keys are looked at together, the fewer reads each takes.
+const SCAN_KEYS_MAX: usize = 10_000;
+const SCAN_KEYS_MAX_FILTERED: usize = 100_000;
 
 /// The only option of FLUSHALL and FLUSHDB.
 fn lazy(cx: &Cx<'_>) -> Result<bool, Stop> {
@@ -194,16 +197,11 @@ fn swapdb(cx: &mut Cx<'_>) -> Run {
 fn scan(cx: &mut Cx<'_>) -> Run {
     let cursor = number::cursor(&cx.args[1]).ok_or(INVALID_CURSOR)?;
     let options = ScanOptions::parse(cx.args, 2, ScanOf::Keys)?;
+    let is_filtered = options.kind.is_some() || options.has_pattern();
+    let most = if is_filtered { SCAN_KEYS_MAX_FILTERED } else { SCAN_KEYS_MAX };
+    let count = options.count.unwrap_or(SCAN_COUNT).min(most);
     // The reply has the cursor before the names, but the cursor is known only after the names.
-    let (mut names, mut found) = (Vec::new(), 0);
-    let mut listed = Out::new(&mut names, Proto::Resp2);
-    let next = cx.ks.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut |name, kind| {
-        let of_type = options.kind.is_none_or(|wanted| kind.name().as_bytes().eq_ignore_ascii_case(wanted));
-        if of_type && options.fits(name) {
-            listed.bulk(name);
-            found += 1;
-        }
-    })?;
+    let (next, names, found) = list(cx, &options, cursor, Some(count))?;
     cx.out.array(2);
     cx.out.bulk(next.to_string().as_bytes());
     cx.out.array(found);
@@ -211,34 +209,45 @@ fn scan(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Each run does one step. `resume` holds the names so far and the place to go on.
 fn keys(cx: &mut Cx<'_>) -> Run {
     let options = ScanOptions::of_pattern(cx.args.get(1).unwrap_or_default());
-    // The names so far, as long again for the reply, and what this step adds. In powers of two: it is asked for seldom.
-    claim(cx.settings, cx.session, (2 * cx.ks.resume.bytes.len()).next_power_of_two())?;
-    let (mut names, mut found) = (std::mem::take(&mut cx.ks.resume.bytes), 0);
-    let mut listed = Out::new(&mut names, Proto::Resp2);
-    let from = cx.ks.resume.cursor;
-    let step = cx.ks.scan(from, KEYS_STEP, &mut |name, _| {
-        if options.fits(name) {
-            listed.bulk(name);
-            found += 1;
-        }
-    });
-    cx.ks.resume.count += found;
-    let next = match step {
-        Ok(next) => next,
-        Err(cold) => {
-            cx.ks.resume.bytes = names;
-            return Err(cold.into());
-        }
-    };
-    if next != 0 {
-        cx.ks.resume.cursor = next;
-        cx.ks.resume.bytes = names;
-        return Err(Stop::Yield);
-    }
-    cx.out.array(cx.ks.resume.count as usize);
+    let (_, names, found) = list(cx, &options, 0, None)?;
+    cx.out.array(found);
     cx.out.raw(&names);
     Ok(())
+}
+
+/// Each run does one slice. `resume` holds the names so far and the place to go on. Returns the cursor behind the list, the names as the
+/// reply has them, and their number.
+fn list(
+    cx: &mut Cx<'_>,
+    options: &ScanOptions<'_>,
+    cursor: u64,
+    count: Option<usize>,
+) -> Result<(u64, Vec<u8>, usize), Stop> {
+    let bytes = cx.ks.begin_list(cursor, count);
+    // The names so far, and as long again for the reply. Up to a half more than that: it is asked for seldom.
+    let names_bytes = 2 * cx.ks.resume.bytes.len();
+    let asked_bytes = names_bytes.next_multiple_of((names_bytes / 4).next_power_of_two());
+    claim(cx.settings, cx.session, bytes + asked_bytes)?;
+    let (mut names, mut found) = (std::mem::take(&mut cx.ks.resume.bytes), 0);
+    let mut listed = Out::new(&mut names, Proto::Resp2);
+    let of_type = |kind: Kind| options.kind.is_none_or(|wanted| kind.name().as_bytes().eq_ignore_ascii_case(wanted));
+    let slice = cx.ks.list(&mut Show {
+        kinds: &of_type,
+        name: &mut |name| {
+            if options.fits(name) {
+                listed.bulk(name);
+                found += 1;
+            }
+        },
+    });
+    cx.ks.resume.count += found;
+    let stop = match slice {
+        Ok(Some(next)) => return Ok((next, names, cx.ks.resume.count as usize)),
+        Ok(None) => Stop::Yield,
+        Err(cold) => cold.into(),
+    };
+    cx.ks.resume.bytes = names;
+    Err(stop)
 }

@@ -52,6 +52,10 @@ impl<'a> ScanOptions<'a> {
         ScanOptions { pattern: Some(pattern), ..ScanOptions::default() }
     }
 
+    pub fn has_pattern(&self) -> bool {
+        self.pattern.is_some()
+    }
+
     pub fn fits(&self, name: &[u8]) -> bool {
         match self.pattern {
             None | Some(b"*") => true,

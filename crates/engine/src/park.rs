@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Why a command cannot continue now.
@@ -54,7 +55,12 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     }
     connection.seat.set_open(matches!(wait, Wait::Turn | Wait::Drain));
     match wait {
-        Wait::Flash => flash(connection).await,
+        Wait::Flash => {
+            if connection.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices()) {
+                listen(connection).await?;
+            }
+            flash(connection).await;
+        }
         Wait::Room => {
             connection.worker.stats().room_waits.add(1);
             let worker = Rc::clone(&connection.worker);
@@ -78,7 +84,10 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         }
         // In the next pass of the stand-in.
         Wait::Turn if stand_in::is_on() => tokio::task::yield_now().await,
-        Wait::Turn => poll_fn(|cx| connection.poll_turn(cx)).await,
+        Wait::Turn => {
+            listen(connection).await?;
+            poll_fn(|cx| connection.poll_turn(cx)).await;
+        }
         Wait::Drain => {
             connection.settle();
             poll_fn(|cx| connection.poll_drain(cx)).await?;
@@ -88,6 +97,16 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         Wait::Memory => claim(connection).await?,
     }
     connection.seat.set_open(true);
+    Ok(())
+}
+
+/// Before the next slice of a long command: receives what is there. If the client is gone, nobody wants the rest.
+async fn listen(connection: &mut Connection) -> Result<(), End> {
+    if !connection.has_ended && connection.work.as_ref().is_some_and(|work| work.current.again) {
+        poll_fn(|cx| Poll::Ready(connection.poll_listen(cx))).await?;
+        // The running command may claim memory, and comes first.
+        connection.withdraw();
+    }
     Ok(())
 }
 

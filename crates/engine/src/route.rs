@@ -10,7 +10,7 @@ use crate::execute::{Call, Stripes, completed, execute, follow, keys, only_key, 
 use crate::journaling::Room;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::session::{End, Place, Prepared, Work};
+use crate::session::{Current, End, Place, Prepared, Work};
 use crate::thread::{Live, Worker};
 use crate::{script, stand_in, transaction};
 use commands::session::{Reply, Session};
@@ -169,6 +169,7 @@ fn settle(
         Some(None) => Ok(()),
         Some(Some(Halted::Halt(halt))) => Err(halt),
         Some(Some(Halted::Cold)) => Err(Box::new(cold(worker, session, work))),
+        Some(Some(Halted::Yield)) => Err(Box::new(yields(worker, work))),
         None => Err(Box::new(Halt::Wait(Wait::Stripes))),
     }
 }
@@ -183,6 +184,18 @@ fn cold(worker: &Worker, session: &mut Session, work: &mut Work) -> Halt {
             Halt::Wait(Wait::Flash)
         }
     }
+}
+
+/// A long command lets others run. Starts the reads that it will wait for later.
+#[cold]
+fn yields(worker: &Worker, work: &mut Work) -> Halt {
+    let Current { resume, awaited, .. } = &mut work.current;
+    if !resume.cold.is_empty() {
+        let mut lane = worker.lane();
+        awaited.extend(resume.cold.drain(..).map(|cold| lane.read(cold)));
+        lane.submit();
+    }
+    Halt::Wait(Wait::Turn)
 }
 
 /// Runs the handler with the stripes of its keys locked. `None`: a script holds one of the stripes for a long time.
@@ -227,6 +240,7 @@ fn call(
 enum Halted {
     Halt(Box<Halt>),
     Cold,
+    Yield,
 }
 
 #[cold]
@@ -237,10 +251,10 @@ fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Halted
             Halt::Block(Blocked::begin(cx, command.row, card, &block))
         }
         Stop::Error(text) => Halt::Error(text),
-        Stop::Yield => Halt::Wait(Wait::Turn),
         Stop::Exchange => Halt::Wait(Wait::Exchange),
         Stop::Memory => Halt::Wait(Wait::Memory),
         Stop::Cold => return Halted::Cold,
+        Stop::Yield => return Halted::Yield,
     }))
 }
 

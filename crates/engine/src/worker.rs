@@ -347,6 +347,7 @@ impl Current {
             stats.flash_waits.add(1);
         }
         self.resume.clear();
+        self.awaited.clear();
         self.again = false;
         self.misses = 0;
         self.has_room = false;

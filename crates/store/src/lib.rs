@@ -39,7 +39,8 @@ pub use effects::{Effect, Effects, Sent, Why};
 pub use intake::{Intake, Refusal};
 pub use keyspace::guards::Held;
 pub use keyspace::{
-    Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,
+    Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Show, Value, ValueMut, Visited, Visitor, Want,
+    Watches,
 };
 pub use lane::{Lane, Maintain, Ticket};
 pub use listen::Listener;

@@ -27,6 +27,7 @@ use crate::keyspace::{Value, Visited};
 use crate::log::page::{Packing, Page, SHIPMENT_PAGES_MAX, Scratch};
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
+use crate::log::run::Run;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
 use crate::mem::word::{Place, Word};
@@ -51,9 +52,6 @@ const NOTES_AT_ONCE: usize = 1 << 16;
 /// A slice of the walk ends after that many bytes of values, where each entry counts for some more.
 const SLICE_COST: usize = 64 << 10;
 const ENTRY_COST: usize = 64;
-/// One read covers at most this many pages, and skips at most this many that nobody wants.
-const RUN_PAGES: u32 = 64;
-const GAP_PAGES: u32 = 4;
 /// Runs that are read at the same time.
 const RUNS_AT_ONCE: usize = 16;
 /// And how many pages they have, unless the first has more.
@@ -146,12 +144,6 @@ struct Noted {
     cold: Vec<Note>,
     /// For a checkpoint: stripe, uid, and a value in parts.
     in_parts: Vec<(u16, u16, Vec<u8>)>,
-}
-
-/// Pages that are read at once.
-struct Run {
-    page: u32,
-    pages: u32,
 }
 
 /// A snapshot whose moment is chosen. Dropping it gives it up.
@@ -671,16 +663,10 @@ impl Iterator for Sorted<'_> {
 fn runs(store: &Store, places: impl Iterator<Item = Place>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for place in places {
-        let end = place.page + store.segments.read_pages(place) as u32;
-        if let Some(run) = runs.last_mut()
-            && place.page <= run.page + run.pages + GAP_PAGES
-            && store.segments.of_page(place.page) == store.segments.of_page(run.page)
-            && (end <= run.page + RUN_PAGES || place.page < run.page + run.pages)
-        {
-            run.pages = run.pages.max(end - run.page);
-            continue;
+        let pages = Run { page: place.page, pages: store.segments.read_pages(place) as u32 };
+        if !runs.last_mut().is_some_and(|run| run.take(&store.segments, pages)) {
+            runs.push(pages);
         }
-        runs.push(Run { page: place.page, pages: end - place.page });
     }
     runs
 }

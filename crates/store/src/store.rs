@@ -366,6 +366,11 @@ impl Store {
         self.last_seen.census(&self.stripes)
     }
 
+    /// The same of those whose value is on flash only.
+    pub(crate) fn cold(&self, db: usize) -> u64 {
+        self.sum(db, Database::cold)
+    }
+
     fn sum(&self, db: usize, of: impl Fn(&Database) -> usize) -> u64 {
         (0..STRIPES)
             .map(|stripe| {

@@ -21,6 +21,7 @@ mod gate;
 mod kept_flash;
 mod last_base;
 mod lifecycle;
+mod listing;
 mod migrate;
 mod moments;
 mod news;

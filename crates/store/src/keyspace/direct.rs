@@ -10,6 +10,7 @@ use crate::log::page::{Page, Record, Scratch};
 use crate::log::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
 use crate::log::read::ReadError;
 use crate::log::record_kind::RecordKind;
+use crate::log::run::Run;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::object::{Object, Parts};
 use crate::mem::word::{Place, Word};
@@ -197,6 +198,21 @@ pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result
             .ok_or(ReadError::Missing)?;
         Ok(Named { name: record.key.into(), expiry: record.expiry_ms })
     })
+    .map_err(|why| {
+        let (path, offset) = store.segments.location(word.place().page);
+        ReadError::Unnamed { why: Box::new(why), path, offset }
+    })
+}
+
+/// Reads the pages of a run while the caller waits. `None`: they cannot be read.
+pub(crate) fn read_run(store: &Store, run: Run) -> Option<PageBuf> {
+    let mut buf = PageBuf::new(run.pages as usize);
+    let (path, offset) = store.segments.location(run.page);
+    store.counters.add(Counter::FlashReads, 1);
+    store.counters.add(Counter::FlashReadBytes, buf.len() as u64);
+    let files = store.blocking.get().expect("values are cold only where there is flash to read");
+    files.read(path, offset, &mut buf).ok()?;
+    Some(buf)
 }
 
 fn read<T>(

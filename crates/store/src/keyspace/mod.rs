@@ -8,6 +8,7 @@ pub(crate) mod direct;
 mod edit;
 mod fields;
 pub(crate) mod guards;
+mod list;
 mod open;
 mod parts;
 mod resume;
@@ -19,6 +20,7 @@ mod walk;
 mod watch;
 
 pub use edit::ValueMut;
+pub use list::Show;
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
 pub(crate) use resume::{Identity, Named, RecordAt};
 pub use visit::{Visited, Visitor};

@@ -1,11 +1,13 @@
 //! Owns the state that a handler leaves for its next run when it met a cold value: the reads it needs, and its progress.
 //! Never knows which command runs.
 
+use super::list::List;
 use super::visit::Visit;
 use crate::effects::{Effects, Why};
 use crate::keyspace::commit::Noted;
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
+use crate::log::run::Run;
 use crate::mem::hash::KeyHash;
 use crate::mem::word::{Place, Word};
 use crate::store::Store;
@@ -32,7 +34,7 @@ impl From<Cold> for NoEdit {
     }
 }
 
-/// A read of one value, or of one key's name, from flash. While a `ColdRead` exists, its pages are not reused.
+/// A read of one value, of one key's name, or of a run of pages, from flash. While a `ColdRead` exists, its pages are not reused.
 pub struct ColdRead {
     store: *const Store,
     pub(crate) hash: KeyHash,
@@ -44,12 +46,14 @@ pub struct ColdRead {
     pub(crate) part: Option<PartName>,
     /// Only a copy of the record is wanted: the value stays cold.
     pub(crate) copies: bool,
+    /// The pages of a run are wanted, for [`super::Keyspace::list`].
+    pub(crate) run: Option<Run>,
 }
 
 impl ColdRead {
     pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
-        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None, copies: false }
+        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None, copies: false, run: None }
     }
 
     /// A read of a part of a value. `hash` is the hash of the value's key.
@@ -60,10 +64,23 @@ impl ColdRead {
         read
     }
 
+    pub(super) fn of_run(store: &Store, run: Run) -> ColdRead {
+        let place = Place { page: run.page, step: 0 };
+        let nobody = KeyHash { high: 0, low: 0, slot: 0 };
+        let mut read = ColdRead::new(store, nobody, 0, Word::cold(nobody, place, Kind::String, false, false), None);
+        read.run = Some(run);
+        read
+    }
+
     /// Makes this a read of a copy: see [`crate::keyspace::direct::RecordCopy`].
     pub(crate) fn copying(mut self) -> ColdRead {
         self.copies = true;
         self
+    }
+
+    /// Whether only the key's name is wanted.
+    pub(crate) fn is_for_name(&self) -> bool {
+        self.name.is_none() && self.part.is_none() && !self.copies && self.run.is_none()
     }
 
     /// The identity under which the handler finds the record after the read.
@@ -120,6 +137,8 @@ pub struct Resume {
     pub(crate) names: HashMap<Identity, Named>,
     /// The progress of [`super::Keyspace::visit`], and the records that were read for it.
     pub(crate) visit: Option<Box<Visit>>,
+    /// The progress of [`super::Keyspace::list`].
+    pub(crate) list: Option<Box<List>>,
     pub(super) random: Option<u64>,
     /// Why a value could not be read at once. Set when a command inside a transaction or script returns [`Cold`].
     pub failed: Option<ReadError>,
@@ -139,8 +158,7 @@ pub struct Resume {
     pub why: Why,
     /// The client of these commands. 0: no client. Not cleared with the rest.
     pub client: u64,
-    /// The handler's own progress, for KEYS.
-    pub cursor: u64,
+    /// The handler's own progress, for KEYS and SCAN.
     pub bytes: Vec<u8>,
     pub count: u64,
     pub state: Option<Box<dyn Any>>,
@@ -153,17 +171,24 @@ impl Resume {
             self.names = HashMap::new();
         }
         self.visit = None;
+        self.list = None;
         self.state = None;
         self.random = None;
         self.failed = None;
-        self.cursor = 0;
         self.bytes = Vec::new();
         self.count = 0;
+    }
+
+    /// Whether the command runs in slices, and may take long.
+    pub fn is_in_slices(&self) -> bool {
+        self.list.is_some() || self.visit.is_some()
     }
 
     /// Whether a command in many steps has made progress since the last call. If so, the cold values that it meets now are not
     /// those it met before.
     pub fn has_advanced(&mut self) -> bool {
-        self.visit.as_mut().is_some_and(|visit| std::mem::take(&mut visit.advanced))
+        let advanced =
+            [self.visit.as_mut().map(|visit| &mut visit.advanced), self.list.as_mut().map(|list| &mut list.advanced)];
+        advanced.into_iter().flatten().any(std::mem::take)
     }
 }

@@ -63,6 +63,15 @@ struct Pending {
     waker: Option<Waker>,
 }
 
+impl Pending {
+    fn finish(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
 enum Outcome {
     /// The value is in RAM, or the key no longer exists.
     Done,
@@ -73,6 +82,8 @@ enum Outcome {
         address: usize,
     },
     Named(Identity, Named),
+    /// The run that begins at this page; `None`: it could not be read.
+    Run(u32, Option<PageBuf>),
     Copied(RecordAt, RecordCopy),
     Failed(ReadError),
 }
@@ -197,8 +208,8 @@ pub struct Lane {
     page_bytes: u64,
 }
 
-/// A read of more pages waits until memory for it is lent.
-const LARGE_PAGES: usize = 64;
+/// A read of more pages waits until memory for it is lent. Runs have fewer.
+const LARGE_PAGES: usize = 66;
 /// A read of a small record is of one page, or of two if the record is on both. Buffers of this size are kept for reuse.
 const SMALL_PAGES: usize = 2;
 const PAGE_BUFS_MAX: usize = 64;
@@ -283,8 +294,11 @@ impl Lane {
         let ticket = Ticket(pending.clone());
         let place = cold.word.place();
         let waiter = ReadWaiter(Waiter { cold, pending });
-        let pages = self.store.segments.read_pages(place);
-        if let Some(&token) = self.reading.get(&place.page)
+        let run = waiter.0.cold.run;
+        let pages = run.map_or_else(|| self.store.segments.read_pages(place), |run| run.pages as usize);
+        // Who waits for a run gets its pages, and shares them with nobody.
+        if run.is_none()
+            && let Some(&token) = self.reading.get(&place.page)
             && let Some(Some(Flight::Read { pages: in_flight, waiters, .. })) = self.flights.get_mut(token)
             && *in_flight >= pages
         {
@@ -294,7 +308,9 @@ impl Lane {
         }
         let (path, offset) = self.store.segments.location(place.page);
         let token = self.token(Flight::Read { page: place.page, pages, waiters: vec![waiter] });
-        self.reading.insert(place.page, token);
+        if run.is_none() {
+            self.reading.insert(place.page, token);
+        }
         self.store.counters.add(Counter::FlashReads, 1);
         self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
         let queue = if pages > LARGE_PAGES { &mut self.queued_large } else { &mut self.queued };
@@ -353,6 +369,13 @@ impl Lane {
             }
             Some(Outcome::Named(identity, named)) => {
                 resume.names.insert(identity, named);
+                pending.outcome = Some(Outcome::Done);
+                Poll::Ready(Ok(()))
+            }
+            Some(Outcome::Run(page, pages)) => {
+                if let Some(list) = &mut resume.list {
+                    list.has_read(page, pages);
+                }
                 pending.outcome = Some(Outcome::Done);
                 Poll::Ready(Ok(()))
             }
@@ -461,6 +484,10 @@ impl Lane {
             self.reading.remove(&page);
         }
         let buf = done.buf.expect("a read brings its buffer back");
+        if let [ReadWaiter(Waiter { cold: ColdRead { run: Some(run), .. }, pending })] = &waiters[..] {
+            pending.borrow_mut().finish(Outcome::Run(run.page, done.result.is_ok().then_some(buf)));
+            return;
+        }
         let opened = match done.result {
             Ok(()) => Page::open(&buf, self.store.segments.stamp(page)).map_err(ReadError::Corrupt),
             Err(error) => Err(ReadError::Io(Arc::new(error))),
@@ -471,11 +498,7 @@ impl Lane {
                 Err(error) => Err(error.clone()),
             };
             let outcome = outcome.unwrap_or_else(|error| self.read_failed(&waiter.cold, error));
-            let mut pending = waiter.pending.borrow_mut();
-            pending.outcome = Some(outcome);
-            if let Some(waker) = pending.waker.take() {
-                waker.wake();
-            }
+            waiter.pending.borrow_mut().finish(outcome);
         }
         self.scratch.release();
         if buf.capacity_pages() > LARGE_PAGES {
@@ -582,6 +605,9 @@ impl Lane {
             offset,
             "flash read failed: {error}; the key answers with an error until it is set again"
         );
+        if cold.is_for_name() {
+            return Outcome::Failed(ReadError::Unnamed { why: Box::new(error), path, offset });
+        }
         Outcome::Failed(error)
     }
 

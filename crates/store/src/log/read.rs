@@ -17,6 +17,12 @@ pub enum ReadError {
     Corrupt(Corrupt),
     /// The page is valid but does not contain the expected key.
     Missing,
+    /// A key's name could not be read, so no list of keys is complete.
+    Unnamed {
+        why: Box<ReadError>,
+        path: u16,
+        offset: u64,
+    },
     /// The command needs too much of a value in parts in memory at once: this many bytes.
     NotWhole {
         bytes: usize,
@@ -32,6 +38,15 @@ impl fmt::Display for ReadError {
             }
             ReadError::Corrupt(corrupt) => {
                 write!(f, "this key's value on flash is damaged ({corrupt})")
+            }
+            ReadError::Unnamed { why, path, offset } => {
+                write!(f, "the name of a key cannot be read from flash (flash path {path}, offset {offset}: ")?;
+                match &**why {
+                    ReadError::Io(error) => write!(f, "{error}")?,
+                    ReadError::Corrupt(corrupt) => write!(f, "{corrupt}")?,
+                    _ => f.write_str("the page does not hold it")?,
+                }
+                f.write_str("): commands that list keys fail until it is set again or deleted")
             }
             ReadError::NotWhole { bytes } => write!(
                 f,

@@ -232,6 +232,11 @@ impl Database {
         object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.value())
     }
 
+    /// Number of entries whose value is on flash only.
+    pub(crate) fn cold(&self) -> usize {
+        self.table.len() - self.hot
+    }
+
     /// The cold entry with exactly this hash and place.
     pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
         let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();

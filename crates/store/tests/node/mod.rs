@@ -7,8 +7,8 @@ use flash::Sim;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::{
-    Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, ResizeError, Resume, Store,
-    StoreConfig, Value,
+    Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, ResizeError, Resume, Show,
+    Store, StoreConfig, Value,
 };
 
 pub struct Node {
@@ -165,19 +165,61 @@ impl Node {
     }
 
     pub fn scan(&mut self, db: usize, count: usize) -> Answer<Vec<Vec<u8>>> {
-        let mut all = Vec::new();
-        let mut cursor = 0;
+        let (mut all, mut cursor) = (Vec::new(), 0);
         loop {
-            let (next, names) = self.run(db, &[], |ks, _| {
-                let mut names = Vec::new();
-                let next = ks.scan(cursor, count, &mut |name, _| names.push(name.to_vec()))?;
-                Ok((next, names))
-            })?;
+            let (next, names) = self.list(db, cursor, Some(count), &mut |_| {})?;
             all.extend(names);
             if next == 0 {
                 return Ok(all);
             }
             cursor = next;
         }
+    }
+
+    /// Lists keys as a session does, with what others do between two slices. Without `count`: all keys.
+    pub fn list(
+        &mut self,
+        db: usize,
+        cursor: u64,
+        count: Option<usize>,
+        between: &mut dyn FnMut(&mut Node),
+    ) -> Answer<(u64, Vec<Vec<u8>>)> {
+        self.turn += 1;
+        let which = self.turn % self.lanes.len();
+        let (store, mut resume) = (Arc::clone(&self.store), Resume::default());
+        let (mut names, mut tickets) = (Vec::new(), Vec::new());
+        for slice in 0.. {
+            assert!(slice < 100_000, "a list must come to an end");
+            let mut ks = store.lock(&[], db, self.now_ms, true, &mut resume);
+            ks.begin_list(cursor, count);
+            let listed = ks.list(&mut Show { kinds: &|_| true, name: &mut |name| names.push(name.to_vec()) });
+            match listed.is_ok() {
+                true => ks.close(),
+                false => ks.finish(),
+            }
+            if let Ok(Some(next)) = listed {
+                return Ok((next, names));
+            }
+            if let Some(error) = resume.failed.take() {
+                return Err(error);
+            }
+            let lane = &mut self.lanes[which];
+            tickets.extend(resume.cold.drain(..).map(|cold| lane.read(cold)));
+            lane.submit();
+            between(self);
+            if listed.is_ok() {
+                continue;
+            }
+            for ticket in tickets.drain(..) {
+                let lane = &mut self.lanes[which];
+                loop {
+                    match lane.poll(&ticket, Waker::noop(), &mut resume) {
+                        Poll::Ready(result) => break result?,
+                        Poll::Pending => _ = lane.complete(self.now_ms),
+                    }
+                }
+            }
+        }
+        unreachable!()
     }
 }

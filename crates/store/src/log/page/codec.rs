@@ -106,7 +106,8 @@ impl Compressor {
 
 /// The contexts and buffers of the reading side, one per worker.
 pub struct Scratch {
-    zstd: DCtx<'static>,
+    /// Made for the first frame that needs it: it takes some 100 KB.
+    zstd: Option<DCtx<'static>>,
     /// The stored bytes of a frame, if they are not in one piece. For zstd with the magic number.
     stored: Vec<u8>,
     /// The last frame, decoded, and behind it what longer frames have left: clearing the buffer for each frame would cost as much as
@@ -124,12 +125,12 @@ impl Default for Scratch {
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new(), raw_bytes: 0 }
+        Scratch { zstd: None, stored: Vec::new(), raw: Vec::new(), raw_bytes: 0 }
     }
 
     /// Number of bytes held, for accounting.
     pub fn ram_bytes(&self) -> usize {
-        self.zstd.sizeof() + self.stored.capacity() + self.raw.capacity()
+        self.zstd.as_ref().map_or(0, DCtx::sizeof) + self.stored.capacity() + self.raw.capacity()
     }
 
     /// Frees the memory of a large frame.
@@ -173,8 +174,11 @@ impl Scratch {
         let room = &mut raw[..raw_bytes];
         let decoded = match (codec, dictionary) {
             (FrameCodec::Lz4, _) => lz4_flex::block::decompress_into(stored, room).ok(),
-            (_, Some(dictionary)) => zstd.decompress_using_ddict(room, stored, dictionary.for_reading()).ok(),
-            (_, None) => zstd.decompress(room, stored).ok(),
+            (_, Some(dictionary)) => zstd
+                .get_or_insert_with(DCtx::create)
+                .decompress_using_ddict(room, stored, dictionary.for_reading())
+                .ok(),
+            (_, None) => zstd.get_or_insert_with(DCtx::create).decompress(room, stored).ok(),
         };
         if decoded != Some(raw_bytes) {
             return Err(Corrupt::Decompress);

@@ -136,6 +136,38 @@ impl<'b> Page<'b> {
         Record::decode(self.raw(&frame, scratch), &mut at, self.header.bases, fingerprint).map(Some)
     }
 
+    /// Visits the records whose fingerprints are wanted, without their values. Each frame with one is decoded once. Of a frame that goes
+    /// on behind the pages that were read, only keys are visited that are not compressed and that begin it.
+    pub fn for_each_key(
+        &self,
+        is_wanted: &dyn Fn(u16) -> bool,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        visit: &mut dyn FnMut(&Record<'_>),
+    ) -> Result<(), Corrupt> {
+        for frame in self.frames() {
+            let frame = frame?;
+            let Some(last) = self.fingerprints(&frame).rposition(&is_wanted) else { continue };
+            let was_read = frame.pages * PAGE_BYTES <= self.bytes.len();
+            let raw = match (was_read, frame.entry.codec) {
+                (true, _) => self.decode(&frame, dictionaries, scratch)?,
+                (false, FrameCodec::Raw) => &self.bytes[frame.here.clone()],
+                (false, _) => continue,
+            };
+            let mut at = 0;
+            for f in self.fingerprints(&frame).take(last + 1) {
+                match Record::decode_key(raw, &mut at, self.header.bases, f) {
+                    Ok(record) if is_wanted(f) => visit(&record),
+                    Ok(_) => {}
+                    Err(error) if was_read => return Err(error),
+                    // It goes on behind what was read.
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Visits every record that begins on the page, in the order of writing, with the number of pages that its frame is on.
     pub fn for_each(
         &self,

@@ -86,28 +86,44 @@ impl<'a> Record<'a> {
     /// Reads the record at `*at`, and moves `*at` behind it.
     pub(super) fn decode(frame: &'a [u8], at: &mut usize, bases: Bases, hash: u16) -> Result<Record<'a>, Corrupt> {
         let mut rest = frame.get(*at..).ok_or(Corrupt::Lengths)?;
-        let flags = take_byte(&mut rest)?;
+        let (record, value_bytes) = Record::head(&mut rest, bases, hash)?;
+        let value = take(&mut rest, value_bytes)?;
+        *at = frame.len() - rest.len();
+        Ok(Record { value, ..record })
+    }
+
+    /// Reads the record at `*at` without its value, which the bytes need not contain, and moves `*at` behind it.
+    pub(super) fn decode_key(frame: &'a [u8], at: &mut usize, bases: Bases, hash: u16) -> Result<Record<'a>, Corrupt> {
+        let mut rest = frame.get(*at..).ok_or(Corrupt::Lengths)?;
+        let (record, value_bytes) = Record::head(&mut rest, bases, hash)?;
+        let value_bytes = usize::try_from(value_bytes).map_err(|_| Corrupt::Lengths)?;
+        *at = (frame.len() - rest.len()).checked_add(value_bytes).ok_or(Corrupt::Lengths)?;
+        Ok(record)
+    }
+
+    /// Takes all but the value from the front. Returns a record without a value, and the value's length.
+    #[inline]
+    fn head(rest: &mut &'a [u8], bases: Bases, hash: u16) -> Result<(Record<'a>, u64), Corrupt> {
+        let flags = take_byte(rest)?;
         if flags & !FLAGS != 0 {
             return Err(Corrupt::Lengths);
         }
         let has = |flag: u8| flags & flag != 0;
-        let kind = if has(HAS_KIND) { take_byte(&mut rest)? } else { 0 };
-        let db = if has(HAS_DB) { take_varint(&mut rest)? } else { 0 };
-        let key_bytes = take_varint(&mut rest)?;
-        let value_bytes = take_varint(&mut rest)?;
+        let kind = if has(HAS_KIND) { take_byte(rest)? } else { 0 };
+        let db = if has(HAS_DB) { take_varint(rest)? } else { 0 };
+        let db = u32::try_from(db).map_err(|_| Corrupt::Lengths)?;
+        let key_bytes = take_varint(rest)?;
+        let value_bytes = take_varint(rest)?;
         let expiry_ms = match has(HAS_EXPIRY) {
-            true => Some(bases.expiry_ms().wrapping_add(unzigzag(take_varint(&mut rest)?))),
+            true => Some(bases.expiry_ms().wrapping_add(unzigzag(take_varint(rest)?))),
             false => None,
         };
         let seq = match has(HAS_SEQ) {
-            true => bases.seq.wrapping_add(unzigzag(take_varint(&mut rest)?)),
+            true => bases.seq.wrapping_add(unzigzag(take_varint(rest)?)),
             false => bases.seq,
         };
-        let key = take(&mut rest, key_bytes)?;
-        let value = take(&mut rest, value_bytes)?;
-        *at = frame.len() - rest.len();
-        let db = u32::try_from(db).map_err(|_| Corrupt::Lengths)?;
-        Ok(Record { key, value, kind, db, expiry_ms, seq, hash: hash.into() })
+        let key = take(rest, key_bytes)?;
+        Ok((Record { key, value: &[], kind, db, expiry_ms, seq, hash: hash.into() }, value_bytes))
     }
 }
 
@@ -202,7 +218,14 @@ mod tests {
         assert_eq!(at, out.len());
         let mut at = 3;
         assert_eq!((skip(&out, &mut at, BASES), at), (Ok(()), out.len()));
+        let without_value = Record { value: &[], ..record };
+        let mut at = 3;
+        let head = &out[..out.len() - record.value.len()];
+        assert_eq!(Record::decode_key(head, &mut at, BASES, record.hash as u16), Ok(without_value));
+        assert_eq!(at, out.len());
         for cut in 3..out.len() {
+            let key = Record::decode_key(&out[..cut], &mut 3, BASES, 0);
+            assert_eq!(key.is_err(), cut < head.len(), "{key:?}");
             assert_eq!(Record::decode(&out[..cut], &mut 3, BASES, 0), Err(Corrupt::Lengths));
             assert_eq!(skip(&out[..cut], &mut 3, BASES), Err(Corrupt::Lengths));
         }

@@ -1,0 +1,569 @@
+//! Owns the list of the keys of a logical database, or of some that follow each other in the order of hashes, in slices: KEYS, and
+//! SCAN's cursor with its guarantee. Never reads values, and never moves or changes anything.
+//!
+//! The names of cold keys are on flash, beside the values. So a list goes in rounds. A round *gathers* entries in the order of hashes:
+//! keys in RAM are shown at once, and of cold ones the entry is noted. Then the notes are *named* in the order of their pages: pages
+//! that lie together are read together, some runs ahead, and each page is taken apart once for all notes on it. Only the memory for
+//! notes bounds a round, so a database whose entries fit there has each of its pages read once.
+//!
+//! Between two slices other commands may change anything, so a record may be anywhere when its page has been read. A record that is
+//! found names its key, whatever has happened since. The *rest* is looked up again, one by one: keys that came to RAM or moved,
+//! those whose page is damaged, and large compressed values. So each key that was there when its entry was gathered is shown once,
+//! unless it was removed before it was named.
+
+use super::{Cold, ColdRead, Identity, Keyspace, Resume};
+use crate::keyspace::direct;
+use crate::log::page::{Page, Scratch};
+use crate::log::run::Run;
+use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::index::Entry;
+use crate::mem::word::Word;
+use crate::store::Store;
+use crate::stripe::Stripe;
+use flash::io::{PAGE_BYTES, PageBuf};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ops::Range;
+use value::Kind;
+
+/// The memory for notes: half of what may be lent to clients without delay, and a third of what may ever be lent. But at most 64 MB or, if
+/// that is more, this part of the RAM limit. With the least memory for notes and pages, a command need not wait for memory.
+const NOTES_BYTES_MAX: usize = 64 << 20;
+const NOTES_BYTES_MIN: usize = 128 << 10;
+const NOTES_SHARE: usize = 16;
+/// So much of what may be lent is not for notes.
+const LENT_FOR_PAGES: usize = 384 << 10;
+/// Entries that must be gathered together may be so many more.
+const NOTES_MORE: usize = 64;
+/// For so many notes, pages are read before their memory is claimed: it is too little to wait for.
+const NOTES_FREE: usize = 32;
+/// About so many pages are read at a time, while as many that were read before are taken apart. Fewer while memory is scarce.
+const PAGES_AT_ONCE: usize = 128;
+const PAGES_AT_ONCE_MIN: usize = 8;
+/// A list first reads at most so many pages of a record: a longer one is usually not compressed, and then its name is on the first.
+const NAME_PAGES: u32 = 2;
+/// The rest is looked up when there is so much of it, so many at once, with at most so many pages that are read.
+const REST_MAX: usize = 4096;
+const REST_AT_ONCE: usize = 256;
+const REST_PAGES_AT_ONCE: usize = 1024;
+/// The cost that ends a slice after some hundred microseconds: of an entry that is noted or named, of one whose object is looked at,
+/// of a page that is checked, and of a look-up.
+const SLICE_COST: usize = 4096;
+const HOT_COST: usize = 4;
+const PAGE_COST: usize = 24;
+const LOOK_UP_COST: usize = 8;
+
+/// A position in the order of hashes: the stripe in the upper 10 bits, then the upper 54 bits of the hash.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cursor {
+    pub stripe: usize,
+    pub high: u64,
+}
+
+impl Cursor {
+    const HASH_BITS: u32 = 54;
+
+    pub fn new(number: u64) -> Cursor {
+        Cursor { stripe: (number >> Self::HASH_BITS) as usize, high: number << (64 - Self::HASH_BITS) }
+    }
+
+    /// 0 is the beginning, and behind the end.
+    pub fn number(self) -> u64 {
+        (self.stripe as u64 % STRIPES as u64) << Self::HASH_BITS | self.high >> (64 - Self::HASH_BITS)
+    }
+
+    /// Entries whose hashes agree in these bits are gathered together.
+    fn coarse(high: u64) -> u64 {
+        high >> (64 - Self::HASH_BITS)
+    }
+}
+
+/// A cold entry. Packed, because there may be one for each key.
+#[derive(Clone, Copy)]
+#[repr(C, packed(2))]
+struct Note {
+    high: u64,
+    word: Word,
+    stripe: u16,
+}
+
+const NOTE_BYTES: usize = size_of::<Note>();
+const _: () = assert!(NOTE_BYTES == 18);
+
+impl Note {
+    fn page(&self) -> u32 {
+        let word = self.word;
+        word.place().page
+    }
+
+    fn hash(&self) -> KeyHash {
+        KeyHash { high: self.high, low: self.word.0, slot: self.stripe * (SLOTS / STRIPES) as u16 }
+    }
+
+    fn fingerprint(&self) -> u16 {
+        self.high as u16
+    }
+
+    /// Whether a key with this hash is the entry's.
+    fn is_of(&self, hash: KeyHash) -> bool {
+        let word = self.word;
+        hash.high == self.high && hash.stripe() == usize::from(self.stripe) && word.agrees(hash)
+    }
+
+    fn pages(&self, store: &Store) -> Run {
+        let word = self.word;
+        Run { page: self.page(), pages: (store.segments.read_pages(word.place()) as u32).min(NAME_PAGES) }
+    }
+}
+
+/// The notes of a round, sorted in pieces, and their merge in the order of pages.
+#[derive(Default)]
+struct Notes {
+    all: Vec<Note>,
+    max: usize,
+    /// What is left of each piece.
+    pieces: Vec<Range<usize>>,
+    /// The page of the first note that is left of each piece.
+    next: BinaryHeap<Reverse<(u32, usize)>>,
+}
+
+impl Notes {
+    /// Sorts what was added since the last call. To sort all at once would take too long.
+    fn sort_piece(&mut self) {
+        let from = self.pieces.last().map_or(0, |piece| piece.end);
+        if from < self.all.len() {
+            self.all[from..].sort_unstable_by_key(Note::page);
+            self.next.push(Reverse((self.all[from].page(), self.pieces.len())));
+            self.pieces.push(from..self.all.len());
+        }
+    }
+
+    fn peek(&self) -> Option<&Note> {
+        let &Reverse((_, piece)) = self.next.peek()?;
+        Some(&self.all[self.pieces[piece].start])
+    }
+
+    fn pop(&mut self) -> Option<Note> {
+        let mut first = self.next.peek_mut()?;
+        let Reverse((page, piece)) = &mut *first;
+        let left = &mut self.pieces[*piece];
+        let note = self.all[left.start];
+        left.start += 1;
+        match self.all[left.clone()].first() {
+            Some(next) => *page = next.page(),
+            None => _ = std::collections::binary_heap::PeekMut::pop(first),
+        }
+        Some(note)
+    }
+
+    fn are_full(&self) -> bool {
+        self.all.len() >= self.max
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        self.pieces.clear();
+    }
+}
+
+/// The state kept between slices.
+#[derive(Default)]
+pub(crate) struct List {
+    uid: u32,
+    /// Where the next entry is gathered, and how many are still to be gathered.
+    from: Cursor,
+    left: usize,
+    /// This round is still gathering.
+    is_gathering: bool,
+    /// The notes of the round that no run was made for yet.
+    notes: Notes,
+    /// The notes of the runs that were asked for, both in the order of pages.
+    asked: VecDeque<Note>,
+    runs: VecDeque<Run>,
+    /// The runs that were read, by their first pages. `None`: it could not be read.
+    read: HashMap<u32, Option<PageBuf>>,
+    /// See [`PAGES_AT_ONCE`].
+    pages_at_once: u32,
+    rest: Vec<Note>,
+    scratch: Scratch,
+    /// The notes of one page, what was found of each, and the names.
+    here: Vec<Note>,
+    found: Vec<Option<Found>>,
+    names: Vec<u8>,
+    /// See [`Resume::has_advanced`].
+    pub(super) advanced: bool,
+}
+
+/// The newest record of a note that is on the page.
+#[derive(Clone)]
+struct Found {
+    seq: u64,
+    expiry: Option<u64>,
+    name: Range<usize>,
+}
+
+/// What a list shows.
+pub struct Show<'a> {
+    /// Whether keys of this type are wanted. Of others nothing is read.
+    pub kinds: &'a dyn Fn(Kind) -> bool,
+    /// Gets each name. A stripe may be locked.
+    pub name: &'a mut dyn FnMut(&[u8]),
+}
+
+/// How a slice ended.
+enum Flow {
+    Yield,
+    Cold,
+    /// The list is complete.
+    End,
+}
+
+impl Keyspace<'_> {
+    /// Begins a list of `count` keys from a cursor on, or of fewer if the memory for notes is less. Without `count`: of all keys. Does
+    /// nothing if the list has begun. Returns about how much memory the list takes now, beside the names.
+    pub fn begin_list(&mut self, cursor: u64, count: Option<usize>) -> usize {
+        if self.resume.list.is_none() {
+            let notes = self.store.notes_max();
+            let max = match count {
+                Some(count) => count.clamp(1, notes),
+                // Some become cold meanwhile.
+                None => (self.cold() + self.cold() / 8 + 64).min(notes),
+            };
+            let pages = self.store.lendable_bytes() / 16 / PAGE_BYTES;
+            self.resume.list = Some(Box::new(List {
+                uid: self.uid,
+                from: Cursor::new(cursor),
+                left: count.map_or(usize::MAX, |_| max),
+                is_gathering: true,
+                notes: Notes { max, ..Notes::default() },
+                pages_at_once: pages.clamp(PAGES_AT_ONCE_MIN, PAGES_AT_ONCE) as u32,
+                ..List::default()
+            }));
+        }
+        let Some(list) = &self.resume.list else { unreachable!("it has begun") };
+        let pages = list.notes.all.len().min(2 * list.pages_at_once as usize);
+        list.notes.max * NOTE_BYTES + pages * PAGE_BYTES
+    }
+
+    /// One slice of the list that was begun. Returns the cursor behind the list at its end, 0 if there are no more keys. `None`: the
+    /// handler must yield and run again. Reads that it will need then may have been asked for.
+    ///
+    /// A key that exists while all keys are listed, at once or in parts by cursors, is shown. If all are listed at once, each is shown
+    /// once. A key that is added or removed meanwhile may be shown.
+    pub fn list(&mut self, show: &mut Show<'_>) -> Result<Option<u64>, Cold> {
+        let mut list = self.resume.list.take().expect("it has begun");
+        let flow = Slice { ks: self, cost_left: SLICE_COST }.run(&mut list, show);
+        if let Flow::End = flow {
+            self.resume.names.clear();
+            return Ok(Some(list.from.number()));
+        }
+        self.resume.list = Some(list);
+        if let Flow::Yield = flow {
+            return Ok(None);
+        }
+        self.stopped = true;
+        Err(Cold)
+    }
+
+    /// The number of cold keys of the current logical database.
+    fn cold(&mut self) -> usize {
+        let uid = self.uid;
+        match self.has_all() {
+            false => self.store.cold(self.db) as usize,
+            true => (0..STRIPES).filter_map(|stripe| Some(self.held.get(stripe).database(uid)?.cold())).sum(),
+        }
+    }
+
+    /// Looks at a stripe, which is locked already, or only for this.
+    pub(super) fn look_in<R>(&mut self, stripe: usize, look: impl FnOnce(&Stripe, &mut Resume) -> R) -> R {
+        match self.has_all() {
+            true => look(self.held.get(stripe), self.resume),
+            false => look(&self.store.stripe(stripe), self.resume),
+        }
+    }
+}
+
+impl Store {
+    /// The notes that a list may hold at a time.
+    fn notes_max(&self) -> usize {
+        let most = NOTES_BYTES_MAX.max(self.tier.ram_limit() as usize / NOTES_SHARE);
+        let free = self.lendable_bytes().saturating_sub(LENT_FOR_PAGES) / 2;
+        free.min(self.lent_bytes_ever_max() / 3).clamp(NOTES_BYTES_MIN, most) / NOTE_BYTES
+    }
+}
+
+impl List {
+    /// A run was read; `None`: it could not be.
+    pub(crate) fn has_read(&mut self, page: u32, pages: Option<PageBuf>) {
+        self.advanced = true;
+        self.read.insert(page, pages);
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.from.stripe == STRIPES
+    }
+
+    fn is_next_read(&self) -> bool {
+        self.runs.front().is_some_and(|run| self.read.contains_key(&run.page))
+    }
+
+    /// Takes the entries of a stripe from the position on. If others follow the last one that was taken, returns where to go on.
+    fn gather(&mut self, stripe: &Stripe, cost: &mut usize, now_ms: u64, show: &mut Show<'_>) -> Option<u64> {
+        let from = self.from.high;
+        let table = &stripe.database(self.uid)?.table;
+        let (mut leaf, mut last) = (Some(from), None);
+        while let Some(high) = leaf {
+            let (entries, next) = table.leaf_at(high);
+            for entry in entries.iter().filter(|entry| entry.high() >= from) {
+                let is_enough = self.left == 0 || *cost == 0 || self.notes.are_full();
+                if is_enough && last != Some(Cursor::coarse(entry.high())) {
+                    return Some(entry.high());
+                }
+                last = Some(Cursor::coarse(entry.high()));
+                self.left = self.left.saturating_sub(1);
+                *cost = cost.saturating_sub(self.take(entry, now_ms, show));
+            }
+            leaf = next;
+        }
+        None
+    }
+
+    /// Shows an entry or notes it. Returns what it costs.
+    fn take(&mut self, entry: &Entry, now_ms: u64, show: &mut Show<'_>) -> usize {
+        let Some(object) = entry.object() else {
+            if (show.kinds)(entry.word().kind()) {
+                if self.notes.all.is_empty() {
+                    // All at once: growing would take twice the memory. What is not used is not resident.
+                    self.notes.all.reserve_exact(self.notes.max + NOTES_MORE);
+                }
+                self.notes.all.push(Note { high: entry.high(), word: entry.word(), stripe: self.from.stripe as u16 });
+            }
+            return 1;
+        };
+        if (show.kinds)(object.kind()) && object.expiry().is_none_or(|expiry| expiry > now_ms) {
+            (show.name)(object.key());
+        }
+        HOT_COST
+    }
+
+    /// Finds the notes of a page in it.
+    fn find(&mut self, store: &Store, bytes: &[u8], number: u32) {
+        let List { uid, here, found, names, scratch, .. } = self;
+        let Ok(page) = Page::open(bytes, store.segments.stamp(number)) else { return };
+        let first = |f: u16| here.partition_point(|note| note.fingerprint() < f);
+        let is_wanted = |f: u16| here.get(first(f)).is_some_and(|note| note.fingerprint() == f);
+        // A frame that is damaged ends it. What is not found then is looked up.
+        let _ = page.for_each_key(&is_wanted, &|id| store.dictionary(id), scratch, &mut |record| {
+            if record.db != *uid {
+                return;
+            }
+            let hash = store.hasher.hash(record.key);
+            let at = here[first(hash.high as u16)..]
+                .iter()
+                .take_while(|note| note.fingerprint() == (hash.high as u16))
+                .position(|note| note.is_of(hash));
+            let Some(found) = at.map(|at| &mut found[first(hash.high as u16) + at]) else { return };
+            if found.as_ref().is_none_or(|found| record.seq >= found.seq) {
+                let from = names.len();
+                names.extend_from_slice(record.key);
+                *found = Some(Found { seq: record.seq, expiry: record.expiry_ms, name: from..names.len() });
+            }
+        });
+    }
+}
+
+struct Slice<'k, 's> {
+    ks: &'k mut Keyspace<'s>,
+    cost_left: usize,
+}
+
+/// What a look-up has come to.
+enum Looked {
+    Done,
+    Missing(ColdRead),
+    Failed,
+}
+
+impl Slice<'_, '_> {
+    fn run(&mut self, list: &mut List, show: &mut Show<'_>) -> Flow {
+        while self.cost_left > 0 {
+            if list.is_gathering {
+                self.gather(list, show);
+                if !list.is_gathering && list.notes.all.len() > NOTES_FREE {
+                    // The memory for pages is claimed before they are read.
+                    return Flow::Yield;
+                }
+                continue;
+            }
+            self.ask(list);
+            if !list.runs.is_empty() && list.rest.len() < REST_MAX {
+                if !list.is_next_read() {
+                    return Flow::Cold;
+                }
+                self.name(list, show);
+            } else if !list.rest.is_empty() {
+                if !self.look_up(list, show) {
+                    return Flow::Cold;
+                }
+            } else if list.is_at_end() || list.left == 0 {
+                return Flow::End;
+            } else {
+                list.notes.clear();
+                list.is_gathering = true;
+            }
+        }
+        Flow::Yield
+    }
+
+    fn pay(&mut self, cost: usize) {
+        self.cost_left = self.cost_left.saturating_sub(cost);
+    }
+
+    fn is_live(&self, expiry: Option<u64>) -> bool {
+        expiry.is_none_or(|expiry| expiry > self.ks.now_ms)
+    }
+
+    fn gather(&mut self, list: &mut List, show: &mut Show<'_>) {
+        list.advanced = true;
+        let now_ms = self.ks.now_ms;
+        while self.cost_left > 0 && !list.is_at_end() {
+            let mut cost = self.cost_left;
+            let next = self.ks.look_in(list.from.stripe, |stripe, _| list.gather(stripe, &mut cost, now_ms, show));
+            self.cost_left = cost;
+            self.pay(1);
+            match next {
+                Some(high) => {
+                    list.from.high = high;
+                    list.is_gathering = list.left > 0 && !list.notes.are_full();
+                    break;
+                }
+                None => list.from = Cursor { stripe: list.from.stripe + 1, high: 0 },
+            }
+        }
+        list.is_gathering &= !list.is_at_end();
+        list.notes.sort_piece();
+    }
+
+    /// Asks for runs if there is nothing to name, or some that can be named meanwhile. A transaction or script reads one at once.
+    fn ask(&mut self, list: &mut List) {
+        let (store, at_once) = (self.ks.store, self.ks.at_once);
+        let mut pages: u32 = list.runs.iter().map(|run| run.pages).sum();
+        if !list.runs.is_empty() && (at_once || !list.is_next_read() || pages > list.pages_at_once) {
+            return;
+        }
+        let until = pages + list.pages_at_once;
+        while pages < until
+            && let Some(first) = list.notes.peek()
+        {
+            let mut run = first.pages(store);
+            while list.notes.peek().is_some_and(|note| run.take(&store.segments, note.pages(store))) {
+                list.asked.extend(list.notes.pop());
+            }
+            list.runs.push_back(run);
+            pages += run.pages;
+            if at_once {
+                self.pay(run.pages as usize * PAGE_COST);
+                list.has_read(run.page, direct::read_run(store, run));
+                return;
+            }
+            self.ks.resume.cold.push(ColdRead::of_run(store, run));
+        }
+    }
+
+    /// Names the notes of the next page, which was read.
+    fn name(&mut self, list: &mut List, show: &mut Show<'_>) {
+        let (Some(run), Some(page)) = (list.runs.front().copied(), list.asked.front().map(Note::page)) else {
+            unreachable!("a run is asked for because there are notes")
+        };
+        list.here.clear();
+        while list.asked.front().is_some_and(|note| note.page() == page) {
+            list.here.extend(list.asked.pop_front());
+        }
+        list.here.sort_unstable_by_key(Note::fingerprint);
+        list.found.clear();
+        list.found.resize(list.here.len(), None);
+        list.names.clear();
+        self.pay(PAGE_COST + list.here.len());
+        let read = list.read.remove(&run.page).expect("it was read");
+        if let Some(pages) = &read {
+            list.find(self.ks.store, &pages[(page - run.page) as usize * PAGE_BYTES..], page);
+        }
+        for (note, found) in list.here.iter().zip(&list.found) {
+            match found {
+                Some(found) if self.is_live(found.expiry) => (show.name)(&list.names[found.name.clone()]),
+                // An expiry may have been taken away since.
+                _ => list.rest.push(*note),
+            }
+        }
+        list.advanced = true;
+        if list.asked.front().is_some_and(|note| note.page() < run.end()) {
+            list.read.insert(run.page, read);
+        } else {
+            list.runs.pop_front();
+        }
+    }
+
+    /// Looks some of the rest up, and shows it. False: reads are needed, or one has failed.
+    fn look_up(&mut self, list: &mut List, show: &mut Show<'_>) -> bool {
+        let (mut pages, mut missing) = (0, Vec::new());
+        for _ in 0..REST_AT_ONCE {
+            if pages >= REST_PAGES_AT_ONCE {
+                break;
+            }
+            let Some(note) = list.rest.pop() else { break };
+            self.pay(LOOK_UP_COST);
+            match self.look_up_one(note, list.uid, show) {
+                Looked::Done => list.advanced = true,
+                Looked::Missing(read) => {
+                    pages += self.ks.store.segments.read_pages(read.word.place());
+                    missing.push(note);
+                    self.ks.resume.cold.push(read);
+                }
+                Looked::Failed => return false,
+            }
+        }
+        let is_done = missing.is_empty();
+        // The next call takes them first: their names are there then.
+        list.rest.append(&mut missing);
+        if list.rest.is_empty() {
+            self.ks.resume.names.clear();
+        }
+        is_done
+    }
+
+    fn look_up_one(&mut self, note: Note, uid: u32, show: &mut Show<'_>) -> Looked {
+        let (store, now_ms, at_once) = (self.ks.store, self.ks.now_ms, self.ks.at_once);
+        let is_live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
+        let hash = note.hash();
+        self.ks.look_in(usize::from(note.stripe), |stripe, resume| {
+            let Some(database) = stripe.database(uid) else { return Looked::Done };
+            let slot = database.table.find(hash.high, |entry| match entry.object() {
+                Some(object) => note.is_of(store.hasher.hash(object.key())),
+                None => entry.word().agrees(hash),
+            });
+            let Some(entry) = slot.map(|slot| database.table.entry(slot)) else { return Looked::Done };
+            if let Some(object) = entry.object() {
+                if is_live(object.expiry()) {
+                    (show.name)(object.key());
+                }
+                return Looked::Done;
+            }
+            let word = entry.word();
+            let named = match resume.names.remove(&Identity::new(hash, word)) {
+                Some(named) => named,
+                None if !at_once => return Looked::Missing(store.cold_read(hash, uid, word, None)),
+                None => match direct::name(store, hash, uid, word) {
+                    Ok(named) => named,
+                    Err(error) => {
+                        resume.failed = Some(error);
+                        return Looked::Failed;
+                    }
+                },
+            };
+            if is_live(named.expiry) {
+                (show.name)(&named.name);
+            }
+            Looked::Done
+        })
+    }
+}
