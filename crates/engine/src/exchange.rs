@@ -108,8 +108,6 @@ impl Targets {
 /// A connection to another server.
 struct Line {
     stream: BufReader<TcpStream>,
-    /// AUTH was accepted, if the target needs one.
-    is_known: bool,
     /// The logical database that was selected.
     db: i64,
 }
@@ -132,7 +130,7 @@ impl Line {
         };
         let stream = timeout(exchange.patience, connecting).await.map_err(|_| Failure::Connecting)??;
         stream.set_nodelay(true).map_err(|_| Failure::Connecting)?;
-        Ok(Line { stream: BufReader::new(stream), is_known: false, db: 0 })
+        Ok(Line { stream: BufReader::new(stream), db: 0 })
     }
 
     /// Whether the other server has sent nothing unasked, and has not closed the connection.
@@ -141,11 +139,12 @@ impl Line {
         self.stream.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// AUTH and SELECT are answered before any value is sent.
+    /// AUTH and SELECT are answered before any value is sent. As in Redis, AUTH is sent over a kept connection too: the password may have been
+    /// changed or the user removed, and the target must say so.
     async fn say(&mut self, exchange: &Exchange, outcome: &mut Outcome) -> Result<(), Failed> {
         let Exchange { target, patience, db, commands, count, .. } = exchange;
         let (mut first, mut wanted) = (Vec::new(), 0);
-        if let (Some(password), false) = (&target.password, self.is_known) {
+        if let Some(password) = &target.password {
             match &target.user {
                 Some(user) => encode_command(&[b"AUTH", user, password], &mut first),
                 None => encode_command(&[b"AUTH", password], &mut first),
@@ -166,7 +165,7 @@ impl Line {
             // The connection's user and database are not certain, so do not keep the connection.
             return Err((Failure::Reading, io::ErrorKind::PermissionDenied.into()));
         }
-        (self.is_known, self.db) = (true, *db);
+        self.db = *db;
         self.write(commands, *patience).await?;
         for _ in 0..*count {
             outcome.replies.push(self.read(*patience).await?);

@@ -257,9 +257,11 @@ fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
             ("XLEN group", "(integer) 1"),
         ],
     );
-    // The connection is kept, with its user and database.
+    // The connection is kept, with its user and database. Whether the password still holds is for the target to say.
     assert_eq!(b.info("stats", "migrate_cached_sockets"), "1");
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 5 60000 AUTH pw", puppet.port));
+    assert_eq!(told(&mut target, 1), [["AUTH", "pw"]]);
+    target.send(b"+OK\r\n");
     assert_eq!(told(&mut target, 1)[0][..3], ["RESTORE", "set", "0"]);
     assert_eq!(b.run("SET set 3"), "OK");
     target.send(b"+OK\r\n");
@@ -281,6 +283,21 @@ fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
     assert_eq!(told(&mut target, 1)[0][1], "set");
     target.send(b"+OK\r\n");
     assert_eq!((a.read().as_str(), b.run("GET set").as_str()), ("OK", "(nil)"));
+}
+
+#[test]
+fn a_password_that_was_changed_is_refused_on_a_kept_connection_too() {
+    let (here, there) = (Node::start(&[("io-threads", "1")]), Node::start(&[("requirepass", "old")]));
+    let (mut a, mut b) = (here.connect(), there.connect());
+    lines(&mut b, &[("AUTH old", "OK"), ("ACL SETUSER ann on >secret ~* +@all", "OK")]);
+    lines(&mut a, &[("MSET x 1 y 2 z 3", "OK")]);
+    let mut migrate = |key: &str, login: &str| a.run(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000 {login}", there.port));
+    let wrong =
+        "(error) ERR Target instance replied with error: WRONGPASS invalid username-password pair or user is disabled.";
+    assert_eq!((migrate("x", "COPY AUTH old"), migrate("y", "COPY AUTH2 ann secret")), ("OK".into(), "OK".into()));
+    lines(&mut b, &[("CONFIG SET requirepass new", "OK"), ("ACL SETUSER ann off", "OK")]);
+    assert_eq!((migrate("z", "AUTH old"), migrate("z", "AUTH2 ann secret")), (wrong.into(), wrong.into()));
+    assert_eq!((migrate("z", "AUTH new").as_str(), b.run("GET z").as_str()), ("OK", "\"3\""));
 }
 
 #[test]
