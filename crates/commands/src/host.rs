@@ -43,7 +43,8 @@ pub trait Replication {
     fn role(&self) -> Role;
     /// FAILOVER begins: it goes on after the reply.
     fn fail_over(&self, wanted: Failover) -> Run;
-    fn abort_failover(&self) -> Run;
+    /// Answers when it is aborted, unless it may not wait.
+    fn abort_failover(&self, me: &mut Session, may_wait: bool) -> Run;
     /// The primary with this stream makes this replica the primary. It becomes the session's job.
     fn take_over(&self, me: &mut Session, id: &str) -> Run;
 }

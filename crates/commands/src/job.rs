@@ -34,6 +34,8 @@ pub enum Task {
     Follow {
         primary: Option<(String, u16)>,
     },
+    /// FAILOVER ABORT.
+    AbortFailover,
 }
 
 impl fmt::Debug for Task {
@@ -45,6 +47,7 @@ impl fmt::Debug for Task {
             Task::Save => "Save",
             Task::Reload { .. } => "Reload",
             Task::Follow { .. } => "Follow",
+            Task::AbortFailover => "AbortFailover",
         })
     }
 }

@@ -324,7 +324,8 @@ fn failover(cx: &mut Cx<'_>) -> Run {
     let is = |at: usize, word: &[u8]| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
     let mut wanted = Failover::default();
     if args.len() == 2 && is(1, b"abort") {
-        cx.server.abort_failover()?;
+        let may_wait = !cx.ks.runs_once();
+        cx.server.abort_failover(cx.session, may_wait)?;
         cx.out.ok();
         return Ok(());
     }

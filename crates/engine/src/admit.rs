@@ -23,7 +23,7 @@ const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writ
 
 /// The reply to a write while `min-replicas-to-write` is not met.
 pub const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
-const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+pub const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
 /// The reply to a write of a replica's client.
 pub const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
@@ -116,7 +116,7 @@ pub fn admit<'w>(
             let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
         }
-        if hub.clients.stale.load(Relaxed) && !command.is(bit::STALE) {
+        if is_stale(worker, session) && !command.is(bit::STALE) {
             return Err(refused(worker, command, STALE.into()));
         }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
@@ -147,6 +147,12 @@ pub fn admit<'w>(
         })?;
     }
     Ok(command)
+}
+
+/// Whether this client gets nothing of the dataset, because the primary is away.
+#[inline]
+pub fn is_stale(worker: &Worker, session: &Session) -> bool {
+    worker.hub.clients.stale.load(Relaxed) && !acl::is_loader(&session.user)
 }
 
 /// Whether the journal takes what a command would write. What is loaded is journalled already, or is to be lost with a crash.

@@ -46,7 +46,7 @@ pub trait Control: Send + Sync {
     fn role(&self) -> Role;
     /// FAILOVER. The work is done on another thread.
     fn fail_over(&self, wanted: Failover) -> Result<(), String>;
-    fn abort_failover(&self) -> Result<(), String>;
+    fn abort_failover(&self, may_wait: bool) -> Result<(), String>;
     /// Whether the primary with this stream may make this replica the primary.
     fn may_take_over(&self, id: &str) -> Result<(), String>;
     /// REPLICAOF: host and port of the primary that the database follows from now on. `None`: it becomes a primary; waits until all

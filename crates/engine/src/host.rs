@@ -68,8 +68,11 @@ impl Replication for Worker {
         self.control()?.fail_over(wanted).map_err(|text| Stop::Error(text.into()))
     }
 
-    fn abort_failover(&self) -> Run {
-        self.control()?.abort_failover().map_err(|text| Stop::Error(text.into()))
+    fn abort_failover(&self, me: &mut Session, may_wait: bool) -> Run {
+        if !may_wait {
+            return self.control()?.abort_failover(false).map_err(|text| Stop::Error(text.into()));
+        }
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::AbortFailover))
     }
 
     fn take_over(&self, me: &mut Session, id: &str) -> Run {

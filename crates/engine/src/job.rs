@@ -43,5 +43,6 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
         Task::Save => control.save(),
         Task::Reload { saves } => control.reload(*saves),
         Task::Follow { primary } => control.follow(primary.as_ref().map(|(host, port)| (host.as_str(), *port)), true),
+        Task::AbortFailover => control.abort_failover(true),
     }
 }

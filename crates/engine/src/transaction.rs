@@ -3,7 +3,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::may_write;
+use crate::admit::{STALE, is_stale, may_write};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
@@ -161,6 +161,10 @@ fn carry_out(
         if hub.clients.is_paused(writes, now_ms) {
             return Err(Halt::Wait(Wait::Pause { writes }));
         }
+    }
+    // What a script of it may do, the script is asked when it runs.
+    if is_stale(worker, session) && !steps.iter().all(|step| step.command.is(bit::STALE)) {
+        return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }
     may_run(worker, session, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;

@@ -117,7 +117,7 @@ impl Control for Database {
         if let Some(following) = self.replication.role.following() {
             let state = following.state();
             let offset = match state {
-                LinkState::Connected => self.hub.journaling.stream.offset() as i64,
+                LinkState::Connected => self.applied_offset() as i64,
                 _ => -1,
             };
             return Role::Replica { host: following.host.clone(), port: following.port, state: state.name(), offset };
@@ -132,8 +132,8 @@ impl Control for Database {
         self.begin_failover(wanted)
     }
 
-    fn abort_failover(&self) -> Result<(), String> {
-        self.end_failover()
+    fn abort_failover(&self, may_wait: bool) -> Result<(), String> {
+        self.end_failover(may_wait)
     }
 
     fn may_take_over(&self, id: &str) -> Result<(), String> {

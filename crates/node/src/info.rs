@@ -571,7 +571,7 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         ("master_failover_state", &facts.database.failover_state()),
         ("master_replid", &id),
         ("master_replid2", &second.map_or_else(|| "0".repeat(40), |(id, _)| id.to_string())),
-        ("master_repl_offset", &mark.map_or(0, |mark| mark.offset)),
+        ("master_repl_offset", &mark.map_or(0, |_| facts.database.applied_offset())),
         // As Redis counts: the first byte that the second id does not have.
         ("second_repl_offset", &second.map_or(-1, |(_, to)| to as i64 + 1)),
         ("repl_backlog_active", &u8::from(mark.is_some())),
@@ -600,15 +600,15 @@ fn replica(facts: &Facts<'_>, following: &Following, text: &mut Text) {
         at_ms => facts.now_ms.saturating_sub(at_ms) as i64 / 1000,
     };
     let is_syncing = matches!(state, LinkState::Sync | LinkState::Load);
-    let offset = database.hub.journaling.stream.offset();
+    let received = database.hub.journaling.stream.offset();
     text.lines(&[
         ("master_host", &following.host),
         ("master_port", &following.port),
         ("master_link_status", &if state == LinkState::Connected { "up" } else { "down" }),
         ("master_last_io_seconds_ago", &seconds_since(following.last_io_ms.load(Relaxed))),
         ("master_sync_in_progress", &u8::from(is_syncing)),
-        ("slave_read_repl_offset", &offset),
-        ("slave_repl_offset", &offset),
+        ("slave_read_repl_offset", &received),
+        ("slave_repl_offset", &database.applied_offset()),
     ]);
     if is_syncing {
         let (total, read) = (following.sync_total_bytes.load(Relaxed), following.sync_bytes.load(Relaxed));

@@ -246,12 +246,16 @@ impl RoleState {
     }
 }
 
+/// Nothing is being applied: the dataset has all of the stream.
+pub const NOTHING_APPLIES: u64 = u64::MAX;
+
 /// What a database has for its replicas and its primary.
-#[derive(Default)]
 pub struct Replication {
     /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
     /// stream has, if nobody else writes.
     pub apply: Mutex<()>,
+    /// The stream's offset up to which everything is applied, while more of a primary's stream is being applied; [`NOTHING_APPLIES`] otherwise.
+    pub applies_from: AtomicU64,
     /// Replicas that wait for a dump.
     pub orders: Orders,
     /// When replicas were last told that their primary lives.
@@ -262,6 +266,21 @@ pub struct Replication {
     pub checks: Checks,
     /// What nobody was told of, at most [`UNTOLD_MAX`].
     pub untold: Mutex<VecDeque<String>>,
+}
+
+impl Default for Replication {
+    fn default() -> Replication {
+        Replication {
+            apply: Mutex::default(),
+            applies_from: AtomicU64::new(NOTHING_APPLIES),
+            orders: Orders::default(),
+            told_ms: AtomicU64::new(0),
+            role: RoleState::default(),
+            failover: Mutex::default(),
+            checks: Checks::default(),
+            untold: Mutex::default(),
+        }
+    }
 }
 
 impl Replication {
@@ -306,6 +325,9 @@ pub struct Attempt {
     pub is_aborted: AtomicBool,
     /// A replica has everything, and takes over.
     pub hands_over: AtomicBool,
+    /// Whether it was given up, once it is over.
+    pub given_up: Mutex<Option<bool>>,
+    pub over: Condvar,
 }
 
 /// The links that wait for a dump.

@@ -8,7 +8,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{READ_ONLY, TOO_FEW_REPLICAS};
+use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
@@ -334,6 +334,9 @@ enum Ended {
 const TOO_MUCH_TO_KEEP: &str =
     "OOM the changes of a script wait for its end, and the RAM limit has no room for more of them: split the script";
 
+const STALE_SCRIPT: &str = "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set \
+                            on the script.";
+
 #[expect(clippy::too_many_arguments, reason = "as many as a script has around it")]
 fn execute(
     around: &Around<'_>,
@@ -348,6 +351,9 @@ fn execute(
     let error = |text: &'static str| Err(Ended::Error(text.into()));
     let hub = &*around.worker.hub;
     let is_full = hub.store.admission() == Admission::Full;
+    if is_stale(around.worker, session) && !script.flags.allow_stale {
+        return error(if script.flags.given { STALE_SCRIPT } else { STALE });
+    }
     if script.flags.given {
         if script.is_ro && !script.flags.no_writes {
             return error("ERR Can not execute a script with write flag using *_ro command.");
@@ -480,6 +486,9 @@ impl<'a> Running<'a, '_> {
         }
         if let Err(denial) = access::check(self.around.worker, self.session, command, args, Context::Script) {
             return Err(access::refusal_in_script(self.session, command, denial).into());
+        }
+        if is_stale(self.around.worker, self.session) && !command.is(bit::STALE) {
+            return Err("ERR Can not execute the command on a stale replica".into());
         }
         if command.is(bit::WRITE | bit::MAY_REPLICATE) && !self.may_write {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());

@@ -4,9 +4,11 @@
 use super::check::{self, Check};
 use crate::database::Database;
 use crate::files::{Broken, Expect, Finder, Pipes};
+use crate::role::NOTHING_APPLIES;
 use engine::replication::Stream;
+use parking_lot::MutexGuard;
 use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 use store::Admission;
 
@@ -40,6 +42,35 @@ pub struct Applied {
     pub full: Option<&'static str>,
 }
 
+/// What a primary has sent is in the stream and not yet applied.
+struct Applying<'d> {
+    database: &'d Database,
+    _lock: MutexGuard<'d, ()>,
+}
+
+impl<'d> Applying<'d> {
+    fn begin(database: &'d Database) -> Applying<'d> {
+        let _lock = database.replication.apply.lock();
+        database.replication.applies_from.store(database.hub.journaling.stream.offset(), SeqCst);
+        Applying { database, _lock }
+    }
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        self.database.replication.applies_from.store(NOTHING_APPLIES, SeqCst);
+    }
+}
+
+impl Database {
+    /// Up to where the dataset has what the stream has: a read that comes later sees it.
+    pub(crate) fn applied_offset(&self) -> u64 {
+        // In this order: what the stream has now is applied if nothing is being applied afterwards.
+        let offset = self.hub.journaling.stream.offset();
+        offset.min(self.replication.applies_from.load(SeqCst))
+    }
+}
+
 impl<'d> Applier<'d> {
     /// `db`: the logical database in which the stream goes on.
     pub fn new(database: &'d Database, db: u32) -> Result<Applier<'d>, String> {
@@ -55,7 +86,7 @@ impl<'d> Applier<'d> {
         while let Some(first) = self.scanner.unit(&input[applied.bytes..])? {
             self.wait_for_room()?;
             let database = self.database;
-            let _applying = database.replication.apply.lock();
+            let _applying = Applying::begin(database);
             let portion_end = applied.bytes + PORTION_BYTES;
             let mut next = Some(first);
             while let Some(bytes) = next {

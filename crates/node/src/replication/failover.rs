@@ -63,13 +63,22 @@ impl Database {
         })
     }
 
-    pub(crate) fn end_failover(&self) -> Result<(), String> {
-        match &*self.replication.failover.lock() {
-            Some(attempt) => {
-                attempt.is_aborted.store(true, Relaxed);
-                Ok(())
+    /// FAILOVER ABORT. If it may wait, writers go on and another failover may begin when this returns.
+    pub(crate) fn end_failover(&self, may_wait: bool) -> Result<(), String> {
+        let none = || Err("ERR No failover in progress.".to_owned());
+        let Some(attempt) = self.replication.failover.lock().clone() else { return none() };
+        attempt.is_aborted.store(true, Relaxed);
+        if !may_wait {
+            return Ok(());
+        }
+        let mut given_up = attempt.given_up.lock();
+        loop {
+            match *given_up {
+                Some(true) => return Ok(()),
+                // It came too late.
+                Some(false) => return none(),
+                None => attempt.over.wait(&mut given_up),
             }
-            None => Err("ERR No failover in progress.".to_owned()),
         }
     }
 
@@ -111,8 +120,10 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
             },
         }
     };
-    *database.replication.failover.lock() = None;
     hub.change_pauses(|clients| clients.let_writers(Hold::Failover));
+    *database.replication.failover.lock() = None;
+    *attempt.given_up.lock() = Some(done.is_err());
+    attempt.over.notify_all();
     match done {
         Ok(Heir { ip, port, .. }) => tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name),
         Err(why) => tracing::warn!("database '{}': the failover is given up: {why}", hub.name),

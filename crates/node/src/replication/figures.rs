@@ -113,7 +113,7 @@ impl Database {
         let (hub, now_ms) = (&self.hub, wall_ms());
         let stream = &hub.journaling.stream;
         let mark = stream.mark();
-        let offset = mark.map_or(0, |mark| mark.offset);
+        let offset = mark.map_or(0, |_| self.applied_offset());
         let since = |at_ms: u64| (at_ms != 0).then(|| now_ms.saturating_sub(at_ms));
         let primary = self.replication.role.following().map(|following| {
             let state = following.state();

@@ -292,9 +292,85 @@ fn a_primary_that_wants_a_password_gets_it_and_one_that_is_away_is_told_of() {
     assert_eq!(replica.run("CONFIG SET masterauth word"), "OK");
     is_up(&mut replica);
     assert_eq!(replica.run("GET k"), "\"1\"");
+    let library = "#!lua name=lib\nredis.register_function{function_name='f', callback=function() return redis.call('GET', 'k') end, \
+                   flags={'no-writes'}}\nredis.register_function{function_name='s', callback=function() return redis.pcall('GET', 'k') end, \
+                   flags={'no-writes', 'allow-stale'}}";
+    assert_eq!(primary.words(&[b"FUNCTION", b"LOAD", library.as_bytes()]), "\"lib\"");
+    eventually("the functions are there", || replica.run("FCALL_RO f 0") == "\"1\"");
+    let mut queued = node.connect();
+    for line in ["MULTI", "GET k"] {
+        queued.run(line);
+    }
     drop(redis);
     eventually("the primary is away", || replica.run("GET k") == down);
     assert_eq!(replica.info("replication", "master_link_status"), "down");
+    // Neither do scripts and transactions get what no command gets.
+    let get = "return redis.pcall('GET', 'k')";
+    for name in ["EVAL", "EVAL_RO"] {
+        assert_eq!(replica.words(&[name.as_bytes(), get.as_bytes(), b"1", b"k"]), down, "{name}");
+        assert_eq!(replica.words(&[name.as_bytes(), b"return 1", b"0"]), down, "{name}");
+        let shebang = |flags: &str| format!("#!lua flags={flags}\n{get}");
+        let (without, with) = (shebang("no-writes"), shebang("no-writes,allow-stale"));
+        let flag = "(error) MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set \
+                    on the script.";
+        assert_eq!(replica.words(&[name.as_bytes(), without.as_bytes(), b"0"]), flag, "{name}");
+        let stale = "(error) ERR Can not execute the command on a stale replica";
+        let said = replica.words(&[name.as_bytes(), with.as_bytes(), b"0"]);
+        assert!(said.starts_with(stale), "{name}: {said}");
+        let name = name.replace("EVAL", "FCALL");
+        assert_eq!(replica.run(&format!("{name} f 0")), flag, "{name}");
+        assert!(replica.run(&format!("{name} s 0")).starts_with(stale), "{name}");
+    }
+    let aborted = format!("(error) EXECABORT Transaction discarded because of: {}", &down["(error) ".len()..]);
+    assert_eq!(queued.run("EXEC"), aborted);
+    // What needs no dataset is answered.
+    for (line, reply) in [("MULTI", "OK"), ("ECHO a", "QUEUED"), ("EXEC", "1) \"a\"")] {
+        assert_eq!(queued.run(line), reply, "{line}");
+    }
+    for (line, reply) in [("MULTI", "OK"), ("REPLICAOF NO ONE", "QUEUED"), ("EXEC", "1) OK")] {
+        assert_eq!(queued.run(line), reply, "{line}");
+    }
+    eventually("it is its own primary", || queued.run("GET k") == "\"1\"");
+}
+
+#[test]
+fn the_offset_that_a_replica_shows_is_what_its_clients_read() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let limits = [("flash-path", path), ("memory-limit", "256mb"), ("ram-limit", "128mb"), ("debug-tier-mode", "cold")];
+    let (primary, replica) = (node(&[]), node(&limits));
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    of_primary.run("SET counter 0");
+    follow(&mut of_replica, primary.port);
+    let writer = thread::spawn(move || {
+        // The offset behind each number.
+        let mut offsets = vec![(0, 0)];
+        for round in 0..200 {
+            let mut bytes = Vec::new();
+            for number in 0..10 {
+                let field = format!("f{}", round * 10 + number);
+                resp::client::encode_command(&[b"HSET", b"hash", field.as_bytes(), &[b'x'; 100]], &mut bytes);
+                resp::client::encode_command(&[b"INCR", b"counter"], &mut bytes);
+            }
+            of_primary.send(&bytes);
+            (0..20).for_each(|_| drop(of_primary.read()));
+            offsets.push((of_primary.info_number("replication", "master_repl_offset"), 10 * (round + 1)));
+        }
+        offsets
+    });
+    let mut seen = Vec::new();
+    let mut has = 0;
+    while has < 2000 {
+        let of_role = of_replica.run("ROLE").rsplit_once("(integer) ").map_or(0, |(_, offset)| offset.parse().unwrap());
+        let of_info = of_replica.info_number("replication", "slave_repl_offset");
+        has = of_replica.run("GET counter").trim_matches('"').parse().unwrap();
+        seen.push((of_info.max(of_role), has));
+    }
+    let offsets = writer.join().unwrap();
+    for (offset, has) in seen {
+        let at_least = offsets[offsets.partition_point(|(at, _)| *at <= offset) - 1].1;
+        assert!(has >= at_least, "at offset {offset} the counter is {has}, and was {at_least} at the primary");
+    }
 }
 
 #[test]

@@ -98,6 +98,29 @@ fn a_promotion_while_the_primary_lives_is_seen_and_exactly_the_unshared_tail_is_
 }
 
 #[test]
+fn a_failover_is_over_when_its_end_is_answered() {
+    let node = node(&[]);
+    let (mut client, mut writer) = (node.connect(), node.connect());
+    client.run("SET k 1");
+    // It never says what it has.
+    let mut silent = TcpStream::connect(("127.0.0.1", node.port)).unwrap();
+    silent.write_all(b"PSYNC ? -1\r\n").unwrap();
+    eventually("it has a dump", || client.run("INFO replication").contains("state=online"));
+    for round in 0..50 {
+        assert_eq!(writer.run("SET k 2"), "OK");
+        // The one before is over: another can begin.
+        assert_eq!(client.run("FAILOVER"), "OK", "{round}");
+        assert_eq!(client.run("FAILOVER ABORT"), "OK", "{round}");
+        assert_eq!(client.info("replication", "master_failover_state"), "no-failover", "{round}");
+    }
+    assert_eq!(client.run("FAILOVER ABORT"), "(error) ERR No failover in progress.");
+    for (line, reply) in [("FAILOVER", "OK"), ("MULTI", "OK"), ("FAILOVER ABORT", "QUEUED"), ("EXEC", "1) OK")] {
+        assert_eq!(client.run(line), reply, "{line}");
+    }
+    eventually("it is over soon", || client.info("replication", "master_failover_state") == "no-failover");
+}
+
+#[test]
 fn two_databases_that_follow_each_other_take_no_writes_and_one_command_resolves_it() {
     let (one, two) = (node(&[]), node(&[]));
     let (mut of_one, mut of_two) = (one.connect(), two.connect());

@@ -69,7 +69,7 @@ impl Replication for NoServer {
     fn fail_over(&self, _: Failover) -> Run {
         Err(Stop::error("ERR FAILOVER requires connected replicas."))
     }
-    fn abort_failover(&self) -> Run {
+    fn abort_failover(&self, _: &mut Session, _: bool) -> Run {
         Err(Stop::error("ERR No failover in progress."))
     }
     fn take_over(&self, _: &mut Session, _: &str) -> Run {
