@@ -10,6 +10,7 @@ use crate::account::{Spent, account, show};
 use crate::blocked;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
+use crate::lost::{self, LostKey, Step, Words};
 use crate::script;
 use crate::thread::{Live, Worker};
 use commands::host::Host;
@@ -238,10 +239,22 @@ pub fn inside(
     let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
     card.note_command(command.id);
-    let result = match command.is(bit::SCRIPT) {
+    let mut result = match command.is(bit::SCRIPT) {
         true => script::inside(around, session, ks, command, args, output),
         false => attend(around, session, ks, command.call(args, keys), output),
     };
+    let is_damaged = ks.resume.failed.as_ref().is_some_and(ReadError::is_damage);
+    if is_damaged && lost::removes(command) {
+        output.truncate(reply_from);
+        ks.resume.failed = None;
+        ks.resume.removes_unread = true;
+        result = attend(around, session, ks, command.call(args, keys), output);
+    } else if is_damaged && session.replay_ms.is_some() {
+        let error = ks.resume.failed.clone().expect("it was looked at");
+        ks.resume.clear();
+        lose(around, session, ks, command, args, keys, &error, output);
+        ks.resume.failed = Some(error);
+    }
     if session.tracking.is_some() {
         follow(worker, session, command, keys, &result);
     }
@@ -272,6 +285,57 @@ pub fn inside(
     account(worker, worker.newest(around.live, &mut newest), card, command, || args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
+}
+
+/// Does what [`lost::instead`] says of a command that repeats what was done once, and that cannot read what it needs. `ks` holds the stripes
+/// of its keys.
+#[cold]
+#[expect(clippy::too_many_arguments)]
+pub fn lose(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    error: &ReadError,
+    output: &mut Vec<u8>,
+) {
+    let (hub, reply_from) = (&*around.worker.hub, output.len());
+    let hasher = hub.store.hasher();
+    let place = keys.iter().find_map(|key| {
+        let mut inner = ks.inner(session.db, false);
+        let place = inner.place_of(key);
+        inner.finish();
+        place
+    });
+    let why: Box<str> = match place {
+        Some((path, offset)) => format!("{error}; flash path {path}, offset {offset}").into(),
+        None => error.to_string().into(),
+    };
+    let at_ms = session.replay_ms.filter(|&at_ms| at_ms != APPLY).unwrap_or_else(|| around.worker.now_ms());
+    let mut gone = Vec::new();
+    for step in lost::instead(command, args, keys) {
+        match step {
+            Step::Run(words) => {
+                let words = Words::of(&words);
+                let args = words.args();
+                let found = hub.directory.original(&args[0]).expect("it is in the table");
+                let keys = self::keys(hasher, found.row.keys, args, &mut Vec::new());
+                inside(around, session, ks, found, args, &keys, output);
+            }
+            Step::Lose { db, key } => {
+                let number = db.and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
+                let db = number.filter(|&db| db < hub.store.databases()).unwrap_or(session.db);
+                let mut inner = ks.inner(db, false);
+                inner.lose(&hasher.key(key));
+                inner.close();
+                gone.push(LostKey { db, name: key.into(), command: command.name.into(), at_ms, why: why.clone() });
+            }
+        }
+    }
+    output.truncate(reply_from);
+    hub.lost.note(gone);
 }
 
 /// Runs a handler to its end, without unlocking and without parking.

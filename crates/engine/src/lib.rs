@@ -23,6 +23,7 @@
 //! - `post` is the way to a worker, `waiter` a blocked client's command.
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
 //! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
+//! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
 //! - `replication` is the stream of effects that replicas get.
 //! - `control` is what commands ask of the hub's owner.
@@ -49,6 +50,7 @@ mod hub;
 mod job;
 mod journaling;
 mod later;
+mod lost;
 mod memory;
 mod outbox;
 mod park;
@@ -82,6 +84,7 @@ pub use directory::{Command, Directory, bit};
 pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
 pub use journaling::Journaling;
+pub use lost::{Lost, LostKey, Step, Words, instead};
 pub use post::{Message, Post, Socket};
 pub use stand_in::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};

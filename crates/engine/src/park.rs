@@ -2,9 +2,8 @@
 
 use crate::clients::Card;
 use crate::exchange;
-use crate::execute::read_failed;
 use crate::job;
-use crate::session::{Connection, End};
+use crate::session::{Connection, End, Failed};
 use crate::stand_in;
 use crate::thread::Worker;
 use std::future::{Future, poll_fn};
@@ -157,7 +156,7 @@ async fn claim(connection: &mut Connection) -> Result<(), End> {
     let Some(work) = &mut connection.work else { return Ok(()) };
     match claimed {
         Ok(()) => connection.session.claim.granted = connection.session.claim.wanted,
-        Err(too_much) => work.current.failed = Some(too_much.text().into()),
+        Err(too_much) => work.current.failed = Some(Failed::Memory(too_much.text().into())),
     }
     Ok(())
 }
@@ -175,7 +174,7 @@ async fn flash(connection: &mut Connection) {
     while let Some(ticket) = current.awaited.last() {
         let read = poll_fn(|cx| worker.lane().poll(ticket, cx.waker(), &mut current.resume)).await;
         if let Err(error) = read {
-            current.failed = Some(read_failed(&error));
+            current.failed = Some(Failed::Read(error));
         }
         // Keep a ticket that holds a value until the batch is done: a value that was loaded for this command only
         // must still be in RAM when the command runs. Release the other tickets at once; otherwise a command that

@@ -2,8 +2,8 @@
 //! command. Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, read_failed, rehearse};
-use crate::session::{Batch, Prepared, Work};
+use crate::execute::{keys, rehearse};
+use crate::session::{Batch, Failed, Prepared, Work};
 use crate::thread::Worker;
 use commands::session::Session;
 use store::Resume;
@@ -106,7 +106,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
         if current.misses <= MISSES_MAX {
             current.awaited.push(lane.read(cold));
         } else if let Err(error) = lane.read_now(cold, &mut current.resume) {
-            current.failed = Some(read_failed(&error));
+            current.failed = Some(Failed::Read(error));
         }
     }
     prefetched.extend(ahead.into_iter().map(|cold| lane.read(cold)));

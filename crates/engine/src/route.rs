@@ -6,15 +6,16 @@
 use crate::blocked::Blocked;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
-use crate::execute::{Call, Stripes, completed, execute, follow, keys, only_key, read_failed};
+use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
 use crate::journaling::Room;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::session::{Current, End, Place, Prepared, Work};
+use crate::session::{Current, End, Failed, Place, Prepared, Work};
 use crate::thread::{Live, Worker};
-use crate::{script, stand_in, transaction};
-use commands::session::{Reply, Session};
+use crate::{lost, script, stand_in, transaction};
+use commands::session::{APPLY, Reply, Session};
 use commands::{Args, Cx, Stop};
+use resp::Out;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -142,8 +143,10 @@ fn handle(
     (command, place): (&Command, Place),
     now_ms: u64,
 ) -> Result<(), Box<Halt>> {
-    if let Some(text) = work.current.failed.take() {
-        return Err(Box::new(Halt::Error(text)));
+    if let Some(failed) = work.current.failed.take()
+        && let Some(ended) = cannot_go_on(worker, live, session, card, work, (command, place), now_ms, failed)
+    {
+        return ended;
     }
     if command.is(bit::KEYLESS) {
         // CLIENT LIST shows the caller with the command that is running.
@@ -196,6 +199,49 @@ fn yields(worker: &Worker, work: &mut Work) -> Halt {
         lane.submit();
     }
     Halt::Wait(Wait::Turn)
+}
+
+/// What becomes of a command that cannot go on: its end. `None`: it runs all the same.
+#[cold]
+#[expect(clippy::too_many_arguments)]
+fn cannot_go_on(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    Work { batch, output, current, positions, .. }: &mut Work,
+    (command, place): (&Command, Place),
+    now_ms: u64,
+    failed: Failed,
+) -> Option<Result<(), Box<Halt>>> {
+    let error = match failed {
+        Failed::Read(error) => error,
+        Failed::Memory(text) => return Some(Err(Box::new(Halt::Error(text)))),
+    };
+    if error.is_damage() && lost::removes(command) && !current.resume.removes_unread {
+        current.resume.removes_unread = true;
+        return None;
+    }
+    if session.replay_ms.is_none() || !error.is_damage() {
+        return Some(Err(Box::new(Halt::Error(read_failed(&error)))));
+    }
+    let args = batch.args(place);
+    let hub = &*worker.hub;
+    let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+    current.resume.clear();
+    let Some(mut ks) = hub.store.try_lock(&keys, session.db, now_ms, false, &mut current.resume) else {
+        current.failed = Some(Failed::Read(error));
+        return Some(Err(Box::new(Halt::Wait(Wait::Stripes))));
+    };
+    let around = Around { worker, live, card, is_script: false };
+    lose(&around, session, &mut ks, command, args, &keys, &error, output);
+    ks.finish();
+    // Who follows a primary counts it.
+    if session.replay_ms == Some(APPLY) {
+        return Some(Err(Box::new(Halt::Error(read_failed(&error)))));
+    }
+    Out::new(output, session.proto).ok();
+    Some(Ok(()))
 }
 
 /// Runs the handler with the stripes of its keys locked. `None`: a script holds one of the stripes for a long time.

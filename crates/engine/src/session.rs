@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker, ready};
-use store::{KeyHash, Resume, Ticket};
+use store::{KeyHash, ReadError, Resume, Ticket};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -260,10 +260,17 @@ pub struct Current {
     pub has_room: bool,
     /// The script wants every stripe.
     pub whole: bool,
-    /// The error that the command must return: a read failed.
-    pub failed: Option<Cow<'static, str>>,
+    /// Why the command cannot go on.
+    pub failed: Option<Failed>,
     /// The reads that the command waits for.
     pub awaited: Vec<Ticket>,
+}
+
+/// Why a command cannot go on.
+pub enum Failed {
+    Read(ReadError),
+    /// The memory that it claims cannot be had. The text is its reply.
+    Memory(Cow<'static, str>),
 }
 
 /// The large buffers of a [`Work`].

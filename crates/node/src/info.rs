@@ -346,6 +346,8 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
         ("journal_behind_ms", &figures.behind_total.as_millis()),
         ("recovery_estimated_ms", &facts.database.restart_estimate(&kept).total_ms()),
         ("recovery_last_ms", &state.recovery_took_ms.load(Relaxed)),
+        ("lost_keys", &facts.database.shard.store.lost_keys()),
+        ("lost_records", &facts.database.hub.lost.commands.load(Relaxed)),
         ("journal_missing_bytes", &state.missing_bytes.load(Relaxed)),
         ("journal_error", &failed.or(figures.trouble).unwrap_or_default()),
     ]);

@@ -148,6 +148,16 @@ impl Checkpoint {
         Some((u32::from_le_bytes(*number), Checkpoint::decode(checkpoint)?))
     }
 
+    /// What the hashes of keys are made with.
+    pub fn secret(&self) -> [u64; 2] {
+        self.secret
+    }
+
+    /// The logical databases' numbers in the index.
+    pub fn uids(&self) -> &[u32] {
+        &self.uids
+    }
+
     /// The number of logical databases.
     pub fn databases(&self) -> usize {
         self.uids.len()
@@ -201,7 +211,7 @@ pub(crate) fn save_parts(object: ObjectRef<'_>) -> Vec<u8> {
 }
 
 /// What [`save_parts`] wrote: the key, its expiry, the number of its value, and the value.
-fn load_parts(bytes: &[u8]) -> Option<(&[u8], Option<u64>, u64, Boxed)> {
+pub(crate) fn load_parts(bytes: &[u8]) -> Option<(&[u8], Option<u64>, u64, Boxed)> {
     let mut input = Input(bytes);
     let kind = Kind::from_u8(input.u8()?)?;
     let has_expiry = input.u8()? != 0;
@@ -219,7 +229,7 @@ pub fn key_in_parts(saved: &[u8]) -> Option<&[u8]> {
 
 /// A store whose entries are being added.
 pub struct Restoring {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     named: NamedPages,
     entries: AtomicU64,
 }

@@ -3,17 +3,19 @@
 //!
 //! A segment that an entry may name is not written again before the next checkpoint, so the record of every key that had its value on flash
 //! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
-//! on flash tells that a key was deleted. What is left of a damaged entry does tell it, if it names its key or its place.
+//! on flash tells that a key was deleted. Also tells which values that entries name cannot be read. What is left of a damaged entry does tell it, if it names its key or its place.
 
-use crate::checkpoint::{Checkpoint, key_in_parts};
-use crate::keyspace::Value;
+use crate::checkpoint::{Checkpoint, Restoring, key_in_parts, load_parts};
+use crate::keyspace::{Value, direct};
 use crate::log::compression::ZSTD_LEVEL;
 use crate::log::fill::place_of;
 use crate::log::page::{Corrupt, Dictionary, Page, Record, Scratch, Stamp, scan};
+use crate::log::parts::place_of_number;
+use crate::log::read::ReadError;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SavedSegment, Segments};
 use crate::log::sequence::Order;
-use crate::mem::hash::Hasher;
+use crate::mem::hash::{Hasher, KeyHash, SLOTS, STRIPES};
 use crate::mem::word::Word;
 use crate::store::log_id;
 use flash::io::PAGE_BYTES;
@@ -416,5 +418,34 @@ impl Salvage {
             (stripe, uid, pairs)
         };
         entries.into_iter().map(sorted).collect()
+    }
+}
+
+impl Restoring {
+    /// Reads the record of an entry, only to see whether that is possible. The entry need not be added.
+    pub fn try_entry(&self, stripe: u16, uid: u16, (high, word): (u64, u64)) -> Result<(), ReadError> {
+        let word = Word(word);
+        if word.is_hot() || u64::from(word.place().page) >= self.store.segments.pages() {
+            return Err(ReadError::Missing);
+        }
+        let slot = (usize::from(stripe) * (SLOTS / STRIPES)) as u16;
+        direct::name(&self.store, KeyHash { high, low: word.0, slot }, uid.into(), word).map(drop)
+    }
+
+    /// As [`Restoring::try_entry`], of a value in parts: its key, and whether all parts can be read. `None`: it makes no sense.
+    pub fn try_parts<'s>(&self, saved: &'s [u8]) -> Option<(&'s [u8], Result<(), ReadError>)> {
+        let (name, _, id, value) = load_parts(saved)?;
+        let mut absent = value::Absent::new();
+        value.absent(&mut absent);
+        let kind = value.kind();
+        let is_there = |part: &value::AbsentPart| {
+            let page = place_of_number(part.place).page;
+            u64::from(page) < self.store.segments.pages()
+        };
+        let read = absent.into_iter().try_for_each(|part| match is_there(&part) {
+            true => direct::try_part(&self.store, kind, id, part),
+            false => Err(ReadError::Missing),
+        });
+        Some((name, read))
     }
 }

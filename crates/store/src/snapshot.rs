@@ -445,6 +445,9 @@ impl<D: Dumper> Snapshot<D> {
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
     ) -> Result<(), DumpError> {
         let store = &*self.store;
+        if notes.iter().any(|note| note.word.place().is_lost()) {
+            return Err(ReadError::Lost.into());
+        }
         let mut runs: VecDeque<Run> = runs(store, notes.iter().map(|note| note.word.place())).into();
         let mut ready = read_runs(store, some(&mut runs));
         let mut scratch = Scratch::new();

@@ -307,6 +307,19 @@ impl Store {
         self.emptying.fetch_sub(1, Relaxed);
     }
 
+    /// Number of keys whose values are lost: see [`crate::Keyspace::lose`].
+    pub fn lost_keys(&self) -> u64 {
+        self.segments.lost()
+    }
+
+    /// Whether the key's value is lost.
+    pub fn is_lost(&self, db: usize, name: &[u8]) -> bool {
+        let key = self.hasher.key(name);
+        let stripe = self.stripe(key.hash.stripe());
+        let found = stripe.database(self.uid(db)).and_then(|database| Some(database.table.word(database.find(&key)?)));
+        found.is_some_and(|word| !word.is_hot() && word.place().is_lost())
+    }
+
     /// Frees the memory that an entry held. The entry has left its table.
     pub(crate) fn release(&self, owned: OwnedWord) {
         let word = owned.word();

@@ -18,6 +18,7 @@ use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::journaling::Journaling;
+use crate::lost::Lost;
 use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
 use crate::pubsub::{Delivery, PubSub};
@@ -53,6 +54,8 @@ pub struct Hub {
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,
     pub journaling: Arc<Journaling>,
+    /// What could not be repeated, because values on flash are damaged.
+    pub lost: Lost,
     /// The replicas.
     pub links: Links,
     /// One per worker.
@@ -95,6 +98,7 @@ impl Hub {
             slow_log: SlowLog::default(),
             latency_events: LatencyEvents::default(),
             journaling: Arc::default(),
+            lost: Lost::default(),
             links: Links::default(),
             posts,
             started_s: wall_ms() / 1000,

@@ -105,6 +105,7 @@ pub fn recover(
         database.hub.name,
         took.as_secs_f64()
     );
+    tell_lost(database);
     if kept.manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
@@ -116,6 +117,26 @@ pub fn recover(
     note_stream(database);
     boot::note(folder);
     Ok(())
+}
+
+/// Tells which keys are lost: records of the journal have met values on flash that are damaged, in this start or before the base.
+fn tell_lost(database: &Database) {
+    let (store, lost) = (&database.shard.store, &database.hub.lost);
+    let (records, keys) = (lost.commands.load(Relaxed), store.lost_keys());
+    let name = &database.hub.name;
+    if keys > 0 {
+        let named: Vec<String> =
+            lost.keys().iter().filter(|key| store.is_lost(key.db, &key.name)).map(ToString::to_string).collect();
+        let more = if (named.len() as u64) < keys { ", and others" } else { "" };
+        tracing::error!(
+            "database '{name}': {keys} keys are lost, because {records} records of the journal could not read the values on flash that they              need; a lost key answers with an error until it is set again or deleted: {}{more}",
+            named.join(", ")
+        );
+    } else if records > 0 {
+        tracing::warn!(
+            "database '{name}': {records} records of the journal could not read the values on flash that they need; later records have set or              deleted all of their keys, so nothing is lost by that"
+        );
+    }
 }
 
 fn advised(error: &dyn Display, folder: &Path) -> String {

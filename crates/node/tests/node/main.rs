@@ -10,6 +10,7 @@ mod checks;
 mod clients;
 mod common;
 mod config;
+mod damaged;
 mod databases;
 mod digest;
 mod effects;

@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::stripe::Database;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::sync::Arc;
-use value::{AbsentPart, Boxed};
+use value::{AbsentPart, Boxed, Kind};
 
 /// Reads the value of a cold entry into RAM. If RAM is full, returns the object's address: the object must leave RAM again
 /// after the command. An expired entry is removed.
@@ -121,6 +121,13 @@ fn part_bytes<'s, 'b: 's>(
     Ok(record.value)
 }
 
+/// Reads a part, only to see whether that is possible.
+pub(crate) fn try_part(store: &Store, kind: Kind, id: u64, part: AbsentPart) -> Result<(), ReadError> {
+    let word = Word::cold(KeyHash { high: 0, low: 0, slot: 0 }, place_of_number(part.place), kind, false, false);
+    let name = PartName { id, number: part.number };
+    read(store, word, |page, scratch| part_bytes(store, page, name, scratch).map(|_| ()))
+}
+
 /// The bytes of a part, if it is in this page.
 pub(crate) fn part_copy(
     store: &Store,
@@ -198,10 +205,6 @@ pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result
             .ok_or(ReadError::Missing)?;
         Ok(Named { name: record.key.into(), expiry: record.expiry_ms })
     })
-    .map_err(|why| {
-        let (path, offset) = store.segments.location(word.place().page);
-        ReadError::Unnamed { why: Box::new(why), path, offset }
-    })
 }
 
 /// Reads the pages of a run while the caller waits. `None`: they cannot be read.
@@ -221,6 +224,9 @@ fn read<T>(
     take: impl FnOnce(&Page<'_>, &mut Scratch) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
     let place = word.place();
+    if place.is_lost() {
+        return Err(ReadError::Lost);
+    }
     // The stripe is locked and its entry points to the segment, so the segment cannot be freed.
     let mut buf = PageBuf::new(store.segments.read_pages(place));
     let (path, offset) = store.segments.location(place.page);

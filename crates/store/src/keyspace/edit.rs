@@ -6,10 +6,12 @@ use crate::keyspace::commit::Extent;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::index::{Entry, OwnedWord, Slot};
 use crate::mem::object::{Object, ObjectRef, Parts};
+use crate::mem::word::{Place, Word};
 use crate::store::{Store, clean_place};
 use crate::stripe::Database;
 use base::events::Class;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use value::{Boxed, Buffer, Kind};
 
 /// Redis frees a collection of more than 64 parts in the background. That many parts take about as much.
@@ -176,13 +178,13 @@ impl Keyspace<'_> {
     /// Removes the key. Returns whether it existed. Reads flash only for a cold key with an expiry.
     pub fn remove(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         self.may_change()?;
-        let store = self.store;
+        let (store, removes_unread) = (self.store, self.resume.removes_unread);
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
             return Ok(false);
         };
         let word = database.table.word(slot);
-        let slot = if word.has_expiry() {
+        let slot = if word.has_expiry() && (word.is_hot() || !removes_unread) {
             match self.look_for(key)? {
                 Found::Absent => return Ok(false),
                 Found::Hot(slot, _) => slot,
@@ -193,6 +195,34 @@ impl Keyspace<'_> {
         self.modified(key);
         self.database(key).discard(store, slot);
         Ok(true)
+    }
+
+    /// From now on nobody knows the key's value: a command that repeats what was done once would have made it of values that cannot be
+    /// read. The key answers with an error until it is set again or removed. The entry has the bit of an expiry, so that whoever only asks
+    /// whether the key is there gets the error too.
+    #[cold]
+    pub fn lose(&mut self, key: &Key<'_>) {
+        let store = self.store;
+        // Whoever repeats the command meets the same.
+        self.stated = true;
+        self.modified(key);
+        let database = self.database(key);
+        if let Some(slot) = database.find(key) {
+            database.discard(store, slot);
+        }
+        let word = Word::cold(key.hash, Place::LOST, Kind::String, true, false);
+        database.table.insert(key.hash.high, OwnedWord::cold(word));
+        database.expires += 1;
+        store.cold.fetch_add(1, Relaxed);
+        store.segments.born(Place::LOST);
+    }
+
+    /// Where on flash the key's value lies, if it is not in RAM: the number of the path, and the offset.
+    pub fn place_of(&mut self, key: &Key<'_>) -> Option<(u16, u64)> {
+        let store = self.store;
+        let database = self.database(key);
+        let word = database.table.word(database.find(key)?);
+        (!word.is_hot() && !word.place().is_lost()).then(|| store.segments.location(word.place().page))
     }
 
     /// Like [`Keyspace::remove`], for UNLINK: counts what Redis would free in the background.

@@ -9,8 +9,9 @@
 //! Between two slices other commands may change anything, so a record may be anywhere when its page has been read. A record that is
 //! found names its key, whatever has happened since. The *rest* is looked up again, one by one: keys that came to RAM or moved,
 //! those whose page is damaged, and large compressed values. So each key that was there when its entry was gathered is shown once,
-//! unless it was removed before it was named.
+//! unless it was removed before it was named, or its name cannot be read: a list without it is worth more than none.
 
+use super::resume::Named;
 use super::{Cold, ColdRead, Identity, Keyspace, Resume};
 use crate::keyspace::direct;
 use crate::log::page::{Page, Scratch};
@@ -331,7 +332,7 @@ impl List {
     /// Shows an entry or notes it. Returns what it costs.
     fn take(&mut self, entry: &Entry, now_ms: u64, show: &mut Show<'_>) -> usize {
         let Some(object) = entry.object() else {
-            if (show.kinds)(entry.word().kind()) {
+            if !entry.word().place().is_lost() && (show.kinds)(entry.word().kind()) {
                 if self.notes.all.is_empty() {
                     // All at once: growing would take twice the memory. What is not used is not resident.
                     self.notes.all.reserve_exact(self.notes.max + NOTES_MORE);
@@ -381,7 +382,6 @@ struct Slice<'k, 's> {
 enum Looked {
     Done,
     Missing(ColdRead),
-    Failed,
 }
 
 impl Slice<'_, '_> {
@@ -503,7 +503,7 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// Looks some of the rest up, and shows it. False: reads are needed, or one has failed.
+    /// Looks some of the rest up, and shows it. False: reads are needed.
     fn look_up(&mut self, list: &mut List, show: &mut Show<'_>) -> bool {
         let (mut pages, mut missing) = (0, Vec::new());
         for _ in 0..REST_AT_ONCE {
@@ -519,7 +519,6 @@ impl Slice<'_, '_> {
                     missing.push(note);
                     self.ks.resume.cold.push(read);
                 }
-                Looked::Failed => return false,
             }
         }
         let is_done = missing.is_empty();
@@ -549,16 +548,13 @@ impl Slice<'_, '_> {
                 return Looked::Done;
             }
             let word = entry.word();
+            if word.place().is_lost() {
+                return Looked::Done;
+            }
             let named = match resume.names.remove(&Identity::new(hash, word)) {
                 Some(named) => named,
                 None if !at_once => return Looked::Missing(store.cold_read(hash, uid, word, None)),
-                None => match direct::name(store, hash, uid, word) {
-                    Ok(named) => named,
-                    Err(error) => {
-                        resume.failed = Some(error);
-                        return Looked::Failed;
-                    }
-                },
+                None => direct::name(store, hash, uid, word).unwrap_or_else(|_| Named::unknown()),
             };
             if is_live(named.expiry) {
                 (show.name)(&named.name);

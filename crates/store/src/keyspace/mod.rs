@@ -668,12 +668,13 @@ impl<'s> Keyspace<'s> {
 
     /// Whether the key exists, and its type. Reads flash only for a cold key with an expiry.
     pub fn peek(&mut self, key: &Key<'_>) -> Result<Option<Peek>, Cold> {
+        let removes_unread = self.resume.removes_unread;
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
             return Ok(None);
         };
         let word = database.table.word(slot);
-        if !word.is_hot() && !word.has_expiry() {
+        if !word.is_hot() && (!word.has_expiry() || removes_unread) {
             return Ok(Some(Peek { kind: word.kind(), has_expiry: false }));
         }
         Ok(match self.look_for(key)? {

@@ -129,6 +129,13 @@ pub(crate) struct Named {
     pub expiry: Option<u64>,
 }
 
+impl Named {
+    /// Of a record that cannot be read: no walk over all keys shows it, as if it had expired.
+    pub fn unknown() -> Named {
+        Named { name: Box::default(), expiry: Some(0) }
+    }
+}
+
 /// The state that survives the re-runs of one command. Cleared between commands; its memory is kept.
 #[derive(Default)]
 pub struct Resume {
@@ -142,6 +149,8 @@ pub struct Resume {
     pub(super) random: Option<u64>,
     /// Why a value could not be read at once. Set when a command inside a transaction or script returns [`Cold`].
     pub failed: Option<ReadError>,
+    /// A cold key that can have expired counts as not expired, and is not read: the command removes it, and it cannot be read.
+    pub removes_unread: bool,
     /// Changed keys that have waiters. Not cleared: the code that serves the waiters takes them.
     pub ready: Vec<Ready>,
     /// In the all-cold mode, the stripes whose values must leave RAM. Not cleared: [`crate::Lane::chill`] takes them.
@@ -175,6 +184,7 @@ impl Resume {
         self.state = None;
         self.random = None;
         self.failed = None;
+        self.removes_unread = false;
         self.bytes = Vec::new();
         self.count = 0;
     }

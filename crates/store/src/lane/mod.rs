@@ -293,6 +293,10 @@ impl Lane {
         let pending = Rc::new(RefCell::new(Pending::default()));
         let ticket = Ticket(pending.clone());
         let place = cold.word.place();
+        if place.is_lost() {
+            pending.borrow_mut().outcome = Some(unreadable(&cold, ReadError::Lost));
+            return ticket;
+        }
         let waiter = ReadWaiter(Waiter { cold, pending });
         let run = waiter.0.cold.run;
         let pages = run.map_or_else(|| self.store.segments.read_pages(place), |run| run.pages as usize);
@@ -603,12 +607,10 @@ impl Lane {
         tracing::error!(
             path,
             offset,
+            key = cold.name.as_ref().map(|name| tracing::field::display(name.escape_ascii().to_string())),
             "flash read failed: {error}; the key answers with an error until it is set again"
         );
-        if cold.is_for_name() {
-            return Outcome::Failed(ReadError::Unnamed { why: Box::new(error), path, offset });
-        }
-        Outcome::Failed(error)
+        unreadable(cold, error)
     }
 
     // --- maintenance ---
@@ -879,6 +881,14 @@ impl Lane {
             }
             self.complete(self.now_ms);
         }
+    }
+}
+
+/// The outcome of a read of what cannot be read. A walk over all keys goes on without the name.
+fn unreadable(cold: &ColdRead, error: ReadError) -> Outcome {
+    match cold.is_for_name() {
+        true => Outcome::Named(cold.identity(), Named::unknown()),
+        false => Outcome::Failed(error),
     }
 }
 

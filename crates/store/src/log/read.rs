@@ -17,16 +17,19 @@ pub enum ReadError {
     Corrupt(Corrupt),
     /// The page is valid but does not contain the expected key.
     Missing,
-    /// A key's name could not be read, so no list of keys is complete.
-    Unnamed {
-        why: Box<ReadError>,
-        path: u16,
-        offset: u64,
-    },
+    /// A command that had to be repeated has changed the key's value, and could not read what it needed: see [`crate::Keyspace::lose`].
+    Lost,
     /// The command needs too much of a value in parts in memory at once: this many bytes.
     NotWhole {
         bytes: usize,
     },
+}
+
+impl ReadError {
+    /// The value cannot be read, whatever else is done. Otherwise the command has asked for too much.
+    pub fn is_damage(&self) -> bool {
+        !matches!(self, ReadError::NotWhole { .. })
+    }
 }
 
 impl fmt::Display for ReadError {
@@ -39,19 +42,14 @@ impl fmt::Display for ReadError {
             ReadError::Corrupt(corrupt) => {
                 write!(f, "this key's value on flash is damaged ({corrupt})")
             }
-            ReadError::Unnamed { why, path, offset } => {
-                write!(f, "the name of a key cannot be read from flash (flash path {path}, offset {offset}: ")?;
-                match &**why {
-                    ReadError::Io(error) => write!(f, "{error}")?,
-                    ReadError::Corrupt(corrupt) => write!(f, "{corrupt}")?,
-                    _ => f.write_str("the page does not hold it")?,
-                }
-                f.write_str("): commands that list keys fail until it is set again or deleted")
-            }
             ReadError::NotWhole { bytes } => write!(
                 f,
                 "this command needs {bytes} bytes of a large value in memory at once, more than the RAM limit leaves: \
                  use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)"
+            ),
+            ReadError::Lost => f.write_str(
+                "this key's value is lost: it was changed by a command that could not be repeated, because a value on flash is damaged \
+                 (set the key again, or delete it)",
             ),
             ReadError::Missing => f.write_str("this key's value on flash is damaged (its page does not hold it)"),
         }

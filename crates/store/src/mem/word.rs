@@ -19,6 +19,16 @@ pub struct Place {
     pub step: u8,
 }
 
+impl Place {
+    /// Of a key whose value nobody knows any more ([`crate::Keyspace::lose`]): no record lies there. Other places have lower steps.
+    pub const LOST: Place = Place { page: 0, step: 31 };
+
+    #[inline]
+    pub fn is_lost(self) -> bool {
+        self.step == Place::LOST.step
+    }
+}
+
 pub const PAGE_BITS: u32 = 29;
 /// The maximum frequency, as in S3-FIFO. So the hand finds a victim after at most four rounds.
 pub const FREQUENCY_MAX: u8 = 3;
@@ -179,5 +189,7 @@ mod tests {
         assert!(moved.agrees(hash) && !moved.is_referenced());
         assert!(!cold.agrees(KeyHash { low: hash.low ^ 1 << 40, ..hash }));
         assert!(!hot.agrees(KeyHash { low: hash.low ^ 1 << 52, ..hash }));
+        let lost = Word::cold(hash, Place::LOST, Kind::String, true, false);
+        assert!(lost.place().is_lost() && !cold.place().is_lost() && lost.agrees(hash));
     }
 }

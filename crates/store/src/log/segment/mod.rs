@@ -262,6 +262,8 @@ pub struct Segments {
     /// Segments whose last live record has died, and whether there are any.
     dead: Mutex<VecDeque<u32>>,
     some_died: AtomicBool,
+    /// Number of entries at [`Place::LOST`], which is in no segment.
+    lost: AtomicU64,
     scrub: Scrub,
 }
 
@@ -297,6 +299,7 @@ impl Segments {
             vain: AtomicU32::new(0),
             dead: Mutex::default(),
             some_died: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
             scrub: Scrub::default(),
         };
         segments.set_end(count);
@@ -350,8 +353,11 @@ impl Segments {
         Stamp { log: self.log_id, generation, number: (page % self.segment_pages) as u16 }
     }
 
-    /// Number of pages to read for a place: the pages of its step, cut at the segment's end.
+    /// Number of pages to read for a place: the pages of its step, cut at the segment's end. Of a lost value there are none.
     pub fn read_pages(&self, place: Place) -> usize {
+        if place.is_lost() {
+            return 0;
+        }
         let left = self.segment_pages - place.page % self.segment_pages;
         step_pages(place.step).min(left as usize)
     }
@@ -447,14 +453,32 @@ impl Segments {
         }
     }
 
+    /// Number of pages of all segments.
+    pub fn pages(&self) -> u64 {
+        u64::from(self.count()) * u64::from(self.segment_pages)
+    }
+
+    /// Number of keys whose values are lost.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
     /// Counts a record as live: an index entry, or the object of an entry, points to this place from now on.
     pub fn born(&self, place: Place) {
+        if place.is_lost() {
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        }
         let (class, times) = class(place);
         self.get(self.of_page(place.page)).records[class].live.fetch_add(times, Relaxed);
     }
 
     /// Counts a record as dead: nothing points to this place any more.
     pub fn died(&self, place: Place) {
+        if place.is_lost() {
+            self.lost.fetch_sub(1, Relaxed);
+            return;
+        }
         let number = self.of_page(place.page);
         let segment = self.get(number);
         let (class, died) = class(place);

@@ -35,6 +35,8 @@ pub struct NamedPages {
 /// segment itself would go from one processor's cache to the other's at each entry.
 pub struct Tally {
     live: Box<[Option<[u32; CLASSES]>]>,
+    /// Entries of keys whose values are lost.
+    lost: u64,
 }
 
 impl NamedPages {
@@ -83,7 +85,7 @@ impl Segments {
     /// Whether an entry of the checkpoint may name this place.
     pub fn is_restorable(&self, place: Place) -> bool {
         let number = self.of_page(place.page);
-        number < self.count() && self.get(number).state() == State::Collecting
+        !place.is_lost() && number < self.count() && self.get(number).state() == State::Collecting
     }
 
     /// Counts a record that an entry of the checkpoint names.
@@ -95,12 +97,16 @@ impl Segments {
     /// For a thread that adds entries of the checkpoint.
     pub fn tally(&self) -> Tally {
         let live = |number| (self.get(number).state() == State::Collecting).then_some([0; CLASSES]);
-        Tally { live: (0..self.count()).map(live).collect() }
+        Tally { live: (0..self.count()).map(live).collect(), lost: 0 }
     }
 
     /// Counts a record that an entry of the checkpoint names, as [`Segments::reborn`] does. False: no entry may name this place.
     #[inline]
     pub fn tally_reborn(&self, place: Place, named: &NamedPages, tally: &mut Tally) -> bool {
+        if place.is_lost() {
+            tally.lost += 1;
+            return true;
+        }
         let Some(Some(live)) = tally.live.get_mut(self.of_page(place.page) as usize) else { return false };
         let (class, times) = class(place);
         live[class] += times;
@@ -110,6 +116,7 @@ impl Segments {
 
     /// What a thread has counted.
     pub fn count_tally(&self, tally: &Tally) {
+        self.lost.fetch_add(tally.lost, Relaxed);
         for (number, live) in (0..).zip(&tally.live) {
             let Some(live) = live else { continue };
             let segment = self.get(number);
