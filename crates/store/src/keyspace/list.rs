@@ -18,6 +18,7 @@ use crate::log::page::{Page, Scratch};
 use crate::log::run::Run;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
+use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::Stripe;
@@ -27,13 +28,12 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use value::Kind;
 
-/// The memory for notes: half of what may be lent to clients without delay, and a third of what may ever be lent. But at most 64 MB or, if
-/// that is more, this part of the RAM limit. With the least memory for notes and pages, a command need not wait for memory.
+/// The memory for notes: a third of what may be lent to clients, for which objects make room. A transaction or script takes half of what may
+/// be lent without delay. But at most 64 MB or, if that is more, this part of the RAM limit. With the least memory for notes and pages,
+/// a command need not wait for memory.
 const NOTES_BYTES_MAX: usize = 64 << 20;
 const NOTES_BYTES_MIN: usize = 128 << 10;
 const NOTES_SHARE: usize = 16;
-/// So much of what may be lent is not for notes.
-const LENT_FOR_PAGES: usize = 384 << 10;
 /// Entries that must be gathered together may be so many more.
 const NOTES_MORE: usize = 64;
 /// For so many notes, pages are read before their memory is claimed: it is too little to wait for.
@@ -224,13 +224,14 @@ impl Keyspace<'_> {
     /// nothing if the list has begun. Returns about how much memory the list takes now, beside the names.
     pub fn begin_list(&mut self, cursor: u64, count: Option<usize>) -> usize {
         if self.resume.list.is_none() {
-            let notes = self.store.notes_max();
+            let lendable = self.store.lendable_for_lists(self.at_once);
+            let notes = self.store.notes_max(lendable);
             let max = match count {
                 Some(count) => count.clamp(1, notes),
                 // Some become cold meanwhile.
                 None => (self.cold() + self.cold() / 8 + 64).min(notes),
             };
-            let pages = self.store.lendable_bytes() / 16 / PAGE_BYTES;
+            let pages = lendable / 4 / PAGE_BYTES;
             self.resume.list = Some(Box::new(List {
                 uid: self.uid,
                 from: Cursor::new(cursor),
@@ -285,11 +286,21 @@ impl Keyspace<'_> {
 }
 
 impl Store {
+    /// The memory that a list may take.
+    fn lendable_for_lists(&self, at_once: bool) -> usize {
+        let most = self.lent_bytes_max().saturating_sub(self.lent_bytes());
+        match at_once {
+            true => self.lendable_bytes() / 2,
+            // The process itself takes nearly all: objects cannot make room.
+            false if self.lent_bytes_max() <= LENT_BYTES_MIN => 0,
+            false => most / 3,
+        }
+    }
+
     /// The notes that a list may hold at a time.
-    fn notes_max(&self) -> usize {
+    fn notes_max(&self, lendable: usize) -> usize {
         let most = NOTES_BYTES_MAX.max(self.tier.ram_limit() as usize / NOTES_SHARE);
-        let free = self.lendable_bytes().saturating_sub(LENT_FOR_PAGES) / 2;
-        free.min(self.lent_bytes_ever_max() / 3).clamp(NOTES_BYTES_MIN, most) / NOTE_BYTES
+        lendable.clamp(NOTES_BYTES_MIN, most) / NOTE_BYTES
     }
 }
 
