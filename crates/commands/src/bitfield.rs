@@ -186,9 +186,11 @@ fn field_offset(cx: &Cx<'_>, text: &[u8], encoding: Encoding) -> Option<u64> {
 
 fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
     let steps = parse(cx, access)?;
-    let bytes = string(cx.ks.get(&cx.keys[0])?)?.unwrap_or_default();
     // Redis extends the string for every SET and INCRBY step before it knows whether an overflow refuses the step.
     let end = steps.iter().filter(|step| !matches!(step.action, Action::Get)).map(Step::end).max();
+    let key = &cx.keys[0];
+    let value = if end.is_some() { cx.ks.get_to_edit(key)? } else { cx.ks.get(key)? };
+    let bytes = string(value)?.unwrap_or_default();
     cx.out.array(steps.len());
     let Some(end) = end else {
         for step in &steps {

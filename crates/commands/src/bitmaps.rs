@@ -167,7 +167,7 @@ fn setbit(cx: &mut Cx<'_>) -> Run {
     };
     let (at, mask) = ((bit >> 3) as usize, 0x80u8 >> (bit & 7));
     let key = &cx.keys[0];
-    let bytes = string(cx.ks.get(key)?)?.unwrap_or_default();
+    let bytes = string(cx.ks.get_to_edit(key)?)?.unwrap_or_default();
     let old = bytes.get(at).copied();
     claim_longer(cx.settings, cx.session, bytes.len(), at + 1)?;
     let was_on = old.is_some_and(|byte| byte & mask != 0);
@@ -360,7 +360,7 @@ fn bitop(cx: &mut Cx<'_>) -> Run {
         result.iter_mut().for_each(|byte| *byte = !*byte);
     }
     if result.is_empty() {
-        if cx.ks.remove(to)? {
+        if cx.ks.clear(to)? {
             cx.ks.event(Class::GENERIC, "del", to);
         }
     } else {

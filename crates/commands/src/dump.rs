@@ -237,8 +237,8 @@ const BAD_FORMAT: Stop = Stop::error("ERR Bad data format");
 fn restore(cx: &mut Cx<'_>) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
     let options = options(cx)?;
-    let exists = cx.ks.peek(key)?.is_some();
-    if exists && !options.replace {
+    // With REPLACE, Redis does not ask whether the old value has expired.
+    if !options.replace && cx.ks.peek(key)?.is_some() {
         return Err(Stop::error("BUSYKEY Target key name already exists."));
     }
     let ttl = u64::try_from(int_or_error(&args[2])?);
@@ -255,14 +255,14 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     };
     let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
     if expiry.is_some_and(|expiry| expiry <= now_ms) {
-        if exists {
-            cx.ks.remove(key)?;
+        if cx.ks.clear(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
             cx.effect(&[b"DEL", key.name]);
         }
         cx.out.ok();
         return Ok(());
     }
+    cx.ks.clear(key)?;
     value.store(cx, key, expiry)?;
     // As in Redis, a policy takes what it looks at: LFU the frequency, every other the idle time.
     let (idle, frequency) = match cx.settings.lfu {

@@ -140,7 +140,7 @@ fn sketch(value: Option<Value<'_>>) -> Result<Option<&[u8]>, Stop> {
 fn pfadd(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let places = cx.args.from(2).map(hll::place);
-    let is_new = match sketch(cx.ks.get(key)?)? {
+    let is_new = match sketch(cx.ks.get_to_edit(key)?)? {
         None => true,
         Some(bytes) => {
             let mut changes = false;

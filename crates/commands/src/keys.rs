@@ -283,7 +283,7 @@ impl Parcel {
     fn copied(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
         let Some(expiry) = cx.ks.expiry(key)? else { return Ok(None) };
         let raw = cx.ks.is_raw(key)?;
-        let content = match cx.ks.get(key)? {
+        let content = match cx.ks.get_to_edit(key)? {
             None => return Ok(None),
             Some(Value::Inline(Kind::String, bytes)) => Content::String { bytes: bytes.to_vec(), raw },
             Some(Value::Inline(kind, bytes)) => Content::Packed(kind, bytes.to_vec()),
@@ -295,7 +295,7 @@ impl Parcel {
     /// Like [`Parcel::copied`], for a key that is removed next: a large collection is taken out, not copied. All reads
     /// must be done before, because this may write.
     fn taken(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
-        if !matches!(cx.ks.get_for(key, NOTHING)?, Some(Value::Boxed(_))) {
+        if !matches!(cx.ks.get_to_edit_for(key, NOTHING)?, Some(Value::Boxed(_))) {
             return Parcel::copied(cx, key);
         }
         let expiry = cx.ks.expiry(key)?.flatten();
@@ -324,7 +324,7 @@ fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
     if from.name == to.name {
         return if cx.ks.peek(from)?.is_some() { Ok(!if_absent) } else { Err(NO_SUCH_KEY) };
     }
-    if cx.ks.get_for(from, NOTHING)?.is_none() {
+    if cx.ks.get_to_edit_for(from, NOTHING)?.is_none() {
         return Err(NO_SUCH_KEY);
     }
     if if_absent && cx.ks.peek(to)?.is_some() {
@@ -332,6 +332,7 @@ fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
     }
     let parcel = Parcel::taken(cx, from)?.ok_or(NO_SUCH_KEY)?;
     cx.ks.remove(from)?;
+    cx.ks.clear_for_new(to)?;
     parcel.delivered(cx, to)?;
     cx.ks.event(Class::GENERIC, "rename_from", from);
     cx.ks.event(Class::GENERIC, "rename_to", to);
@@ -369,7 +370,11 @@ fn copy(cx: &mut Cx<'_>) -> Run {
     if db == source_db && from.name == to.name {
         return Err(SAME_OBJECT);
     }
-    let Some(parcel) = Parcel::copied(cx, from)? else {
+    let parcel = match cx.ks.get(from)? {
+        Some(_) => Parcel::copied(cx, from)?,
+        None => None,
+    };
+    let Some(parcel) = parcel else {
         cx.out.int(0);
         return Ok(());
     };
@@ -388,6 +393,7 @@ fn deliver_if(cx: &mut Cx<'_>, parcel: Parcel, to: &Key<'_>, replace: bool) -> R
     if !replace && cx.ks.peek(to)?.is_some() {
         return Ok(false);
     }
+    cx.ks.clear_for_new(to)?;
     parcel.delivered(cx, to)?;
     Ok(true)
 }
@@ -398,7 +404,7 @@ fn move_(cx: &mut Cx<'_>) -> Run {
     if db == source_db {
         return Err(SAME_OBJECT);
     }
-    let found = cx.ks.get_for(key, NOTHING)?.is_some();
+    let found = cx.ks.get_to_edit_for(key, NOTHING)?.is_some();
     cx.ks.select(db);
     let taken = cx.ks.peek(key);
     cx.ks.select(source_db);

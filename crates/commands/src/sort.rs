@@ -423,7 +423,7 @@ fn text_of<'v>(value: Option<Value<'v>>, field: Option<&[u8]>) -> Option<&'v [u8
 fn store(cx: &mut Cx<'_>, texts: &Texts) -> Run {
     let key = &cx.keys[1];
     if texts.len() == 0 {
-        if cx.ks.remove(key)? {
+        if cx.ks.clear(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
             cx.effect(&[b"DEL", key.name]);
         }

@@ -127,7 +127,7 @@ pub fn store(cx: &mut Cx<'_>, operation: Operation, event: &'static str) -> Run 
     if len > 0 {
         draft.store(cx, target, None);
         cx.ks.event(Class::SET, event, target);
-    } else if cx.ks.remove(target)? {
+    } else if cx.ks.clear(target)? {
         cx.ks.event(Class::GENERIC, "del", target);
     }
     cx.out.int(len as i64);

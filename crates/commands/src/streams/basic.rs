@@ -281,7 +281,7 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
     let bytes = args.from(fields_at).map(<[u8]>::len).sum::<usize>();
     let limits = ChunkLimits { bytes: cx.settings.stream_node_max_bytes, entries: cx.settings.stream_node_max_entries };
     let touched = of_stream(|stream, out| stream.want_append(bytes, limits, options.trim.as_ref(), out));
-    let found = stream(cx.ks.get_for(key, &touched)?)?.map(|stream| stream.last_id);
+    let found = stream(cx.ks.get_to_edit_for(key, &touched)?)?.map(|stream| stream.last_id);
     if found.is_none() && options.no_mkstream {
         cx.out.null();
         return Ok(());
@@ -332,7 +332,7 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
         }
     });
     let (mut trimmed, mut len) = (0, 0);
-    if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
+    if let (Some(found), Some(trim)) = (stream(cx.ks.get_to_edit_for(key, &touched)?)?, options.trim) {
         // A stream with nothing to trim must not become dirty.
         if found.has_surplus(&trim)
             && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
@@ -356,7 +356,7 @@ fn xdel(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let ids = || args.from(2).map(|id| ids::strict(id, 0));
     let mut deleted = 0;
-    if let Some(found) = stream(cx.ks.get_for(key, &of_ids(ids().flatten()))?)? {
+    if let Some(found) = stream(cx.ks.get_to_edit_for(key, &of_ids(ids().flatten()))?)? {
         let mut any = false;
         for id in ids() {
             let id = id?;
@@ -447,7 +447,7 @@ fn xsetid(cx: &mut Cx<'_>) -> Run {
         at += 2;
     }
     let last_entry = of_stream(|stream, out| stream.want(Id::MIN, Id::MAX, Order::Descending, 1, out));
-    let found = stream(cx.ks.get_for(key, &last_entry)?)?.ok_or(NO_SUCH_KEY)?;
+    let found = stream(cx.ks.get_to_edit_for(key, &last_entry)?)?.ok_or(NO_SUCH_KEY)?;
     if id < found.max_deleted_id {
         return Err(Stop::error("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
     }

@@ -185,7 +185,7 @@ const NO_KEY: Stop = Stop::error(
 fn create(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let options = Options::parse(args, true, cx.session.repeats)?;
-    let found = stream(cx.ks.get_for(key, NOTHING)?)?;
+    let found = stream(cx.ks.get_to_edit_for(key, NOTHING)?)?;
     if found.is_none() && !options.make_stream {
         return Err(NO_KEY);
     }
@@ -229,7 +229,7 @@ fn state(cx: &mut Cx<'_>, name: &str, last_id: Id) {
 /// The stream and the group that the command names.
 fn existing<'k>(cx: &'k mut Cx<'_>) -> Result<(&'k Stream, &'k Group), Stop> {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
-    let stream = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?;
+    let stream = stream(cx.ks.get_to_edit_for(key, NOTHING)?)?.ok_or(NO_KEY)?;
     let group = stream.group(name).ok_or_else(|| no_such_group(name, key.name))?;
     Ok((stream, group))
 }
@@ -259,7 +259,7 @@ fn set_id(cx: &mut Cx<'_>) -> Run {
 
 fn destroy(cx: &mut Cx<'_>) -> Run {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
-    let is_there = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?.group(name).is_some();
+    let is_there = stream(cx.ks.get_to_edit_for(key, NOTHING)?)?.ok_or(NO_KEY)?.group(name).is_some();
     if is_there && let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).remove_group(name);
         cx.ks.wake(key);

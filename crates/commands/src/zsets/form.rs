@@ -227,7 +227,7 @@ impl Draft {
         if len > 0 {
             self.put(cx, key);
             cx.ks.event(Class::SORTED_SET, event, key);
-        } else if cx.ks.remove(key)? {
+        } else if cx.ks.clear(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
         }
         Ok(len)

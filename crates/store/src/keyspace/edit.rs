@@ -130,15 +130,20 @@ impl Keyspace<'_> {
         let object = Object::new_boxed(&store.arena, &parts, value);
         let deadline = object.view().next_deadline();
         self.modified(key);
+        let now_ms = self.now_ms;
         let database = self.database(key);
         let found = database.find(key);
+        let had_expired = found.is_some_and(|slot| has_expired(store, database, slot, now_ms));
         match found {
             Some(slot) => replace(store, database, slot, key.hash, object),
             None => insert(database, key.hash, object),
         }
         // With the key in the table: a note of a key that is not there may be dropped at once.
         database.note_deadline(store, key.hash.high, deadline);
-        if found.is_none() {
+        if had_expired {
+            self.say_expired(key);
+        }
+        if found.is_none() || had_expired {
             self.event(Class::NEW, "new", key);
         }
     }
@@ -148,7 +153,7 @@ impl Keyspace<'_> {
         if self.may_change().is_err() {
             return;
         }
-        let (store, clock) = (self.store, self.clock());
+        let (store, clock, now_ms) = (self.store, self.clock(), self.now_ms);
         self.modified(key);
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
         let made = || {
@@ -161,6 +166,11 @@ impl Keyspace<'_> {
             insert(database, key.hash, made());
             return self.event(Class::NEW, "new", key);
         };
+        if database.table.word(slot).has_expiry() && has_expired(store, database, slot, now_ms) {
+            replace(store, database, slot, key.hash, made());
+            self.say_expired(key);
+            return self.event(Class::NEW, "new", key);
+        }
         let entry = database.table.entry_mut(slot);
         let word = entry.word();
         if let ([value], Some(mut object)) = (value, entry.object_mut()) {
@@ -173,6 +183,38 @@ impl Keyspace<'_> {
             }
         }
         replace(store, database, slot, key.hash, made());
+    }
+
+    /// A command has overwritten a value that had expired and was still there. The command's own effect tells replicas.
+    #[cold]
+    fn say_expired(&mut self, key: &Key<'_>) {
+        self.store.counters.add(Counter::ExpiredKeys, 1);
+        self.event(Class::EXPIRED, "expired", key);
+    }
+
+    /// Removes what the key holds, expired or not. Returns whether it held something. Reads nothing: whether a value on flash has
+    /// expired does not matter.
+    pub fn clear(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        self.may_change()?;
+        let store = self.store;
+        let Some(slot) = self.database(key).find(key) else {
+            return Ok(false);
+        };
+        self.modified(key);
+        self.database(key).discard(store, slot);
+        Ok(true)
+    }
+
+    /// Like [`Keyspace::clear`], for a command that then makes the key anew: says that a value in RAM had expired.
+    pub fn clear_for_new(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        let (store, now_ms) = (self.store, self.now_ms);
+        let database = self.database(key);
+        let had_expired = database.find(key).is_some_and(|slot| has_expired(store, database, slot, now_ms));
+        let held = self.clear(key)?;
+        if had_expired {
+            self.say_expired(key);
+        }
+        Ok(held)
     }
 
     /// Removes the key. Returns whether it existed. Reads flash only for a cold key with an expiry.
@@ -274,6 +316,12 @@ impl Keyspace<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the entry's value has expired and is to be removed. Of a value on flash, nobody knows before it is read: it counts as
+/// living.
+fn has_expired(store: &Store, database: &Database, slot: Slot, now_ms: u64) -> bool {
+    database.table.entry(slot).object().is_some_and(|object| store.removes(object.expiry(), now_ms))
 }
 
 fn insert(database: &mut Database, hash: KeyHash, object: Object) {

@@ -795,6 +795,18 @@ impl<'s> Keyspace<'s> {
         })
     }
 
+    /// The value, for a command that may change it next. Marks it as used; as in Redis, such a look-up is neither a hit nor a miss.
+    pub fn get_to_edit(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
+        self.get_to_edit_for(key, &|value, out| value.absent(out))
+    }
+
+    /// Like [`Keyspace::get_to_edit`], but only the wanted parts of a value in parts must be in RAM.
+    pub fn get_to_edit_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
+        let Found::Hot(slot, _) = self.look_at(key, want)? else { return Ok(None) };
+        self.touched(key, slot);
+        Ok(Some(self.object(key, slot).value()))
+    }
+
     /// Like [`Keyspace::view`], but only the wanted parts of a value in parts must be in RAM.
     pub fn view_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look_at(key, want)? {
