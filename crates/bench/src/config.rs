@@ -476,7 +476,7 @@ impl SetGet {
             bail!("--key-pattern: parallel works only for both SETs and GETs (P:P)");
         }
         if let Some(expiry) = &self.expiry {
-            ensure!(*expiry.start() >= 1 && !expiry.is_empty(), "--expiry-range must be min-max with 1 <= min <= max");
+            ensure!(!expiry.is_empty(), "--expiry-range must be min-max with min <= max");
             ensure!(data.offset == 0, "--expiry-range and --data-offset exclude each other");
         }
         ensure!(self.multi_key_get == 0 || data.offset == 0, "--multi-key-get and --data-offset exclude each other");

@@ -116,9 +116,26 @@ pub struct Plan {
 }
 
 enum PlannedWork {
-    SetGet { spec: SetGet, set: Template, get: Template, wait: Option<Template>, mget_key: KeyHead },
+    SetGet {
+        spec: SetGet,
+        set: Template,
+        get: Template,
+        wait: Option<Template>,
+        mget_key: KeyHead,
+        lasting: Option<Lasting>,
+    },
     Commands(Vec<Planned>),
-    Scan { start: Template, next: Template, continuations_max: u64 },
+    Scan {
+        start: Template,
+        next: Template,
+        continuations_max: u64,
+    },
+}
+
+/// With a time to live from a range that begins with 0, the SETs without one: one of so many.
+struct Lasting {
+    set: Template,
+    one_of: u64,
 }
 
 struct Planned {
@@ -164,7 +181,9 @@ impl Plan {
         let number = |low, high| Arg::Number { low, high, normal: false };
         let set: Vec<Arg<'_>> = match &spec.expiry {
             _ if offset > 0 => vec![Arg::Literal(b"SETRANGE"), key, number(offset, offset), value],
-            Some(expiry) => vec![Arg::Literal(b"SETEX"), key, number(*expiry.start(), *expiry.end()), value],
+            Some(expiry) => {
+                vec![Arg::Literal(b"SETEX"), key, number((*expiry.start()).max(1), (*expiry.end()).max(1)), value]
+            }
             None => vec![Arg::Literal(b"SET"), key, value],
         };
         let key = Arg::Text(b"__key__");
@@ -183,7 +202,15 @@ impl Plan {
             }
         };
         let mget_key = KeyHead::new(b"", b"", &config.keys.prefix, 0);
-        Ok(PlannedWork::SetGet { spec: spec.clone(), set: template(&set)?, get: template(&get)?, wait, mget_key })
+        let (set, get) = (template(&set)?, template(&get)?);
+        let lasting = match &spec.expiry {
+            Some(expiry) if *expiry.start() == 0 => {
+                let set = template(&[Arg::Literal(b"SET"), Arg::Text(b"__key__"), Arg::Text(b"__data__")])?;
+                Some(Lasting { set, one_of: expiry.end().saturating_add(1) })
+            }
+            _ => None,
+        };
+        Ok(PlannedWork::SetGet { spec: spec.clone(), set, get, wait, mget_key, lasting })
     }
 
     fn scan(config: &Config, spec: &Commands) -> Result<PlannedWork> {
@@ -301,7 +328,7 @@ impl Requests {
     #[inline]
     pub fn write_next(&mut self, plan: &Plan, out: &mut Vec<u8>) -> KindIndex {
         match &plan.work {
-            PlannedWork::SetGet { spec, set, get, wait, mget_key } => {
+            PlannedWork::SetGet { spec, set, get, wait, mget_key, lasting } => {
                 let turn = &mut self.turn;
                 if turn.sets_in_round >= spec.sets && turn.gets_in_round >= spec.gets {
                     (turn.sets_in_round, turn.gets_in_round) = (0, 0);
@@ -317,6 +344,10 @@ impl Requests {
                 if turn.sets_in_round < spec.sets {
                     turn.sets_in_round += 1;
                     turn.sets += 1;
+                    let set = match lasting {
+                        Some(lasting) if self.rng.range(1, lasting.one_of) == 1 => &lasting.set,
+                        _ => set,
+                    };
                     self.write(set, 0, out);
                     return SET;
                 }
@@ -473,6 +504,15 @@ mod tests {
         config.keys.max = 1;
         config.data.size = crate::config::SizeSpec::Fixed(2);
         assert_eq!(requests(&config, 0, 2), ["SETEX k1 60 xx", "GET k1"]);
+        // A time to live of 0 is none.
+        config.work = Work::SetGet(SetGet { sets: 1, gets: 0, expiry: Some(0..=2), ..SetGet::default() });
+        let all = requests(&config, 0, 300);
+        for form in ["SET k1 xx", "SETEX k1 1 xx", "SETEX k1 2 xx"] {
+            let count = all.iter().filter(|request| *request == form).count();
+            assert!((70..130).contains(&count), "{form}: {count}");
+        }
+        config.work = Work::SetGet(SetGet { sets: 1, gets: 0, expiry: Some(0..=0), ..SetGet::default() });
+        assert_eq!(requests(&config, 0, 2), ["SET k1 xx", "SET k1 xx"]);
         config.work = Work::SetGet(SetGet { sets: 1, gets: 1, ..SetGet::default() });
         config.data.offset = 10;
         assert_eq!(requests(&config, 0, 2), ["SETRANGE k1 10 xx", "GETRANGE k1 10 11"]);

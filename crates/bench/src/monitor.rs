@@ -9,16 +9,26 @@ pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     resp::words(line).context("a quote is not closed, or something other than a blank follows it")
 }
 
-/// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out.
+/// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out. So is a last line
+/// that was cut, because whoever wrote the file was stopped: a warning says so.
 pub fn read_capture(path: &Path) -> Result<Vec<Vec<Vec<u8>>>> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut commands = Vec::new();
-    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+    let lines = text.split(|&byte| byte == b'\n');
+    // Behind the last line's end there is nothing.
+    let last = text.iter().filter(|&&byte| byte == b'\n').count();
+    for (index, line) in lines.enumerate() {
         // `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`
         let Some(head) = line.windows(2).position(|pair| pair == b"] ") else {
             continue;
         };
-        let words = split(&line[head + 2..]).with_context(|| format!("{}:{}", path.display(), index + 1))?;
+        let words = match split(&line[head + 2..]) {
+            Err(error) if index == last => {
+                eprintln!("warning: {}:{}: the last line is cut, and left out: {error}", path.display(), index + 1);
+                continue;
+            }
+            words => words.with_context(|| format!("{}:{}", path.display(), index + 1))?,
+        };
         if !words.is_empty() {
             commands.push(words);
         }
@@ -60,6 +70,12 @@ mod tests {
         std::fs::write(&path, text).expect("write");
         let commands = read_capture(&path).expect("capture");
         assert_eq!(commands, [vec![b"SET".to_vec(), b"k] y".to_vec(), vec![0]], vec![b"get".to_vec(), b"k".to_vec()]]);
+        // Whoever wrote it was stopped in the middle of a line.
+        std::fs::write(&path, format!("{text}1700000000.3 [0 lua] \"set\" \"k\" \"val")).expect("write");
+        assert_eq!(read_capture(&path).expect("capture"), commands);
+        std::fs::write(&path, format!("1700000000.3 [0 lua] \"set\" \"k\" \"val\n{text}")).expect("write");
+        let error = read_capture(&path).expect_err("it is not the last line");
+        assert!(format!("{error:#}").contains("monitor.txt:1"), "{error:#}");
         std::fs::write(&path, "nothing here\n").expect("write");
         assert!(read_capture(&path).is_err());
     }

@@ -28,16 +28,21 @@ const NOT_SUPPORTED: &str = "is not supported by flintkv bench";
     disable_help_flag = true,
     disable_version_flag = true,
     infer_long_args = true,
-    args_override_self = false,
+    args_override_self = true,
     max_term_width = 120
 )]
 pub struct Args {
     /// Server address
-    #[arg(short = 'h', long, value_name = "ADDR", default_value = "localhost", help_heading = "Connection")]
+    #[arg(
+        short = 'h',
+        long,
+        visible_short_alias = 's',
+        visible_alias = "server",
+        value_name = "ADDR",
+        default_value = "localhost",
+        help_heading = "Connection"
+    )]
     host: String,
-    /// Same as --host
-    #[arg(short = 's', long, value_name = "ADDR", help_heading = "Connection")]
-    server: Option<String>,
     /// Server port
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 6379, help_heading = "Connection")]
     port: u16,
@@ -115,7 +120,14 @@ pub struct Args {
     #[arg(long, help_heading = "Output")]
     pub hide_histogram: bool,
     /// Percentiles in the table
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,99,99.9", help_heading = "Output")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        action = ArgAction::Set,
+        value_delimiter = ',',
+        default_value = "50,99,99.9",
+        help_heading = "Output"
+    )]
     pub print_percentiles: Vec<f64>,
     /// With several runs, print every one
     #[arg(long, help_heading = "Output")]
@@ -274,7 +286,7 @@ pub struct Args {
         help_heading = "Objects"
     )]
     data_size_pattern: String,
-    /// SETEX with a time to live from min-max
+    /// SETEX with a time to live from min-max; where it is 0, SET
     #[arg(long, value_name = "RANGE", help_heading = "Objects")]
     expiry_range: Option<String>,
 
@@ -398,9 +410,8 @@ impl Args {
             (_, true) => Family::V6,
             _ => Family::Any,
         };
-        let host = self.server.clone().unwrap_or_else(|| self.host.clone());
         let mut config = Config {
-            target: Target::Tcp { host, port: self.port, family },
+            target: Target::Tcp { host: self.host.clone(), port: self.port, family },
             protocol: self.protocol()?,
             auth: self.authenticate.as_deref().map(credentials),
             select_db: self.select_db,

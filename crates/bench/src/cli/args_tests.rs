@@ -151,6 +151,7 @@ fn sizes_expiry_and_waits() {
     let range = SizeSpec::Range { min: 500, max: 2000, pattern: SizePattern::Sequential };
     assert_eq!(config("--data-size-range=500-2000 --data-size-pattern=S").data.size, range);
     assert_eq!(set_get("--expiry-range=10-20").expiry, Some(10..=20));
+    assert_eq!(set_get("--expiry-range=0-10").expiry, Some(0..=10));
     let wait = set_get("--wait-ratio=10:1 --num-slaves=1-3 --wait-timeout=100-200").wait;
     assert_eq!(wait, Some(Wait { sets: 10, waits: 1, replicas: 1..=3, timeout_ms: 100..=200 }));
     assert_eq!(config("-R").data.fill, Fill::Mutated);
@@ -160,6 +161,19 @@ fn sizes_expiry_and_waits() {
 #[test]
 fn an_unambiguous_prefix_is_enough() {
     assert_eq!(config("--key-max=5").keys.max, 5);
+}
+
+#[test]
+fn a_repeated_option_takes_the_last() {
+    let config = config(
+        "-c 1 --clients=2 -c 3 -d 5 -d 6 --ratio=1:1 --ratio=1:0 -h a -s b --print-percentiles=50 --print-percentiles 9,99",
+    );
+    assert_eq!((config.clients, &config.data.size), (3, &SizeSpec::Fixed(6)));
+    assert!(matches!(&config.target, Target::Tcp { host, .. } if host == "b"), "{:?}", config.target);
+    assert_eq!(config.quantiles, [0.09, 0.99]);
+    assert_eq!(set_get("--ratio=1:1 --ratio=1:0").gets, 0);
+    assert_eq!(commands("--command=a --command=b").specs.len(), 2, "commands add up");
+    assert!(parsed("--tls-skip-verify --tls --tls -D -D").is_ok());
 }
 
 #[test]
@@ -194,6 +208,7 @@ fn mistakes_are_refused_with_the_options_name() {
         ("--key-pattern=Z:Z --key-zipf-exp=6", "--key-zipf-exp"),
         ("-d 600000000", "bytes"),
         ("--data-size-range=5-2", "--data-size-range"),
+        ("--expiry-range=5-2", "--expiry-range"),
         ("--data-size-list=5", "--data-size-list"),
         ("-c 0", "--clients"),
         ("-t 0", "--threads"),

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::config::Config;
+use crate::config::{Config, Work};
 use crate::output::{self, Setting, Titled};
 use crate::stats::RunStats;
 use args::{Args, Parsed};
@@ -90,7 +90,7 @@ fn measure(parsed: &Parsed) -> Result<bool> {
         }
     }
     let interrupted = runs.last().is_some_and(|run| run.interrupted);
-    report(args, &settings, &runs)?;
+    report(args, &settings, &runs, matches!(config.work, Work::SetGet(_)))?;
     Ok(interrupted)
 }
 
@@ -167,7 +167,7 @@ fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn report(args: &Args, settings: &[Setting], runs: &[RunStats]) -> Result<()> {
+fn report(args: &Args, settings: &[Setting], runs: &[RunStats], has_hits: bool) -> Result<()> {
     let Some(first) = runs.first() else {
         return Ok(());
     };
@@ -179,7 +179,7 @@ fn report(args: &Args, settings: &[Setting], runs: &[RunStats]) -> Result<()> {
         None => writeln!(text, "{:<9} Seconds\n\n", first.duration.as_secs_f64().round()),
     };
     for one in &titled {
-        text.push_str(&output::table(one, &args.print_percentiles));
+        text.push_str(&output::table(one, &args.print_percentiles, has_hits));
         text.push_str("\n\n");
         if !args.hide_histogram {
             text.push_str(&output::distribution(one));

@@ -14,16 +14,18 @@ const KB_WIDTH: usize = 13;
 /// Steps of the distribution until the remaining share has halved.
 const STEPS_PER_HALF: u32 = 5;
 
-/// `ALL STATS` and the table below it; `percentiles` are in per cent.
-pub fn table(titled: &Titled<'_>, percentiles: &[f64]) -> String {
+/// `ALL STATS` and the table below it; `percentiles` are in per cent. `has_hits`: with the columns of hits and misses, which
+/// memtier_benchmark has without --command only.
+pub fn table(titled: &Titled<'_>, percentiles: &[f64], has_hits: bool) -> String {
     let stats = titled.stats;
     let rows: Vec<&Row> = stats.rows.iter().chain([&stats.totals]).collect();
     let type_width = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0).max(TYPE_WIDTH_MIN);
     let mut text = String::new();
-    let mut heads = format!(
-        "{:<type_width$}{:>OPS_WIDTH$}{:>HITS_WIDTH$}{:>HITS_WIDTH$}{:>LATENCY_WIDTH$}",
-        "Type", "Ops/sec", "Hits/sec", "Misses/sec", "Avg. Latency"
-    );
+    let mut heads = format!("{:<type_width$}{:>OPS_WIDTH$}", "Type", "Ops/sec");
+    if has_hits {
+        let _ = write!(heads, "{:>HITS_WIDTH$}{:>HITS_WIDTH$}", "Hits/sec", "Misses/sec");
+    }
+    let _ = write!(heads, "{:>LATENCY_WIDTH$}", "Avg. Latency");
     for percentile in percentiles {
         let head = format!("p{percentile} Latency");
         let _ = write!(heads, "{head:>LATENCY_WIDTH$}");
@@ -33,14 +35,15 @@ pub fn table(titled: &Titled<'_>, percentiles: &[f64]) -> String {
     let _ = writeln!(text, "{}\n{}\n{heads}\n{}", titled.title, line("="), line("-"));
     for row in rows {
         let _ = write!(text, "{:<type_width$}", row.label);
-        text.push_str(&cells(row, stats.duration, percentiles, row.label == "Totals"));
+        text.push_str(&cells(row, stats.duration, percentiles, has_hits));
     }
     text
 }
 
-fn cells(row: &Row, duration: Duration, percentiles: &[f64], is_total: bool) -> String {
+fn cells(row: &Row, duration: Duration, percentiles: &[f64], has_hits: bool) -> String {
     let mut text = format!("{:>OPS_WIDTH$.2}", row.ops_per_s(duration));
-    for count in [row.hits, row.misses] {
+    let is_total = row.label == "Totals";
+    for count in [row.hits, row.misses].into_iter().filter(|_| has_hits) {
         if is_total || row.label == "Gets" || row.hits + row.misses > 0 {
             let _ = write!(text, "{:>HITS_WIDTH$.2}", per_second(count, duration));
         } else {
@@ -147,7 +150,24 @@ Gets          100.00        80.00        20.00         0.32500         0.10000  
 Waits           0.00          ---          ---             ---             ---             ---             ---          --- 
 Totals        110.00        80.00        20.00         0.30909         0.10000         1.00000         1.00000       112.58 
 ";
-        assert_eq!(table(&titled, &[50.0, 99.0, 99.9]), expected);
+        assert_eq!(table(&titled, &[50.0, 99.0, 99.9], true), expected);
+    }
+
+    #[test]
+    fn tables_of_commands_have_no_hits() {
+        let stats = run();
+        let titled = Titled { title: String::from("ALL STATS"), stats: &stats, runs: 1 };
+        let text = table(&titled, &[50.0], false);
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with(['=', '-'])).collect();
+        let expected = [
+            "ALL STATS",
+            "Type         Ops/sec    Avg. Latency     p50 Latency       KB/sec ",
+            "Sets           10.00         0.15000         0.15000        10.23 ",
+            "Gets          100.00         0.32500         0.10000       102.34 ",
+            "Waits           0.00             ---             ---          --- ",
+            "Totals        110.00         0.30909         0.10000       112.58 ",
+        ];
+        assert_eq!(rows, expected);
     }
 
     #[test]
@@ -155,7 +175,7 @@ Totals        110.00        80.00        20.00         0.30909         0.10000  
         let mut stats = run();
         stats.rows = vec![row("HSET", "hset __key__ field __data__", &[100], 0, 0)];
         let titled = Titled { title: String::from("ALL STATS"), stats: &stats, runs: 1 };
-        let text = table(&titled, &[50.0]);
+        let text = table(&titled, &[50.0], true);
         let starts: Vec<&str> = text.lines().skip(2).map(|line| line.get(..31).unwrap_or(line)).collect();
         assert_eq!(starts[0], "Type                            Ops/sec"[..31].to_owned());
         assert!(starts[2].starts_with("hset __key__ field __data__    "), "{}", starts[2]);
