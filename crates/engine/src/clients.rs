@@ -558,7 +558,9 @@ impl Clients {
 
 fn end(card: &Card) {
     card.killed.store(true, Relaxed);
-    shut(card, Shutdown::Both);
+    // TLS ends with a message, which only the connection's task can send. It is woken all the same, and nothing more is read.
+    let how = if card.outbox.is_sent_by_task() { Shutdown::Read } else { Shutdown::Both };
+    shut(card, how);
 }
 
 /// The shutdown of the socket wakes the connection's task on its worker, as if the client had hung up.

@@ -80,6 +80,8 @@ pub struct Outbox {
     /// A blocked command of the connection runs or has run, and its reply is not in the output yet. Messages wait for it:
     /// they may be news of what the command has changed.
     owes_reply: AtomicBool,
+    /// Only the connection's task can write to its stream (TLS).
+    by_task: AtomicBool,
 }
 
 #[derive(Default)]
@@ -96,8 +98,6 @@ struct Inner {
     listed: bool,
     /// The outbox takes nothing more: its limit was exceeded, or the connection has ended.
     closed: bool,
-    /// Only the connection's task can write to its stream (TLS).
-    by_task: bool,
     /// The waker of the connection's task.
     waker: Option<Waker>,
 }
@@ -208,9 +208,12 @@ impl Outbox {
     /// Call this once, when the connection's task starts. A task keeps one waker as long as it lives. `by_task`: only
     /// the task can send.
     pub fn attach(&self, waker: &Waker, by_task: bool) {
-        let mut inner = self.inner.lock();
-        inner.waker = Some(waker.clone());
-        inner.by_task = by_task;
+        self.by_task.store(by_task, Relaxed);
+        self.inner.lock().waker = Some(waker.clone());
+    }
+
+    pub fn is_sent_by_task(&self) -> bool {
+        self.by_task.load(Relaxed)
     }
 
     /// From now on, messages wait for [`Outbox::refill`].
@@ -300,7 +303,7 @@ impl Outbox {
             if self.busy.load(Relaxed) || self.owes_reply.load(Relaxed) || inner.closed {
                 return 0;
             }
-            if inner.by_task || !is_clear() {
+            if self.is_sent_by_task() || !is_clear() {
                 // The task may already have taken everything. Then do not hold the outbox, because nothing would end
                 // the hold.
                 if !inner.queue.is_empty() {
@@ -465,7 +468,7 @@ mod tests {
 
     #[test]
     fn an_outbox_sent_by_its_task_wakes_the_task() {
-        let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
+        let outbox = Outbox { by_task: AtomicBool::new(true), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
         assert!(!outbox.wants_task());
         assert_eq!(flush(&outbox, &mut 9), "");
@@ -476,7 +479,7 @@ mod tests {
     /// for a task that sleeps.
     #[test]
     fn an_outbox_sent_by_its_task_does_not_hold_when_empty() {
-        let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
+        let outbox = Outbox { by_task: AtomicBool::new(true), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
         assert!(outbox.refill(&mut Vec::new()) && !outbox.refill(&mut Vec::new()));
         assert_eq!(flush(&outbox, &mut 9), "");

@@ -836,6 +836,9 @@ impl Connection {
     /// attempt is a turn.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         ready!(self.poll_turn(cx));
+        if self.card.killed.load(Relaxed) {
+            return Poll::Ready(Err(End::Killed));
+        }
         if self.has_ended {
             return self.poll_send(cx);
         }

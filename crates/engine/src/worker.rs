@@ -23,6 +23,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 /// When a client hangs up, the unsent output is offered to it for this long.
@@ -410,5 +411,8 @@ async fn close(mut connection: Connection, end: End) {
         // Closing may need the store, so it waits until the thread continues. The client sees the end now.
         connection.card.hang_up();
         tokio::task::yield_now().await;
+    } else if !matches!(end, End::Io(_)) {
+        // A client that is ended is told so by TLS, if the socket has room. Nothing waits for it.
+        let _ = poll_fn(|cx| Poll::Ready(connection.stream.poll_end(cx))).await;
     }
 }

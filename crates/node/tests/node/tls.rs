@@ -212,6 +212,47 @@ fn tls_clients_are_answered_while_a_script_is_busy() {
     assert_eq!(client.run("PING"), "PONG");
 }
 
+/// CLIENT KILL and `timeout` once shut the socket at once, and the client could not tell the end from an attack.
+#[test]
+fn connections_that_are_ended_get_the_end_of_tls() {
+    let (node, port, certificates) = start(&[]);
+    let mut admin = node.connect();
+    for version in [&version::TLS13, &version::TLS12] {
+        let connect = || Secure::connect_by(port, &certificates, true, &[version]).unwrap();
+        let ends = |mut client: Secure, how: &str| {
+            let ended = client.stream.read_to_end(&mut Vec::new());
+            assert_eq!(ended.map_err(|error| error.to_string()), Ok(0), "{how}, {version:?}");
+        };
+        let mut idle = connect();
+        let id = idle.run("CLIENT ID");
+        assert_eq!(admin.run(&format!("CLIENT KILL ID {}", id.trim_start_matches("(integer) "))), "(integer) 1");
+        ends(idle, "CLIENT KILL");
+        let mut waits = connect();
+        waits.send(&[b"BLPOP", b"nosuch", b"0"]);
+        eventually("it waits", || admin.info("clients", "blocked_clients") == "1");
+        assert_eq!(admin.run("CLIENT KILL TYPE normal SKIPME yes"), "(integer) 1");
+        ends(waits, "CLIENT KILL of a client that waits");
+        let idle = connect();
+        assert_eq!(admin.run("CONFIG SET timeout 1"), "OK");
+        ends(idle, "timeout");
+        admin = node.connect();
+        assert_eq!(admin.run("CONFIG SET timeout 0"), "OK");
+    }
+}
+
+/// Who reads nothing, and says that no more comes, can be ended all the same.
+#[test]
+fn a_tls_client_that_takes_no_replies_is_ended() {
+    let (node, port, certificates) = start(&[]);
+    let (mut admin, mut client) = (node.connect(), Secure::connect(port, &certificates, true).unwrap());
+    admin.words(&[b"SET", b"long", &vec![b'x'; 4 << 20]]);
+    let id = client.run("CLIENT ID");
+    (0..16).for_each(|_| client.send(&[b"GET", b"long"]));
+    client.stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(admin.run(&format!("CLIENT KILL ID {}", id.trim_start_matches("(integer) "))), "(integer) 1");
+    eventually("it is gone", || admin.info("clients", "connected_clients") == "1");
+}
+
 #[test]
 fn which_clients_need_a_certificate() {
     let (_node, port, certificates) = start(&[]);
