@@ -17,6 +17,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     TopLevel,
+    /// The command is refused instead of queued.
+    Queued,
+    /// EXEC runs it.
     Multi,
     Script,
 }
@@ -25,7 +28,7 @@ impl Context {
     fn text(self) -> &'static str {
         match self {
             Context::TopLevel => "toplevel",
-            Context::Multi => "multi",
+            Context::Queued | Context::Multi => "multi",
             Context::Script => "lua",
         }
     }
@@ -102,6 +105,12 @@ pub fn check(
             Denial::Channel(at) => (&stats.acl_denied_channels, "channel", quoted(at)),
         };
         counter.add(1);
+        // The entry shows the client with the command that it gave: EXEC or the script, or else the refused one.
+        if matches!(context, Context::TopLevel | Context::Queued)
+            && let Some(card) = worker.hub.clients.card(session.id)
+        {
+            card.note_command(command.id);
+        }
         note(worker, session, reason, context, object, session.user.as_bytes());
     }
     checked
@@ -151,8 +160,8 @@ fn note(worker: &Worker, session: &Session, reason: &'static str, context: Conte
     worker.hub.users.log(denial, worker.live().config.acllog_max_len);
 }
 
-fn context(session: &Session) -> Context {
-    if session.multi.is_some() { Context::Multi } else { Context::TopLevel }
+pub fn context(session: &Session) -> Context {
+    if session.multi.is_some() { Context::Queued } else { Context::TopLevel }
 }
 
 /// Ends the connections of a user that are subscribed to channels which the user may not use any more. Returns
@@ -277,17 +286,18 @@ impl Access for Worker {
         let config = self.hub.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
         let users = Users::read_file(path, config.acl_pubsub_all).map_err(|text| format!("ERR {text}"))?;
+        let before = self.hub.users.all();
         self.hub.users.replace(users);
+        let is_as_before =
+            |user: &&Arc<User>| self.hub.users.get(user.name.as_bytes()).is_some_and(|now| now.line() == user.line());
         let mut ends_me = false;
-        for card in self.hub.clients.cards_where(|_| true) {
-            if self.hub.users.get(card.user().as_bytes()).is_none() {
+        // As in Redis, the connections of the default user stay, whatever it may do now.
+        for user in before.iter().filter(|user| &*user.name != "default" && !is_as_before(user)) {
+            for card in self.hub.clients.cards_where(|card| card.is_of(&user.name)) {
                 ends_me |= end(&self.hub, me, &card);
             }
         }
-        for user in self.hub.users.all() {
-            ends_me |= end_listeners(&self.hub, me, &user);
-        }
-        Ok(ends_me)
+        Ok(end_listeners(&self.hub, me, &self.hub.users.default_user()) | ends_me)
     }
 
     fn save_users(&self) -> Result<(), String> {

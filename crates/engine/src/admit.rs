@@ -1,7 +1,7 @@
 //! Owns the decision whether a command may run now: its name, arity, user, busy scripts, pauses, room. Never knows
 //! what the command does.
 
-use crate::access::{self, Context};
+use crate::access;
 use crate::acl;
 use crate::clients::Gate;
 use crate::directory::{Command, bit};
@@ -41,8 +41,7 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
     if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.hub.users.default_is_open() {
         return Some("NOAUTH Authentication required.".into());
     }
-    let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
-    if let Err(denial) = access::check(worker, session, command, args, context) {
+    if let Err(denial) = access::check(worker, session, command, args, access::context(session)) {
         return Some(access::refusal(session, command, denial).into());
     }
     if session.listens_only && !command.is(bit::LISTENER) {

@@ -136,11 +136,12 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
         card.outbox.owe_reply();
         runs = true;
         let begun = worker.ticks();
+        let is_denied = denied.is_some();
         let result = match denied {
             Some(text) => Err(Stop::Error(text.into())),
             None => locked.run(),
         };
-        let nanos = worker.nanos(begun, worker.ticks());
+        let nanos = (!is_denied).then(|| worker.nanos(begun, worker.ticks()));
         let ks = &mut locked.cx.ks;
         let error = match result {
             Ok(()) => {
@@ -214,7 +215,7 @@ async fn run_own(worker: &Rc<Worker>, blocked: &Blocked, card: &Card) {
             let text = Some(read_failed(&error).into_owned());
             let mut state = blocked.state.lock();
             if state.phase == Phase::Called {
-                state.answer(Phase::Failed, blocked, Vec::new(), text, 0);
+                state.answer(Phase::Failed, blocked, Vec::new(), text, Some(0));
             }
             break;
         }
@@ -371,7 +372,7 @@ fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &C
     let mut state = blocked.state.lock();
     // The wait may have been ended in between.
     if state.waits() {
-        state.answer(Phase::Served, blocked, reply, error, 0);
+        state.answer(Phase::Served, blocked, reply, error, Some(0));
     }
     true
 }
@@ -402,7 +403,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         } else {
             (blocked.at_timeout)(&mut out);
         }
-        Served { reply, error, nanos: 0 }
+        Served { reply, error, nanos: Some(0) }
     });
     card.outbox.hold();
     card.outbox.drain_before_reply(output);
@@ -414,8 +415,13 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     }
     let args = blocked.args();
     if let Some(command) = worker.hub.directory.find(&args[0]) {
-        let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
-        account(worker, &live, card, command, || args, spent, worker.now_ms());
+        match nanos {
+            Some(nanos) => {
+                let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
+                account(worker, &live, card, command, || args, spent, worker.now_ms());
+            }
+            None => stats.by_command[command.id].rejected.add(1),
+        }
     }
     stats.commands.add(1);
     if session.reply != Reply::On {

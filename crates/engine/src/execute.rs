@@ -238,7 +238,6 @@ pub fn inside(
     let mut newer = None;
     let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
-    card.note_command(command.id);
     let mut result = match command.is(bit::SCRIPT) {
         true => script::inside(around, session, ks, command, args, output),
         false => attend(around, session, ks, command.call(args, keys), output),

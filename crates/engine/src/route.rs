@@ -4,7 +4,7 @@
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
 use crate::blocked::Blocked;
-use crate::clients::Card;
+use crate::clients::{Card, NO_COMMAND};
 use crate::directory::{Command, bit};
 use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
 use crate::journaling::Room;
@@ -54,6 +54,8 @@ pub fn route<'w>(
     if !is_exec && !command.is(bit::SCRIPT) {
         return (Some(command), handle(worker, live, session, card, work, (command, place), now_ms));
     }
+    // CLIENT LIST shows what the client has given, and not the commands inside.
+    card.note_command(command.id);
     let result = match is_exec {
         true => transaction::exec(worker, live, session, card, work, now_ms),
         false => script::run(worker, live, session, card, work, command, now_ms),
@@ -122,6 +124,13 @@ pub fn shortcut<'w>(
         locked.run().err().map(|stop| halted(&mut locked.cx, command, card, stop))
     });
     Some((command, settle(worker, session, work, halted)))
+}
+
+/// The command that CLIENT LIST shows for one that was not admitted.
+#[cold]
+pub fn shown(worker: &Worker, args: Args<'_>) -> usize {
+    let found = worker.hub.directory.find(&args[0]);
+    found.map_or(NO_COMMAND, |command| command.subcommand(&args).unwrap_or(command).id)
 }
 
 /// Handles a command that was not admitted: a transaction fails with it.

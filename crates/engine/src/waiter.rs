@@ -61,7 +61,8 @@ pub struct Served {
     pub reply: Vec<u8>,
     /// The error, if the reply is one.
     pub error: Option<String>,
-    pub nanos: u64,
+    /// Nanoseconds that it took. `None`: it was refused, and has not run.
+    pub nanos: Option<u64>,
 }
 
 impl fmt::Debug for Blocked {
@@ -111,7 +112,14 @@ impl State {
         }
     }
 
-    pub fn answer(&mut self, phase: Phase, blocked: &Blocked, mut reply: Vec<u8>, error: Option<String>, nanos: u64) {
+    pub fn answer(
+        &mut self,
+        phase: Phase,
+        blocked: &Blocked,
+        mut reply: Vec<u8>,
+        error: Option<String>,
+        nanos: Option<u64>,
+    ) {
         if let Some(text) = &error {
             reply.clear();
             Out::new(&mut reply, blocked.proto).error(text);

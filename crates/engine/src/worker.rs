@@ -221,7 +221,12 @@ fn run(connection: &mut Connection) -> Ran {
                 Some((command, outcome)) => (Some(command), outcome),
                 None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
                     Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
-                    Err(halt) => (None, Err(Box::new(route::refused(worker, session, args, halt)))),
+                    Err(halt) => {
+                        if matches!(halt, Halt::Error(_)) {
+                            last = Some(route::shown(worker, args));
+                        }
+                        (None, Err(Box::new(route::refused(worker, session, args, halt))))
+                    }
                 },
             };
             let failed = outcome.is_err();
@@ -406,13 +411,13 @@ async fn close(mut connection: Connection, end: End) {
             poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
         })
         .await;
+    } else if !matches!(end, End::Io(_)) {
+        // A client that is ended is told so by TLS, if the socket has room. Nothing waits for it.
+        let _ = poll_fn(|cx| Poll::Ready(connection.stream.poll_end(cx))).await;
     }
     if stand_in::is_on() {
         // Closing may need the store, so it waits until the thread continues. The client sees the end now.
         connection.card.hang_up();
         tokio::task::yield_now().await;
-    } else if !matches!(end, End::Io(_)) {
-        // A client that is ended is told so by TLS, if the socket has room. Nothing waits for it.
-        let _ = poll_fn(|cx| Poll::Ready(connection.stream.poll_end(cx))).await;
     }
 }

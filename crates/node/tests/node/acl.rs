@@ -87,6 +87,9 @@ fn errors_name_the_user_and_the_command_as_redis_7_2_does() {
     admin.run("RPUSH alist x");
     assert_eq!(waits.read(), "(error) NOPERM No permissions to access a key");
     assert_eq!(admin.run("LLEN alist"), "(integer) 1");
+    // As every refused command, it has not run.
+    let stat = admin.info("commandstats", "cmdstat_blpop");
+    assert!(stat.starts_with("calls=0,") && stat.ends_with(",rejected_calls=1,failed_calls=0"), "{stat}");
 }
 
 /// Whether a command was refused because of its user. Redis 7.0 uses other words.
@@ -314,6 +317,73 @@ fn users_are_kept_in_a_file_of_their_own() {
     assert_eq!(admin.run("ACL LOAD"), "OK");
     eventually("bob's connection ends", || !admin.run("CLIENT LIST").contains(" user=bob "));
     assert_eq!(admin.run("ACL USERS"), "1) \"default\"\n2) \"eve\"");
+}
+
+/// They once stayed with what they had chosen before, such as a password that is not theirs any more.
+#[test]
+fn acl_load_ends_the_connections_of_users_that_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users.acl");
+    let file = |text: &str| std::fs::write(&path, format!("user default on nopass ~* &* +@all\n{text}")).unwrap();
+    file(
+        "user same on nopass +@all ~*\nuser rules on nopass +@all ~*\nuser word on >a +@all ~*\nuser gone on nopass +@all\n",
+    );
+    let node = Node::start(&[("aclfile", path.to_str().unwrap())]);
+    let mut admin = node.connect();
+    let mut clients = ["same", "rules", "word", "gone"].map(|user| {
+        let mut client = node.connect();
+        assert_eq!(client.run(&format!("AUTH {user} a")), "OK");
+        client
+    });
+    // In another order, and a rule in other words.
+    file("user word on >b +@all ~*\nuser rules on nopass +@all ~* -get\nuser same on allkeys allcommands nopass\n");
+    assert_eq!(admin.run("ACL LOAD"), "OK");
+    eventually("three are ended", || admin.info("clients", "connected_clients") == "2");
+    assert_eq!(clients[0].run("ACL WHOAMI"), "\"same\"");
+    // The default user's stay, as in Redis, and the caller's ends behind its reply.
+    std::fs::write(&path, "user default on >x ~* &* +@all\nuser same on nopass +@all ~a*\n").unwrap();
+    let [same, ..] = &mut clients;
+    assert_eq!(same.run("ACL LOAD"), "OK");
+    eventually("the caller is ended", || admin.info("clients", "connected_clients") == "1");
+    assert_eq!(admin.run("ACL WHOAMI"), "\"default\"");
+}
+
+/// The entry once showed the client with the command before.
+#[test]
+fn the_log_shows_the_client_with_the_command_that_was_refused() {
+    on_both(|connect| {
+        let (mut admin, mut bob) = (connect(), connect());
+        let expect = |admin: &mut Client, parts: &[&str]| {
+            let log = admin.run("ACL LOG 1");
+            parts.iter().for_each(|part| assert!(log.contains(part), "{part}: {log}"));
+        };
+        admin.run("ACL SETUSER bob on nopass +@all -get -config ~*");
+        bob.run("AUTH bob x");
+        assert!(is_refused(&bob.run("GET k")));
+        expect(&mut admin, &["\"toplevel\"", " cmd=get user=bob"]);
+        assert!(is_refused(&bob.run("CONFIG GET port")));
+        expect(&mut admin, &["\"toplevel\"", " cmd=config|get user=bob"]);
+        bob.run("MULTI");
+        assert!(is_refused(&bob.run("GET k")));
+        expect(&mut admin, &["\"multi\"", " cmd=get user=bob"]);
+        bob.run("DISCARD");
+        assert!(bob.run("EVAL \"return redis.pcall('get', KEYS[1])\" 1 k").contains("(error) "));
+        expect(&mut admin, &["\"lua\"", " cmd=eval user=bob"]);
+        admin.run("ACL SETUSER bob +get");
+        bob.run("MULTI");
+        bob.run("GET k");
+        admin.run("ACL SETUSER bob -get");
+        assert!(bob.run("EXEC").contains("NOPERM"));
+        expect(&mut admin, &["\"multi\"", " cmd=exec user=bob"]);
+        // So does CLIENT LIST, whatever the reason.
+        for (line, shown) in
+            [("GET k", "get"), ("STRLEN", "strlen"), ("CONFIG GET x", "config|get"), ("NOSUCH", "NULL")]
+        {
+            assert!(bob.run(line).starts_with("(error) "));
+            let list = admin.run("CLIENT LIST");
+            assert!(list.contains(&format!(" cmd={shown} user=bob")), "{line}: {list}");
+        }
+    });
 }
 
 #[test]
