@@ -94,6 +94,8 @@ pub trait Host: Scripting + Replication {
     fn access(&self) -> &dyn Access;
     /// Whether `enable-debug-command` lets this connection use DEBUG.
     fn debug_allowed(&self, session: &Session) -> bool;
+    /// Whether the session may use MODULE, as `enable-module-command` says.
+    fn modules_allowed(&self, session: &Session) -> bool;
 
     // --- clients
     /// The lines of CLIENT LIST, each ended by '\n'. The caller's own line shows `me` as it is now.

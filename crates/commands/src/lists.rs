@@ -559,7 +559,8 @@ impl Editor<'_, '_> {
 
     fn set(&mut self, index: usize, element: &[u8]) {
         let limit = self.limit;
-        if self.grow(element.len(), 0) {
+        // As Redis does: the new element counts beside the old one.
+        if self.grow(element.len(), 1) {
             self.chunked().set(index, element, limit);
             self.shrink();
         } else {

@@ -148,6 +148,29 @@ impl Keys {
             }
         }
     }
+
+    /// The keys that COMMAND GETKEYS names. Where words alone tell, they are those behind the first of each such word, as clients
+    /// find them that know the row only. If a word is repeated, the command itself may take another one: see [`Keys::positions`].
+    pub fn named(self, args: &Args<'_>, at: &mut Vec<usize>) {
+        let Keys::FirstAnd(_, places) = self else { return self.positions(args, at) };
+        let words: Option<Vec<(&str, i16)>> = places.iter().map(|place| place.word()).collect();
+        let Some(words) = words else { return self.positions(args, at) };
+        Keys::ONE.positions(args, at);
+        for (word, from) in words {
+            let mut places = usize::from(from.unsigned_abs())..args.len().saturating_sub(1);
+            at.extend(places.find(|&place| args[place].eq_ignore_ascii_case(word.as_bytes())).map(|place| place + 1));
+        }
+    }
+}
+
+impl Place {
+    /// The word that stands before the one key, and from where on.
+    fn word(&self) -> Option<(&'static str, i16)> {
+        match *self {
+            Place::Behind { word, from: from @ 0.., how_many: HowMany::One } => Some((word, from)),
+            _ => None,
+        }
+    }
 }
 
 /// The rights that a user needs on a key before a command may name it. Neither right: the command looks only at the

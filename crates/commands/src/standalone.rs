@@ -15,7 +15,12 @@ const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::N
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
 
 const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
-const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
+const MODULE_NOT_ALLOWED: Stop = Stop::error(
+    "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a \
+     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+const NO_MODULES: Stop = Stop::error("ERR Error loading the extension: modules are not supported");
+const NO_SUCH_MODULE: Stop = Stop::error("ERR Error unloading module: no such module with that name");
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -275,8 +280,11 @@ const MODULE: &[Row] = &[
         since: "4.0.0",
         summary: "Loads a module; refused.",
         syntax: "path [arg [arg ...]]",
-        examples: &[only_here("MODULE LOAD x.so", "(error) ERR Modules are not supported")],
-        run: |_| Err(NO_MODULES),
+        examples: &[starts(
+            "MODULE LOAD x.so",
+            "(error) ERR MODULE command not allowed. If the enable-module-command ",
+        )],
+        run: |cx| Err(module_refused(cx, NO_MODULES)),
         ..BASE
     },
     Row {
@@ -286,8 +294,11 @@ const MODULE: &[Row] = &[
         since: "7.0.0",
         summary: "Loads a module with its configuration; refused.",
         syntax: "path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
-        examples: &[only_here("MODULE LOADEX x.so", "(error) ERR Modules are not supported")],
-        run: |_| Err(NO_MODULES),
+        examples: &[starts(
+            "MODULE LOADEX x.so",
+            "(error) ERR MODULE command not allowed. If the enable-module-command ",
+        )],
+        run: |cx| Err(module_refused(cx, NO_MODULES)),
         ..BASE
     },
     Row {
@@ -297,11 +308,16 @@ const MODULE: &[Row] = &[
         since: "4.0.0",
         summary: "Unloads a module; there is none.",
         syntax: "name",
-        examples: &[only_here("MODULE UNLOAD x", "(error) ERR Modules are not supported")],
-        run: |_| Err(NO_MODULES),
+        examples: &[starts("MODULE UNLOAD x", "(error) ERR MODULE command not allowed. If the enable-module-command ")],
+        run: |cx| Err(module_refused(cx, NO_SUCH_MODULE)),
         ..BASE
     },
 ];
+
+/// As in Redis, the directive is asked first.
+fn module_refused(cx: &Cx<'_>, otherwise: Stop) -> Stop {
+    if cx.server.modules_allowed(cx.session) { otherwise } else { MODULE_NOT_ALLOWED }
+}
 
 fn replicaof(cx: &mut Cx<'_>) -> Run {
     let (host, port) = (&cx.args[1], &cx.args[2]);

@@ -83,7 +83,7 @@ pub(crate) const TRACKINGINFO: Row = Row {
 };
 
 fn caching(cx: &mut Cx<'_>) -> Run {
-    let Some(tracking) = cx.session.tracking.as_mut().filter(|tracking| tracking.optin || tracking.optout) else {
+    let Some(tracking) = cx.session.tracking.as_mut() else {
         return Err(Stop::error(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
              enabled",

@@ -228,6 +228,7 @@ pub struct Config {
     /// (command, new name); an empty new name removes the command.
     pub rename_commands: Vec<(String, String)>,
     pub enable_debug_command: Guard,
+    pub enable_module_command: Guard,
     pub enable_protected_configs: Guard,
 
     // Limits of one client
@@ -488,6 +489,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .map(|pair| (pair[0].clone(), pair[1].clone()))
             .collect(),
         enable_debug_command: v.choice("enable-debug-command", Guard::from_word),
+        enable_module_command: v.choice("enable-module-command", Guard::from_word),
         enable_protected_configs: v.choice("enable-protected-configs", Guard::from_word),
         output_limit_normal: output_limit(0),
         output_limit_replica: output_limit(1),

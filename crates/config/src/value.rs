@@ -95,6 +95,12 @@ pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<V
     read_word(kind, word).map(|word| if word.is_empty() { vec![] } else { vec![word] })
 }
 
+/// A number with at most six decimals, and none that says nothing: as Redis shows percentiles.
+fn decimal(number: f64) -> String {
+    let text = format!("{number:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 fn read_word(kind: Kind, word: &str) -> Result<String, String> {
     let range = |low: &dyn std::fmt::Display, high: &dyn std::fmt::Display| {
         Err(format!("argument must be between {low} and {high} inclusive"))
@@ -219,13 +225,15 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
             Ok(owned())
         }
         Kind::Percentiles => {
-            for word in words {
-                let inside = word.parse::<f64>().is_ok_and(|percentile| (0.0..=100.0).contains(&percentile));
-                if !inside {
-                    return Err(format!("{} parameters should sit between [0.0,100.0]", row.name));
+            let read = |word: &&str| {
+                let percentile = word.parse::<f64>().ok().filter(|percentile| !percentile.is_nan());
+                let percentile = percentile.ok_or_else(|| format!("Invalid {} parameters", row.name))?;
+                match (0.0..=100.0).contains(&percentile) {
+                    true => Ok(decimal(percentile)),
+                    false => Err(format!("{} parameters should sit between [0.0,100.0]", row.name)),
                 }
-            }
-            Ok(owned())
+            };
+            words.iter().map(read).collect()
         }
         Kind::Choices(choices) => {
             if words.is_empty() {
@@ -425,15 +433,13 @@ mod tests {
     #[test]
     fn other_lists_are_checked_word_by_word() {
         good("latency-tracking-info-percentiles 50 99.99", "50 99.99");
+        good("latency-tracking-info-percentiles 0 99.90 .5 1e2", "0 99.9 0.5 100");
         good("latency-tracking-info-percentiles \"\"", "");
         bad(
             "latency-tracking-info-percentiles 101",
             "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
         );
-        bad(
-            "latency-tracking-info-percentiles nan",
-            "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
-        );
+        bad("latency-tracking-info-percentiles nan", "Invalid latency-tracking-info-percentiles parameters");
         good("shutdown-on-sigint \"NOSAVE force\"", "nosave force");
         good("oom-score-adj-values 1 -2 3", "1 -2 3");
         bad("oom-score-adj-values 1", "wrong number of arguments");

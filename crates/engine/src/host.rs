@@ -101,6 +101,10 @@ impl Host for Worker {
         self.live().config.enable_debug_command.allows(session.local)
     }
 
+    fn modules_allowed(&self, session: &Session) -> bool {
+        self.live().config.enable_module_command.allows(session.local)
+    }
+
     fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
         // Publish what the caller changed in this batch, so that its own line is current.
         if let Some(mine) = self.hub.clients.card(me.id) {

@@ -461,7 +461,7 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
         return Err(Stop::error("ERR Invalid number of arguments specified for command"));
     }
     let mut positions = Vec::new();
-    row.keys.positions(&args, &mut positions);
+    row.keys.named(&args, &mut positions);
     // EVAL and the like need no keys.
     if positions.is_empty() && !row.flags.contains(&Flag::NoMandatoryKeys) {
         return Err(Stop::error("ERR Invalid arguments specified for command"));

@@ -118,14 +118,16 @@ impl Summary {
         self.sum_nanos() / self.count.max(1)
     }
 
-    /// The nanoseconds that `percent` of the values do not exceed; 0 without values.
+    /// The nanoseconds that `percent` of the values do not exceed, and for 0 % those that none falls below, within a bucket's width;
+    /// 0 without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted && *count > 0 {
-                return highest(bucket);
+                // The least value lies between its bucket's bounds, and at least at the lower one.
+                return if percent == 0.0 && bucket > 0 { highest(bucket - 1) + 1 } else { highest(bucket) };
             }
         }
         0
@@ -179,6 +181,7 @@ mod tests {
             let value = summary.percentile(percent) as f64;
             assert!((value / expected - 1.0).abs() < 0.07, "p{percent} is {value}");
         }
+        assert!((930..=1_000).contains(&summary.percentile(0.0)), "{}", summary.percentile(0.0));
         let steps = summary.cumulative_us();
         assert_eq!(steps.last(), Some(&(128, 100)));
         assert!(steps.is_sorted());

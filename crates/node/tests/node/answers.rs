@@ -380,3 +380,100 @@ fn maxclients_shows_what_the_system_allows() {
     assert_ne!(shown, "2000000000");
     assert_eq!(client.run("CONFIG GET maxclients"), format!("1) \"maxclients\"\n2) \"{shown}\""));
 }
+
+#[test]
+fn client_caching_says_which_mode_it_needs() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    let neither = "(error) ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled";
+    let optin = "(error) ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.";
+    let optout = "(error) ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.";
+    assert_eq!(client.run("CLIENT CACHING YES"), neither);
+    client.run("CLIENT TRACKING ON");
+    assert_eq!((client.run("CLIENT CACHING YES"), client.run("CLIENT CACHING NO")), (optin.into(), optout.into()));
+    assert_eq!(client.run("CLIENT CACHING x"), "(error) ERR syntax error");
+}
+
+/// Redis names those behind the first of each word, although the command takes the last of all.
+#[test]
+fn command_getkeys_of_repeated_words() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    for (line, keys) in [
+        ("GEORADIUS s 1 1 1 m STORE a STORE b", "s a"),
+        ("GEORADIUS s 1 1 1 m STORE a STOREDIST b", "s a b"),
+        ("GEORADIUSBYMEMBER s m 1 m STOREDIST a STORE b STORE c", "s b a"),
+        ("GEORADIUS s 1 1 1 m COUNT 1 STORE", "s"),
+        ("SORT s STORE a STORE b", "s b"),
+    ] {
+        let keys: Vec<String> = keys.split(' ').enumerate().map(|(at, key)| format!("{}) \"{key}\"", at + 1)).collect();
+        assert_eq!(client.run(&format!("COMMAND GETKEYS {line}")), keys.join("\n"), "{line}");
+    }
+    client.run("GEOADD s 1 1 m");
+    assert_eq!(client.run("GEORADIUS s 1 1 1 m STORE a STORE b"), "(integer) 1");
+    assert_eq!(client.run("EXISTS a"), "(integer) 0");
+    // A user needs the right to write the key that is written.
+    client.run("ACL SETUSER bob on nopass +@all ~a %R~s");
+    assert_eq!(client.run("AUTH bob x"), "OK");
+    assert!(client.run("GEORADIUS s 1 1 1 m STORE a STORE b").starts_with("(error) NOPERM"));
+}
+
+/// In Redis, LSET counts the new element beside the old one.
+#[test]
+fn lset_leaves_the_packed_form_where_redis_does() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    client.run("CONFIG SET list-max-listpack-size 3");
+    for (line, encoding) in [
+        ("RPUSH l a b", "listpack"),
+        ("LSET l 0 c", "listpack"),
+        ("RPUSH l c", "listpack"),
+        ("LSET l 0 a", "quicklist"),
+        ("LPOP l", "quicklist"),
+        ("LPOP l", "listpack"),
+    ] {
+        client.run(line);
+        assert_eq!(client.run("OBJECT ENCODING l"), format!("\"{encoding}\""), "{line}");
+    }
+}
+
+#[test]
+fn percentiles_of_latencies_read_as_in_redis() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    let directive = "latency-tracking-info-percentiles";
+    for (set, got) in [("0 50 100", "0 50 100"), ("99.90 .5 1e1", "99.9 0.5 10"), ("", "")] {
+        assert_eq!(client.run(&format!("CONFIG SET {directive} \"{set}\"")), "OK");
+        assert_eq!(client.run(&format!("CONFIG GET {directive}")), format!("1) \"{directive}\"\n2) \"{got}\""));
+    }
+    for wrong in ["nan", "x"] {
+        let reply = client.run(&format!("CONFIG SET {directive} {wrong}"));
+        assert!(reply.ends_with(" - Invalid latency-tracking-info-percentiles parameters"), "{reply}");
+    }
+    client.run(&format!("CONFIG SET {directive} \"0 100\""));
+    client.run("CONFIG RESETSTAT");
+    // Of a single call, the lowest is what none falls below: its bucket's lower bound.
+    client.run("DBSIZE");
+    let shown = client.info("latencystats", "latency_percentiles_usec_dbsize");
+    let figures: Vec<f64> = shown.split(',').map(|part| part.split_once('=').unwrap().1.parse().unwrap()).collect();
+    let call = commandstat(&mut client, "dbsize");
+    let usec: f64 = call.split(',').find_map(|part| part.strip_prefix("usec_per_call=")).unwrap().parse().unwrap();
+    assert!(figures[0] <= usec && usec <= figures[1] && figures[0] < figures[1], "{shown} {call}");
+}
+
+#[test]
+fn modules_are_refused_in_the_words_of_redis() {
+    let texts = |allowed: &str| {
+        let node = Node::start(&[("enable-module-command", allowed)]);
+        let mut client = node.connect();
+        ["LOADEX x.so CONFIG a b", "LOAD x.so", "UNLOAD x"].map(|line| client.run(&format!("MODULE {line}")))
+    };
+    let refused = "(error) ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it \
+                   from a local connection, otherwise you need to set this option in the configuration file, and then restart the \
+                   server.";
+    assert_eq!(texts("no"), [refused; 3]);
+    let load = "(error) ERR Error loading the extension: modules are not supported";
+    let allowed = [load, load, "(error) ERR Error unloading module: no such module with that name"];
+    assert_eq!(texts("yes"), allowed);
+    assert_eq!(texts("local"), allowed);
+}

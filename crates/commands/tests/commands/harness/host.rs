@@ -84,6 +84,10 @@ impl Host for NoServer {
     fn access(&self) -> &dyn Access {
         no_server()
     }
+    fn modules_allowed(&self, _: &Session) -> bool {
+        false
+    }
+
     fn debug_allowed(&self, _: &Session) -> bool {
         true
     }
