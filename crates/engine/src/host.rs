@@ -204,11 +204,7 @@ impl Host for Worker {
 
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
         if !may_wait {
-            // The first base needs a moment at which every stripe is free, and the transaction holds some.
-            if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"appendonly")) {
-                return Err(Stop::error("ERR CONFIG SET appendonly cannot be a part of a transaction"));
-            }
-            let done = self.control()?.set_config(pairs, me.local, TRANSACTION_PATIENCE);
+            let done = self.control()?.set_config_inside(pairs, me.local, TRANSACTION_PATIENCE);
             return done.map_err(|text| Stop::Error(text.into()));
         }
         if let Some(outcome) = job::outcome(me) {

@@ -21,6 +21,10 @@ impl Control for Database {
         Database::set_config(self, pairs, local, patience)
     }
 
+    fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String> {
+        Database::set_config_inside(self, pairs, local, patience)
+    }
+
     fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
         Database::rewrite_config(self, patience)
     }

@@ -1,13 +1,14 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
 use crate::ending::Ending;
+use crate::persist::{self, AtRest};
 use crate::progress::{Failure, Kept, Progress};
 use crate::role::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{Hub, Peer, Rates, Role, Socket, wall_ms};
+use engine::{CHANGE_PATIENCE, Hub, Peer, Rates, Role, Socket, wall_ms};
 use parking_lot::Mutex;
 use std::io;
 use std::net::TcpListener;
@@ -39,6 +40,10 @@ fn is_of_tls(directive: &str) -> bool {
 
 fn is_of_persistence(directive: &str) -> bool {
     directive == "appendonly"
+}
+
+fn switches_persistence(draft: &Draft) -> bool {
+    draft.before.redis_files.appendonly != draft.now.redis_files.appendonly
 }
 
 fn is_password(directive: &str) -> bool {
@@ -212,9 +217,9 @@ impl Database {
     ) -> Option<Result<(), String>> {
         let turn = self.hub.config.turn(Duration::ZERO)?;
         match self.draft(&turn, pairs, local) {
-            Ok(draft) if draft.sets(is_of_persistence) => None,
+            Ok(draft) if switches_persistence(&draft) => None,
             Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
-            Ok(draft) => Some(self.carry_out(&turn, &draft)),
+            Ok(draft) => Some(self.carry_out(&turn, &draft, None)),
             Err(why) => Some(Err(why)),
         }
     }
@@ -227,6 +232,14 @@ impl Database {
         local: bool,
         patience: Duration,
     ) -> Result<(), String> {
+        // A save may take long, so nothing else is held while it is waited for. A mistake is told at once.
+        let switches = {
+            let turn = self.config_turn(patience)?;
+            let draft = self.draft(&turn, pairs, local)?;
+            switches_persistence(&draft).then(|| self.may_switch(&draft)).transpose()?.is_some()
+        };
+        let files = switches.then(|| self.files_at_rest(None)).transpose();
+        let files = files.map_err(|why| format!("ERR CONFIG SET failed - {why}"))?;
         // Take the ledger's lock before the configuration's, as in `Node::resize`: room is checked under the ledger's
         // lock.
         let _change = self.ledger.begin_change(patience).map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
@@ -235,7 +248,34 @@ impl Database {
         }
         let turn = self.config_turn(patience)?;
         let draft = self.draft(&turn, pairs, local)?;
-        self.carry_out(&turn, &draft)
+        self.carry_out(&turn, &draft, files.as_ref())
+    }
+
+    /// CONFIG SET inside of a transaction, which holds stripes: waits up to `patience` for other changes. A switch of persistence needs a
+    /// moment at which every stripe is free, so it is only checked here, and takes effect behind EXEC.
+    pub fn set_config_inside<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let draft = {
+            let turn = self.config_turn(patience)?;
+            self.draft(&turn, pairs, local)?
+        };
+        if !switches_persistence(&draft) {
+            return self.set_config(pairs, local, patience);
+        }
+        self.may_switch(&draft)?;
+        let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
+        let value = if draft.now.redis_files.appendonly { "yes" } else { "no" };
+        let switch = move || {
+            if let Err(why) = database.set_config(&[("appendonly", value)], local, CHANGE_PATIENCE) {
+                tracing::error!("database '{}': appendonly is not switched behind EXEC: {why}", database.name());
+            }
+        };
+        let started = std::thread::Builder::new().name("appendonly".into()).spawn(switch);
+        started.map(drop).map_err(|error| draft.refused_for("appendonly", &format!("no thread for it: {error}")))
     }
 
     /// CONFIG SET and CONFIG REWRITE in one. An error means that neither was done, unless its text says otherwise.
@@ -243,6 +283,8 @@ impl Database {
     pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
         let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
         let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
+        let files = switches_persistence(&draft).then(|| self.files_at_rest(Some(patience))).transpose();
+        let files = files.map_err(NotSet::Refused)?;
         let file = match self.hub.config.file() {
             Some(_) => {
                 let users = self.user_directives(&draft.now, draft.sets(is_password));
@@ -250,7 +292,7 @@ impl Database {
             }
             None => None,
         };
-        self.carry_out(&turn, &draft).map_err(NotSet::Refused)?;
+        self.carry_out(&turn, &draft, files.as_ref()).map_err(NotSet::Refused)?;
         let Some(file) = file else { return Ok(()) };
         file.publish().map_err(|why| {
             let why = why.trim_start_matches("ERR ");
@@ -279,8 +321,9 @@ impl Database {
     }
 
     /// Carries out a draft. The steps that may fail come first, and change nothing if they fail. All other settings
-    /// take effect through subscriptions. The turn is held until everything uses the draft.
-    fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
+    /// take effect through subscriptions. The turn is held until everything uses the draft. A switch of persistence needs the lock of
+    /// `files`.
+    fn carry_out(&self, turn: &Turn<'_>, draft: &Draft, files: Option<&AtRest<'_>>) -> Result<(), String> {
         let (before, now) = (&draft.before, &draft.now);
         // Also if the names of the files are unchanged: their contents may be new.
         let tls = match draft.sets(is_of_tls) {
@@ -292,14 +335,14 @@ impl Database {
         };
         let is_ending = before.redis_files.appendonly && !now.redis_files.appendonly;
         if is_ending {
-            self.switch_alone(draft)?;
+            self.switch_persistence(draft, files)?;
             if let Err(why) = self.resize(before, now) {
                 tracing::warn!("database '{}': its flash does not become smaller: {why}", self.hub.name);
             }
         } else {
             self.resize(before, now).map_err(|why| draft.refused(&why))?;
             if !before.redis_files.appendonly && now.redis_files.appendonly {
-                self.switch_alone(draft).inspect_err(|_| self.resize_back(before, now))?;
+                self.switch_persistence(draft, files).inspect_err(|_| self.resize_back(before, now))?;
             }
         }
         self.relisten(before, now).map_err(|(name, why)| {
@@ -316,8 +359,8 @@ impl Database {
         Ok(())
     }
 
-    /// Switches persistence on or off. Together with other changes that may fail, all could not be undone.
-    fn switch_alone(&self, draft: &Draft) -> Result<(), String> {
+    /// Whether persistence may be switched. Together with other changes that may fail, all could not be undone.
+    fn may_switch(&self, draft: &Draft) -> Result<(), String> {
         if draft.sets(|directive| !is_of_persistence(directive)) {
             let why = "appendonly is switched alone: give the other directives in a command of their own";
             return Err(draft.refused_for("appendonly", why));
@@ -326,7 +369,15 @@ impl Database {
             config::leaves_ram_for_values(&draft.now, self.is_default())
                 .map_err(|why| draft.refused_for("appendonly", &why))?;
         }
-        self.switch_persistence(&draft.before, &draft.now).map_err(|why| draft.refused_for("appendonly", &why))
+        Ok(())
+    }
+
+    fn switch_persistence(&self, draft: &Draft, files: Option<&AtRest<'_>>) -> Result<(), String> {
+        self.may_switch(draft)?;
+        // It was switched by somebody else since this change was looked at.
+        let files = files.ok_or_else(|| draft.refused_for("appendonly", "it has just been switched: try again"))?;
+        let switched = persist::switch(self, draft.now.redis_files.appendonly, files);
+        switched.map_err(|why| draft.refused_for("appendonly", &why))
     }
 
     /// Back to the old limits, for which there was room a moment ago.

@@ -35,13 +35,18 @@ use engine::replication::Mark;
 use engine::{Gate, random};
 use journal::manifest::{self, Base, Found, Manifest};
 use journal::{Opened, Policy, Settings};
+use parking_lot::MutexGuard;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// No database has such a name, so none has its directory here.
 const FOLDER: &str = "flintkv.journal";
+/// How often who switches persistence asks whether the dataset is loaded.
+const LOADING_STEP: Duration = Duration::from_millis(5);
 const PAGE_BYTES: u64 = flash::io::PAGE_BYTES as u64;
 const FILE_BYTES: u64 = 64 << 20;
 /// The ring takes this share of the RAM limit. What of it is not durable is in the writer's frames once more.
@@ -160,21 +165,35 @@ pub fn delete(database: &Database) {
     }
 }
 
+/// The lock of files, while the dataset is neither saved nor loaded.
+pub struct AtRest<'d>(#[allow(dead_code, reason = "held")] MutexGuard<'d, ()>);
+
 impl Database {
-    /// Applies a changed `appendonly`. An error changes nothing.
-    pub(crate) fn switch_persistence(&self, before: &Config, now: &Config) -> Result<(), String> {
-        if before.redis_files.appendonly == now.redis_files.appendonly {
-            return Ok(());
+    /// Waits, up to `patience` if there is any, until the dataset is neither saved nor loaded.
+    pub(crate) fn files_at_rest(&self, patience: Option<Duration>) -> Result<AtRest<'_>, String> {
+        let until = patience.map(|patience| Instant::now() + patience);
+        loop {
+            let busy = match until {
+                None => Some(self.files.busy.lock()),
+                Some(until) => self.files.busy.try_lock_until(until),
+            };
+            let Some(busy) = busy else { return Err("the dataset is being saved or loaded: try again".to_owned()) };
+            if self.hub.clients.gate() == Gate::Open {
+                return Ok(AtRest(busy));
+            }
+            drop(busy);
+            if self.hub.is_closing.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until) {
+                return Err("the dataset is being loaded: try again".to_owned());
+            }
+            std::thread::sleep(LOADING_STEP);
         }
-        let Some(_busy) = self.files.busy.try_lock() else {
-            return Err("the dataset is being saved or loaded: try again".to_owned());
-        };
-        if self.hub.clients.gate() != Gate::Open {
-            return Err("the dataset is being loaded: try again".to_owned());
-        }
-        let done = if now.redis_files.appendonly { begin(self) } else { end(self) };
-        done.inspect_err(|why| tracing::error!("database '{}': appendonly is not switched: {why}", self.hub.name))
     }
+}
+
+/// Applies a changed `appendonly`. An error changes nothing.
+pub fn switch(database: &Database, is_on: bool, _files: &AtRest<'_>) -> Result<(), String> {
+    let done = if is_on { begin(database) } else { end(database) };
+    done.inspect_err(|why| tracing::error!("database '{}': appendonly is not switched: {why}", database.hub.name))
 }
 
 /// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.

@@ -661,11 +661,23 @@ fn persistence_is_switched_while_clients_write() {
         writes();
         let refused = client.run("CONFIG SET appendonly yes maxmemory-policy allkeys-lru");
         assert!(refused.contains("appendonly is switched alone"), "{refused}");
-        for line in ["MULTI", "SET k v", "CONFIG SET appendonly yes"] {
+        // In a transaction it takes effect behind EXEC.
+        for (value, is_on) in [("yes", "1"), ("no", "0")] {
+            for line in ["MULTI", "SET k v", &format!("CONFIG SET appendonly {value}"), "GET k"] {
+                client.run(line);
+            }
+            assert_eq!(client.run("EXEC"), "1) OK\n2) OK\n3) \"v\"");
+            eventually("it is switched", || client.info("persistence", "aof_enabled") == is_on);
+            writes();
+        }
+        for line in ["MULTI", "CONFIG SET appendonly maybe", "CONFIG SET appendonly yes maxmemory-policy allkeys-lru"] {
             client.run(line);
         }
         let refused = client.run("EXEC");
-        assert!(refused.contains("appendonly cannot be a part of a transaction"), "{refused}");
+        assert!(
+            refused.contains("must be 'yes' or 'no'") && refused.contains("appendonly is switched alone"),
+            "{refused}"
+        );
         for _ in 0..2 {
             assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
             assert_eq!(client.info("persistence", "aof_enabled"), "1");
