@@ -278,6 +278,7 @@ pub fn inside(
     }
     ks.resume.clear();
     let nanos = worker.nanos(begun, worker.ticks());
+    stats.nested_nanos.add(nanos);
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
     // This command may have been CONFIG SET.
     let mut newest = None;

@@ -67,6 +67,8 @@ impl CommandStats {
 pub struct WorkerStats {
     pub commands: Counter,
     pub batches: Counter,
+    /// The time of commands inside of others, of EXEC or a script, which have it too.
+    pub nested_nanos: Counter,
     pub net_in_bytes: Counter,
     pub net_out_bytes: Counter,
     pub connections: Counter,
@@ -118,6 +120,7 @@ impl WorkerStats {
         for counter in [
             &self.commands,
             &self.batches,
+            &self.nested_nanos,
             &self.net_in_bytes,
             &self.net_out_bytes,
             &self.connections,
@@ -171,6 +174,12 @@ impl Stats {
             totals.failed += stats.failed.get();
         }
         totals
+    }
+
+    /// The time of all commands, each counted once.
+    pub fn command_nanos(&self) -> u64 {
+        let of = |worker: &WorkerStats| worker.by_command.iter().map(|command| command.nanos.get()).sum::<u64>();
+        self.workers.iter().map(|worker| of(worker).saturating_sub(worker.nested_nanos.get())).sum()
     }
 
     pub fn calls(&self, id: usize) -> u64 {

@@ -36,6 +36,7 @@ impl Control for Database {
     fn reset_stats(&self) {
         self.rejected_connections.store(0, Relaxed);
         self.memory_peak_bytes.store(0, Relaxed);
+        *self.rounds_before.lock() = self.loops.rounds();
         let links = &self.hub.links;
         for count in [&links.full_syncs, &links.partial_syncs, &links.refused_partial_syncs] {
             count.store(0, Relaxed);

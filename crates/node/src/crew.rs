@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, RuntimeMetrics};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The stack of a worker's thread: scripts recurse and decode nested data. Untouched pages take no memory. Without
@@ -22,26 +23,58 @@ const EVENT_INTERVAL: u32 = 31;
 pub type Begin = Box<dyn FnOnce() -> Task + Send>;
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
+/// What the event loops of all threads have done since the start of the process. The runtime counts it anyway, whenever it sleeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rounds {
+    /// A round ends in a sleep, until there is work or a timer is due.
+    pub count: u64,
+    /// The time besides the sleeps.
+    pub busy_us: u64,
+}
+
+pub struct Loops(Vec<RuntimeMetrics>);
+
+impl Loops {
+    pub fn rounds(&self) -> Rounds {
+        // Each runtime has one worker.
+        self.0.iter().fold(Rounds::default(), |sum, metrics| Rounds {
+            count: sum.count + metrics.worker_park_count(0),
+            busy_us: sum.busy_us + metrics.worker_total_busy_duration(0).as_micros() as u64,
+        })
+    }
+}
+
+impl std::fmt::Debug for Loops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.rounds().fmt(f)
+    }
+}
+
 pub struct Crew {
     count: usize,
+    loops: Arc<Loops>,
     threads: Mutex<Vec<(UnboundedSender<Begin>, JoinHandle<()>)>>,
 }
 
 impl Crew {
     pub fn start(count: usize) -> io::Result<Crew> {
-        let mut threads = Vec::with_capacity(count);
+        let (mut threads, mut loops) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for index in 0..count {
             let (sender, inbox) = unbounded_channel();
             let (started, answer) = mpsc::channel();
             let builder = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(STACK_BYTES);
             threads.push((sender, builder.spawn(move || run(inbox, &started))?));
-            answer.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?;
+            loops.push(answer.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?);
         }
-        Ok(Crew { count, threads: Mutex::new(threads) })
+        Ok(Crew { count, loops: Arc::new(Loops(loops)), threads: Mutex::new(threads) })
     }
 
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    pub fn loops(&self) -> Arc<Loops> {
+        Arc::clone(&self.loops)
     }
 
     pub fn begin(&self, thread: usize, begin: Begin) {
@@ -90,7 +123,7 @@ fn yield_first() {
     }
 }
 
-fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<()>>) {
+fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<RuntimeMetrics>>) {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .event_interval(EVENT_INTERVAL)
@@ -101,7 +134,7 @@ fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<()
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(error))),
     };
-    let _ = started.send(Ok(()));
+    let _ = started.send(Ok(runtime.handle().metrics()));
     runtime.block_on(async {
         while let Some(begin) = inbox.recv().await {
             drop(tokio::task::spawn_local(begin()));

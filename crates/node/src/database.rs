@@ -1,5 +1,6 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
+use crate::crew::{Loops, Rounds};
 use crate::ending::Ending;
 use crate::persist::{self, AtRest};
 use crate::progress::{Failure, Kept, Progress};
@@ -90,6 +91,10 @@ pub struct Database {
     pub(crate) clients_cap: AtomicUsize,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) rates: Mutex<Rates<{ Rate::COUNT }>>,
+    /// The event loops, which all databases share.
+    pub(crate) loops: Arc<Loops>,
+    /// What they had done at the last CONFIG RESETSTAT.
+    pub(crate) rounds_before: Mutex<Rounds>,
     pub(crate) memory_peak_bytes: AtomicU64,
     pub(crate) memory_startup_bytes: AtomicU64,
     pub(crate) is_deleting: AtomicBool,
@@ -135,13 +140,22 @@ pub enum Rate {
     FlashReadBytes,
     FlashWrites,
     FlashWriteBytes,
+    Rounds,
+    RoundsUs,
 }
 
 impl Database {
+    /// What the event loops have done since the last CONFIG RESETSTAT.
+    pub(crate) fn rounds(&self) -> Rounds {
+        let (now, before) = (self.loops.rounds(), *self.rounds_before.lock());
+        Rounds { count: now.count - before.count, busy_us: now.busy_us - before.busy_us }
+    }
+
     /// Samples the counters for INFO's figures per second. Called every 100 ms.
     pub fn sample_rates(&self, now_ms: u64) {
         let counted = |counter| self.shard.store.counters().sum(counter);
         let mut totals = [0; Rate::COUNT];
+        let rounds = self.loops.rounds();
         for (rate, total) in [
             (Rate::Commands, self.hub.stats.sum(|worker| &worker.commands)),
             (Rate::NetInBytes, self.hub.stats.sum(|worker| &worker.net_in_bytes)),
@@ -152,6 +166,8 @@ impl Database {
             (Rate::FlashReadBytes, counted(Counter::FlashReadBytes)),
             (Rate::FlashWrites, counted(Counter::FlashWrites)),
             (Rate::FlashWriteBytes, counted(Counter::FlashWriteBytes)),
+            (Rate::Rounds, rounds.count),
+            (Rate::RoundsUs, rounds.busy_us),
         ] {
             totals[rate as usize] = total;
         }
@@ -443,5 +459,5 @@ impl Database {
 }
 
 impl Rate {
-    pub const COUNT: usize = Rate::FlashWriteBytes as usize + 1;
+    pub const COUNT: usize = Rate::RoundsUs as usize + 1;
 }

@@ -359,6 +359,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
     let too_slow = database.hub.clients.too_slow.load(Relaxed);
     let tracked = database.hub.tracking.counts();
     let kilobytes = |rate| format!("{:.2}", facts.rate(rate) as f64 / 1024.0);
+    let (rounds, rounds_per_s) = (database.rounds(), facts.rate(Rate::Rounds));
     text.lines(&[
         ("total_connections_received", &all.sum(|worker| &worker.connections)),
         ("total_commands_processed", &all.sum(|worker| &worker.commands)),
@@ -413,11 +414,11 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("client_output_buffer_limit_disconnections", &(all.sum(|worker| &worker.output_limit_closed) + too_slow)),
         ("reply_buffer_shrinks", &0),
         ("reply_buffer_expands", &0),
-        ("eventloop_cycles", &0),
-        ("eventloop_duration_sum", &0),
-        ("eventloop_duration_cmd_sum", &0),
-        ("instantaneous_eventloop_cycles_per_sec", &0),
-        ("instantaneous_eventloop_duration_usec", &0),
+        ("eventloop_cycles", &rounds.count),
+        ("eventloop_duration_sum", &rounds.busy_us),
+        ("eventloop_duration_cmd_sum", &(all.command_nanos() / 1000)),
+        ("instantaneous_eventloop_cycles_per_sec", &rounds_per_s),
+        ("instantaneous_eventloop_duration_usec", &(facts.rate(Rate::RoundsUs) / rounds_per_s.max(1))),
         ("acl_access_denied_auth", &all.sum(|worker| &worker.auth_failures)),
         ("acl_access_denied_cmd", &all.sum(|worker| &worker.acl_denied_commands)),
         ("acl_access_denied_key", &all.sum(|worker| &worker.acl_denied_keys)),

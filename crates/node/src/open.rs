@@ -93,6 +93,8 @@ pub fn open(
             clients_cap: AtomicUsize::new(clients_cap),
             rejected_connections: AtomicU64::new(0),
             rates: Mutex::new(Rates::default()),
+            loops: common.crew.loops(),
+            rounds_before: Mutex::default(),
             memory_peak_bytes: AtomicU64::new(0),
             memory_startup_bytes: AtomicU64::new(0),
             is_deleting: AtomicBool::new(false),

@@ -477,3 +477,30 @@ fn modules_are_refused_in_the_words_of_redis() {
     assert_eq!(texts("yes"), allowed);
     assert_eq!(texts("local"), allowed);
 }
+
+/// They were 0. The figures come from the runtime, which counts when it sleeps.
+#[test]
+fn the_event_loop_counts_its_rounds() {
+    let node = Node::start(&[("io-threads", "1")]);
+    let mut client = node.connect();
+    let figures = |client: &mut Client| {
+        ["cycles", "duration_sum", "duration_cmd_sum"]
+            .map(|field| client.info("stats", &format!("eventloop_{field}")).parse::<u64>().unwrap())
+    };
+    assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
+    let before = figures(&mut client);
+    for _ in 0..50 {
+        assert_eq!(client.run("EVAL \"for i = 1, 100 do redis.call('SET', KEYS[1], i) end\" 1 k"), "(nil)");
+    }
+    let after = figures(&mut client);
+    // The client waits for each reply, and the loop for the next command.
+    assert!(after[0] >= before[0] + 50, "{before:?} {after:?}");
+    assert!(after[1] > before[1] && after[2] > before[2], "{before:?} {after:?}");
+    assert!(after[2] <= after[1], "commands run in the loop, and those of a script count once: {after:?}");
+    eventually("the rates are there", || {
+        client.run("PING");
+        client.info("stats", "instantaneous_eventloop_cycles_per_sec") != "0"
+    });
+    assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
+    assert!(figures(&mut client)[2] < after[2]);
+}
