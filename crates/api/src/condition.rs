@@ -252,7 +252,7 @@ impl<'f> Facts<'f> {
         degraded(
             rot > 0,
             Level::Critical,
-            format!("The scrubber has found damage in {rot} places."),
+            format!("Damage was found in {rot} places."),
             "Replace the device: the events and the log name the places.",
         );
         degraded(

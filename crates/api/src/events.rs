@@ -195,7 +195,7 @@ fn damage(rot: &Rot) -> Vec<String> {
     let mut found = Vec::new();
     if pages > 0 {
         found.push(format!(
-            "the scrubber has found {pages} damaged pages on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
+            "{pages} damaged pages were found on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
              are written again; the log names the places"
         ));
     }

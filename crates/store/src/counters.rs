@@ -38,8 +38,8 @@ pub enum Counter {
     /// Values that came in pages of another store.
     TakenRecords,
     ChecksumErrors,
-    /// What the scrubber has read, the damaged pages that it has found, the keys that have lost values there, and the values that were in
-    /// RAM too.
+    /// What the scrubber has read; damaged pages and keys that have lost values there, each counted once, whoever has found them; and
+    /// the values that were in RAM too.
     ScrubbedBytes,
     RottenPages,
     RottenKeys,

@@ -705,7 +705,10 @@ fn read_run(store: &Store, run: &Run) -> Result<PageBuf, ReadError> {
 /// Checks a page of a run. Those behind it are checked when a value goes on there.
 fn open<'b>(store: &Store, run: &Run, pages: &'b [u8], number: u32) -> Result<Page<'b>, ReadError> {
     let bytes = &pages[(number - run.page) as usize * PAGE_BYTES..];
-    Page::open(bytes, store.segments.stamp(number)).map_err(ReadError::Corrupt)
+    Page::open(bytes, store.segments.stamp(number)).map_err(|corrupt| {
+        store.found_rot([number]);
+        ReadError::Corrupt(corrupt)
+    })
 }
 
 /// Reads the parts of one value that are on flash only, many at a time.

@@ -79,7 +79,8 @@ pub struct StoreStats {
     /// What the scrubber has read, and how often it has read everything.
     pub scrubbed_bytes: u64,
     pub scrub_rounds: u64,
-    /// Damaged pages that it has found, the keys that have lost their values there, and the values that are in RAM too.
+    /// Damaged pages and keys that have lost their values there, each counted once, whoever has found them: a client, the scrubber, a
+    /// collection. And the values that the scrubber found in RAM too.
     pub rotten_pages: u64,
     pub rotten_keys: u64,
     pub rescued_values: u64,
@@ -201,6 +202,20 @@ impl Store {
         ((sums.charged * bytes as f64) as u64, u64::from(self.segments.usable(sums)) * bytes)
     }
 
+    /// What one more flash read has cost lately, while many are under way at once. 0: nothing was read. CONFIG RESETSTAT leaves it.
+    pub fn read_cost_ns(&self) -> u64 {
+        self.read_cost_ns.load(Relaxed)
+    }
+
+    /// Some reads of one worker took so long in the middle, and so many of them were under way on average.
+    pub(crate) fn note_reads(&self, latency_ns: u64, depth: u64) {
+        let cost = cost_of_read(latency_ns, depth);
+        // A race between workers loses a sample.
+        let before = self.read_cost_ns();
+        let mean = if before == 0 { cost } else { before - before / COST_SHARE + cost / COST_SHARE };
+        self.read_cost_ns.store(mean, Relaxed);
+    }
+
     /// Resets the counts of events, for CONFIG RESETSTAT.
     pub fn reset_stats(&self) {
         self.counters.reset();
@@ -216,5 +231,27 @@ impl Store {
     /// Sets the policy, for CONFIG SET maxmemory-policy.
     pub fn set_policy(&self, policy: base::Policy) {
         self.tier.set_policy(policy);
+    }
+}
+
+/// The mean cost follows each sample by this share.
+const COST_SHARE: u64 = 8;
+/// With fewer reads under way, the device shows nothing of what it can do at once.
+const DEPTH_MIN: u64 = 5;
+
+/// Reads that wait for each other in the device's queue are slow, and cost no more.
+fn cost_of_read(latency_ns: u64, depth: u64) -> u64 {
+    latency_ns / depth.max(DEPTH_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_is_not_taken_for_a_slow_device() {
+        assert_eq!(cost_of_read(100_000, 1), 20_000, "a common device");
+        assert_eq!(cost_of_read(5_000_000, 250), 20_000, "the same with many reads at once");
+        assert_eq!(cost_of_read(5_000_000, 2), 1_000_000, "a busy one");
     }
 }

@@ -6,9 +6,11 @@ use crate::counters::{Counter, Counters};
 use crate::effects::{Effects, Sent};
 use crate::listen::{Ears, Keeper, Listener, SentKeeper};
 use crate::log::compression::Compression;
-use crate::log::page::Dictionary;
+use crate::log::page::{Dictionary, scan};
 use crate::log::parts::Owners;
+use crate::log::read::ReadError;
 use crate::log::resize::{Progress, ResizeError};
+use crate::log::segment::rot::Lost;
 use crate::log::segment::{Room, Segments};
 use crate::log::sequence::Sequence;
 use crate::mem::arena::Arena;
@@ -18,7 +20,7 @@ use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Full, Tier};
-use crate::mem::word::Word;
+use crate::mem::word::{Place, Word};
 use crate::stripe::census::{Census, LastSeen};
 use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
@@ -56,6 +58,10 @@ pub struct Store {
     pub(crate) cleaning: Cleaning,
     pub(crate) ears: Ears,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
+    /// What a flash read has cost lately: see [`Store::read_cost_ns`].
+    pub(crate) read_cost_ns: AtomicU64,
+    /// The next stripe whose values are read before they are asked for; none from `STRIPES` on.
+    pub(crate) warm_next: AtomicUsize,
     /// Number of records on flash that an entry points to. If it is zero, no look-up needs to consider flash.
     pub(crate) cold: AtomicU64,
     /// The keys that own the values in parts.
@@ -170,6 +176,8 @@ impl Store {
             cleaning: Cleaning::default(),
             ears: Ears::default(),
             latency: Mutex::new(crate::log::read::latency_histogram()),
+            read_cost_ns: AtomicU64::new(0),
+            warm_next: AtomicUsize::new(STRIPES),
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
@@ -535,6 +543,37 @@ impl Store {
     }
 
     // --- memory beside the objects that clients borrow ---
+
+    /// A value at this place cannot be read. `read`: what the device gave. `name`: the key's, if it is known.
+    pub(crate) fn found_lost(&self, place: Place, read: &[u8], lost: Lost, name: Option<&[u8]>, error: &ReadError) {
+        let is_unread = matches!(error, ReadError::Io(_));
+        self.counters.add(if is_unread { Counter::ReadErrors } else { Counter::ChecksumErrors }, 1);
+        let count = self.segments.read_pages(place) as u32;
+        let mut pages: Vec<u32> = match is_unread {
+            true => (place.page..place.page + count).collect(),
+            false => scan(read, self.segments.stamp(place.page))
+                .filter_map(|(at, page)| page.is_err().then_some(place.page + at as u32))
+                .collect(),
+        };
+        if pages.is_empty() {
+            // The pages are whole, and the record is not there.
+            pages.push(place.page);
+        }
+        self.found_rot(pages);
+        self.counters.add(Counter::RottenKeys, u64::from(self.segments.rot.add_key(lost)));
+        let (path, offset) = self.segments.location(place.page);
+        tracing::error!(
+            path,
+            offset,
+            key = name.map(|name| tracing::field::display(name.escape_ascii().to_string())),
+            "flash read failed: {error}; the key answers with an error until it is set again"
+        );
+    }
+
+    /// These pages are damaged.
+    pub(crate) fn found_rot(&self, pages: impl IntoIterator<Item = u32>) {
+        self.counters.add(Counter::RottenPages, self.segments.rot.add_pages(pages));
+    }
 
     /// Lends memory that is in use already, or is too little to wait for.
     pub fn lend(&self, bytes: usize) {

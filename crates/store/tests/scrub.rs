@@ -57,6 +57,66 @@ fn a_round_reads_everything_once_in_the_interval_and_no_faster() {
     assert_eq!(node.store.stats().scrubbed_bytes, whole.scrubbed_bytes, "it is off");
 }
 
+/// After a restart, RAM gets the values that were used before, as far as there is room.
+#[test]
+fn values_that_were_used_come_back_before_they_are_asked_for() {
+    let mut node = filled();
+    node.store.set_scrub_interval(0);
+    let used: Vec<u64> = (0..KEYS).step_by(4).collect();
+    for key in &used {
+        // RAM is full: the first access is noted only.
+        node.get(0, &key.to_le_bytes()).unwrap();
+        assert!(node.make_room());
+    }
+    pass(&mut node, 1_000);
+    let full = node.store.stats();
+    node.store.warm();
+    pass(&mut node, 1_000);
+    assert_eq!(node.store.stats().promotions, full.promotions, "there is no room");
+    node.store.set_ram_limit(4 * RAM);
+    pass(&mut node, 1_000);
+    assert_eq!(node.store.stats().promotions, full.promotions, "it has ended");
+    node.store.warm();
+    pass(&mut node, 10_000);
+    let warm = node.store.stats();
+    assert!(warm.promotions > full.promotions + 500, "{} of {}", warm.promotions - full.promotions, used.len());
+    for key in used {
+        assert_eq!(node.get(0, &key.to_le_bytes()).unwrap(), Some(value(key)));
+    }
+    assert_eq!(node.store.stats().flash_reads, warm.flash_reads, "all of them are in RAM");
+    assert!(warm.values_in_flash > KEYS / 4, "others stay where they are: {}", warm.values_in_flash);
+    node.lanes.iter_mut().for_each(store::Lane::drain);
+}
+
+#[test]
+fn rot_that_clients_meet_counts_once() {
+    let mut node = filled();
+    node.store.set_scrub_interval(0);
+    let pages = [0, 1, 9, 40, 70, 130];
+    for page in pages {
+        node.sim.flip_bit_at(page as u16 % 2, DATA_OFFSET + page * PAGE_BYTES as u64 + 77 * (page + 1) % 4096, 3);
+    }
+    let mut lost = BTreeSet::new();
+    for _ in 0..3 {
+        for key in 0..KEYS {
+            if node.get(0, &key.to_le_bytes()).is_err() {
+                lost.insert(key);
+            }
+            assert!(node.make_room());
+        }
+    }
+    let stats = node.store.stats();
+    assert!(lost.len() > 10 && stats.checksum_errors > lost.len() as u64, "{} keys, {stats:#?}", lost.len());
+    assert_eq!((stats.rotten_keys, stats.rotten_pages), (lost.len() as u64, pages.len() as u64));
+    // The scrubber finds the same.
+    node.store.set_scrub_interval(INTERVAL_MS);
+    pass(&mut node, INTERVAL_MS + 1_000);
+    let stats = node.store.stats();
+    assert!(stats.scrubbed_bytes > 0);
+    assert_eq!((stats.rotten_keys, stats.rotten_pages), (lost.len() as u64, pages.len() as u64));
+    node.lanes.iter_mut().for_each(store::Lane::drain);
+}
+
 #[test]
 fn rot_is_found_before_anybody_reads_it_and_values_in_ram_survive() {
     let mut node = filled();

@@ -58,7 +58,7 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVBaseFailed", Warning, "base_failures", 0.0, 0, "no new base can be written: the journal grows"),
     above("FlintKVRecoveryTargetMissed", Warning, "recovery_late", 0.0, 120, "a restart takes longer than recovery-time-target"),
     above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 10, "the journal's file system has too little room"),
-    above("FlintKVRot", Critical, "rot", 0.0, 0, "the scrubber has found damage: replace the device"),
+    above("FlintKVRot", Critical, "rot", 0.0, 0, "damage was found: replace the device"),
     above("FlintKVBackupFailed", Critical, "backup_failed", 0.0, 0, "the last backup failed"),
     above("FlintKVArchiveFailed", Critical, "archive_failed", 0.0, 120, "the journal is not archived: its moments cannot be restored"),
     above("FlintKVLoadFailed", Critical, "load_failed", 0.0, 0, "the dataset could not be loaded: nothing is served"),

@@ -144,7 +144,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
     of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room missing for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
     of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
-    of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that the scrubber has found since the start or CONFIG RESETSTAT.", |span| {
+    of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that were found since the start or CONFIG RESETSTAT.", |span| {
         let durability = &span.now.figures.durability;
         (span.now.figures.store.rotten_pages + durability.damaged_bases + durability.damaged_journals + durability.damaged_backups) as f64
     }),

@@ -11,6 +11,7 @@ use crate::log::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
 use crate::log::read::ReadError;
 use crate::log::record_kind::RecordKind;
 use crate::log::run::Run;
+use crate::log::segment::rot::Lost;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::object::{Object, Parts};
 use crate::mem::word::{Place, Word};
@@ -32,7 +33,8 @@ pub(crate) fn install(
     effects: &mut Effects,
 ) -> Result<Option<usize>, ReadError> {
     let (hash, name) = (key.hash, key.name);
-    let (expiry, object) = read(store, word, |page, scratch| {
+    let lost = Lost::key(word.place().page, uid, hash.high);
+    let (expiry, object) = read(store, word, (lost, Some(name)), |page, scratch| {
         let record = page
             .find(hash.high, uid, name, &|id| store.dictionary(id), scratch)
             .map_err(ReadError::Corrupt)?
@@ -84,7 +86,7 @@ pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -
     let Some(id) = value.shelf_id() else { return Ok(()) };
     let (name, place) = (PartName { id, number: part.number }, place_of_number(part.place));
     let word = Word::cold(KeyHash { high: 0, low: 0, slot: 0 }, place, value.kind(), false, false);
-    read(store, word, |page, scratch| {
+    read(store, word, (Lost::collection(id), None), |page, scratch| {
         let bytes = part_bytes(store, page, name, scratch)?;
         value.fill(part.number, part.place, bytes).map_err(|_| ReadError::Missing)
     })?;
@@ -125,7 +127,7 @@ fn part_bytes<'s, 'b: 's>(
 pub(crate) fn try_part(store: &Store, kind: Kind, id: u64, part: AbsentPart) -> Result<(), ReadError> {
     let word = Word::cold(KeyHash { high: 0, low: 0, slot: 0 }, place_of_number(part.place), kind, false, false);
     let name = PartName { id, number: part.number };
-    read(store, word, |page, scratch| part_bytes(store, page, name, scratch).map(|_| ()))
+    read(store, word, (Lost::collection(id), None), |page, scratch| part_bytes(store, page, name, scratch).map(|_| ()))
 }
 
 /// The bytes of a part, if it is in this page.
@@ -189,12 +191,12 @@ pub(crate) fn copy(
 
 /// Like [`copy`], but reads the page while the caller waits with the stripe locked.
 pub(crate) fn copy_now(store: &Store, cold: &ColdRead) -> Result<RecordCopy, ReadError> {
-    read(store, cold.word, |page, scratch| copy(store, page, cold, scratch))
+    read(store, cold.word, (cold.lost(), None), |page, scratch| copy(store, page, cold, scratch))
 }
 
 /// Reads the name of a cold entry's key.
 pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result<Named, ReadError> {
-    read(store, word, |page, scratch| {
+    read(store, word, (Lost::key(word.place().page, uid, hash.high), None), |page, scratch| {
         let mut is_it = |record: &Record<'_>| {
             let found = store.hasher.hash(record.key);
             record.db == uid && found.high == hash.high && word.agrees(found)
@@ -221,6 +223,8 @@ pub(crate) fn read_run(store: &Store, run: Run) -> Option<PageBuf> {
 fn read<T>(
     store: &Store,
     word: Word,
+    // What is lost if it fails, and the key's name if it is known.
+    (lost, name): (Lost, Option<&[u8]>),
     take: impl FnOnce(&Page<'_>, &mut Scratch) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
     let place = word.place();
@@ -239,13 +243,7 @@ fn read<T>(
         take(&page, &mut Scratch::new())
     });
     if let Err(error) = &result {
-        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
-        store.counters.add(counter, 1);
-        tracing::error!(
-            path,
-            offset,
-            "flash read failed: {error}; the key answers with an error until it is set again"
-        );
+        store.found_lost(place, &buf, lost, name, error);
     }
     result
 }

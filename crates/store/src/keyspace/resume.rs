@@ -8,6 +8,7 @@ use crate::keyspace::commit::Noted;
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
 use crate::log::run::Run;
+use crate::log::segment::rot::Lost;
 use crate::mem::hash::KeyHash;
 use crate::mem::word::{Place, Word};
 use crate::store::Store;
@@ -48,12 +49,32 @@ pub struct ColdRead {
     pub(crate) copies: bool,
     /// The pages of a run are wanted, for [`super::Keyspace::list`].
     pub(crate) run: Option<Run>,
+    /// Nobody waits for it: see `lane/warm`.
+    pub(crate) warms: bool,
 }
 
 impl ColdRead {
     pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
-        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None, copies: false, run: None }
+        ColdRead {
+            store,
+            hash,
+            uid,
+            word,
+            name: name.map(SmallVec::from_slice),
+            part: None,
+            copies: false,
+            run: None,
+            warms: false,
+        }
+    }
+
+    /// What is lost if it fails.
+    pub(crate) fn lost(&self) -> Lost {
+        match self.part {
+            Some(name) => Lost::collection(name.id),
+            None => Lost::key(self.word.place().page, self.uid, self.hash.high),
+        }
     }
 
     /// A read of a part of a value. `hash` is the hash of the value's key.
@@ -72,6 +93,12 @@ impl ColdRead {
         read
     }
 
+    /// Makes this a read that nobody waits for.
+    pub(crate) fn warming(mut self) -> ColdRead {
+        self.warms = true;
+        self
+    }
+
     /// Makes this a read of a copy: see [`crate::keyspace::direct::RecordCopy`].
     pub(crate) fn copying(mut self) -> ColdRead {
         self.copies = true;
@@ -80,7 +107,7 @@ impl ColdRead {
 
     /// Whether only the key's name is wanted.
     pub(crate) fn is_for_name(&self) -> bool {
-        self.name.is_none() && self.part.is_none() && !self.copies && self.run.is_none()
+        self.name.is_none() && self.part.is_none() && !self.copies && self.run.is_none() && !self.warms
     }
 
     /// The identity under which the handler finds the record after the read.

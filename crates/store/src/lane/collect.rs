@@ -366,7 +366,8 @@ impl Lane {
         let at = (first, store.segments.stamp(first));
         let damaged = collect.gather(buf, at, &|id| store.dictionary(id), &mut self.scratch, is_live);
         collect.expiries = expiries;
-        store.counters.add(Counter::ChecksumErrors, damaged);
+        store.counters.add(Counter::ChecksumErrors, damaged.len() as u64);
+        store.found_rot(damaged);
     }
 
     pub(crate) fn collect_read_done(&mut self, unit: Unit, done: Done) {

@@ -8,6 +8,7 @@ mod collect;
 mod hand;
 mod regain;
 mod scrub;
+mod warm;
 mod write;
 
 use crate::counters::Counter;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use value::Boxed;
+use warm::{WARM_EVERY_MS, Warm};
 
 /// A read that is in flight or complete. Dropping the ticket early does no harm.
 pub struct Ticket(Rc<RefCell<Pending>>);
@@ -199,10 +201,14 @@ pub struct Lane {
     pub(crate) test_due_ms: u64,
     pub(crate) scrub: Option<Scrub>,
     pub(crate) scrub_due_ms: u64,
+    warm: Option<Warm>,
+    warm_due_ms: u64,
     /// When the last value left RAM, or none had to.
     barren_since_ms: Option<u64>,
     room: Vec<Waker>,
     latency: Histogram<u64>,
+    /// The sum, over these reads, of how many operations were under way.
+    read_depths: u64,
     statm: Option<std::fs::File>,
     /// Size of the kernel's pages, the unit of `statm`: 4 KiB, on some ARM machines 16 or 64 KiB.
     page_bytes: u64,
@@ -278,9 +284,12 @@ impl Lane {
             test_due_ms: 0,
             scrub: None,
             scrub_due_ms: 0,
+            warm: None,
+            warm_due_ms: 0,
             barren_since_ms: None,
             room: Vec::new(),
             latency: latency_histogram(),
+            read_depths: 0,
             statm: std::fs::File::open("/proc/self/statm").ok(),
             page_bytes: kernel_page_bytes(),
         }
@@ -455,6 +464,7 @@ impl Lane {
         let mut done = std::mem::take(&mut self.done);
         driver.reap(&mut done);
         let count = done.len();
+        let depth = (driver.in_flight() + count) as u64;
         for done in done.drain(..) {
             let token = done.token as usize;
             let flight = self.flights[token].take().expect("a token is in flight until its completion");
@@ -462,6 +472,7 @@ impl Lane {
             match flight {
                 Flight::Read { page, waiters, .. } => {
                     self.latency.saturating_record(done.nanos);
+                    self.read_depths += depth;
                     self.read_done(page, token, done, waiters);
                 }
                 Flight::Write { unit, stream, items } => self.write_done(unit, stream, items, done),
@@ -475,6 +486,8 @@ impl Lane {
         if count > 0 {
             if self.latency.len() >= 64 {
                 let _ = self.store.latency.lock().add(&self.latency);
+                let depth = std::mem::take(&mut self.read_depths) / self.latency.len();
+                self.store.note_reads(self.latency.value_at_quantile(0.5), depth);
                 self.latency.reset();
             }
             self.submit();
@@ -501,7 +514,7 @@ impl Lane {
                 Ok(page) => self.take_in(page, &waiter.cold),
                 Err(error) => Err(error.clone()),
             };
-            let outcome = outcome.unwrap_or_else(|error| self.read_failed(&waiter.cold, error));
+            let outcome = outcome.unwrap_or_else(|error| self.read_failed(&waiter.cold, &buf, error));
             waiter.pending.borrow_mut().finish(outcome);
         }
         self.scratch.release();
@@ -527,6 +540,12 @@ impl Lane {
             crate::keyspace::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
             return Ok(Outcome::Done);
         }
+        if cold.warms {
+            return match Lane::find_to_warm(store, page, cold, &mut self.scratch)? {
+                Some(record) => put_in_ram(store, store.hasher.hash(record.key), cold, &record, self.now_ms),
+                None => Ok(Outcome::Done),
+            };
+        }
         let Some(name) = &cold.name else {
             let mut is_it = |record: &Record<'_>| {
                 let found = store.hasher.hash(record.key);
@@ -543,52 +562,14 @@ impl Lane {
             .find(hash.high, uid, name, &dictionaries, &mut self.scratch)
             .map_err(ReadError::Corrupt)?
             .ok_or(ReadError::Missing)?;
-        let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
         if record.value.len() > LARGE_BYTES {
             store.tier.moves_large(record.value.len(), self.now_ms);
         }
-        let boxed = match tag.boxed {
-            true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
-            false => None,
-        };
-        let mut stripe = store.stripe(hash.stripe());
-        let database = stripe.database_mut(uid);
-        let Some(slot) = database.find_cold(hash, cold.word) else {
-            return Ok(Outcome::Done);
-        };
-        if store.lane_removes(record.expiry_ms, self.now_ms) {
-            store.commit_leave(Leave::expired(uid, Some(name), self.now_ms), database, slot, None);
-            return Ok(Outcome::Done);
-        }
-        let word = database.table.word(slot);
-        let parts = Parts {
-            key: name,
-            kind: tag.kind,
-            raw: tag.raw,
-            expiry: record.expiry_ms,
-            place: Some(word.with_referenced(true).0),
-            clock: (self.now_ms / 1000) as u32,
-            stripe: hash.stripe() as u16,
-        };
-        let mut object = match boxed {
-            Some(value) => Object::new_boxed(&store.arena, &parts, value),
-            None => Object::new(&store.arena, &parts, &[record.value]),
-        };
-        let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
-        let stays = !store.is_all_cold() && has_room();
-        object.mark_fresh();
-        let address = object.view().address();
-        database.warm(store, slot, hash, object, u8::from(stays));
-        store.counters.add(Counter::FlashValueReads, 1);
-        if stays {
-            store.counters.add(Counter::Promotions, 1);
-            return Ok(Outcome::Done);
-        }
-        Ok(Outcome::Passing { hash, uid, address })
+        put_in_ram(store, hash, cold, &record, self.now_ms)
     }
 
     /// The outcome of a failed read. The error counts only if the key's record is still at the place of the read.
-    fn read_failed(&self, cold: &ColdRead, error: ReadError) -> Outcome {
+    fn read_failed(&self, cold: &ColdRead, read: &[u8], error: ReadError) -> Outcome {
         let store = &self.store;
         if let Some(name) = cold.part {
             let place = number_of_place(cold.word.place());
@@ -601,15 +582,7 @@ impl Lane {
                 return Outcome::Done;
             }
         }
-        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
-        store.counters.add(counter, 1);
-        let (path, offset) = store.segments.location(cold.word.place().page);
-        tracing::error!(
-            path,
-            offset,
-            key = cold.name.as_ref().map(|name| tracing::field::display(name.escape_ascii().to_string())),
-            "flash read failed: {error}; the key answers with an error until it is set again"
-        );
+        store.found_lost(cold.word.place(), read, cold.lost(), cold.name.as_deref(), &error);
         unreadable(cold, error)
     }
 
@@ -654,12 +627,13 @@ impl Lane {
         if self.store.has_flash() || !self.holds_deletions {
             more |= self.demote_slice();
         }
-        let mut cleans = false;
+        let (mut cleans, mut warms) = (false, false);
         if self.store.has_flash() {
             more |= self.collect_slice();
             cleans = self.clean_slice();
             self.test_slice();
             self.scrub_slice();
+            warms = self.warm_slice();
             self.submit();
         }
         self.wake_writers();
@@ -668,6 +642,7 @@ impl Lane {
             // Another worker may make the room.
             (false, false) => Maintain::After { ms: 1 },
             (false, true) if cleans => Maintain::AtLeisure,
+            (false, true) if warms => Maintain::After { ms: WARM_EVERY_MS },
             (false, true) if self.store.segments.shrinks() => Maintain::After { ms: SHRINK_EVERY_MS },
             (false, true) if self.collect.is_some() => Maintain::After { ms: EXPIRY_EVERY_MS },
             (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
@@ -907,6 +882,56 @@ fn kernel_page_bytes() -> u64 {
     // SAFETY: sysconf only reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).expect("every kernel has pages")
+}
+
+/// Puts the value of a cold entry into RAM, if the entry is still there. It stays if RAM has room or if this is its second access.
+fn put_in_ram(
+    store: &Store,
+    hash: KeyHash,
+    cold: &ColdRead,
+    record: &Record<'_>,
+    now_ms: u64,
+) -> Result<Outcome, ReadError> {
+    let uid = cold.uid;
+    let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    let boxed = match tag.boxed {
+        true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
+        false => None,
+    };
+    let mut stripe = store.stripe(hash.stripe());
+    let database = stripe.database_mut(uid);
+    let Some(slot) = database.find_cold(hash, cold.word) else {
+        return Ok(Outcome::Done);
+    };
+    if store.lane_removes(record.expiry_ms, now_ms) {
+        store.commit_leave(Leave::expired(uid, Some(record.key), now_ms), database, slot, None);
+        return Ok(Outcome::Done);
+    }
+    let word = database.table.word(slot);
+    let parts = Parts {
+        key: record.key,
+        kind: tag.kind,
+        raw: tag.raw,
+        expiry: record.expiry_ms,
+        place: Some(word.with_referenced(true).0),
+        clock: (now_ms / 1000) as u32,
+        stripe: hash.stripe() as u16,
+    };
+    let mut object = match boxed {
+        Some(value) => Object::new_boxed(&store.arena, &parts, value),
+        None => Object::new(&store.arena, &parts, &[record.value]),
+    };
+    let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
+    let stays = !store.is_all_cold() && has_room();
+    object.mark_fresh();
+    let address = object.view().address();
+    database.warm(store, slot, hash, object, u8::from(stays));
+    store.counters.add(Counter::FlashValueReads, 1);
+    if stays {
+        store.counters.add(Counter::Promotions, 1);
+        return Ok(Outcome::Done);
+    }
+    Ok(Outcome::Passing { hash, uid, address })
 }
 
 #[cfg(test)]

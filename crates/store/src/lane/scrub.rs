@@ -5,6 +5,7 @@ use super::{Flight, Lane};
 use crate::counters::Counter;
 use crate::log::page::scan;
 use crate::log::segment::Unit;
+use crate::log::segment::rot::Lost;
 use crate::mem::hash::STRIPES;
 use crate::mem::word::Place;
 use crate::store::{Store, clean_place};
@@ -40,6 +41,8 @@ struct Search {
     high: u64,
     lost: u64,
     rescued: u64,
+    /// The lost ones that nobody has met before.
+    news: u64,
 }
 
 impl Store {
@@ -126,9 +129,9 @@ impl Lane {
 
     fn tell_rot(&self, scrub: &Scrub) {
         let (counters, segments) = (&self.store.counters, &self.store.segments);
-        let Search { lost, rescued, .. } = scrub.search;
-        counters.add(Counter::RottenPages, scrub.rotten.len() as u64);
-        counters.add(Counter::RottenKeys, lost);
+        let Search { lost, rescued, news, .. } = scrub.search;
+        self.store.found_rot(scrub.rotten.iter().copied());
+        counters.add(Counter::RottenKeys, news);
         counters.add(Counter::RescuedValues, rescued);
         // One line for each stretch of pages.
         for stretch in scrub.rotten.chunk_by(|a, b| a + 1 == *b) {
@@ -158,14 +161,18 @@ impl Search {
             // A script holds it: it is tried again in the next slice.
             let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut patience) else { return false };
             if self.uid >= stripe.uids() {
-                *self = Search { stripe: self.stripe + 1, lost: self.lost, rescued: self.rescued, ..Search::default() };
+                *self = Search { stripe: self.stripe + 1, uid: 0, high: 0, ..*self };
                 continue;
             }
             let (entries, _, next) = stripe.database_mut(self.uid).table.leaf_at_mut(self.high);
             for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
                 let word = entry.word();
                 if !word.is_hot() {
-                    self.lost += u64::from(is_rotten(word.place()));
+                    if is_rotten(word.place()) {
+                        self.lost += 1;
+                        let key = Lost::key(word.place().page, self.uid, entry.high());
+                        self.news += u64::from(store.segments.rot.add_key(key));
+                    }
                 } else if !word.is_dirty() {
                     let place = clean_place(entry.hot());
                     if is_rotten(place) {
@@ -173,10 +180,15 @@ impl Search {
                         entry.set_dirty(true);
                         self.rescued += 1;
                     }
-                } else if let Some(value) = entry.hot().boxed().filter(|value| value.shelf_id().is_some()) {
+                } else if let Some(value) = entry.hot().boxed()
+                    && let Some(id) = value.shelf_id()
+                {
                     let kept = value.forget_copies(&mut |place| is_rotten(crate::log::parts::place_of_number(place)));
                     self.rescued += kept.in_memory;
-                    self.lost += u64::from(kept.absent > 0);
+                    if kept.absent > 0 {
+                        self.lost += 1;
+                        self.news += u64::from(store.segments.rot.add_key(Lost::collection(id)));
+                    }
                 }
             }
             match next {

@@ -82,15 +82,15 @@ impl Collect {
         dictionaries: &Dictionaries<'_>,
         scratch: &mut Scratch,
         is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
-    ) -> u64 {
-        let mut damaged = 0;
+    ) -> Vec<u32> {
+        let mut damaged = Vec::new();
         for (at, page) in scan(buf, stamp) {
             let number = first + at as u32;
             let gathered = page.and_then(|page| self.gather_page(&page, number, dictionaries, scratch, is_live));
             if let Err(corrupt) = gathered {
                 tracing::error!(segment = self.segment, page = number, "flash page damaged: {corrupt}");
                 self.damaged = true;
-                damaged += 1;
+                damaged.push(number);
             }
         }
         damaged

@@ -5,6 +5,7 @@ mod expiries;
 mod growing;
 mod resize;
 mod room;
+pub mod rot;
 mod saved;
 mod scrub;
 
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
 pub(crate) use room::FULLEST;
 pub use room::{Relocation, Room};
+use rot::Rot;
 pub use saved::{Input, NamedPages, SavedSegment, Tally, decode, encode};
 use scrub::Scrub;
 use std::collections::VecDeque;
@@ -265,6 +267,7 @@ pub struct Segments {
     /// Number of entries at [`Place::LOST`], which is in no segment.
     lost: AtomicU64,
     scrub: Scrub,
+    pub rot: Rot,
 }
 
 const RESERVE: u32 = 3;
@@ -301,6 +304,7 @@ impl Segments {
             some_died: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             scrub: Scrub::default(),
+            rot: Rot::default(),
         };
         segments.set_end(count);
         segments
@@ -608,6 +612,7 @@ impl Segments {
 
     /// Gives back an emptied segment, which may then be written again or cut off, at once or after the next checkpoint.
     pub fn freed(&self, segment: u32) {
+        self.rot.forget(segment * self.segment_pages..(segment + 1) * self.segment_pages);
         let mut heads = self.heads.lock();
         if heads.quarantines() {
             let cut = heads.cut;

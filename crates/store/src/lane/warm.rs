@@ -1,0 +1,116 @@
+//! Owns the warming: after a restart, values that were in RAM before, and those that were read since the last time the hand passed, come
+//! back while RAM has room for them. Never takes room that something else needs, and never waits.
+//!
+//! A restart leaves values where they are on flash. Their entries say which of them were used: those are read before a client asks, one
+//! stripe after the other, and the workers share the stripes.
+
+use super::Lane;
+use crate::keyspace::ColdRead;
+use crate::log::page::{Page, Record};
+use crate::log::read::ReadError;
+use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::tier::LARGE_BYTES;
+use crate::store::Store;
+use crate::stripe::UPKEEP_PATIENCE;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A lane begins no further reads while so many operations are in flight.
+const READS_MAX: usize = 32;
+/// A slice visits at most so many leaves, and there is at most one slice in this time.
+const LEAVES_MAX: usize = 64;
+pub(super) const WARM_EVERY_MS: u64 = 2;
+/// Of the objects' budget, in percent. The hand keeps RAM a little fuller than this, so that a warming does not make it demote.
+const ROOM_SHARE: usize = 85;
+
+/// Where a lane is: leaves are visited in the order of their hashes.
+#[derive(Clone, Copy)]
+pub(crate) struct Warm {
+    stripe: usize,
+    uid: u32,
+    high: u64,
+}
+
+impl Store {
+    /// Begins the warming: see `lane/warm`.
+    pub fn warm(&self) {
+        if self.has_flash() {
+            self.warm_next.store(0, Relaxed);
+        }
+    }
+
+    /// RAM has room for values that are read before anybody asks.
+    fn has_room_to_warm(&self) -> bool {
+        let (tier, arena) = (&self.tier, &self.arena);
+        let room = tier.budget() / 100 * ROOM_SHARE;
+        !self.is_all_cold() && tier.excess(arena) == 0 && arena.used_bytes() < room
+    }
+}
+
+impl Lane {
+    /// One step. True: there is more to do.
+    pub(crate) fn warm_slice(&mut self) -> bool {
+        if self.warm.is_none() && self.store.warm_next.load(Relaxed) >= STRIPES {
+            return false;
+        }
+        if self.now_ms < self.warm_due_ms {
+            return true;
+        }
+        self.warm_due_ms = self.now_ms + WARM_EVERY_MS;
+        if !self.store.has_room_to_warm() {
+            // RAM is as full as it may get. What is used from now on decides.
+            self.store.warm_next.store(STRIPES, Relaxed);
+            self.warm = None;
+            return false;
+        }
+        let (store, mut patience) = (self.store.clone(), UPKEEP_PATIENCE);
+        for _ in 0..LEAVES_MAX {
+            if self.in_flight() >= READS_MAX {
+                break;
+            }
+            let next = || Some(store.warm_next.fetch_add(1, Relaxed)).filter(|&stripe| stripe < STRIPES);
+            let Some(at) = self.warm.or_else(|| next().map(|stripe| Warm { stripe, uid: 0, high: 0 })) else {
+                return false;
+            };
+            // A script may hold it.
+            let Some(mut stripe) = store.stripe_or_skip(at.stripe, &mut patience) else {
+                self.warm = Some(at);
+                break;
+            };
+            if at.uid >= stripe.uids() {
+                self.warm = None;
+                continue;
+            }
+            let (entries, _, next) = stripe.database_mut(at.uid).table.leaf_at_mut(at.high);
+            let slot = (at.stripe * (SLOTS / STRIPES)) as u16;
+            let used = entries.iter().filter(|entry| {
+                let word = entry.word();
+                entry.high() >= at.high && !word.is_hot() && word.is_referenced()
+            });
+            let reads: Vec<ColdRead> = used
+                .map(|entry| {
+                    let hash = KeyHash { high: entry.high(), low: entry.word().0, slot };
+                    ColdRead::new(&store, hash, at.uid, entry.word(), None).warming()
+                })
+                .collect();
+            drop(stripe);
+            self.warm = Some(match next {
+                Some(high) => Warm { high, ..at },
+                None => Warm { uid: at.uid + 1, high: 0, ..at },
+            });
+            // Nobody waits for them.
+            reads.into_iter().for_each(|read| drop(self.read(read)));
+        }
+        true
+    }
+
+    /// Finds the record of a read that nobody waits for. `None`: RAM has no room for it any more.
+    pub(super) fn find_to_warm<'s, 'b: 's>(
+        store: &Store,
+        page: &Page<'b>,
+        cold: &ColdRead,
+        scratch: &'s mut crate::log::page::Scratch,
+    ) -> Result<Option<Record<'s>>, ReadError> {
+        let (record, _) = crate::keyspace::direct::find(store, page, cold, scratch)?;
+        Ok(Some(record).filter(|record| record.value.len() <= LARGE_BYTES && store.has_room_to_warm()))
+    }
+}
