@@ -111,19 +111,23 @@ export interface Limits {
 
 const KEPT_MIN = 512 * 1024 ** 2;
 /** What one database can address on flash. */
-const LOG_MAX = 2 * 1024 ** 4;
+export const LOG_MAX = 2 * 1024 ** 4;
 
 /**
  * What all files of a database may take on flash, as the directive flash-limit says. If the dataset survives restarts, values in RAM have a
  * copy on flash too, and there are the journal and two bases.
  */
-export function filesLimit({ memory, ram, flash = 0, persistence = "none" }: Limits): number {
+export function filesLimit(limits: Limits): number {
+  const { log, kept } = filesParts(limits);
+  return log > 0 && limits.flash ? limits.flash : log + kept;
+}
+
+/** The parts of that, if no limit is given: the values, and the journal with two bases. */
+export function filesParts({ memory, ram, persistence = "none" }: Limits): { log: number; kept: number } {
   const values = Math.max(0, memory - ram);
-  if (values === 0) return 0;
-  if (flash > 0) return flash;
-  if (persistence === "none") return values;
+  if (values === 0 || persistence === "none") return { log: values, kept: 0 };
   const log = Math.max(values, Math.min(LOG_MAX, memory + Math.floor(memory / 10) + ram));
-  return log + Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8));
+  return { log, kept: Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8)) };
 }
 
 /** What is left of the machine if a database gets these limits. `before`: the limits that it has already. */

@@ -14,11 +14,12 @@ use crate::surveys::Surveys;
 use crate::terminals::Terminals;
 use config::Secret;
 use node::Node;
+use node::lock::{self, Refused};
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -138,11 +139,9 @@ impl App {
 /// Creates the folder if needed, and locks other nodes out.
 fn own(folder: &Path) -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let lock =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join("console.lock"))?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::other("another node's console uses it")),
-        Err(error) => Err(error.into()),
+    match lock::exclusive(&folder.join("console.lock")) {
+        Ok(locked) => Ok(locked.file),
+        Err(Refused::InUse(holder)) => Err(io::Error::other(format!("another node's console uses it ({holder})"))),
+        Err(Refused::Io { source, .. }) => Err(source),
     }
 }

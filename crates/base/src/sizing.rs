@@ -228,6 +228,40 @@ fn kept_bytes(memory: u64, ram: u64) -> u64 {
     (2 * ram).saturating_add(memory / 8).max(2 * KEPT_BYTES_MIN)
 }
 
+/// The sum behind [`files_bytes`], for people. `flash_limit`: 0 if none is given.
+pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> String {
+    let human = size::human;
+    let log = log_bytes(memory, ram, is_kept, flash_limit);
+    match (is_kept, flash_limit) {
+        (false, _) => format!("memory-limit {} − ram-limit {} = {}", human(memory), human(ram), human(log)),
+        (true, 0) => {
+            let formula = match log {
+                DATABASE_FLASH_BYTES_MAX => "the most that one database can have".to_owned(),
+                _ => format!(
+                    "1.1 × memory-limit {} + ram-limit {}, as values in RAM have a copy on flash",
+                    human(memory),
+                    human(ram)
+                ),
+            };
+            let (kept, all, least) =
+                (kept_bytes(memory, ram), files_bytes(memory, ram, true), files_bytes(memory, ram, false));
+            format!(
+                "{} for values ({formula}) + {} for two bases and the journal = {}; without appendonly {}",
+                human(log),
+                human(kept),
+                human(all),
+                human(least)
+            )
+        }
+        (true, limit) => format!(
+            "flash-limit {} = {} for values + {} for two bases and the journal",
+            human(limit),
+            human(log),
+            human(limit.saturating_sub(log))
+        ),
+    }
+}
+
 /// A ring, a base of nearly nothing, and files of the journal to go on with.
 pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
@@ -252,6 +286,23 @@ mod tests {
             has_journal: true,
             has_console: true,
         }
+    }
+
+    #[test]
+    fn the_files_of_a_database_are_a_sum_that_people_can_check() {
+        const GB: u64 = 1 << 30;
+        let of = |is_kept, limit| files_sum(100 * GB, 30 * GB, is_kept, limit);
+        assert_eq!(of(false, 0), "memory-limit 100 GB − ram-limit 30 GB = 70 GB");
+        assert_eq!(
+            of(true, 0),
+            "140 GB for values (1.1 × memory-limit 100 GB + ram-limit 30 GB, as values in RAM have a copy on flash) + 72.5 GB for two \
+             bases and the journal = 212 GB; without appendonly 70 GB"
+        );
+        assert_eq!(
+            of(true, 170 * GB),
+            "flash-limit 170 GB = 97.5 GB for values + 72.5 GB for two bases and the journal"
+        );
+        assert_eq!(files_bytes(100 * GB, 30 * GB, true), 212 * GB + GB / 2);
     }
 
     fn is_near(value: f64, expected: f64, tolerance: f64) -> bool {

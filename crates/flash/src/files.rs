@@ -7,20 +7,20 @@
 //! visible.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::io::{Op, OpKind, PAGE_BYTES, PageBuf};
+use base::size::human;
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::lock::{self, Holder};
 use crate::superblock::{DATA_OFFSET, Superblock};
 
 /// The open logs of one database. The drivers of all workers share them.
@@ -32,6 +32,7 @@ pub struct FlashFiles {
     mark: Mutex<Mark>,
     /// A sync has failed.
     is_in_doubt: AtomicBool,
+    made: Made,
 }
 
 /// What the superblocks say besides the size.
@@ -82,6 +83,11 @@ pub enum OpenError {
     /// Another process holds the log (or this process, if a path was given twice).
     InUse {
         file: PathBuf,
+        holder: Holder,
+    },
+    /// The directory in which the flash path would be made is missing.
+    NoParent {
+        dir: PathBuf,
     },
     /// A dataset that survives restarts has values in the log that was to be emptied.
     Kept {
@@ -106,8 +112,19 @@ pub enum OpenError {
 
 impl FlashFiles {
     /// Opens `name` in every one of `paths`, empties it, and gives it `bytes_per_path` bytes after [`DATA_OFFSET`].
-    /// Creates missing directories.
+    /// Creates missing directories, but not their parents. An error leaves nothing behind that was not there before.
     pub fn open(paths: &[PathBuf], name: &str, bytes_per_path: u64) -> Result<FlashFiles, OpenError> {
+        let mut made = Made::new();
+        match FlashFiles::make(paths, name, bytes_per_path, &mut made) {
+            Ok(files) => Ok(FlashFiles { made, ..files }),
+            Err(refused) => {
+                unmake(&made);
+                Err(refused)
+            }
+        }
+    }
+
+    fn make(paths: &[PathBuf], name: &str, bytes_per_path: u64, made: &mut Made) -> Result<FlashFiles, OpenError> {
         let count = u16::try_from(paths.len())
             .ok()
             .filter(|&count| count > 0)
@@ -116,7 +133,7 @@ impl FlashFiles {
             return Err(OpenError::Bytes { bytes: bytes_per_path });
         }
         // Take every lock before any log is emptied: a refused start changes nothing.
-        let locked = paths.iter().map(|path| lock(path, name)).collect::<Result<Vec<_>, _>>()?;
+        let locked = paths.iter().map(|path| lock(path, name, made)).collect::<Result<Vec<_>, _>>()?;
         for (file, path) in &locked {
             if superblock_of(file).is_ok_and(|found| found.is_kept) {
                 return Err(OpenError::Kept { file: path.clone() });
@@ -135,8 +152,7 @@ impl FlashFiles {
             };
             logs.push(prepare(file, path, &superblock)?);
         }
-        let mark = Mutex::new(Mark { log_id, sequence: 0, is_kept: false });
-        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark, is_in_doubt: AtomicBool::new(false) })
+        Ok(FlashFiles::of(logs, bytes_per_path, Mark { log_id, sequence: 0, is_kept: false }))
     }
 
     /// Opens the logs of `log_id` as they are. Creates nothing, and changes no byte that the store may use.
@@ -148,7 +164,7 @@ impl FlashFiles {
             if !file.exists() {
                 return Err(foreign("there is no such file".to_owned()));
             }
-            let (opened, file) = lock(path, name)?;
+            let (opened, file) = lock_file(&file, &mut Made::new())?;
             let found = superblock_of(&opened).map_err(|error| foreign(error.to_string()))?;
             let here = (usize::from(found.path_index), usize::from(found.path_count));
             if found.log_id != log_id {
@@ -169,8 +185,22 @@ impl FlashFiles {
         let is_kept = locked.iter().all(|(.., found)| found.is_kept);
         let logs =
             locked.into_iter().map(|(file, path, _)| reopened(file, path, data_bytes)).collect::<Result<_, _>>()?;
-        let mark = Mutex::new(Mark { log_id, sequence, is_kept });
-        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(data_bytes), mark, is_in_doubt: AtomicBool::new(false) })
+        Ok(FlashFiles::of(logs, data_bytes, Mark { log_id, sequence, is_kept }))
+    }
+
+    fn of(logs: Vec<Log>, data_bytes: u64, mark: Mark) -> FlashFiles {
+        FlashFiles {
+            logs,
+            data_bytes: AtomicU64::new(data_bytes),
+            mark: Mutex::new(mark),
+            is_in_doubt: AtomicBool::new(false),
+            made: Made::new(),
+        }
+    }
+
+    /// Removes what [`FlashFiles::open`] has made, because the start is refused after all. What was there before stays.
+    pub fn unmake(&self) {
+        unmake(&self.made);
     }
 
     /// The same on all paths.
@@ -341,58 +371,41 @@ impl Log {
     }
 }
 
-/// A killed process holds its lock until the kernel has finished its last operations and destroyed its rings, which is
-/// some time after the process is gone. The next process must not be refused because of that.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// What a start has made: directories and files. They are removed again if it is refused.
+type Made = Vec<PathBuf>;
 
-/// Opens and locks without changing a byte.
-fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
-    fs::create_dir_all(dir).map_err(|source| OpenError::Io {
-        action: "create the directory",
-        file: dir.to_owned(),
-        source,
+/// The last made first. Best effort: what is not empty any more stays.
+fn unmake(made: &[PathBuf]) {
+    for path in made.iter().rev() {
+        let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    }
+}
+
+/// Opens and locks without changing a byte. A missing directory is made, but not its parent: that is rather a device that is not mounted.
+fn lock(dir: &Path, name: &str, made: &mut Made) -> Result<(File, PathBuf), OpenError> {
+    match fs::create_dir(dir) {
+        Ok(()) => {
+            tracing::info!("flash path {}: the directory was missing, and is made", dir.display());
+            made.push(dir.to_owned());
+        }
+        Err(_) if dir.is_dir() => {}
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::NoParent { dir: dir.to_owned() });
+        }
+        Err(source) => return Err(OpenError::Io { action: "create the directory", file: dir.to_owned(), source }),
+    }
+    lock_file(&dir.join(name), made)
+}
+
+fn lock_file(path: &Path, made: &mut Made) -> Result<(File, PathBuf), OpenError> {
+    let locked = lock::exclusive(path).map_err(|refused| match refused {
+        lock::Refused::InUse(holder) => OpenError::InUse { file: path.to_owned(), holder },
+        lock::Refused::Io { action, source } => OpenError::Io { action, file: path.to_owned(), source },
     })?;
-    let path = dir.join(name);
-    let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
-    let patience_ends = Instant::now() + LOCK_PATIENCE;
-    loop {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| failed("open", error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The owner may have deleted the file between the two calls. Then another process may lock a new file with
-            // this name.
-            Ok(()) if is_named(&file, &path) => return Ok((file, path)),
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => {
-                thread::sleep(LOCK_PAUSE);
-            }
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { file: path }),
-            Err(errno) => return Err(failed("lock", errno.into())),
-        }
+    if locked.is_new {
+        made.push(path.to_owned());
     }
-}
-
-/// Locks a log for reading. A process that was killed keeps its lock until the kernel has ended its I/O, so this waits a moment.
-pub fn lock_to_read(file: &File) -> io::Result<()> {
-    let patience_ends = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => thread::sleep(LOCK_PAUSE),
-            locked => return Ok(locked?),
-        }
-    }
-}
-
-fn is_named(file: &File, path: &Path) -> bool {
-    let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
-    named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))
+    Ok((locked.file, path.to_owned()))
 }
 
 fn prepare(file: File, path: PathBuf, superblock: &Superblock) -> Result<Log, OpenError> {
@@ -574,11 +587,19 @@ impl fmt::Display for OpenError {
             OpenError::Bytes { bytes } => {
                 write!(f, "{bytes} bytes of flash per path; a multiple of {PAGE_BYTES} is needed")
             }
-            OpenError::InUse { file } => write!(
+            OpenError::InUse { file, holder: Holder::Own } => {
+                write!(f, "{} is in use by this process already: its flash-path is given twice", file.display())
+            }
+            OpenError::InUse { file, holder } => write!(
                 f,
-                "{} is in use by another FlintKV process, or its flash-path is given twice; stop \
-                 the other process or set another flash-path",
+                "{} is in use by another FlintKV process ({holder}); stop the other process or set another flash-path",
                 file.display()
+            ),
+            OpenError::NoParent { dir } => write!(
+                f,
+                "flash-path {}: the directory {} does not exist; mount the device there, or create it",
+                dir.display(),
+                dir.parent().unwrap_or(dir).display()
             ),
             OpenError::Kept { file } => write!(
                 f,
@@ -589,9 +610,12 @@ impl fmt::Display for OpenError {
             OpenError::Foreign { file, why } => write!(f, "{}: {why}", file.display()),
             OpenError::NoSpace { file, needed_bytes, free_bytes } => write!(
                 f,
-                "{} needs {needed_bytes} bytes, but only {free_bytes} are free on its file system; \
-                 free some, lower the memory limit or set another flash-path",
-                file.display()
+                "{} needs {}, but only {} are free on its file system, {} too few; free some, lower the memory limit or set \
+                 another flash-path",
+                file.display(),
+                human(*needed_bytes),
+                human(*free_bytes),
+                human(needed_bytes.saturating_sub(*free_bytes))
             ),
             OpenError::Io { action, file, source } => {
                 write!(f, "cannot {action} {}: {source}", file.display())
@@ -636,7 +660,7 @@ mod tests {
     #[test]
     fn open_creates_the_directory_and_empties_the_log() {
         let scratch = tempfile::tempdir().unwrap();
-        let dir = scratch.path().join("a/b");
+        let dir = scratch.path().join("b");
         let files = open(&dir, 8 * MIB).unwrap();
         let log = dir.join("flintkv-1.log");
         assert_eq!(fs::metadata(&log).unwrap().len(), DATA_OFFSET + 8 * MIB);
@@ -691,10 +715,10 @@ mod tests {
 
         let log = scratch.path().join("flintkv-1.log");
         let error = open(scratch.path(), 2 * MIB).unwrap_err();
-        assert!(matches!(&error, OpenError::InUse { file } if *file == log));
+        assert!(matches!(&error, OpenError::InUse { file, .. } if *file == log));
         let text = error.to_string();
         assert!(text.contains(log.to_str().unwrap()));
-        assert!(text.contains("stop the other process or set another flash-path"));
+        assert!(text.contains("in use by this process already: its flash-path is given twice"), "{text}");
         assert_eq!(fs::read(&log).unwrap()[DATA_OFFSET as usize], 5);
 
         // Another process asks for the same lock.
@@ -723,10 +747,12 @@ mod tests {
         assert_eq!(needed_bytes, DATA_OFFSET + (1 << 50));
         assert!(free_bytes < needed_bytes);
         let text = error.to_string();
-        assert!(text.contains(&needed_bytes.to_string()));
-        assert!(text.contains(&free_bytes.to_string()));
-        let log = fs::metadata(scratch.path().join("flintkv-1.log")).unwrap();
-        assert_eq!(log.blocks(), 0);
+        assert!(
+            text.contains(&format!("needs {}, but only {} are free", human(needed_bytes), human(free_bytes))),
+            "{text}"
+        );
+        assert!(text.contains(&format!("{} too few", human(needed_bytes - free_bytes))), "{text}");
+        assert!(names(scratch.path()).is_empty());
     }
 
     /// The log may use what it holds already: a restart works on a disk that the log fills.
@@ -749,6 +775,37 @@ mod tests {
         assert!(matches!(open(scratch.path(), 4097), Err(OpenError::Bytes { bytes: 4097 })));
         let none = FlashFiles::open(&[], "log", MIB);
         assert!(matches!(none, Err(OpenError::PathCount { count: 0 })));
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_refused_open_leaves_nothing_behind() {
+        let scratch = tempfile::tempdir().unwrap();
+        let in_scratch = |name: &str| scratch.path().join(name);
+        // The mount point is missing.
+        let text = open(&in_scratch("mnt/flint"), MIB).unwrap_err().to_string();
+        let mount = in_scratch("mnt").display().to_string();
+        assert!(text.contains(&format!("the directory {mount} does not exist; mount the device there")), "{text}");
+        assert!(names(scratch.path()).is_empty());
+        // The second path is refused when the first has its directory and its file.
+        let paths = [in_scratch("0"), in_scratch("1"), in_scratch("mnt/2")];
+        fs::create_dir(&paths[1]).unwrap();
+        assert!(matches!(FlashFiles::open(&paths, "log", MIB), Err(OpenError::NoParent { .. })));
+        assert!(matches!(FlashFiles::open(&paths[..2], "log", 1 << 50), Err(OpenError::NoSpace { .. })));
+        assert!(matches!(FlashFiles::open(&paths[..1], "a/log", MIB), Err(OpenError::Io { .. })));
+        assert_eq!(names(scratch.path()), ["1"]);
+        assert!(names(&paths[1]).is_empty());
+        // A start that was refused later, for another reason.
+        fs::write(paths[1].join("log"), "another's").unwrap();
+        FlashFiles::open(&paths[..2], "log", MIB).unwrap().unmake();
+        assert_eq!(names(scratch.path()), ["1"]);
+        assert_eq!(names(&paths[1]), ["log"], "what was there before stays");
     }
 
     #[test]
@@ -806,7 +863,7 @@ mod tests {
         let error = files.sizing().set(1 << 50).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, OpenError::NoSpace { .. }), "{text}");
-        assert!(text.contains(&(DATA_OFFSET + (1 << 50)).to_string()));
+        assert!(text.contains("needs 1 PB"), "{text}");
         assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (2 * MIB, 2 * MIB));
         files.sizing().set(4 * MIB).unwrap();
         assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (4 * MIB, 4 * MIB));

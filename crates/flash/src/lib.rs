@@ -5,13 +5,14 @@
 //! the file system or the kernel refuses something. Non-goals: caching, ordering between operations in flight, retrying
 //! what the device failed.
 //!
-//! Reading order: [`io`] (operations and their completions), [`files`] (opening, locking, sizing and resizing), [`superblock`] (a log's description of itself),
+//! Reading order: [`io`] (operations and their completions), [`lock`] (one process at a time), [`files`] (opening, sizing and resizing), [`superblock`] (a log's description of itself),
 //! `uring`, `threads`, [`sim`] (three ways to carry out an operation), `choice` (which one), [`probe`] (what the device
 //! can do), [`sequential`] (a file that is written once, from start to end).
 
 mod choice;
 pub mod files;
 pub mod io;
+pub mod lock;
 pub mod probe;
 pub mod sequential;
 pub mod sim;

@@ -8,14 +8,13 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use flash::DATA_OFFSET;
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use flash::lock::{self, Holder, Refused};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::head::{Head, Kind};
@@ -28,6 +27,7 @@ pub enum OpenError {
     /// Another process has opened the journal, or this one.
     InUse {
         directory: PathBuf,
+        holder: Holder,
     },
     /// The file belongs to another journal, or is not a file of a journal.
     Foreign {
@@ -327,37 +327,20 @@ fn names_in(directory: &Path) -> Result<Vec<String>, OpenError> {
     Ok(names)
 }
 
-/// A killed process holds its lock until the kernel has destroyed it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK);
-    let patience_ends = Instant::now() + LOCK_PATIENCE;
-    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
-    loop {
-        let file = options.open(&path).map_err(failed("open", &path))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The journal may have been deleted between the two calls, with its lock.
-            Ok(()) if is_named(&file, &path) => return Ok(file),
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => thread::sleep(LOCK_PAUSE),
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { directory: directory.to_owned() }),
-            Err(errno) => return Err(failed("lock", &path)(errno.into())),
-        }
+    match lock::exclusive(&path) {
+        Ok(locked) => Ok(locked.file),
+        Err(Refused::InUse(holder)) => Err(OpenError::InUse { directory: directory.to_owned(), holder }),
+        Err(Refused::Io { action, source }) => Err(OpenError::Io { action, file: path, source }),
     }
 }
 
-/// A process has the journal open.
+/// A process has the journal open, and is not about to end.
 pub fn is_in_use(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
-    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
-    locked == Err(Errno::WOULDBLOCK)
-}
-
-fn is_named(file: &File, path: &Path) -> bool {
-    let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
-    named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))
+    let path = directory.join(LOCK);
+    let Ok(file) = File::open(&path) else { return false };
+    matches!(lock::shared(&file, &path), Err(Refused::InUse(_)))
 }
 
 fn open_file(path: &Path, changes: bool) -> Result<Option<File>, OpenError> {
@@ -422,9 +405,9 @@ pub(crate) fn failed(action: &'static str, file: &Path) -> impl FnOnce(io::Error
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::InUse { directory } => write!(
+            OpenError::InUse { directory, holder } => write!(
                 f,
-                "the journal in {} is in use by another FlintKV process; stop it, or use another directory",
+                "the journal in {} is in use by another FlintKV process ({holder}); stop it, or use another directory",
                 directory.display()
             ),
             OpenError::Foreign { file, what } => write!(f, "{}: {what}", file.display()),

@@ -81,6 +81,8 @@ pub struct Database {
     /// What it has for its replicas and its primary.
     pub(crate) replication: Replication,
     pub(crate) tls: Tls,
+    /// It began empty with this start, to survive from then on.
+    pub(crate) begins: bool,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.
     /// The node's.

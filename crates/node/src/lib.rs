@@ -54,6 +54,7 @@ pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
+pub use flash::lock;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};

@@ -73,12 +73,15 @@ pub fn open(
     let workers = common.crew.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
     let (posts, inboxes) = (0..workers).map(|_| Post::open()).unzip();
+    let begins = matches!(start, Start::Begin);
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
         let control = database.clone() as Weak<dyn Control>;
-        let hub = Hub::new(name, Arc::clone(&config_store), Arc::clone(&shard.store), directory, users, posts, control);
+        let store = Arc::clone(&shard.store);
+        let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, posts, control);
         Database {
             hub,
             holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
+            begins,
             ledger: Arc::clone(&common.ledger),
             shutdown: Arc::clone(&common.shutdown),
             ending: Arc::clone(&common.ending),
@@ -104,26 +107,58 @@ pub fn open(
             me: database.clone(),
         }
     });
+    match begin(common, &config, &database, inboxes, start, listeners) {
+        Ok(running) => *database.running.lock() = Some(running),
+        // The workers that have started would keep the database alive.
+        Err(refused) => {
+            stop_workers(&database);
+            database.shard.unmake();
+            return Err(refused);
+        }
+    }
+    Ok(database)
+}
+
+/// Gives a new database its workers, its dataset and its connections.
+fn begin(
+    common: &Common,
+    config: &Config,
+    database: &Arc<Database>,
+    inboxes: Vec<UnboundedReceiver<Message>>,
+    start: Start,
+    listeners: Listeners,
+) -> io::Result<Running> {
     database.shard.store.set_waiting(pass_while_waiting);
-    let of_share = Arc::downgrade(&database);
+    let of_share = Arc::downgrade(database);
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     database.hub.connect();
     database.shard.subscribe(&database.hub.config);
-    // On an error, stop the workers that already started. They would keep the database alive otherwise.
-    let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
+    let ends = start_workers(&common.crew, database, inboxes)?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let primary = config.replica.primary.clone();
     if primary.is_some() {
         database.start_as_replica();
     }
-    persist::start(&database, start).inspect_err(|_| stop_workers(&database))?;
+    persist::start(database, start)?;
     if let Some((host, port)) = primary {
-        let followed = database.become_replica(&host, port).map_err(io::Error::other);
-        followed.inspect_err(|_| stop_workers(&database))?;
+        database.become_replica(&host, port).map_err(io::Error::other)?;
     }
-    let acceptors = accept(&database, listeners)?;
-    *database.running.lock() = Some(Running { acceptors, ends });
-    Ok(database)
+    Ok(Running { acceptors: accept(database, listeners)?, ends })
+}
+
+/// Removes what the start of a closed database has made, because the node is refused. What clients have changed in the meantime stays.
+pub fn unmake(database: &Database) {
+    let store = &database.shard.store;
+    let databases = database.hub.config.snapshot().databases;
+    let is_empty = database.changes_since_save() == 0 && (0..databases).all(|number| store.len(number) == 0);
+    // Half a dataset was never served.
+    if !is_empty && database.files.load_failure.lock().is_none() {
+        return;
+    }
+    if database.begins {
+        persist::delete(database);
+    }
+    database.shard.unmake();
 }
 
 /// This database's share of the process's resident bytes.

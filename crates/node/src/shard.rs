@@ -207,6 +207,13 @@ impl Shard {
         }
     }
 
+    /// Removes the files and directories that its opening has made, because the start is refused.
+    pub fn unmake(&self) {
+        if let Some(flash) = &self.flash {
+            flash.files.unmake();
+        }
+    }
+
     /// Deletes the log files, because the database is deleted.
     pub fn delete_files(&self) -> Result<(), String> {
         match &self.flash {
@@ -228,6 +235,11 @@ fn cap_clients(store: &Store, config: &Config) {
     });
 }
 
+fn files_sum(config: &Config) -> String {
+    let (memory, ram) = (config.memory_limit_bytes, config.ram_limit_bytes);
+    base::sizing::files_sum(memory, ram, config.redis_files.appendonly, config.flash_limit_given_bytes)
+}
+
 fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
     if config.flash_paths.is_empty() {
         return Ok(None);
@@ -239,8 +251,11 @@ fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
         DATA_OFFSET,
         config.flash_compression,
     );
-    let files = FlashFiles::open(&config.flash_paths, log_name, layout.bytes_per_path())
-        .map_err(|error| io::Error::other(error.to_string()))?;
+    let opened = FlashFiles::open(&config.flash_paths, log_name, layout.bytes_per_path());
+    let files = opened.map_err(|error| match error {
+        OpenError::NoSpace { .. } => io::Error::other(format!("{error} (all files: {})", files_sum(config))),
+        error => io::Error::other(error.to_string()),
+    })?;
     Ok(Some(Flash { files: Arc::new(files), name: log_name.to_owned(), layout, io: config.flash_io }))
 }
 

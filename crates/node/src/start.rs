@@ -7,6 +7,7 @@ use crate::huge_pages;
 use crate::log;
 use crate::memory;
 use crate::node::Node;
+use crate::open;
 use crate::open_files::raise_open_files;
 use crate::persist::last::LastBases;
 use crate::replication::parting::{self, Parting};
@@ -51,10 +52,11 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let node = Node::new(runtime.handle().clone(), config.io_threads.max(1), &config)?;
     let default = node.open_default(Arc::clone(&config_store), clients_cap, huge_pages)?;
-    write_pidfile(&config)?;
-    announce(&default, &config);
-    node.open_others();
-    let attached = attach(&node);
+    let attached = write_pidfile(&config).and_then(|()| {
+        announce(&default, &config);
+        node.open_others();
+        attach(&node)
+    });
     let mut supervisor = Supervisor::find(config.supervised);
     let ended = match &attached {
         Ok(_) => runtime.block_on(attend(&node, &mut supervisor)),
@@ -66,6 +68,9 @@ pub fn run(
     // This also closes the listening sockets.
     drop(runtime);
     node.close();
+    if attached.is_err() || ended.is_err() {
+        open::unmake(&default);
+    }
     if let Some(pidfile) = &config.pidfile {
         // Best effort: an operator may have removed the file.
         let _ = fs::remove_file(pidfile);

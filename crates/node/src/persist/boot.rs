@@ -26,10 +26,7 @@ pub fn note(folder: &Path) {
 }
 
 pub fn forget(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(file(folder)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    super::remove_if_there(&file(folder))
 }
 
 fn differs(noted: Option<&str>, now: Option<&str>) -> bool {

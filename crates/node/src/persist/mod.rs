@@ -200,38 +200,48 @@ pub fn switch(database: &Database, is_on: bool, _files: &AtRest<'_>) -> Result<(
 pub fn begin(database: &Database) -> Result<(), String> {
     let config = database.hub.config.snapshot();
     let folder = folder(&database.hub.name, &config.redis_files);
+    let is_new = !folder.exists();
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
-    if let Found::Dataset(_) = manifest::read(&folder)? {
+    begin_in(database, &config, &folder).inspect_err(|_| {
+        // The first error counts. What stays is cleared when a journal begins here the next time.
+        if is_new && !matches!(manifest::read(&folder), Ok(Found::Dataset(_))) {
+            let _ = clear(&folder);
+        }
+    })
+}
+
+fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), String> {
+    if let Found::Dataset(_) = manifest::read(folder)? {
         return Err(format!("{} has another dataset", folder.display()));
     }
     // Refused while another process uses the directory.
-    clear_files(&folder)?;
-    manifest::write(&folder, None)?;
+    clear_files(folder)?;
+    manifest::write(folder, None)?;
     let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
-    let opened = Opened::open(&folder, &settings_of(log_id, &config), 0).map_err(|error| error.to_string())?;
+    let opened = Opened::open(folder, &settings_of(log_id, config), 0).map_err(|error| error.to_string())?;
     let log = opened.start().map_err(|error| error.to_string())?;
-    base::limit_journal(&config, &log, 0);
+    base::limit_journal(config, &log, 0);
     let attach = || {
         attach(database, &log);
         log.position()
     };
     let store = &database.shard.store;
     store.set_quarantine(store.has_flash());
-    let written = base::write(database, &folder, &log, &attach);
+    let written = base::write(database, folder, &log, &attach);
     let _naming = database.files.journal.naming.lock();
-    match written.and_then(|written| base::publish(database, &folder, log_id, written)) {
+    match written.and_then(|written| base::publish(database, folder, log_id, written)) {
         Ok(manifest) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
-            boot::note(&folder);
+            boot::note(folder);
+            let folder = folder.to_owned();
             *database.files.journal.kept.lock() = Some(Kept { log, folder, manifest });
             Ok(())
         }
         Err(why) => {
             database.hub.journaling.detach();
             store.set_quarantine(false);
-            // The first error counts. What stays is cleared when a journal begins here the next time.
             let _ = log.close();
-            let _ = clear(&folder);
+            let _ = clear(folder);
             Err(why)
         }
     }
@@ -300,9 +310,16 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
 fn clear(folder: &Path) -> Result<(), String> {
     clear_files(folder)?;
     boot::forget(folder)
-        .and_then(|()| fs::remove_file(folder.join(manifest::NAME)))
+        .and_then(|()| remove_if_there(&folder.join(manifest::NAME)))
         .and_then(|()| fs::remove_dir(folder))
         .map_err(|error| about(folder, error))
+}
+
+fn remove_if_there(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Removes all files but the manifest.

@@ -380,9 +380,12 @@ impl Logs {
                 (true, None) => only_log(path)?,
             };
             let file = File::open(&path).map_err(|error| about(&path, error))?;
-            if flash::files::lock_to_read(&file).is_err() {
-                return Err(about(&path, "a node uses it: stop the node"));
-            }
+            flash::lock::shared(&file, &path).map_err(|refused| match refused {
+                flash::lock::Refused::InUse(holder) => {
+                    about(&path, format!("a node uses it ({holder}): stop the node"))
+                }
+                flash::lock::Refused::Io { source, .. } => about(&path, source),
+            })?;
             let mut start = vec![0; 2 * PAGE_BYTES];
             file.read_exact_at(&mut start, 0).map_err(|error| about(&path, error))?;
             let found = Superblock::newest(&start).map_err(|error| about(&path, error))?;

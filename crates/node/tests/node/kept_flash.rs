@@ -86,6 +86,7 @@ fn values_stay_on_flash_over_restarts() {
     assert_eq!(client.run("CONFIG SET appendonly no"), "OK");
     client.send(b"SHUTDOWN NOSAVE\r\n").rest();
     drop(node);
+    fs::create_dir_all(flash.parent().unwrap()).unwrap();
     Node::try_start(port, &other).expect("nothing is kept there");
 }
 

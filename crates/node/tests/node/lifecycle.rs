@@ -1,7 +1,9 @@
 //! A node's start and end, its listening sockets, its configuration at run time, and its flash.
 
 use crate::common::{Client, Node, free_port};
+use crate::persist::refusal;
 use resp::client::{Value, encode_command};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -295,6 +297,44 @@ fn a_ram_limit_below_the_nodes_own_needs_is_refused() {
     );
     assert_eq!(client.run("CONFIG SET ram-limit 32mb memory-limit 408mb"), "OK");
     assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+}
+
+#[test]
+fn a_refused_start_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let flash = |path| [("appendonly", "yes"), ("ram-limit", "100mb"), ("memory-limit", "200mb"), ("flash-path", path)];
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    // A device that is not mounted must not become a directory of the root disk.
+    let said = refusal(&directory, &flash("mnt/flint"));
+    let mount = directory.path().join("mnt").display().to_string();
+    assert!(said.contains(&format!("the directory {mount} does not exist; mount the device there")), "{said}");
+    assert_eq!(names(), [""; 0]);
+    let more = [&flash("flint")[..], &[("memory-limit", "900gb")]].concat();
+    let said = refusal(&directory, &more);
+    assert!(said.contains("free some, lower the memory limit or set another flash-path (all files: "), "{said}");
+    assert!(said.contains("for values (1.1 × memory-limit 900 GB + ram-limit 100 MB"), "{said}");
+    assert_eq!(names(), [""; 0]);
+    // The last step of a start.
+    let last = [&flash("flint")[..], &[("pidfile", "/missing/pid")]].concat();
+    let said = refusal(&directory, &last);
+    assert!(said.contains("cannot write pidfile /missing/pid"), "{said}");
+    assert_eq!(names(), [""; 0]);
+    // A dataset that cannot be loaded.
+    fs::write(directory.path().join("dump.rdb"), "REDIS0011 and nothing else").unwrap();
+    let said = refusal(&directory, &flash("flint"));
+    assert!(said.contains("could not be loaded"), "{said}");
+    assert_eq!(names(), ["dump.rdb"]);
+    // What was there before stays.
+    fs::create_dir(directory.path().join("flint")).unwrap();
+    refusal(&directory, &last);
+    assert_eq!(names(), ["dump.rdb", "flint"]);
 }
 
 #[test]
