@@ -210,7 +210,7 @@ pub struct Journalling {
     pub last_rewrite_took_ms: AtomicU64,
     /// The store's count of values that were changed on flash, when the base was cut; 0: before this start.
     pub changed_at_base: AtomicU64,
-    /// What a restart costs, as the last one has shown.
+    /// What a restart costs, as the last ones have shown.
     pub rates: Mutex<Rates>,
     /// 0: nothing was recovered at the start.
     pub recovery_took_ms: AtomicU64,
@@ -231,11 +231,12 @@ pub struct Journalling {
 }
 
 impl Journalling {
-    /// How long a restart would take. `changed`: the store's count of values that were changed on flash.
-    pub fn estimate(&self, kept: &Kept, changed: u64) -> Estimate {
+    /// How long a restart would take, of this database alone. `changed`: the store's count of values that were changed on flash;
+    /// `read_ns`: what a read of a value costs there now.
+    pub fn estimate(&self, kept: &Kept, changed: u64, read_ns: u64) -> Estimate {
         let reads = changed.saturating_sub(self.changed_at_base.load(Relaxed));
         let work = Work { reads, ..kept.work(self.replayed_record_bytes.load(Relaxed)) };
-        self.rates.lock().estimate(&work)
+        self.rates.lock().on_device(read_ns).estimate(&work)
     }
 }
 

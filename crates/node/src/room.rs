@@ -1,6 +1,7 @@
 //! Owns the machine's resources for databases: what their limits take together, and how the process's memory is
 //! divided. Never opens a database and never serves one.
 
+use crate::estimate::{Turns, others_ms};
 use crate::memory;
 use crate::shard::Shard;
 use base::size;
@@ -41,6 +42,8 @@ pub struct Holding {
     beside_bytes: AtomicU64,
     /// The journal and the bases, measured then too.
     kept_bytes: AtomicU64,
+    /// What a restart of the database alone would take, estimated then too.
+    restart_ms: AtomicU64,
 }
 
 impl Holding {
@@ -51,7 +54,12 @@ impl Holding {
             shard,
             beside_bytes: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
+            restart_ms: AtomicU64::new(0),
         })
+    }
+
+    pub fn note_restart(&self, ms: u64) {
+        self.restart_ms.store(ms, Relaxed);
     }
 
     /// Measures the database's own memory without objects. Call this once a second: it visits every stripe that no
@@ -80,6 +88,8 @@ pub struct Ledger {
     /// Only one change of the set of databases or of their limits at a time.
     changes: Mutex<()>,
     is_stopping: AtomicBool,
+    /// Of the recoveries that are under way.
+    pub turns: Mutex<Turns>,
 }
 
 impl Ledger {
@@ -87,6 +97,13 @@ impl Ledger {
         let mut holdings = self.holdings.write();
         holdings.push(Arc::clone(holding));
         holdings[1..].sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// What a restart of this database, which alone would take so long, waits for the others.
+    pub fn others_restart_ms(&self, mine: &Holding, own_ms: u64) -> u64 {
+        let holdings = self.holdings.read();
+        let others = holdings.iter().filter(|other| other.name != mine.name);
+        others_ms(own_ms, others.map(|other| other.restart_ms.load(Relaxed)))
     }
 
     pub fn remove(&self, name: &str) {

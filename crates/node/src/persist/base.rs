@@ -311,7 +311,7 @@ impl Database {
     /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, if it has used half of
     /// its room, or if a restart would take too long.
     pub(crate) fn tend_journal(&self) {
-        let Some(kept) = self.files.journal.kept.lock().clone() else { return };
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return self.holding.note_restart(0) };
         let config = self.hub.config.snapshot();
         let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
@@ -328,7 +328,9 @@ impl Database {
         let state = &self.files.journal;
         let (target_ms, took_ms) = (settings.recovery_target_s * 1000, state.last_rewrite_took_ms.load(Relaxed));
         let since_ms = wall_ms().saturating_sub(state.last_rewrite_ms.load(Relaxed));
-        let is_late = self.restart_estimate(&kept).asks_for_base(target_ms, took_ms, since_ms);
+        let estimate = self.restart_estimate(&kept);
+        self.holding.note_restart(estimate.load_ms + estimate.replay_ms);
+        let is_late = estimate.asks_for_base(target_ms, took_ms, since_ms);
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
         }
@@ -338,9 +340,11 @@ impl Database {
         }
     }
 
-    /// How long a restart would take now.
+    /// How long a restart of the node would take now until this database is there.
     pub(crate) fn restart_estimate(&self, kept: &Kept) -> Estimate {
-        self.files.journal.estimate(kept, self.shard.store.changed_on_flash())
+        let store = &self.shard.store;
+        let alone = self.files.journal.estimate(kept, store.changed_on_flash(), store.read_cost_ns());
+        Estimate { others_ms: self.ledger.others_restart_ms(&self.holding, alone.total_ms()), ..alone }
     }
 
     /// How long a restart would take, if that is much longer than it may, and writers can make it longer still.

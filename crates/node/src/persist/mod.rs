@@ -6,6 +6,7 @@
 //! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
 //!   manifest                    see `manifest`
 //!   manifest.boot               see `boot`
+//!   manifest.rates              see `rates`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
 //!   base-4711.index             if there is flash: the keys whose values are there; the dump has the others only
 //!   journal-0000 …              the journal
@@ -13,6 +14,7 @@
 //!
 //! - `recover` brings a dataset back: the base, and then the journal.
 //! - `base` writes bases: the first one, and new ones when the journal has grown.
+//! - `rates` keeps what a restart costs.
 //! - `last` has them written before the node ends.
 //! - `scrub` reads the base now and then, to find damage.
 //! - `salvage` reads the flash of a dataset that no node serves, for `flintkv repair` and `flintkv journal export`.
@@ -21,6 +23,7 @@ mod base;
 mod boot;
 mod index;
 pub mod last;
+mod rates;
 mod recover;
 pub mod salvage;
 mod scrub;
@@ -310,6 +313,7 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
 fn clear(folder: &Path) -> Result<(), String> {
     clear_files(folder)?;
     boot::forget(folder)
+        .and_then(|()| rates::forget(folder))
         .and_then(|()| remove_if_there(&folder.join(manifest::NAME)))
         .and_then(|()| fs::remove_dir(folder))
         .map_err(|error| about(folder, error))

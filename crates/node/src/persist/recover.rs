@@ -1,8 +1,8 @@
 //! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, base, boot, find_file, index, note_stream, settings_of};
+use super::{attach, base, boot, find_file, index, note_stream, rates, settings_of};
 use crate::database::Database;
-use crate::estimate::{Rates, Took, Work};
+use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
 use crate::progress::{Kept, Recovered};
 use config::Policy;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Brings the dataset back, and goes on with its journal. The gate is closed.
 pub fn recover(
@@ -24,14 +24,18 @@ pub fn recover(
     index: Option<index::Found>,
 ) -> Result<(), String> {
     let begun = Instant::now();
+    let turn = Turn::begin(database);
     let config = database.hub.config.snapshot();
     let plan = manifest.base.as_ref().map(|base| Plan::dump(&find_file(folder, base)?)).transpose()?;
     let settings = settings_of(manifest.log_id, &config);
     let advised = |error: &dyn Display| advised(error, folder);
     let refused = |error: OpenError| refused(&error, folder);
     let mut took = Took::default();
-    let mut phase = Instant::now();
-    let mut ended = || std::mem::replace(&mut phase, Instant::now()).elapsed();
+    let mut phase = turn.alone();
+    let mut ended = || {
+        let now = turn.alone();
+        now - std::mem::replace(&mut phase, now)
+    };
     let (store, progress) = (&database.shard.store, &database.files);
     let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
@@ -76,7 +80,9 @@ pub fn recover(
     took.replay = ended();
     let end = opened.end();
     let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from, reads: store.changed_on_flash() };
-    *progress.journal.rates.lock() = Rates::measured(&work, &took);
+    let learnt = rates::read(folder).measured(&work, &took);
+    *progress.journal.rates.lock() = learnt;
+    rates::keep(folder, learnt);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
     let kept = Kept { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
@@ -95,12 +101,14 @@ pub fn recover(
         stream.turn_on();
     }
     store.set_replaying(false);
+    store.warm();
     database.follow_in_store(store.follows());
     let keys = store.stats().keys;
     let [index_s, values_s, replay_s] = [took.index, took.dump, took.replay].map(|took| took.as_secs_f64());
+    drop(turn);
     let took = begun.elapsed();
     tracing::info!(
-        "database '{}' is back: {keys} keys in {:.3} s (index {index_s:.2}, values in the base {values_s:.2}, journal {replay_s:.2}), \
+        "database '{}' is back: {keys} keys in {:.3} s (alone: index {index_s:.2}, values in the base {values_s:.2}, journal {replay_s:.2}), \
          the journal was replayed from {from} to {end}, {records} records",
         database.hub.name,
         took.as_secs_f64()
@@ -129,13 +137,34 @@ fn tell_lost(database: &Database) {
             lost.keys().iter().filter(|key| store.is_lost(key.db, &key.name)).map(ToString::to_string).collect();
         let more = if (named.len() as u64) < keys { ", and others" } else { "" };
         tracing::error!(
-            "database '{name}': {keys} keys are lost, because {records} records of the journal could not read the values on flash that they              need; a lost key answers with an error until it is set again or deleted: {}{more}",
+            "database '{name}': {keys} keys are lost, because {records} records of the journal could not read the values on flash that they need; a lost key answers with an error until it is set again or deleted: {}{more}",
             named.join(", ")
         );
     } else if records > 0 {
         tracing::warn!(
-            "database '{name}': {records} records of the journal could not read the values on flash that they need; later records have set or              deleted all of their keys, so nothing is lost by that"
+            "database '{name}': {records} records of the journal could not read the values on flash that they need; later records have set or deleted all of their keys, so nothing is lost by that"
         );
+    }
+}
+
+/// The recovery counts among those that are under way.
+struct Turn<'d>(&'d Database);
+
+impl Turn<'_> {
+    fn begin(database: &Database) -> Turn<'_> {
+        database.ledger.turns.lock().begin(Instant::now());
+        Turn(database)
+    }
+
+    /// A clock of what the recovery would take alone.
+    fn alone(&self) -> Duration {
+        self.0.ledger.turns.lock().alone(Instant::now())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.ledger.turns.lock().end(Instant::now());
     }
 }
 

@@ -90,6 +90,23 @@ fn values_stay_on_flash_over_restarts() {
     Node::try_start(port, &other).expect("nothing is kept there");
 }
 
+#[test]
+fn after_a_restart_values_that_were_in_ram_come_back_unasked() {
+    let directives = with(TIERED);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    node.limit_objects(10 * MB);
+    set_many(&mut client, 0..15_000, 2_000, 1);
+    eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 9_000);
+    new_base(&mut client);
+    let in_ram = client.info_number("tiering", "values_in_ram");
+    let node = kill(node, &directives);
+    let mut client = loaded(&node);
+    eventually("they are back", || client.info_number("tiering", "values_in_ram") >= in_ram / 10 * 8);
+    assert_eq!(client.info_number("stats", "keyspace_hits"), 0, "nobody has asked");
+    assert!(client.info_number("tiering", "values_in_flash") > 9_000, "the others stay where they are");
+}
+
 const ELEMENTS: usize = 3_000;
 
 /// A large collection of each type, of 500 random bytes an element.

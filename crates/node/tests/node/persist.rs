@@ -558,7 +558,8 @@ fn changes_of_values_on_flash_make_a_restart_longer() {
     all("APPEND KEY x");
     let cold = estimate(&mut client);
     assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
-    assert_eq!(cold, 2 * COUNT / 50, "values that are read");
+    // A device that is busy now is told of too.
+    assert!(cold >= 2 * COUNT / 50, "{cold} ms: values that are read");
     assert_eq!(estimate(&mut client), cold);
     client.run("BGREWRITEAOF");
     eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
