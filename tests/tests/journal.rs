@@ -587,7 +587,7 @@ fn a_node_that_is_killed_at_its_end_loses_nothing() {
         ("the end has begun", |node| node.log().contains("the node ends with a new base")),
         ("the index is being written", |node| has_base(node, "base-index.new")),
         ("the dump is being written", |node| has_base(node, "base.new")),
-        ("the base is written", |node| node.log().contains("the next start replays 0 bytes")),
+        ("the base is written", |node| node.log().contains("the next start replays 0 B of")),
     ];
     for (what, is_reached) in steps {
         let (mut node, expected) = with_a_long_journal();

@@ -189,7 +189,11 @@ const POLICY: Kind = typed::POLICY;
 const GUARD: Kind = typed::GUARD;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
-const NO_PERSISTENCE: Effect = Effect::Inert("not built yet; `appendonly yes` keeps every change without it");
+const NO_AOF: Effect =
+    Effect::Inert("`appendonly yes` keeps changes in a journal of FlintKV's own format, not in an append-only file");
+const NO_FSYNC: Effect = Effect::Inert("dumps and bases always go to the device a part at a time");
+const NO_SIGNALS: Effect =
+    Effect::Inert("a signal ends the node as SHUTDOWN without words does, a second one as SHUTDOWN NOW");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_DH: Effect =
     Effect::Inert("finite-field key exchange is not supported: key exchange always uses elliptic curves");
@@ -349,8 +353,8 @@ pub const ROWS: &[Row] = &[
     row("aof_rewrite_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("bgsave_cpulist", Text, "", Start, NO_CPULIST, Process, ""),
     row("shutdown-timeout", Int(0, INT_MAX), "10", Live, Used, Process, "Seconds that the end of a node waits for replicas that lack writes. 0: it does not wait."),
-    row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
-    row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
+    row("shutdown-on-sigint", SHUTDOWN, "default", Live, NO_SIGNALS, Process, ""),
+    row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_SIGNALS, Process, ""),
 
     // ---- Persistence
     row("save", Save, "", Live, Used, Persistence, "When dumps are written: after so many seconds, if there were at least so many changes, as in `save 3600 1 300 100`. Each changing command counts as one change. Redis has three such points by default, FlintKV none: a dump has the whole dataset."),
@@ -358,10 +362,10 @@ pub const ROWS: &[Row] = &[
     row("rdbcompression", Bool, "yes", Live, Used, Persistence, "Whether SAVE compresses strings of more than 20 bytes."),
     row("rdbchecksum", Bool, "yes", Start, Used, Persistence, "Whether SAVE writes a checksum, and whether the checksum of a loaded file is compared."),
     row("rdb-version", Choice(&["10", "11", "12"]), "10", Live, Used, Persistence, "The version of the format that SAVE writes: 10 is that of Redis 7.0, 11 of 7.2, 12 of 7.4. Only version 12 has fields of hashes that expire; with an older version SAVE refuses a dataset that has such fields."),
-    row("rdb-save-incremental-fsync", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
-    row("rdb-del-sync-files", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
+    row("rdb-save-incremental-fsync", Bool, "yes", Live, NO_FSYNC, Persistence, ""),
+    row("rdb-del-sync-files", Bool, "no", Live, Inert("the files of a synchronisation are always deleted"), Persistence, ""),
     row("stop-writes-on-bgsave-error", Bool, "yes", Live, Used, Persistence, "Whether writes are refused from a failed dump until one succeeds, while there are `save` points."),
-    row("sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Live, NO_PERSISTENCE, Persistence, ""),
+    row("sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Live, Inert("every value of a dump is checked while it is decoded"), Persistence, ""),
     row("appendonly", Bool, "no", Live, Used, Persistence, "Whether the dataset survives a restart: every change goes into a journal in `dir`. With flash-path the default is `yes`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs."),
     row("appendfilename", FileName, "appendonly.aof", Start, Used, Persistence, "The name of Redis's append-only file, which is taken over at the first start with `appendonly yes`."),
     row("appenddirname", FileName, "appendonlydir", Start, Used, Persistence, "The directory in `dir` of Redis's append-only file, since Redis 7.0."),
@@ -370,15 +374,15 @@ pub const ROWS: &[Row] = &[
     row("backup-schedule", Text, "", Live, Used, Persistence, "How often the node backs up the database by itself: a time span such as `6h`, `1d` or `30m`, at least a minute. `1d at 03:00` names the time of the day too, in UTC; then the time span is whole days, or it divides a day. Empty: never. The first backup begins at once if there is none of this schedule."),
     row("backup-keep", Int(1, 10_000), "7", Live, Used, Persistence, "How many scheduled backups of the database are kept. Older ones are deleted after a new one was read back. Backups that somebody asked for are never deleted."),
     row("backup-journal-keep", Text, "", Live, Used, Persistence, "For how long a new database can be made of any moment: a time span such as `7d` or `12h`. The changes of the journal are copied beside the backups once a minute, from the newest backup before that time on, so that a backup and the changes behind it give the dataset of a moment between two backups. It needs `appendonly yes`. Empty: nothing is copied."),
-    row("no-appendfsync-on-rewrite", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
+    row("no-appendfsync-on-rewrite", Bool, "no", Live, Inert("the journal is synced as `appendfsync` says, also while a base is written"), Persistence, ""),
     row("auto-aof-rewrite-percentage", Int(0, INT_MAX), "100", Live, Used, Persistence, "By how much journal and base grow, in per cent of the base, before a new base is written. 0: never by itself."),
     row("auto-aof-rewrite-min-size", Size(0, LONG_MAX_BYTES), "64mb", Live, Used, Persistence, "Up to this size of journal and base no new base is written by itself."),
     row("recovery-time-target", Int(0, INT_MAX), "10", Live, Used, Persistence, "How many seconds a restart should take at most. If it would take longer, a new base is written, so that less of the journal is replayed: ten seconds after the last one at the soonest, and earlier if it would take half as long again. 0: no target."),
     row("aof-load-truncated", Bool, "yes", Live, Used, Persistence, "Whether an append-only file whose last command is cut off is loaded without that command."),
-    row("aof-use-rdb-preamble", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
-    row("aof-timestamp-enabled", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("aof-disable-auto-gc", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("aof-rewrite-incremental-fsync", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
+    row("aof-use-rdb-preamble", Bool, "yes", Live, NO_AOF, Persistence, ""),
+    row("aof-timestamp-enabled", Bool, "no", Live, Inert("the journal always has the times of its changes: `backup-journal-keep`"), Persistence, ""),
+    row("aof-disable-auto-gc", Bool, "no", Live, NO_AOF, Persistence, ""),
+    row("aof-rewrite-incremental-fsync", Bool, "yes", Live, NO_FSYNC, Persistence, ""),
 
     // ---- Replication
     row("replicaof", Primary, "", Start, Used, Replication, "`HOST PORT` of the primary whose dataset the database copies, and follows from then on. REPLICAOF changes it while the node runs, and CONFIG REWRITE keeps it. Empty, or `no one`: the database is a primary.").alias("slaveof"),

@@ -341,7 +341,7 @@ fn directives_without_effect_are_logged_once() {
     assert_eq!(
         store.take_notices(),
         [
-            "directive 'aof-use-rdb-preamble' has no effect: not built yet; `appendonly yes` keeps every change without it"
+            "directive 'aof-use-rdb-preamble' has no effect: `appendonly yes` keeps changes in a journal of FlintKV's own format, not in an append-only file"
         ]
     );
     assert!(store.take_notices().is_empty());

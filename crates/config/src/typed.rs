@@ -704,8 +704,8 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     }
     if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
         lines.push(format!(
-            "ram-limit is {} bytes, less than the process itself takes: every write will be refused",
-            config.ram_limit_bytes
+            "ram-limit is {}, less than the process itself takes: every write will be refused",
+            size::human(config.ram_limit_bytes)
         ));
     }
     lines

@@ -6,6 +6,7 @@ use crate::hub::Hub;
 use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, End};
 use crate::thread::Worker;
+use base::size::human;
 use commands::Args;
 use commands::session::{Ask, Replica};
 use std::convert::Infallible;
@@ -153,7 +154,7 @@ impl Feed {
             && let Some(Mark { id: now, .. }) = stream.mark()
         {
             let lacks = stream.offset().saturating_sub(offset);
-            tracing::info!("replica {who} goes on at offset {offset} of {id}, and lacks {lacks} bytes");
+            tracing::info!("replica {who} goes on at offset {offset} of {id}, and lacks {}", human(lacks));
             links.partial_syncs.fetch_add(1, Relaxed);
             let line = if feed.replica.psync2 { format!("+CONTINUE {now}\r\n") } else { "+CONTINUE\r\n".to_owned() };
             feed.out = line.into_bytes();
@@ -277,7 +278,7 @@ impl Feed {
             self.link.dump_bytes.store(dump.expected(), Relaxed);
             if *at == there {
                 let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
-                tracing::info!("replica {}:{} has its dump: {at} bytes", self.link.ip, self.link.port);
+                tracing::info!("replica {}:{} has its dump: {}", self.link.ip, self.link.port, human(*at));
                 self.link.set_phase(phase);
                 self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
                 if self.replica.pieces {

@@ -14,6 +14,7 @@
 //! always works.
 
 use crate::clients::{Card, Clients};
+use base::size::human;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -87,8 +88,9 @@ pub struct TooMuch {
 impl TooMuch {
     pub fn text(self) -> String {
         format!(
-            "OOM the command needs {} bytes at once, and the RAM limit leaves {} for what clients ask for",
-            self.bytes, self.max
+            "OOM the command needs {} at once, and the RAM limit leaves {} for what clients ask for",
+            human(self.bytes as u64),
+            human(self.max as u64)
         )
     }
 }

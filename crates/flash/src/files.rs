@@ -6,6 +6,7 @@
 //! and opened as they are ([`FlashFiles::reopen`]). The file itself stays when the process ends, so that the space it needs stays
 //! visible.
 
+use base::size::human;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::io::{Op, OpKind, PAGE_BYTES, PageBuf};
-use base::size::human;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -568,9 +568,9 @@ impl fmt::Display for PathInfo {
         let yes = |is| if is { "yes" } else { "no" };
         write!(
             f,
-            "{}: {} bytes, o_direct {}, preallocated {}, discard {}",
+            "{}: {}, o_direct {}, preallocated {}, discard {}",
             self.file.display(),
-            self.data_bytes,
+            human(self.data_bytes),
             yes(self.o_direct),
             yes(self.preallocated),
             yes(self.discard),

@@ -5,6 +5,7 @@
 //! process that uses the journal. A file is made under another name first, and named when it is whole and durable. So a file with a
 //! name is whole.
 
+use base::size::human;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -416,7 +417,7 @@ impl fmt::Display for OpenError {
             }
             OpenError::Records { directory, source } => write!(f, "the journal in {}: {source}", directory.display()),
             OpenError::NoSpace { file, needed_bytes } => {
-                write!(f, "{} needs {needed_bytes} bytes, which its file system does not have", file.display())
+                write!(f, "{} needs {}, which its file system does not have", file.display(), human(*needed_bytes))
             }
             OpenError::Io { action, file, source } => write!(f, "cannot {action} {}: {source}", file.display()),
         }

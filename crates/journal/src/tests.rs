@@ -543,7 +543,7 @@ fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
             break end;
         }
     };
-    assert!(log.figures().trouble.unwrap().contains("journal-x needs 1 bytes"));
+    assert!(log.figures().trouble.unwrap().contains("journal-x needs 1 B"));
     assert_eq!(log.failed(), None);
     assert!(log.safe() < end);
     assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..number));
@@ -574,7 +574,7 @@ fn each_spell_without_space_is_told_once_with_its_end() {
         device.tell(|told| told.is_full = false);
         wait_until("room", || log.durable() == end && heard.lock().len() == 2 * spell + 2);
     }
-    let why = Some("journal-x needs 1 bytes, which its file system does not have".to_owned());
+    let why = Some("journal-x needs 1 B, which its file system does not have".to_owned());
     assert_eq!(*heard.lock(), [why.clone(), None, why, None]);
 }
 

@@ -201,10 +201,17 @@ impl Definition {
             return invalid("ram_limit_bytes", message);
         }
         if self.shards != 1 {
-            return unsupported("shards", "a database has one shard until clusters are built: leave shards at 1");
+            return unsupported(
+                "shards",
+                "a database has one shard until there are clusters: leave shards at 1, and divide keys over several databases in the client",
+            );
         }
         if self.replicas != 0 {
-            return unsupported("replicas", "replication is not built yet: leave replicas at 0");
+            return unsupported(
+                "replicas",
+                "a node does not place replicas on other nodes until there are clusters: leave replicas at 0. To have a replica today, create \
+                 a database with replica_of on another node, or let an existing one follow: POST …/replicate",
+            );
         }
         if !PERSISTENCE.contains(&self.persistence.as_str()) {
             let message = format!("'{}' is none of {}", self.persistence, PERSISTENCE.join(", "));
@@ -226,7 +233,11 @@ impl Definition {
             return invalid("recovery_time_target_s", message);
         }
         if !self.zones.is_empty() {
-            return unsupported("zones", "zones are for replicas, which are not built yet: leave zones empty");
+            return unsupported(
+                "zones",
+                "zones say where a cluster will place a database's replicas, and there are no clusters yet: leave zones empty, and choose the \
+                 node on which you create a replica",
+            );
         }
         if self.port != 0 && self.port == self.tls_port {
             return invalid("tls_port", "port and tls-port are the same".to_owned());

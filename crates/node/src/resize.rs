@@ -1,6 +1,7 @@
 //! Owns changing the size of a database's flash at run time: in which order its files and its store are resized.
 //! Never moves a value: the store's maintenance does this in the workers.
 
+use base::size::human;
 use config::Config;
 use flash::{FlashFiles, OpenError};
 use std::fmt;
@@ -58,7 +59,7 @@ pub fn settle(store: &Arc<Store>, files: &Arc<FlashFiles>) {
         // The store may have grown again in the meantime.
         if needed < before {
             match sizing.set(needed) {
-                Ok(()) => tracing::info!("shortened the flash files by {} bytes", before - needed),
+                Ok(()) => tracing::info!("shortened the flash files by {}", human(before - needed)),
                 Err(error) => tracing::error!(
                     "cannot shorten the flash files; the unused end keeps its space until a restart: {error}"
                 ),

@@ -27,6 +27,7 @@ use crate::stripe::{Database, Guard, StripeSet};
 use base::Codec;
 use base::events::Class;
 use base::random::{GAMMA, SplitMix64, mix};
+use base::size::human;
 use flash::io::Blocking;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -661,9 +662,9 @@ impl Store {
         if segments.resize(bytes, self.evicts())? {
             self.tier.clear_full(Full::Flash);
             tracing::info!(
-                "flash now has {} segments of {} bytes; {} other segments must be emptied first",
+                "flash now has {} segments of {}; {} other segments must be emptied first",
                 segments.end(),
-                segments.segment_bytes(),
+                human(segments.segment_bytes()),
                 segments.count() - segments.end()
             );
         }

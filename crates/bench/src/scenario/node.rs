@@ -356,20 +356,28 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// A directory for flash: the given one, or the first that accepts O_DIRECT, because flash behind the page cache is
-/// RAM.
+/// A directory for flash: the given one, or the first on a device that accepts O_DIRECT, because flash behind the page cache is
+/// RAM. A tmpfs is RAM too, and accepts O_DIRECT since Linux 6.6.
 pub fn scratch_base(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         fs::create_dir_all(given).with_context(|| format!("cannot make {}", given.display()))?;
         return Ok(given.to_owned());
     }
     let candidates = [std::env::temp_dir(), PathBuf::from("/var/tmp"), std::env::current_dir()?];
-    if let Some(good) = candidates.iter().find(|directory| takes_direct_io(directory)) {
+    if let Some(good) = candidates.iter().find(|directory| !is_ram(directory) && takes_direct_io(directory)) {
         return Ok(good.clone());
     }
     let [first, ..] = candidates;
-    eprintln!("warning: flash in {} goes through the page cache: figures will differ (see --dir)", first.display());
+    eprintln!(
+        "warning: flash in {} is RAM or goes through the page cache: figures will differ (see --dir)",
+        first.display()
+    );
     Ok(first)
+}
+
+fn is_ram(directory: &Path) -> bool {
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+    rustix::fs::statfs(directory).is_ok_and(|found| found.f_type == TMPFS)
 }
 
 fn takes_direct_io(directory: &Path) -> bool {
@@ -388,6 +396,16 @@ mod tests {
         let stat = "42 (a) name 7 7) S 1 42 42 0 -1 4194560 900 0 0 0 130 25 0 0 20 0 9 0 1000 0 0";
         assert_eq!(cpu_ticks(stat), Some(155));
         assert_eq!(cpu_ticks("42 (short) S 1"), None);
+    }
+
+    /// On a tmpfs nothing would be measured but RAM.
+    #[test]
+    fn a_tmpfs_is_no_place_for_flash() {
+        assert!(!is_ram(Path::new("/proc")) && !is_ram(Path::new("/no/such")));
+        // Every Linux with POSIX shared memory has one.
+        if Path::new("/dev/shm").exists() {
+            assert!(is_ram(Path::new("/dev/shm")));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::database::Database;
 use crate::definition::NodeError;
 use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
+use base::size::human;
 use engine::{Gate, wall_ms};
 use journal::manifest;
 use rdb::Options;
@@ -114,11 +115,11 @@ impl Database {
         let took_ms = begun.elapsed().as_millis() as u64;
         match &made {
             Ok(backup) => tracing::info!(
-                "database '{}' is backed up to {}: {} keys, {} bytes in {:.3} s",
+                "database '{}' is backed up to {}: {} keys, {} in {:.3} s",
                 self.hub.name,
                 target.display(),
                 backup.keys,
-                backup.bytes,
+                human(backup.bytes),
                 begun.elapsed().as_secs_f64()
             ),
             Err(why) => tracing::error!("database '{}' could not be backed up: {why}", self.hub.name),
@@ -231,7 +232,13 @@ fn enough(root: &Path, needed: u64, free: u64) -> Result<(), String> {
     if free >= needed {
         return Ok(());
     }
-    Err(format!("{} has {free} bytes free, and the backup needs {needed} at least", root.display()))
+    Err(format!(
+        "{} has {} free, and the backup needs {} at least: {} too little",
+        root.display(),
+        human(free),
+        human(needed),
+        human(needed - free)
+    ))
 }
 
 /// `20261123-011105-123`, in UTC: names sort by time.
@@ -256,7 +263,7 @@ mod tests {
         assert_eq!(file_name(1_795_284_245_678), "20261121-180405-678");
         let root = Path::new("/backups");
         assert_eq!(enough(root, 10, 10), Ok(()));
-        let why = "/backups has 9 bytes free, and the backup needs 10 at least".to_owned();
+        let why = "/backups has 9 B free, and the backup needs 10 B at least: 1 B too little".to_owned();
         assert_eq!(enough(root, 10, 9), Err(why));
     }
 }

@@ -5,6 +5,7 @@ use crate::database::Database;
 use crate::estimate::Estimate;
 use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::Kept;
+use base::size::human;
 use config::Config;
 use engine::replication::Mark;
 use engine::{Gate, wall_ms};
@@ -261,8 +262,12 @@ fn fits(database: &Database, bytes: u64) -> Result<(), String> {
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
         Some(room) if others + bytes > room => Err(format!(
-            "it takes {bytes} bytes, and flash-limit leaves {room} for the journal and two bases, which take {others} without it: \
-             raise flash-limit"
+            "it takes {}, and flash-limit leaves {} for the journal and two bases, which take {} without it: \
+             raise flash-limit by {}",
+            human(bytes),
+            human(room),
+            human(others),
+            human(others + bytes - room)
         )),
         _ => Ok(()),
     }
@@ -422,8 +427,9 @@ impl Database {
                 let position = manifest.position;
                 let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
                 tracing::info!(
-                    "database '{}': a new base of {bytes} bytes is written in {:.3} s, the journal begins at {position}",
+                    "database '{}': a new base of {} is written in {:.3} s, the journal begins at {position}",
                     self.hub.name,
+                    human(bytes),
                     begun.elapsed().as_secs_f64()
                 );
                 state.rewrites.fetch_add(1, Relaxed);

@@ -4,6 +4,7 @@ use crate::database::Database;
 use crate::ending::{Ending, Step};
 use crate::estimate::Estimate;
 use crate::progress::Kept;
+use base::size::human;
 use engine::{Control, Hold, wall_ms};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -88,7 +89,7 @@ impl LastBases {
         for LastBase { database, estimate, ended } in &self.bases {
             let tail_bytes = database.files.journal.kept.lock().as_ref().map_or(0, Kept::tail_bytes);
             let next =
-                format!("database '{}': the next start replays {tail_bytes} bytes of the journal", database.name());
+                format!("database '{}': the next start replays {} of the journal", database.name(), human(tail_bytes));
             match ended.get() {
                 Some(true) => tracing::info!("{next}; the end has waited {took_s:.3} s for its base"),
                 Some(false) => tracing::warn!("{next}: no base could be written"),

@@ -6,6 +6,7 @@ use super::find_file;
 use crate::database::Database;
 use crate::files::about;
 use crate::progress::{Kept, Rot};
+use base::size::human;
 use journal::index::Index;
 use rdb::{Item, Reader};
 use std::fs::File;
@@ -91,7 +92,7 @@ impl Database {
             self.hub.is_closing.load(Relaxed) || now.as_ref().is_none_or(|now| now.manifest != kept.manifest)
         };
         match check(kept, pace) {
-            Ok(bytes) => tracing::info!("database '{name}': the base is sound: {bytes} bytes"),
+            Ok(bytes) => tracing::info!("database '{name}': the base is sound: {}", human(bytes)),
             Err(_) if is_old() => return,
             Err(why) => {
                 tracing::error!("database '{name}': the base is damaged: {why}");

@@ -9,6 +9,7 @@ use crate::database::Database;
 use crate::files::{StreamAtDump, Unloaded, about, directory, empty, load_primarys};
 use crate::role::{Following, GivenUp, Left, LinkState, Wish};
 use crate::{persist, tls};
+use base::size::human;
 use commands::host::{REDIS_VERSION, Unblock};
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
@@ -435,10 +436,9 @@ impl Link {
         let writes = given_up.writes.map_or_else(|| "an unknown number of".to_owned(), |writes| writes.to_string());
         let before = self.database.replication.role.given_up.lock().replace(given_up);
         if before != Some(given_up) {
-            let (name, bytes) = (&self.database.hub.name, given_up.bytes);
-            let text = format!(
-                "gives up {bytes} bytes of its stream with {writes} writes: the primary has it up to {from} only"
-            );
+            let (name, bytes) = (&self.database.hub.name, human(given_up.bytes));
+            let text =
+                format!("gives up {bytes} of its stream with {writes} writes: the primary has it up to {from} only");
             tracing::warn!("database '{name}' {text}");
             self.database.replication.tell(text);
         }
@@ -508,9 +508,9 @@ impl Link {
             }
         }
         tracing::info!(
-            "database '{}' has received its primary's dataset: {} bytes in {:.3} s",
+            "database '{}' has received its primary's dataset: {} in {:.3} s",
             self.database.hub.name,
-            received.load(Relaxed),
+            human(received.load(Relaxed)),
             begun.elapsed().as_secs_f64()
         );
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::ending::{Ending, Step};
+use base::size::human;
 use commands::host::Unblock;
 use engine::replication::{Link, Phase};
 use engine::{Hold, wall_ms};
@@ -56,7 +57,7 @@ impl Parting {
                 all += 1;
                 in_sync += u32::from(lacks == 0);
                 if lacks > 0 {
-                    tracing::warn!("Lagging replica {ip}:{port} lacks {lacks} bytes of the stream");
+                    tracing::warn!("Lagging replica {ip}:{port} lacks {} of the stream", human(lacks));
                 }
             }
             tracing::info!("database '{}': {in_sync} of {all} replicas are in sync", database.name());

@@ -79,7 +79,7 @@ fn a_start_behind_an_end_replays_nothing() {
                 false => node.signal(SIGTERM),
             }
             assert!(node.ended().success());
-            assert!(node.log().contains("the next start replays 0 bytes"), "{}", node.log());
+            assert!(node.log().contains("the next start replays 0 B of"), "{}", node.log());
             let node = again(node, &directives);
             let mut client = loaded(&node);
             assert_eq!(replayed(&node), 0);
@@ -231,7 +231,7 @@ fn all_databases_of_a_node_end_with_a_base() {
     assert_eq!(operator.run("pause users"), "done");
     node.signal(SIGTERM);
     assert!(node.ended().success());
-    assert_eq!(node.log().matches("the next start replays 0 bytes").count(), 2, "{}", node.log());
+    assert_eq!(node.log().matches("the next start replays 0 B of").count(), 2, "{}", node.log());
     drop(node);
     let (node, mut operator) = databases::start(directory.path(), &debug);
     assert_eq!(operator.run("resume users"), "done");

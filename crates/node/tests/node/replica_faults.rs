@@ -86,7 +86,7 @@ fn a_promotion_while_the_primary_lives_is_seen_and_exactly_the_unshared_tail_is_
         assert_eq!(number(&mut of_old, "given_up_from_offset"), shared);
         assert_eq!(number(&mut of_old, "given_up_bytes"), end - shared);
         assert_eq!(number(&mut of_old, "given_up_writes"), 4);
-        log_has(&old, &format!("gives up {} bytes of its stream with 4 writes", end - shared));
+        log_has(&old, &format!("gives up {} of its stream with 4 writes", base::size::human(end - shared)));
         are_same(&mut of_new, &mut of_old);
         assert_eq!(of_old.run("EXISTS old list n"), "(integer) 0");
         assert_eq!(of_old.run("GET new"), "\"1\"");

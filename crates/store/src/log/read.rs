@@ -1,6 +1,7 @@
 //! Owns the errors of flash reads and the histogram of their latency. Never reads.
 
 use crate::log::page::Corrupt;
+use base::size::human;
 use hdrhistogram::Histogram;
 use std::fmt;
 use std::sync::Arc;
@@ -44,8 +45,9 @@ impl fmt::Display for ReadError {
             }
             ReadError::NotWhole { bytes } => write!(
                 f,
-                "this command needs {bytes} bytes of a large value in memory at once, more than the RAM limit leaves: \
-                 use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)"
+                "this command needs {} of a large value in memory at once, more than the RAM limit leaves: \
+                 use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)",
+                human(*bytes as u64)
             ),
             ReadError::Lost => f.write_str(
                 "this key's value is lost: it was changed by a command that could not be repeated, because a value on flash is damaged \
