@@ -8,11 +8,12 @@
 # read flash, and the log says so. docs/operations.md, "In a container", has the profile that allows it.
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends gcc libc6-dev make \
+    && apt-get install -y --no-install-recommends binutils gcc libc6-dev make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p flintkv \
+    && strip --strip-unneeded target/release/flintkv \
     && { sed -E -e 's|^dir \.$|dir /data|' -e 's/^bind .*/bind * -::*/' flintkv.conf; echo 'console-bind * -::*'; } >/src/container.conf
 
 FROM debian:bookworm-slim
@@ -20,6 +21,7 @@ RUN groupadd --system --gid 639 flintkv \
     && useradd --system --uid 639 --gid flintkv --no-create-home --home-dir /data flintkv \
     && install -d -m 0750 -o flintkv -g flintkv /data /flash /etc/flintkv
 COPY --from=build /src/target/release/flintkv /usr/bin/flintkv
+COPY LICENSE crates/flintkv/NOTICE /usr/share/doc/flintkv/
 COPY --from=build --chown=flintkv:flintkv /src/container.conf /etc/flintkv/flintkv.conf
 USER 639:639
 WORKDIR /data

@@ -73,7 +73,7 @@ cp packaging/debian/flintkv.logrotate "$made/flintkv"
 put 644 "$made/flintkv" etc/logrotate.d
 
 # CHANGELOG.md describes the changes; Debian requires a line with the version.
-version="$("$binary" --version)"
+version="$("$binary" --version | head -n 1)"
 version="${version#* }-1"
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct 2>/dev/null || date +%s)"
 export SOURCE_DATE_EPOCH
@@ -84,7 +84,7 @@ flintkv ($version) stable; urgency=medium
 
  -- The FlintKV authors <flintkv@users.noreply.github.com>  $(date -Rud "@$SOURCE_DATE_EPOCH")
 END
-put 644 packaging/debian/copyright "$made/changelog.Debian.gz" CHANGELOG.md README.md docs/*.md usr/share/doc/flintkv
+put 644 packaging/debian/copyright "$made/changelog.Debian.gz" CHANGELOG.md README.md crates/flintkv/NOTICE docs/*.md usr/share/doc/flintkv
 put 644 contrib/grafana/flintkv.json usr/share/doc/flintkv/examples/grafana
 put 644 contrib/prometheus/*.yml usr/share/doc/flintkv/examples/prometheus
 

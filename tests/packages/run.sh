@@ -155,7 +155,8 @@ else
 fi
 
 echo "==> install"
-version="$(inside flintkv --version)"
+version="$(inside flintkv --version | head -n 1)"
+inside flintkv licences | cmp -s - "$root/usr/share/doc/flintkv/NOTICE" || fail "the package has not the licences of what is in its binary"
 expect "flintkv:/var/lib/flintkv" sh -c "getent -s files passwd >/dev/null; sed -n 's/^\(flintkv\):.*:\(.*\):.*/\1:\2/p' '$root/etc/passwd'"
 expect "flintkv flintkv 750" inside stat -c '%U %G %a' /var/lib/flintkv
 expect "flintkv flintkv 750" inside stat -c '%U %G %a' /etc/flintkv
@@ -233,6 +234,7 @@ words() {
 }
 inside sh -ec "$(instruction RUN)"
 cp "$scratch/flintkv" "$root/usr/bin/flintkv"
+grep -q "^COPY .*NOTICE.*/usr/share/doc/flintkv/" <<<"$image" || fail "the image has no NOTICE"
 eval "$(sed -n 's|^ *&& \({ sed .* }\) >/src/container.conf$|\1|p' Dockerfile)" >"$root/etc/flintkv/flintkv.conf"
 grep -qx 'dir /data' "$root/etc/flintkv/flintkv.conf" || fail "the image's configuration is not made"
 user="$(instruction USER)"

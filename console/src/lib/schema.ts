@@ -361,6 +361,23 @@ export interface Directive {
   value: string | null;
 }
 
+/** A disk that the node uses. */
+export interface DiskNow {
+  /** Share of the last second in which the disk had something to do. null: the kernel does not count. */
+  busy_percent: number | null;
+  bytes: number;
+  /** That the node may still take. */
+  free_bytes: number;
+  /** How long a read or write took on average in the last second. null: there was none. */
+  latency_us: number | null;
+  /** As in /dev; of a file system without a disk of this machine, its number. */
+  name: string;
+  read_bytes_per_second: number | null;
+  /** flash, journal, state, backups. */
+  uses: string[];
+  written_bytes_per_second: number | null;
+}
+
 export interface Dumped {
   /** What DUMP gives. */
   dump: Bytes;
@@ -568,6 +585,8 @@ export interface ListedKey {
 }
 
 export interface Login {
+  /** A session of one command: it ends after ten minutes without a request, and the audit log has what it changes, but not that it was begun and ended. A login that is refused is always there. */
+  brief?: boolean;
   password: string;
   user: string;
 }
@@ -729,6 +748,8 @@ export interface NewUser {
 export interface NodeCard {
   console_tls: boolean;
   cores: number;
+  /** The disks that hold flash, journals, the state and backups. */
+  disks: DiskNow[];
   figures: NodeFiguresCard;
   /** uring, threads or none. */
   flash_driver: string;
@@ -1165,6 +1186,11 @@ export interface TerminalLine {
   line?: string | null;
 }
 
+export interface ThatBackup {
+  /** Its directory below the node's backup-path. */
+  path: string;
+}
+
 export interface TokenCard {
   created_by: string;
   created_ms: number;
@@ -1186,7 +1212,7 @@ export interface TtlBand {
   name: string;
 }
 
-export const Unit = ["ops/s", "us", "ratio", "bytes", "bytes/s", "count", "percent"] as const;
+export const Unit = ["ops/s", "us", "ratio", "factor", "state", "bytes", "bytes/s", "count", "percent"] as const;
 export type Unit = (typeof Unit)[number];
 
 /** How keys were used while they were watched. */

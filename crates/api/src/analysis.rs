@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::link::{Link, number as int};
 use crate::route::{Answer, Method, Route, number, one};
 use crate::scan::{Filter, slice};
-use crate::text::{Bytes, lossy};
+use crate::text::{Bytes, lossy, shown};
 use node::Database;
 use parking_lot::Mutex;
 use resp::client::Value;
@@ -227,7 +227,7 @@ impl Found {
     /// `bytes`: in RAM; `None`: on flash.
     fn count(&mut self, key: &[u8], kind: &str, bytes: Option<u64>) {
         self.analysis.keys_done += 1;
-        let text = lossy(key);
+        let text = shown(key);
         let names = [
             (&mut self.patterns, pattern(&text)),
             (&mut self.prefixes, prefix(&text)),

@@ -6,6 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, flag, list, number, text};
+use crate::text::size;
 use node::{Database, Recovered, Rot, State};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -151,7 +152,7 @@ pub fn look(app: &App) {
             let event = match &ended.outcome {
                 Ok(backup) => {
                     let (path, keys, bytes) = (&backup.path, backup.keys, backup.bytes);
-                    let text = format!("a backup is made and verified: {path}, {keys} keys, {bytes} bytes");
+                    let text = format!("a backup is made and verified: {path}, {keys} keys, {}", size(bytes));
                     Event::info("backup", database.name(), text)
                 }
                 Err(why) => {

@@ -71,7 +71,38 @@ pub fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Shows invalid UTF-8 as question marks: for log lines and names, never for values.
+/// A size as the console shows sizes: `12.8 MiB`.
+pub fn size(bytes: u64) -> String {
+    let text = base::size::human(bytes);
+    match text.strip_suffix('B') {
+        Some(number) if !number.ends_with(' ') => format!("{number}iB"),
+        _ => text,
+    }
+}
+
+/// A name for people, in one line: UTF-8 as it is, control characters, characters that turn the direction of text, and bytes that are no
+/// UTF-8 with escapes. The console shows names in the same way (binary.ts), so that one name is one text everywhere.
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => text.push_str("\\t"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                c if c.is_control() => text.push_str(&format!("\\x{:02x}", u32::from(c))),
+                '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    text.push_str(&format!("\\u{:x}", u32::from(c)));
+                }
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// Shows invalid UTF-8 as question marks: for replies of the node that are text, never for names or values.
 pub fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -79,6 +110,24 @@ pub fn lossy(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The same names as in the console's binary.test.ts.
+    #[test]
+    fn a_name_is_shown_as_the_console_shows_it() {
+        for (name, text) in [
+            (&b"Zo\xc3\xab <b>"[..], "Zoë <b>"),
+            (b"a\nb\tc\\d\x07", "a\\nb\\tc\\d\\x07"),
+            (b"caf\xc3\xa9\xff\x00", "café\\xff\\x00"),
+            ("abc\u{202e}txt".as_bytes(), "abc\\u202etxt"),
+        ] {
+            assert_eq!(shown(name), text);
+        }
+    }
+
+    #[test]
+    fn a_size_has_the_console_s_unit() {
+        assert_eq!([0, 512, 13_449_398, 1 << 40].map(size), ["0 B", "512 B", "12.8 MiB", "1 TiB"]);
+    }
 
     #[test]
     fn utf8_is_a_string_and_the_rest_is_base64_and_both_come_back() {

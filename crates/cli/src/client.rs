@@ -162,7 +162,8 @@ impl Client {
     }
 
     fn log_in(&self, user: &str, password: &str) -> Result<Session, Unanswered> {
-        let body = json!({ "user": user, "password": password });
+        // Of one command: the node's audit log has what the command changes, and not that it came and went.
+        let body = json!({ "user": user, "password": password, "brief": true });
         let (reply, cookie) = self.exchange(&Method::POST, "/session", Some(&body), None)?;
         let csrf = reply["csrf"].as_str().unwrap_or_default().to_owned();
         let cookie = cookie.ok_or_else(|| self.gone("the reply to the login has no session"))?;
@@ -273,7 +274,8 @@ fn credentials(connection: &Connection) -> Result<Credentials, Failure> {
         }
         (None, Some(token)) => Ok(Credentials::Token(token.clone())),
         (None, None) => Err(Failure::refused("who is asking? there is neither a user nor a token").hint(
-            "--user NAME (and FLINTKV_PASSWORD, or you are asked), or a token in FLINTKV_TOKEN, which `flintkv token create` makes",
+            "--user admin asks for the password (a node's first start writes the first one to its log: `flintkv user passwd admin --user admin` \
+             changes it). Scripts set FLINTKV_TOKEN to a token, which `flintkv token create NAME --role viewer --user admin` prints",
         )),
     }
 }

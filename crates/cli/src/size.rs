@@ -23,6 +23,23 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if unit.is_empty() || bytes >= u64::MAX as f64 { Err(wrong()) } else { Ok(bytes as u64) }
 }
 
+/// How many of something: `75000000`, `75m`, `1.5g`. Units are of 1000, as redis.conf has them without a b.
+pub fn number(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no number; write 75000000, 75m or 1.5g");
+    let (digits, factor) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
+        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
+        Some((at, 't' | 'T')) => (&text[..at], 1e12),
+        _ => return text.parse().map_err(|_| wrong()),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(wrong());
+    }
+    let number = digits.parse::<f64>().map_err(|_| wrong())? * factor;
+    if number < 1e18 { Ok(number.round() as u64) } else { Err(format!("{text} is more than a computer can count")) }
+}
+
 /// A part of a whole: `85%` or `0.85`.
 pub fn share(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
@@ -95,6 +112,19 @@ mod tests {
         for text in ["", "%", "85", "101%", "-1%", "NaN", "half"] {
             assert!(share(text).is_err(), "{text} was taken");
         }
+    }
+
+    #[test]
+    fn numbers_have_units_of_a_thousand_and_no_bytes() {
+        for (text, count) in
+            [("0", 0), ("75000000", 75_000_000), ("75m", 75_000_000), ("1.5G", 1_500_000_000), ("4k", 4000)]
+        {
+            assert_eq!(number(text), Ok(count), "{text}");
+        }
+        for text in ["many", "", "m", "75mb", "-1", "1.5", "1e3m", "inf", "infm", "9999999t"] {
+            assert!(number(text).is_err(), "{text} was taken");
+        }
+        assert_eq!(number("many"), Err("\"many\" is no number; write 75000000, 75m or 1.5g".to_owned()));
     }
 
     #[test]

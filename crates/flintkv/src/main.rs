@@ -4,6 +4,7 @@ mod allocator;
 mod node;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,14 +18,16 @@ usage:
   flintkv bench [OPTIONS]                           load a server, with memtier_benchmark's options
   flintkv scenario NAME [OPTIONS]                   run a published benchmark: rof, rof-replicated,
                                                     keydb-flash, gemini-rta
-  flintkv database create|list|show|resize|pause|resume|flush|delete
+  flintkv database create|list|show|resize|pause|resume|flush|delete|
+                   backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
   flintkv node show                                 what a running node is, has and has promised
   flintkv top                                       watch it
-  flintkv user|token list|create|delete ...         who may use the console and the API
+  flintkv user list|create|passwd|delete            who may use the console and the API
+  flintkv token list|create|delete                  what scripts log in with
   flintkv prepare-flash DEVICE|DIR...               measure flash, recommend settings; format and mount devices
-  flintkv journal show|check DIR                    what keeps a database over restarts: its records, and
-                                                    whether they are whole
+  flintkv journal show|check|export DIR             what keeps a database over restarts: its records, whether
+                                                    they are whole, and a file of them that Redis loads
   flintkv repair DIR [--to NEW]                     what can be saved of a damaged directory
   flintkv migrate --from redis://HOST --to DATABASE
                                                     move a running Redis into a database
@@ -32,11 +35,15 @@ usage:
                                                     their reads RAM answers; --from measures a running Redis
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
+  flintkv licences                                  the licences of all code in the binary
   flintkv --version
   flintkv --help
 
 Each subcommand has its own --help. Called as redis-server, the binary is `flintkv server`.
 ";
+
+/// scripts/notice.py writes it.
+const NOTICE: &str = include_str!("../NOTICE");
 
 /// What the operator's commands read on flash.
 const FLASH: cli::Flash = cli::Flash {
@@ -70,7 +77,15 @@ fn main() -> ExitCode {
         // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {
-            println!("flintkv {}", env!("CARGO_PKG_VERSION"));
+            println!(
+                "flintkv {}\nApache-2.0; flintkv licences prints the licences of all code in it",
+                env!("CARGO_PKG_VERSION")
+            );
+            ExitCode::SUCCESS
+        }
+        Some("licences" | "licenses") => {
+            // A pager that was left reads no more.
+            let _ = std::io::stdout().write_all(NOTICE.as_bytes());
             ExitCode::SUCCESS
         }
         Some("--help" | "-h" | "help") => {
@@ -92,4 +107,24 @@ fn serve(args: impl Iterator<Item = OsString>, called: Called) -> ExitCode {
 fn refuse(why: &str) -> ExitCode {
     eprintln!("flintkv: {why}; see flintkv --help");
     ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HELP;
+
+    #[test]
+    fn the_help_has_every_subcommand_and_every_action() {
+        let words: Vec<&str> = HELP.split_whitespace().collect();
+        for command in cli::args::tree().get_subcommands() {
+            let name = command.get_name();
+            let from = words.windows(2).position(|pair| pair == ["flintkv", name]);
+            let from = from.unwrap_or_else(|| panic!("flintkv {name} is missing"));
+            let row = words[from + 1..].iter().take_while(|word| **word != "flintkv");
+            let known: Vec<&str> = row.flat_map(|word| word.split('|')).collect();
+            for action in command.get_subcommands() {
+                assert!(known.contains(&action.get_name()), "flintkv {name} {} is missing", action.get_name());
+            }
+        }
+    }
 }

@@ -376,6 +376,18 @@ impl Node {
             }
             return database.follow(primary_of(replica_of)?, true).map_err(NodeError::Busy);
         }
+        let field = self.check_resize(&database, change)?;
+        set_and_keep(&database, &change.directives(), field)
+    }
+
+    /// Checks what [`Node::resize`] would check before it changes anything. Whether the data fit is known only then.
+    pub fn plan_resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
+        let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        self.check_resize(&database, change).map(drop)
+    }
+
+    /// Returns the field that an error of the change itself is about.
+    fn check_resize(&self, database: &Database, change: &DefinitionChange) -> Result<&'static str, NodeError> {
         let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
         let ram = change.ram_limit_bytes.unwrap_or(before.ram_limit_bytes);
@@ -401,8 +413,8 @@ impl Node {
             0 => base::sizing::files_bytes(memory, ram, now.redis_files.appendonly),
             given => given,
         };
-        self.check_room(name, (ram, if now.flash_paths.is_empty() { 0 } else { files }))?;
-        let field = match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
+        self.check_room(database.name(), (ram, if now.flash_paths.is_empty() { 0 } else { files }))?;
+        Ok(match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
             (Some(_), ..) => "memory_limit_bytes",
             (_, Some(_), ..) => "ram_limit_bytes",
             _ if change.flash_limit_bytes.is_some() => "flash_limit_bytes",
@@ -413,8 +425,7 @@ impl Node {
             _ if change.backup_keep.is_some() => "backup_keep",
             _ if change.backup_journal_keep.is_some() => "backup_journal_keep",
             _ => "password",
-        };
-        set_and_keep(&database, &change.directives(), field)
+        })
     }
 
     pub fn pause(&self, name: &str) -> Result<(), NodeError> {
@@ -516,6 +527,39 @@ impl Node {
     /// All backups, newest first, whichever database they are of.
     pub fn backups(&self) -> Vec<Backup> {
         backup::list(&self.backup_path())
+    }
+
+    /// Reads the dump of a backup anew from its first byte to its last, and compares it with its description. Blocks until that is done.
+    pub fn verify_backup(&self, path: &str) -> Result<Backup, NodeError> {
+        let backup = self.backup(path)?;
+        let checked = backup::check(&self.backup_path(), &backup);
+        if let Some(database) = self.database(&backup.database) {
+            database.note_checked_backup(&backup, checked.clone());
+        }
+        checked.map(|()| backup).map_err(|message| NodeError::Invalid { field: "path", message })
+    }
+
+    /// Deletes a backup, whoever has made it.
+    pub fn delete_backup(&self, path: &str) -> Result<Backup, NodeError> {
+        let _changes = self.begin_change()?;
+        let backup = self.backup(path)?;
+        let loading = self.databases().into_iter().find(|database| matches!(database.state(), State::Loading { .. }));
+        if let Some(database) = loading {
+            let why = format!("{} is being loaded, perhaps from a backup: wait until it serves", database.name());
+            return Err(NodeError::Busy(why));
+        }
+        backup::remove(&self.backup_path(), &backup).map_err(NodeError::Io)?;
+        if let Some(database) = self.database(&backup.database) {
+            database.backup_is_gone();
+        }
+        Ok(backup)
+    }
+
+    fn backup(&self, path: &str) -> Result<Backup, NodeError> {
+        let invalid = |message| NodeError::Invalid { field: "path", message };
+        let root = self.backup_path();
+        let path = backup::below(&root, path).map_err(invalid)?;
+        backup::read(&root, &path).map_err(invalid)
     }
 
     /// Of each backup: the last moment that it and the archived journal behind it give. `None`: only the backup's own.

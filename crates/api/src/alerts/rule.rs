@@ -16,6 +16,8 @@ pub struct Given {
     pub prometheus: &'static str,
     name: &'static str,
     metric: &'static str,
+    /// `databases`: each of them; or `node`.
+    scope: &'static str,
     op: Op,
     threshold: f64,
     for_s: u64,
@@ -31,13 +33,17 @@ const fn above(
     for_s: u64,
     name: &'static str,
 ) -> Given {
-    Given { prometheus, name, metric, op: Op::Above, threshold, for_s, keep_s: 0, severity }
+    Given { prometheus, name, metric, scope: "databases", op: Op::Above, threshold, for_s, keep_s: 0, severity }
 }
 
 impl Given {
     /// For what happens in a moment and is to be seen for a while.
     const fn kept(self, keep_s: u64) -> Given {
         Given { keep_s, ..self }
+    }
+
+    const fn of_node(self) -> Given {
+        Given { scope: "node", ..self }
     }
 
     const fn below(self) -> Given {
@@ -47,17 +53,17 @@ impl Given {
 
 use Severity::{Critical, Info, Warning};
 
-/// They apply to every database. `FlintKVDown` and `FlintKVRestarted` are only for Prometheus: a node that is down tells nobody, and a
+/// They apply to every database, or to the node. `FlintKVDown` and `FlintKVRestarted` are only for Prometheus: a node that is down tells nobody, and a
 /// restart is an event.
 #[rustfmt::skip]
 pub const GIVEN: &[Given] = &[
     above("FlintKVJournalFailed", Critical, "journal_failed", 0.0, 0, "the journal cannot be written: writes are refused"),
-    above("FlintKVJournalBehind", Warning, "journal_behind", 0.0, 5, "the journal's device is behind: writes wait"),
-    above("FlintKVJournalWaits", Warning, "journal_waiting", 0.1, 30, "the journal is nearly full again and again: writes wait"),
-    above("FlintKVSlowSync", Warning, "journal_sync_us", 2_000_000.0, 10, "syncs of the journal are late"),
+    above("FlintKVJournalBehind", Warning, "journal_behind", 0.0, 60, "the journal's device is behind: writes wait"),
+    above("FlintKVJournalWaits", Warning, "journal_waiting", 0.1, 120, "the journal is nearly full again and again: writes wait"),
+    above("FlintKVSlowSync", Warning, "journal_sync_us", 1_000_000.0, 120, "syncs of the journal are late"),
     above("FlintKVBaseFailed", Warning, "base_failures", 0.0, 0, "no new base can be written: the journal grows"),
-    above("FlintKVRecoveryTargetMissed", Warning, "recovery_late", 0.0, 120, "a restart takes longer than recovery-time-target"),
-    above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 10, "the journal's file system has too little room"),
+    above("FlintKVRecoveryTargetMissed", Warning, "recovery_late", 0.0, 300, "a restart takes longer than recovery-time-target"),
+    above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 60, "the journal's file system has too little room"),
     above("FlintKVRot", Critical, "rot", 0.0, 0, "damage was found: replace the device"),
     above("FlintKVBackupFailed", Critical, "backup_failed", 0.0, 0, "the last backup failed"),
     above("FlintKVArchiveFailed", Critical, "archive_failed", 0.0, 120, "the journal is not archived: its moments cannot be restored"),
@@ -80,16 +86,20 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVReplicaLag", Warning, "replica_lag_us", 30_000_000.0, 60, "a replica is far behind"),
     above("FlintKVReplicaDiffers", Critical, "replica_differences", 0.0, 0, "a replica has not the primary's data").kept(900),
     above("FlintKVTooFewReplicas", Critical, "replicas_missing", 0.0, 10, "too few replicas keep up: writes are refused"),
+    above("FlintKVMachineBusy", Warning, "machine_cpu_percent", 90.0, 900, "the machine's processors are busy").of_node(),
+    above("FlintKVMachineLowRam", Critical, "machine_ram_free_percent", 5.0, 300, "the machine is short of RAM").of_node().below(),
+    above("FlintKVDiskNearlyFull", Warning, "disk_free_percent", 5.0, 60, "a disk of the node is nearly full").of_node().below(),
+    above("FlintKVSlowDisk", Warning, "disk_latency_us", 20_000.0, 600, "a disk of the node is slow").of_node(),
 ];
 
 impl From<&Given> for Rule {
     fn from(given: &Given) -> Rule {
-        let &Given { name, metric, op, threshold, for_s, keep_s, severity, .. } = given;
+        let &Given { name, metric, scope, op, threshold, for_s, keep_s, severity, .. } = given;
         Rule {
             id: metric.replace('_', "-"),
             name: name.to_owned(),
             metric: metric.to_owned(),
-            scope: "databases".to_owned(),
+            scope: scope.to_owned(),
             op,
             threshold,
             for_s,
@@ -210,5 +220,37 @@ mod tests {
         let only_theirs: Vec<&&str> = theirs.difference(&ours).collect();
         assert_eq!(only_theirs, [&"FlintKVDown", &"FlintKVRestarted"]);
         assert_eq!(ours.difference(&theirs).count(), 0, "{ours:?}");
+        // Both wait as long, and call it as bad.
+        for rule in text.split("- alert: ").skip(1) {
+            let Some(given) = GIVEN.iter().find(|given| rule.lines().next() == Some(given.prometheus)) else {
+                continue;
+            };
+            let value =
+                |name: &str| rule.lines().find_map(|line| line.trim().strip_prefix(name)).map_or("0s", str::trim);
+            let (count, unit) = value("for:").split_at(value("for:").len() - 1);
+            let seconds = count.parse::<u64>().unwrap()
+                * [("s", 1), ("m", 60), ("h", 3600)].iter().find(|(known, _)| *known == unit).unwrap().1;
+            assert_eq!(seconds, given.for_s, "{}", given.prometheus);
+            let severity = serde_json::to_value(given.severity).unwrap();
+            assert!(value("labels:").contains(severity.as_str().unwrap()), "{}", given.prometheus);
+        }
+    }
+
+    /// docs/operations.md has a row for each rule; where a rule waits, the row says how long.
+    #[test]
+    fn the_guide_has_the_rules_and_their_times() {
+        let guide = include_str!("../../../../docs/operations.md");
+        for given in GIVEN {
+            let row = guide.lines().find(|line| line.starts_with(&format!("| {} |", given.prometheus)));
+            let row = row.unwrap_or_else(|| panic!("{} is missing", given.prometheus));
+            let means = row.split(" | ").nth(1).unwrap();
+            let time = match given.for_s {
+                0 => continue,
+                seconds @ 1..60 => format!("{seconds} s"),
+                seconds @ 60..3600 => format!("{} min", seconds / 60),
+                seconds => format!("{} h", seconds / 3600),
+            };
+            assert!(means.contains(&format!("for {time}")), "{}: for {time}", given.prometheus);
+        }
     }
 }

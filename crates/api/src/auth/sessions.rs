@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 /// A session ends after this time without a request.
 pub const SLIDING_MS: u64 = 12 * 3600 * 1000;
+/// The same of a session of one command.
+pub const BRIEF_MS: u64 = 10 * 60 * 1000;
 /// The most open sessions of all users. The one that was idle longest is dropped for a new one.
 const SESSIONS_MAX: usize = 1000;
 /// The file may be so much behind the last use of a session.
@@ -30,6 +32,14 @@ struct Open {
     sha256: String,
     user: String,
     used_ms: u64,
+    #[serde(default)]
+    is_brief: bool,
+}
+
+impl Open {
+    fn ends_ms(&self) -> u64 {
+        self.used_ms + if self.is_brief { BRIEF_MS } else { SLIDING_MS }
+    }
 }
 
 #[derive(Default)]
@@ -59,7 +69,7 @@ impl Sessions {
     }
 
     /// Returns the cookie's value, and the session.
-    pub fn begin(&mut self, user: &str, now_ms: u64) -> (String, Session) {
+    pub fn begin(&mut self, user: &str, is_brief: bool, now_ms: u64) -> (String, Session) {
         self.forget(now_ms);
         if self.open.len() >= SESSIONS_MAX
             && let Some(quietest) = self.open.values().min_by_key(|open| open.used_ms).map(|open| open.sha256.clone())
@@ -68,16 +78,16 @@ impl Sessions {
         }
         let id = random(32);
         let sha256 = sha256(&id);
-        self.open.insert(sha256.clone(), Open { sha256, user: user.to_owned(), used_ms: now_ms });
+        self.open.insert(sha256.clone(), Open { sha256, user: user.to_owned(), used_ms: now_ms, is_brief });
         self.keep();
         let session = Session { user: user.to_owned(), csrf: csrf(&id) };
         (id, session)
     }
 
-    /// The session of a cookie. Finding it extends it by twelve hours from now.
+    /// The session of a cookie. Finding it extends it.
     pub fn find(&mut self, id: &str, now_ms: u64) -> Option<Session> {
         let open = self.open.get_mut(&sha256(id))?;
-        if open.used_ms + SLIDING_MS <= now_ms {
+        if open.ends_ms() <= now_ms {
             self.end(id);
             return None;
         }
@@ -86,10 +96,13 @@ impl Sessions {
         Some(Session { user: open.user.clone(), csrf: csrf(id) })
     }
 
-    pub fn end(&mut self, id: &str) {
-        if self.open.remove(&sha256(id)).is_some() {
+    /// Returns whether it was a brief one.
+    pub fn end(&mut self, id: &str) -> bool {
+        let ended = self.open.remove(&sha256(id));
+        if ended.is_some() {
             self.keep();
         }
+        ended.is_some_and(|open| open.is_brief)
     }
 
     /// Ends all sessions of a user except `kept`: changing the password ends the others.
@@ -108,7 +121,7 @@ impl Sessions {
     }
 
     fn forget(&mut self, now_ms: u64) {
-        self.open.retain(|_, open| open.used_ms + SLIDING_MS > now_ms);
+        self.open.retain(|_, open| open.ends_ms() > now_ms);
     }
 
     /// Writes the file. Without it sessions go on, and end with the node.
@@ -134,7 +147,7 @@ mod tests {
     #[test]
     fn a_session_lives_twelve_hours_from_its_last_use() {
         let mut sessions = Sessions::default();
-        let (id, session) = sessions.begin("ann", 0);
+        let (id, session) = sessions.begin("ann", false, 0);
         assert_eq!(sessions.find(&id, SLIDING_MS - 1), Some(session));
         assert!(sessions.find(&id, 2 * SLIDING_MS - 2).is_some(), "it slides");
         assert!(sessions.find(&id, 3 * SLIDING_MS - 2).is_none());
@@ -143,13 +156,21 @@ mod tests {
     }
 
     #[test]
+    fn a_brief_session_ends_ten_minutes_after_its_last_use() {
+        let mut sessions = Sessions::default();
+        let (id, _) = sessions.begin("ann", true, 0);
+        assert!(sessions.find(&id, BRIEF_MS - 1).is_some());
+        assert!(sessions.find(&id, 2 * BRIEF_MS - 1).is_none());
+    }
+
+    #[test]
     fn ids_are_new_each_time_and_the_table_is_bounded() {
         let mut sessions = Sessions::default();
-        let (first, one) = sessions.begin("ann", 0);
-        let (second, other) = sessions.begin("ann", 1);
+        let (first, one) = sessions.begin("ann", false, 0);
+        let (second, other) = sessions.begin("ann", false, 1);
         assert_ne!(first, second);
         assert_ne!(one.csrf, other.csrf);
-        (0..SESSIONS_MAX as u64).for_each(|at| drop(sessions.begin("bob", 2 + at)));
+        (0..SESSIONS_MAX as u64).for_each(|at| drop(sessions.begin("bob", false, 2 + at)));
         assert_eq!(sessions.open.len(), SESSIONS_MAX);
         assert!(sessions.find(&first, 10).is_none(), "the quietest made room");
     }
@@ -157,9 +178,9 @@ mod tests {
     #[test]
     fn a_users_sessions_end_together() {
         let mut sessions = Sessions::default();
-        let (kept, _) = sessions.begin("ann", 0);
-        let (ended, _) = sessions.begin("ann", 0);
-        let (other, _) = sessions.begin("bob", 0);
+        let (kept, _) = sessions.begin("ann", false, 0);
+        let (ended, _) = sessions.begin("ann", false, 0);
+        let (other, _) = sessions.begin("bob", false, 0);
         sessions.end_of("ann", Some(&kept));
         assert!(sessions.find(&kept, 0).is_some());
         assert!(sessions.find(&ended, 0).is_none());
@@ -173,9 +194,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sessions.json");
         let mut sessions = Sessions::open(path.clone(), 0).unwrap();
-        let (kept, session) = sessions.begin("ann", 0);
-        let (ended, _) = sessions.begin("ann", 0);
-        let (late, _) = sessions.begin("bob", 0);
+        let (kept, session) = sessions.begin("ann", false, 0);
+        let (ended, _) = sessions.begin("ann", false, 0);
+        let (late, _) = sessions.begin("bob", false, 0);
         sessions.end(&ended);
         assert!(sessions.find(&late, 1000).is_some());
         // A killed node has the uses up to a minute ago.

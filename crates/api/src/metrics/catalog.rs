@@ -34,8 +34,15 @@ pub enum Unit {
     OpsPerS,
     #[serde(rename = "us")]
     Us,
+    /// A share of a whole, 0 to 1.
     #[serde(rename = "ratio")]
     Ratio,
+    /// How many times as much.
+    #[serde(rename = "factor")]
+    Factor,
+    /// 1 while it is so, otherwise 0.
+    #[serde(rename = "state")]
+    State,
     #[serde(rename = "bytes")]
     Bytes,
     #[serde(rename = "bytes/s")]
@@ -47,7 +54,7 @@ pub enum Unit {
 }
 
 use Fold::{Max, Mean};
-use Unit::{Bytes, BytesPerS, Count, OpsPerS, Percent, Ratio, Us};
+use Unit::{Bytes, BytesPerS, Count, Factor, OpsPerS, Percent, Ratio, State, Us};
 
 const fn of_database(
     name: &'static str,
@@ -108,23 +115,26 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("files_percent", Percent, Max, "Limits", "Files, of their limit", "All files on flash in percent of their limit.", |span| known(condition::files_percent(&span.now.figures))),
     of_database("index_percent", Percent, Max, "Limits", "Index, of the RAM limit", "The index in percent of the RAM limit. The index never leaves RAM.", |span| known(condition::index_percent(&span.now.figures))),
     of_database("clients_percent", Percent, Max, "Limits", "Clients, of maxclients", "Connections in percent of maxclients.", |span| known(condition::clients_percent(&span.now.figures))),
-    of_database("flash_full", Count, Max, "Limits", "Flash is full", "1 while flash is full: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.flash_full)),
-    of_database("ram_full", Count, Max, "Limits", "RAM is full", "1 while RAM is full of what cannot leave it: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.ram_full)),
+    of_database("flash_full", State, Max, "Limits", "Flash is full", "1 while flash is full: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.flash_full)),
+    of_database("ram_full", State, Max, "Limits", "RAM is full", "1 while RAM is full of what cannot leave it: writes are refused, or keys evicted.", |span| flag(span.now.figures.store.ram_full)),
     of_database("refused", OpsPerS, Max, "Limits", "Refused writes", "Commands per second that got OOM, MISCONF or NOREPLICAS.", |span| span.rate(|f| f.refused_for_room + f.refused_otherwise)),
     of_database("rejected_clients", OpsPerS, Max, "Limits", "Rejected clients", "Connections per second that were refused because of maxclients.", |span| span.rate(|f| f.rejected_connections)),
     of_database("flash_reads", OpsPerS, Mean, "Flash", "Flash reads", "Reads of flash per second.", |span| span.rate(|f| f.store.flash_reads)),
     of_database("flash_writes", OpsPerS, Mean, "Flash", "Flash writes", "Writes to flash per second.", |span| span.rate(|f| f.store.flash_writes)),
     of_database("flash_read_bytes", BytesPerS, Mean, "Flash", "Read from flash", "Bytes read from flash per second.", |span| span.rate(|f| f.store.flash_read_bytes)),
     of_database("flash_write_bytes", BytesPerS, Mean, "Flash", "Written to flash", "Bytes written to flash per second.", |span| span.rate(|f| f.store.flash_write_bytes)),
-    of_database("compression_ratio", Ratio, Mean, "Flash", "Size on flash", "Stored bytes ÷ raw bytes of all records written since the start.", |span| quotient(span.now.figures.store.record_stored_bytes, span.now.figures.store.record_bytes)),
-    of_database("write_amplification", Ratio, Mean, "Flash", "Write amplification", "Bytes written to flash ÷ bytes that clients wrote, since the start.", |span| quotient(span.now.figures.store.flash_write_bytes, span.now.figures.store.user_bytes)),
-    of_database("busy_write_amplification", Ratio, Mean, "Flash", "Write amplification under load", "Bytes written to flash ÷ bytes that clients wrote, of the last ten minutes, if more than 10 MB a second were written to flash in them.", |span| span.lately.write_amplification()),
-    of_database("busy_hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio under load", "The RAM hit ratio of the last ten minutes, if more than 1000 reads a second came from flash in them.", |span| span.lately.hit_ratio()),
+    of_database("compression_ratio", Factor, Mean, "Flash", "Size on flash", "Stored bytes ÷ raw bytes of all records written since the start; unknown while no value is on flash.", |span| {
+        let store = &span.now.figures.store;
+        if store.flash_live_bytes == 0 { f64::NAN } else { quotient(store.record_stored_bytes, store.record_bytes) }
+    }),
+    of_database("write_amplification", Factor, Mean, "Flash", "Write amplification", "Bytes written to flash ÷ bytes that clients wrote, since the start.", |span| quotient(span.now.figures.store.flash_write_bytes, span.now.figures.store.user_bytes)),
+    of_database("busy_write_amplification", Factor, Mean, "Flash", "Write amplification under load", "Bytes written to flash ÷ bytes that clients wrote, of the last ten minutes. Unknown unless more than 10 MB a second were written to flash in them: less says little, and wears nothing out.", |span| span.lately.write_amplification()),
+    of_database("busy_hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio under load", "The RAM hit ratio of the last ten minutes. Unknown unless more than 1000 reads a second came from flash in them: fewer trouble nobody.", |span| span.lately.hit_ratio()),
     of_database("flash_errors", OpsPerS, Max, "Flash", "Errors of flash", "Reads and writes of flash per second that failed.", |span| span.rate(|f| f.store.read_errors + f.store.write_errors)),
     of_database("checksum_errors", OpsPerS, Max, "Flash", "Damaged pages read", "Reads per second that found a page with a wrong checksum.", |span| span.rate(|f| f.store.checksum_errors)),
     of_database("demotions", OpsPerS, Mean, "Flash", "Demotions", "Values per second that left RAM.", |span| span.rate(|f| f.store.demotions_clean + f.store.demotions_written)),
     of_database("promotions", OpsPerS, Mean, "Flash", "Promotions", "Values per second that came into RAM.", |span| span.rate(|f| f.store.promotions)),
-    of_database("flash_fragmentation", Ratio, Mean, "Flash", "Fragmentation", "Used flash ÷ live flash.", |span| quotient(span.now.figures.store.flash_used_bytes, span.now.figures.store.flash_live_bytes)),
+    of_database("flash_fragmentation", Factor, Mean, "Flash", "Fragmentation", "Used flash ÷ live flash.", |span| quotient(span.now.figures.store.flash_used_bytes, span.now.figures.store.flash_live_bytes)),
     of_database("clients", Count, Mean, "Clients", "Clients", "Connections.", |span| span.now.figures.clients as f64),
     of_database("blocked_clients", Count, Mean, "Clients", "Blocked clients", "Clients that wait for a key.", |span| span.now.figures.blocked_clients as f64),
     of_database("net_in_bytes", BytesPerS, Mean, "Clients", "Received", "Bytes received from clients per second.", |span| span.rate(|f| f.net_in_bytes)),
@@ -137,26 +147,26 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("base_bytes", Bytes, Mean, "Durability", "Base", "Bytes of the base.", |span| span.now.figures.durability.base_bytes as f64),
     of_database("journal_unsynced_bytes", Bytes, Max, "Durability", "Not synced", "Bytes of the journal that are not on the device yet.", |span| span.now.figures.durability.unsynced_bytes as f64),
     of_database("journal_sync_us", Us, Max, "Durability", "Sync", "How long the last sync of the journal took.", |span| span.now.figures.durability.last_sync_us as f64),
-    of_database("journal_behind", Count, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| flag(span.now.figures.durability.is_behind)),
+    of_database("journal_behind", State, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| flag(span.now.figures.durability.is_behind)),
     of_database("journal_waiting", Ratio, Mean, "Durability", "Writes wait for the journal", "The share of the time in which the journal's ring was nearly full, and writes waited for its device.", |span| span.rate(|f| f.durability.behind_us) / 1e6),
-    of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| flag(span.now.figures.durability.journal_has_failed)),
+    of_database("journal_failed", State, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| flag(span.now.figures.durability.journal_has_failed)),
     of_database("recovery_us", Us, Max, "Durability", "Restart", "How long a restart would take, as estimated.", |span| span.now.figures.durability.recovery_estimated_ms as f64 * 1000.0),
-    of_database("recovery_late", Count, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
+    of_database("recovery_late", State, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
     of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room missing for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
     of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
     of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that were found since the start or CONFIG RESETSTAT.", |span| {
         let durability = &span.now.figures.durability;
         (span.now.figures.store.rotten_pages + durability.damaged_bases + durability.damaged_journals + durability.damaged_backups) as f64
     }),
-    of_database("backup_failed", Count, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| flag(span.now.figures.durability.last_backup_failed)),
-    of_database("archive_failed", Count, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| flag(span.now.figures.durability.archive_has_failed)),
-    of_database("load_failed", Count, Max, "Durability", "Dataset not loaded", "1 if the dataset could not be loaded: the database serves nobody.", |span| flag(span.now.figures.durability.load_has_failed)),
-    of_database("paused", Count, Max, "Clients", "Paused", "1 while the database is paused.", |span| flag(span.now.is_paused)),
+    of_database("backup_failed", State, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| flag(span.now.figures.durability.last_backup_failed)),
+    of_database("archive_failed", State, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| flag(span.now.figures.durability.archive_has_failed)),
+    of_database("load_failed", State, Max, "Durability", "Dataset not loaded", "1 if the dataset could not be loaded: the database serves nobody.", |span| flag(span.now.figures.durability.load_has_failed)),
+    of_database("paused", State, Max, "Clients", "Paused", "1 while the database is paused.", |span| flag(span.now.is_paused)),
     of_database("replicas", Count, Mean, "Replication", "Replicas", "Replicas that are connected.", |span| span.now.figures.replication.replicas.len() as f64),
     of_database("replicas_missing", Count, Max, "Replication", "Replicas missing", "Replicas that writes need (min-replicas-to-write) and that do not keep up.", |span| span.now.figures.replicas_missing as f64),
     of_database("replica_lag_bytes", Bytes, Max, "Replication", "Lag in bytes", "Bytes of the stream that the last of the replicas has not.", |span| span.now.figures.replication.replicas.iter().map(|replica| replica.lag_bytes).max().map_or(f64::NAN, |bytes| bytes as f64)),
     of_database("replica_lag_us", Us, Max, "Replication", "Lag in time", "The age of the first change that the last of the replicas has not.", |span| span.lag_ms_max.map_or(f64::NAN, |ms| ms as f64 * 1000.0)),
-    of_database("link_down", Count, Max, "Replication", "No link to the primary", "1 while a replica has no link to its primary, and does not receive its dataset either.", |span| {
+    of_database("link_down", State, Max, "Replication", "No link to the primary", "1 while a replica has no link to its primary, and does not receive its dataset either.", |span| {
         span.now.figures.replication.primary.as_ref().map_or(f64::NAN, |primary| flag(!primary.is_up && !primary.is_synchronising))
     }),
     of_database("replica_differences", OpsPerS, Max, "Replication", "Differences from the primary", "Comparisons per second that have found that the dataset is not the primary's.", |span| span.rate(|f| f.replication.checks.differences)),
@@ -170,6 +180,13 @@ pub const NODE: &[OfNode] = &[
     of_node("cpu_user_percent", Percent, "Process", "Processor, user", "Processor time in the program itself.", |span| span.cpu_percent(|f| f.cpu_user_us)),
     of_node("cpu_system_percent", Percent, "Process", "Processor, system", "Processor time in the kernel.", |span| span.cpu_percent(|f| f.cpu_system_us)),
     of_node("resident_bytes", Bytes, "Process", "Resident size", "RAM of the process.", |span| span.now.figures.resident_bytes as f64),
+    of_node("machine_cpu_percent", Percent, "Machine", "Processors", "Use of all processors of the machine, by every process; 100 is all of them.", |span| span.machine(|before, now| now.cpu.busy_percent(&before.cpu))),
+    of_node("machine_io_wait_percent", Percent, "Machine", "Processors that wait for disks", "Time in which a processor had nothing to do but wait for a disk, in percent of all processors.", |span| span.machine(|before, now| now.cpu.wait_percent(&before.cpu))),
+    of_node("machine_ram_free_bytes", Bytes, "Machine", "Available RAM", "RAM that processes can still have without swapping.", |span| span.now.figures.system_ram_free_bytes as f64),
+    of_node("machine_ram_free_percent", Percent, "Machine", "Available RAM, of all", "Available RAM in percent of the machine's RAM.", |span| 100.0 * quotient(span.now.figures.system_ram_free_bytes, span.now.figures.system_ram_bytes)),
+    of_node("disk_free_percent", Percent, "Machine", "Free on the fullest disk", "Free space in percent, of the fullest of the file systems that the node uses.", |span| span.now.machine.least_free_percent()),
+    of_node("disk_latency_us", Us, "Machine", "Latency of the slowest disk", "How long a read or a write of the slowest disk that the node uses took on average, with its wait in the queue.", |span| span.machine(|before, now| now.slowest_us(before))),
+    of_node("disk_busy_percent", Percent, "Machine", "Busy time of the busiest disk", "Share of the time in which the busiest disk that the node uses had something to do. An NVMe device can take more even at 100.", |span| span.machine(|before, now| now.busiest_percent(before))),
     of_node("ops", OpsPerS, "Databases together", "Operations", "Commands per second of all databases.", |span| span.sum("ops")),
     of_node("clients", Count, "Databases together", "Clients", "Connections to all databases.", |span| span.sum("clients")),
     of_node("net_in_bytes", BytesPerS, "Databases together", "Received", "Bytes received from clients per second.", |span| span.sum("net_in_bytes")),

@@ -1,6 +1,7 @@
 //! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has, and `flintkv_` for
 //! the rest. Never asks a worker: a scrape reads counters.
 
+use super::machine::{self, Machine};
 use super::reading::Reading;
 use crate::app::App;
 use crate::auth::Role;
@@ -406,6 +407,46 @@ fn node_metrics(page: &mut Page, app: &App) {
     ] {
         page.family(name, GAUGE, help);
         page.sample(name, &[], value);
+    }
+    machine_metrics(page, &Machine::look(&machine::places(node)));
+}
+
+fn machine_metrics(page: &mut Page, machine: &Machine) {
+    let (busy, all) = machine.cpu.seconds();
+    page.family(
+        "flintkv_machine_cpu_busy_seconds_total",
+        COUNTER,
+        "Time in which the machine's processors did something.",
+    );
+    page.sample("flintkv_machine_cpu_busy_seconds_total", &[], busy);
+    page.family("flintkv_machine_cpu_seconds_total", COUNTER, "Time of the machine's processors, in all states.");
+    page.sample("flintkv_machine_cpu_seconds_total", &[], all);
+    page.family("flintkv_disk_bytes", GAUGE, "Size of a file system that the node uses.");
+    for (disk, bytes, ..) in machine.counters() {
+        page.sample("flintkv_disk_bytes", &[("disk", disk)], bytes);
+    }
+    page.family("flintkv_disk_free_bytes", GAUGE, "What the node may still take of it.");
+    for (disk, _, free_bytes, _) in machine.counters() {
+        page.sample("flintkv_disk_free_bytes", &[("disk", disk)], free_bytes);
+    }
+    page.family(
+        "flintkv_disk_operations_total",
+        COUNTER,
+        "Reads and writes of a disk that the node uses, by every process.",
+    );
+    for (disk, _, _, io) in machine.counters() {
+        io.iter()
+            .for_each(|(operations, _)| page.sample("flintkv_disk_operations_total", &[("disk", disk)], *operations));
+    }
+    page.family(
+        "flintkv_disk_operation_seconds_total",
+        COUNTER,
+        "Time that these reads and writes took together, with their wait.",
+    );
+    for (disk, _, _, io) in machine.counters() {
+        io.iter().for_each(|(_, took_ms)| {
+            page.sample("flintkv_disk_operation_seconds_total", &[("disk", disk)], *took_ms as f64 / 1000.0);
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Owns one reading of a database or the node, and the interval between two readings. Never knows a file.
 
+use super::machine::Machine;
 use super::window::Lately;
 use node::{Database, Figures, Latencies, NodeFigures, Summary};
 
@@ -109,6 +110,7 @@ pub fn quotient(part: u64, whole: u64) -> f64 {
 pub struct NodeReading {
     pub at_ms: u64,
     pub figures: NodeFigures,
+    pub machine: Machine,
 }
 
 pub struct NodeSpan<'r> {
@@ -119,6 +121,11 @@ pub struct NodeSpan<'r> {
 }
 
 impl NodeSpan<'_> {
+    /// What follows from two looks at the machine. Unknown after the first one.
+    pub fn machine(&self, of: impl Fn(&Machine, &Machine) -> f64) -> f64 {
+        self.before.map_or(f64::NAN, |before| of(&before.machine, &self.now.machine))
+    }
+
     /// The process's use of processors, in percent of one.
     pub fn cpu_percent(&self, of: impl Fn(&NodeFigures) -> u64) -> f64 {
         let Some(before) = self.before else { return f64::NAN };

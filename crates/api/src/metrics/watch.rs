@@ -3,6 +3,7 @@
 
 use super::catalog::{self, Fold};
 use super::history::{History, RINGS, Ring};
+use super::machine::{DiskNow, Machine, places};
 use super::reading::{NodeReading, NodeSpan, Reading, Span};
 use super::trace::Trace;
 use super::window::Window;
@@ -35,6 +36,7 @@ pub struct Watch {
 struct State {
     databases: BTreeMap<String, Followed<Reading>>,
     node: Option<Followed<NodeReading>>,
+    disks: Vec<DiskNow>,
 }
 
 /// One database, or the node.
@@ -48,6 +50,8 @@ struct Followed<R> {
     trace: Trace,
     /// Of the tiers, if it is a database.
     window: Window,
+    /// At the last look its dataset was being loaded, if it is a database.
+    loads: bool,
 }
 
 impl<R> Followed<R> {
@@ -58,6 +62,17 @@ impl<R> Followed<R> {
             now: vec![f64::NAN; columns],
             trace: Trace::default(),
             window: Window::default(),
+            loads: false,
+        }
+    }
+}
+
+impl<R> Followed<R> {
+    /// What a start loads is no load of clients: rates are unknown until it has ended, and the counters count from the look after it on.
+    fn leave_out_loading(&mut self, loads: bool) {
+        if std::mem::replace(&mut self.loads, loads) || loads {
+            self.since = [const { None }; RINGS.len()];
+            self.window = Window::default();
         }
     }
 }
@@ -104,7 +119,7 @@ impl Watch {
             }
         };
         let mut state = self.state.lock();
-        let State { databases, node: node_followed } = &mut *state;
+        let State { databases, node: node_followed, disks } = &mut *state;
         let all = node.databases();
         let names: HashSet<&str> = all.iter().map(|database| database.name()).collect();
         for gone in databases.extract_if(.., |name, _| !names.contains(name.as_str())) {
@@ -121,6 +136,7 @@ impl Watch {
             }
             let Some(followed) = databases.get_mut(database.name()) else { continue };
             let now = Reading::of(database, now_ms);
+            followed.leave_out_loading(matches!(database.state(), node::State::Loading { .. }));
             let replication = &now.figures.replication;
             followed.trace.saw(now_ms, replication.offset);
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
@@ -133,7 +149,8 @@ impl Watch {
             *node_followed = Some(Followed::new(self.history(NODE, &node_names())?, catalog::NODE.len()));
         }
         if let Some(followed) = node_followed {
-            let now = NodeReading { at_ms: now_ms, figures: node.figures() };
+            let now = NodeReading { at_ms: now_ms, figures: node.figures(), machine: Machine::look(&places(node)) };
+            *disks = now.machine.since(followed.since[0].as_ref().map(|(_, before)| &before.machine));
             let values: Vec<Vec<f64>> = databases.values().map(|followed| followed.now.clone()).collect();
             failed(advance(followed, now_ms, &now, |before, now| {
                 catalog::node_values(&NodeSpan { before, now, databases: &values })
@@ -158,6 +175,11 @@ impl Watch {
     pub fn lag_ms(&self, database: &str, has: u64, now_ms: u64) -> u64 {
         let state = self.state.lock();
         state.databases.get(database).map_or(0, |followed| followed.trace.lag_ms(has, now_ms))
+    }
+
+    /// The disks that the node uses.
+    pub fn disks(&self) -> Vec<DiskNow> {
+        self.state.lock().disks.clone()
     }
 
     pub fn node_now(&self) -> BTreeMap<&'static str, Option<f64>> {
@@ -367,6 +389,24 @@ mod tests {
         assert_eq!(plan(&wanted(NOW_MS - 86_400_000, 1000)), (1, 90_000));
         assert_eq!(plan(&wanted(NOW_MS - 7 * 86_400_000, 1000)), (2, 660_000));
         assert_eq!(plan(&wanted(0, 10)).0, 2);
+    }
+
+    /// A counter of 1000 a second is the journal that a start replays, until the third second.
+    #[test]
+    fn what_a_start_replays_is_not_drawn() {
+        let mut followed = Followed::new(History::in_memory(&["rate"]).unwrap(), 1);
+        let rates: Vec<f64> = (0..6_u64)
+            .map(|second| {
+                followed.leave_out_loading(second < 3);
+                let counter = 1000 * second.min(3) + 10 * second.saturating_sub(3);
+                let rate =
+                    |before: Option<&u64>, now: &u64| vec![before.map_or(f64::NAN, |before| (now - before) as f64)];
+                advance(&mut followed, NOW_MS + second * 1000, &counter, rate).unwrap();
+                followed.now[0]
+            })
+            .collect();
+        assert!(rates[..4].iter().all(|rate| rate.is_nan()), "{rates:?}");
+        assert_eq!(rates[4..], [10.0, 10.0]);
     }
 
     #[test]

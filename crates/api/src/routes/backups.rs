@@ -3,10 +3,12 @@
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::events::Event;
-use crate::route::{Answer, Method, Route, one};
+use crate::events::{Event, Severity};
+use crate::route::{Answer, Method, Route, one, text};
+use crate::text::size;
 use node::{Backup, Database, EndedBackup, Node, NodeError, WantedBackup};
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use utoipa::ToSchema;
 
 pub const ROUTES: &[Route] = &[
@@ -36,6 +38,31 @@ pub const ROUTES: &[Route] = &[
         reply: Answer::Created(one::<RunningCard>),
         action: "backup.create",
         run: begin,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/backups/verify",
+        role: Some(Role::Operator),
+        tag: "Backups",
+        summary: "Reads a backup anew, and compares it with its description. One at a time. Of a large one the request ends earlier: an event tells.",
+        body: Some(one::<ThatBackup>),
+        action: "backup.verify",
+        run: verify,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/backups",
+        role: Some(Role::Operator),
+        tag: "Backups",
+        summary: "Deletes a backup. There is no way back.",
+        query: &[
+            text("path", "Its directory below the node's backup-path."),
+            text("confirm", "The same once more, so that no backup is deleted by mistake."),
+        ],
+        action: "backup.delete",
+        run: delete,
         ..Route::BASE
     },
 ];
@@ -111,6 +138,13 @@ struct NewBackup {
     to: Option<String>,
     /// 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields.
     rdb_version: Option<u32>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ThatBackup {
+    /// Its directory below the node's backup-path.
+    path: String,
 }
 
 fn cards(node: &Node, backups: Vec<Backup>) -> Vec<BackupCard> {
@@ -191,4 +225,42 @@ fn begin(cx: &Cx) -> Result<Reply, ApiError> {
         done: 0,
         total: begun.keys_total,
     })
+}
+
+/// A second one would read the same device at the same time.
+static VERIFIES: AtomicBool = AtomicBool::new(false);
+
+fn verify(cx: &Cx) -> Result<Reply, ApiError> {
+    let ThatBackup { path } = cx.body()?;
+    cx.note(path.clone(), "");
+    if VERIFIES.swap(true, Relaxed) {
+        return Err(ApiError::busy("another backup is being verified").hint("try again later"));
+    }
+    let verified = cx.app.node.verify_backup(&path);
+    VERIFIES.store(false, Relaxed);
+    let event = match &verified {
+        Ok(backup) => {
+            let text = format!("a backup was verified: {path}, {} keys, {}", backup.keys, size(backup.bytes));
+            Event::info("backup", &backup.database, text)
+        }
+        Err(why) => {
+            let of = path.split('/').next().unwrap_or_default();
+            Event::info("backup", of, format!("a backup is damaged: {why}")).severity(Severity::Critical)
+        }
+    };
+    cx.app.event(event.by(cx.user()));
+    verified?;
+    Ok(Reply::none())
+}
+
+fn delete(cx: &Cx) -> Result<Reply, ApiError> {
+    let path = cx.query("path").ok_or_else(|| ApiError::field("path", "is missing"))?.to_owned();
+    cx.note(path.clone(), "");
+    if cx.query("confirm") != Some(path.as_str()) {
+        return Err(ApiError::field("confirm", "must be the path of the backup"));
+    }
+    let backup = cx.app.node.delete_backup(&path)?;
+    let text = format!("a backup was deleted: {path}");
+    cx.app.event(Event::info("backup", &backup.database, text).by(cx.user()));
+    Ok(Reply::none())
 }

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::link::{self, Link, bytes, number as int};
 use crate::route::{Answer, Method, Param, Route, number, one, text};
 use crate::scan::{Filter, Slice, slice};
-use crate::text::{Bytes, lossy};
+use crate::text::{Bytes, lossy, shown};
 use resp::client::Value;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -148,7 +148,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::field("pattern", "a pattern is expected; * is every key"));
     }
     let of_kind = if kind.is_empty() { String::new() } else { format!(" of type {kind}") };
-    let what = format!("db {db}, pattern {:?}{of_kind}", lossy(pattern.as_bytes()));
+    let what = format!("db {db}, pattern \"{}\"{of_kind}", shown(pattern.as_bytes()));
     cx.note(cx.param("name"), what.clone());
     let filter = Filter::new(Some(&pattern), Some(&kind))?;
     let mut link = Link::open(&*cx.database()?, cx.role().on_database(), db)?;

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::link::refused;
 use crate::route::{Answer, Method, Route, list, one};
 use crate::terminals::{Line, Transaction};
-use crate::text::{Bytes, lossy};
+use crate::text::{Bytes, lossy, shown};
 use commands::row::{Flag, Handling, Row, categories};
 use commands::table;
 use resp::client::Value;
@@ -207,7 +207,7 @@ pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
 
 /// What the audit log says of a command: its name, and its keys or what else it changes, never a value.
 fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
-    let word = |word: &[u8]| lossy(word).chars().take(64).collect::<String>();
+    let word = |word: &[u8]| shown(word).chars().take(64).collect::<String>();
     let mut text = word(&args[0]).to_uppercase();
     let mut row = row;
     if let Some(container) = row.filter(|row| !row.subcommands.is_empty())

@@ -8,6 +8,7 @@ use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
 use crate::routes::node::{RoomCard, room};
+use crate::text::size;
 use crate::words::{CodecWord, PolicyWord};
 use base::{Codec, Policy};
 use node::{Database, Definition, DefinitionChange, NodeError, State};
@@ -57,6 +58,10 @@ pub const ROUTES: &[Route] = &[
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
         summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move.",
+        query: &[flag(
+            "dry_run",
+            "true: only checks whether the new limits could be set; whether the data fit is known only when they are.",
+        )],
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
         action: "database.update",
@@ -407,7 +412,7 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
         cx.app.node.plan(&definition)?;
         return Ok(Reply::none());
     }
-    let limits = format!("memory {} bytes, RAM {} bytes", definition.memory_limit_bytes, definition.ram_limit_bytes);
+    let limits = format!("memory {}, RAM {}", size(definition.memory_limit_bytes), size(definition.ram_limit_bytes));
     cx.note(definition.name.clone(), limits.clone());
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
@@ -456,6 +461,11 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         replica_of: wanted.replica_of,
         password: wanted.password,
     };
+    if cx.flag("dry_run")? {
+        cx.unaudited();
+        cx.app.node.plan_resize(database.name(), &change)?;
+        return Reply::json(&card(cx, &database));
+    }
     let is_resize =
         [change.memory_limit_bytes, change.ram_limit_bytes, change.flash_limit_bytes].iter().any(Option::is_some);
     let mark = if is_resize { "resized" } else { "changed" };

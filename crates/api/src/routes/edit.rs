@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::link::{self, Link, number as int};
 use crate::route::{Answer, Method, Route, one};
 use crate::routes::keys::{KEY, KeyView, view_of};
-use crate::text::{Bytes, lossy};
+use crate::text::{Bytes, shown};
 use resp::client::Value;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -171,7 +171,7 @@ fn new_value(kind: &str, key: &[u8], value: serde_json::Value) -> Result<Vec<Com
 
 fn put(cx: &Cx) -> Result<Reply, ApiError> {
     let NewKey { key: Bytes(key), db, kind, value, ttl_ms } = cx.body()?;
-    cx.note(cx.param("name"), format!("db {db}, key {:?}, {kind}", lossy(&key)));
+    cx.note(cx.param("name"), format!("db {db}, key \"{}\", {kind}", shown(&key)));
     let mut commands = vec![command("DEL", &key)];
     commands.extend(new_value(&kind, &key, value)?);
     if let Some(ms) = ttl_ms {
@@ -209,7 +209,7 @@ fn transact(link: &mut Link, commands: &[Command]) -> Result<(), ApiError> {
 
 fn patch(cx: &Cx) -> Result<Reply, ApiError> {
     let KeyChange { key: Bytes(key), db, ttl_ms, set } = cx.body()?;
-    cx.note(cx.param("name"), format!("db {db}, key {:?}", lossy(&key)));
+    cx.note(cx.param("name"), format!("db {db}, key \"{}\"", shown(&key)));
     if ttl_ms.is_none() && set.is_none() {
         return Err(ApiError::invalid("the request changes nothing").hint("send ttl_ms or set"));
     }
@@ -218,7 +218,7 @@ fn patch(cx: &Cx) -> Result<Reply, ApiError> {
     link.call(&[b"WATCH", &key])?;
     let kind = link::text(link.call(&[b"TYPE", &key])?);
     if kind == "none" {
-        return Err(ApiError::not_found(format!("there is no key '{}'", lossy(&key))));
+        return Err(ApiError::not_found(format!("there is no key '{}'", shown(&key))));
     }
     let mut commands = Vec::new();
     if let Some(Members { put, remove }) = set {
@@ -325,9 +325,9 @@ fn members(
 
 fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     let key = cx.key()?;
-    cx.note(cx.param("name"), format!("db {}, key {:?}", cx.query("db").unwrap_or("0"), lossy(&key)));
+    cx.note(cx.param("name"), format!("db {}, key \"{}\"", cx.query("db").unwrap_or("0"), shown(&key)));
     match int(&cx.link()?.call(&[b"UNLINK", &key])?) {
         Some(1..) => Ok(Reply::none()),
-        _ => Err(ApiError::not_found(format!("there is no key '{}'", lossy(&key)))),
+        _ => Err(ApiError::not_found(format!("there is no key '{}'", shown(&key)))),
     }
 }

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::link::{self, Link, bytes, items, number as int};
 use crate::route::{Answer, Param, Route, number, one, text};
 use crate::scan::{Filter, SCAN_STEP, SCAN_TIME, Slice, slice};
-use crate::text::{Bytes, lossy};
+use crate::text::{Bytes, shown};
 use base::glob;
 use resp::client::Value;
 use serde::Serialize;
@@ -234,7 +234,7 @@ fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: &Wante
         ("list", None) => list(link, key, place(offset)?, count)?,
         ("zset", None) => scores(link, key, place(offset)?, count)?,
         ("set" | "hash", None) => members(link, key, place(offset)?, count, kind == "hash")?,
-        _ => return Err(ApiError::not_found(format!("there is no key '{}'", lossy(key)))),
+        _ => return Err(ApiError::not_found(format!("there is no key '{}'", shown(key)))),
     };
     let encoding = link::text(link.call(&[b"OBJECT", b"ENCODING", key])?);
     let bytes = int(&link.call(&[b"MEMORY", b"USAGE", key])?);

@@ -3,6 +3,7 @@
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link;
+use crate::metrics::machine::DiskNow;
 use crate::route::{Answer, Route, one};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ struct NodeCard {
     flash_paths: Vec<String>,
     room: RoomCard,
     figures: NodeFiguresCard,
+    /// The disks that hold flash, journals, the state and backups.
+    disks: Vec<DiskNow>,
     /// The node's metrics as they are now.
     now: BTreeMap<&'static str, Option<f64>>,
 }
@@ -104,6 +107,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             system_ram_free_bytes: figures.system_ram_free_bytes,
             cores: figures.cores,
         },
+        disks: cx.app.watch.disks(),
         now: cx.app.watch.node_now(),
     })
 }

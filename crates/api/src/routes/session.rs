@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 /// other requests.
 const LOGINS_MAX: usize = 4;
 const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
+const BRIEF_S: u64 = crate::auth::sessions::BRIEF_MS / 1000;
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -61,6 +62,10 @@ pub const ROUTES: &[Route] = &[
 struct Login {
     user: String,
     password: String,
+    /// A session of one command: it ends after ten minutes without a request, and the audit log has what it changes, but not that it was
+    /// begun and ended. A login that is refused is always there.
+    #[serde(default)]
+    brief: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -120,7 +125,7 @@ fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
 }
 
 fn login(cx: &Cx) -> Result<Reply, ApiError> {
-    let Login { user, password } = cx.body()?;
+    let Login { user, password, brief } = cx.body()?;
     let named: String = user.chars().take(64).collect();
     cx.note_user(named.clone(), None);
     cx.note(named, "");
@@ -130,11 +135,14 @@ fn login(cx: &Cx) -> Result<Reply, ApiError> {
     cx.app.users.logged_in(&user, cx.now_ms())?;
     let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user no longer exists"))?;
     cx.note_user(&user, Some(card.role));
-    let (id, session) = cx.app.sessions.lock().begin(&user, cx.now_ms());
+    let (id, session) = cx.app.sessions.lock().begin(&user, brief, cx.now_ms());
+    if brief {
+        cx.unaudited();
+    }
     let (must_change_password, password_by) = (card.must_change_password, card.password_by);
     let card = SessionCard { user, role: card.role, csrf: session.csrf, must_change_password, password_by };
     let mut reply = Reply::json(&card)?;
-    reply.cookie = Some(cookie(cx, &id, LIFETIME_S));
+    reply.cookie = Some(cookie(cx, &id, if brief { BRIEF_S } else { LIFETIME_S }));
     Ok(reply)
 }
 
@@ -164,7 +172,9 @@ fn logout(cx: &Cx) -> Result<Reply, ApiError> {
     let Some(By::Session { id, .. }) = cx.who.as_ref().map(|who| &who.by) else {
         return Err(ApiError::invalid("a token has no session").hint("DELETE /api/v1/tokens/{id} ends a token"));
     };
-    cx.app.sessions.lock().end(id);
+    if cx.app.sessions.lock().end(id) {
+        cx.unaudited();
+    }
     Ok(Reply { cookie: Some(cookie(cx, "", 0)), ..Reply::none() })
 }
 

@@ -178,6 +178,40 @@ fn changes_are_audited_and_secrets_are_not() {
     assert_eq!(node.token("operator").get("/api/v1/audit").status, 403);
 }
 
+/// `flintkv database list --user ann` logs in, reads and logs out: nothing was changed. A login that is refused is there, and so is a change.
+#[test]
+fn a_brief_session_is_audited_for_what_it_changes() {
+    let node = Node::start(&[]);
+    let admin = node.admin();
+    let log_in = |password: &str| {
+        node.client().post("/api/v1/session", json!({"user": "admin", "password": password, "brief": true}))
+    };
+    let commands = |changes: bool| {
+        let reply = log_in(crate::common::PASSWORD);
+        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        assert!(reply.header("set-cookie").unwrap().contains("Max-Age=600"));
+        let csrf = reply.json()["csrf"].as_str().unwrap().to_owned();
+        let client = node.client().with("Cookie", &cookie).with("X-CSRF-Token", &csrf);
+        assert_eq!(client.get("/api/v1/databases").status, 200);
+        if changes {
+            assert_eq!(client.try_send("POST", "/api/v1/databases/default/pause", None).unwrap().status, 200);
+        }
+        assert_eq!(client.delete("/api/v1/session").status, 204);
+        assert_eq!(client.get("/api/v1/databases").status, 401, "it has ended");
+    };
+    let actions = || -> Vec<String> {
+        let audit = admin.get("/api/v1/audit").ok();
+        audit.as_array().unwrap().iter().map(|line| line["action"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(actions(), ["session.login"]);
+    commands(false);
+    assert_eq!(actions(), ["session.login"]);
+    commands(true);
+    assert_eq!(actions(), ["database.pause", "session.login"]);
+    assert_eq!(log_in("wrong word").status, 401);
+    assert_eq!(actions(), ["session.login", "database.pause", "session.login"]);
+}
+
 /// A command that got an error was not done, and one that was refused neither: the audit log says so, with the keys and without values.
 #[test]
 fn commands_that_fail_are_audited_as_failed_with_their_keys() {

@@ -95,6 +95,45 @@ fn a_database_whose_backup_is_damaged_has_failed_and_says_why() {
 }
 
 #[test]
+fn a_backup_is_verified_anew_and_deleted() {
+    let node = Node::start(&[]);
+    let (operator, viewer) = (node.token("operator"), node.token("viewer"));
+    node.command(node.port(), &["SET", "a", "12345678901234567890x"]);
+    for name in ["one", "two"] {
+        operator.post(OF_DEFAULT, json!({"to": name})).ok();
+        ended(&operator, OF_DEFAULT);
+    }
+    let verify = |path: &str| operator.post("/api/v1/backups/verify", json!({"path": path}));
+    let delete = |path: &str, confirm: &str| operator.delete(&format!("/api/v1/backups?path={path}&confirm={confirm}"));
+    assert_eq!(verify("one").status, 204);
+    assert_eq!(viewer.post("/api/v1/backups/verify", json!({"path": "one"})).status, 403);
+    assert_eq!(viewer.delete("/api/v1/backups?path=one&confirm=one").status, 403);
+    for path in ["none", "../one", "/etc", ""] {
+        assert_eq!(verify(path).error(), error(400, "invalid", "path"), "{path}");
+        assert_eq!(delete(path, path).error(), error(400, "invalid", "path"), "{path}");
+    }
+    assert_eq!(delete("one", "two").error(), error(400, "invalid", "confirm"));
+
+    let dump = node.state_dir().join("backups/one/dump.rdb");
+    let mut bytes = std::fs::read(&dump).unwrap();
+    let at = bytes.len() - 12;
+    bytes[at] ^= 1;
+    std::fs::write(&dump, bytes).unwrap();
+    let damaged = verify("one");
+    assert_eq!(damaged.error(), error(400, "invalid", "path"));
+    assert!(damaged.text().contains("dump.rdb"), "{}", damaged.text());
+    assert_eq!(delete("one", "one").status, 204);
+    let left = operator.get(OF_DEFAULT).ok()["backups"].clone();
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["path"]), (1, &json!("two")));
+    assert!(!node.state_dir().join("backups/one").exists());
+    assert_eq!(verify("two").status, 204);
+    let events = operator.get("/api/v1/events?count=20").ok().to_string();
+    for text in ["a backup was verified: one, 1 keys", "a backup is damaged", "a backup was deleted: one"] {
+        assert!(events.contains(text), "{text}: {events}");
+    }
+}
+
+#[test]
 fn a_failed_backup_of_the_schedule_is_a_critical_event() {
     let node = Node::start(&[]);
     let operator = node.token("operator");

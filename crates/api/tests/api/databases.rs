@@ -77,6 +77,11 @@ fn a_database_from_its_form_to_its_end() {
     assert!(
         matches!(node.command(port, &["GET", "k"]), resp::client::Value::Error(text) if text.starts_with(b"NOAUTH"))
     );
+    // A form that is being filled in: the same answers, and nothing changes.
+    let dry = |change: serde_json::Value| operator.patch(&format!("{one}?dry_run=true"), change);
+    assert_eq!(dry(json!({"ram_limit_bytes": 20 * MB})).error(), error(400, "invalid", "ram_limit_bytes"));
+    assert_eq!(dry(json!({"memory_limit_bytes": 1u64 << 60, "ram_limit_bytes": 1u64 << 50})).error().1, "no_room");
+    assert_eq!(dry(json!({"ram_limit_bytes": 50 * MB})).ok()["definition"]["ram_limit_bytes"], json!(40 * MB));
     let too_little = operator.patch(&one, json!({"ram_limit_bytes": 20 * MB}));
     assert_eq!(too_little.error(), error(400, "invalid", "ram_limit_bytes"));
     assert!(too_little.text().contains("8mb for the journal"), "{}", too_little.text());
@@ -153,6 +158,13 @@ fn what_cannot_be_is_refused_with_its_field() {
             let reply = operator.post(&path, with(changes.clone()));
             let (found, _, blamed) = reply.error();
             assert_eq!((found, blamed.as_str()), (status, field), "{changes}: {}", reply.text());
+            if ["replicas", "zones"].contains(&field) {
+                assert!(
+                    reply.text().contains("until there are clusters")
+                        || reply.text().contains("there are no clusters yet")
+                );
+                assert!(!reply.text().contains("not built"), "{}", reply.text());
+            }
         }
     }
     let reply = operator.post(ALL, with(json!({"memory_limit_bytes": 1u64 << 60, "ram_limit_bytes": 1u64 << 50})));

@@ -65,6 +65,18 @@ fn what_is_measured_is_told_now_and_later() {
     let card = viewer.get("/api/v1/node").ok();
     assert!(card["room"]["ram_bytes"].as_u64() > Some(0) && card["figures"]["resident_bytes"].as_u64() > Some(0));
     assert_eq!(card["flash_driver"], "none");
+    // The machine, not only the process: a second look knows its processors.
+    let now = until("two looks", || {
+        let now = viewer.get("/api/v1/node").ok()["now"].clone();
+        now["machine_cpu_percent"].is_number().then_some(now)
+    });
+    assert!((0.0..=100.0).contains(&now["machine_cpu_percent"].as_f64().unwrap()), "{now}");
+    assert!(now["machine_ram_free_percent"].as_f64() > Some(0.0) && now["disk_free_percent"].is_number(), "{now}");
+    let disks = card["disks"].as_array().unwrap();
+    assert!(
+        disks.iter().any(|disk| disk["uses"].to_string().contains("state") && disk["bytes"].as_u64() > Some(0)),
+        "{card}"
+    );
 
     // The past values survive a restart, with a gap.
     let folder = node.folder();

@@ -6,7 +6,7 @@ mod remote;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
@@ -166,7 +166,6 @@ pub struct Migrate {
 }
 
 #[derive(Args, Debug, Clone)]
-#[command(group(ArgGroup::new("source").args(["from", "rdb", "trace"]).multiple(true)))]
 pub struct Plan {
     /// Measure a running Redis, which is only read: redis://[[user:]password@]host[:port], or rediss:// with TLS
     #[arg(long, value_name = "URL", help_heading = "Sources")]
@@ -196,22 +195,22 @@ pub struct Plan {
     #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath, help_heading = "Sources")]
     pub flash: Vec<PathBuf>,
     /// How many keys: 75000000, 75m
-    #[arg(long, value_name = "N", value_parser = size::parse, required_unless_present = "source", help_heading = "Data")]
+    #[arg(long, value_name = "N", value_parser = size::number, help_heading = "Data")]
     pub keys: Option<u64>,
     /// Bytes of a key [default: 16]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Data")]
     pub key_size: Option<u64>,
     /// Bytes of a value, on average
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "source", help_heading = "Data")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Data")]
     pub value_size: Option<u64>,
     /// What the data take on flash ÷ what they are, such as 0.5 [default: 1]
     #[arg(long, value_name = "RATIO", help_heading = "Data")]
     pub compression: Option<f64>,
     /// Reads a second
-    #[arg(long, value_name = "N", value_parser = size::parse, help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = size::number, help_heading = "Load")]
     pub reads: Option<u64>,
     /// Writes a second
-    #[arg(long, value_name = "N", value_parser = size::parse, help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = size::number, help_heading = "Load")]
     pub writes: Option<u64>,
     /// How unevenly keys are used, the exponent of Zipf's law: 0 all alike, about 1 as in many caches [default: as measured, or 0.8]
     #[arg(long, value_name = "S", conflicts_with_all = ["monitor", "trace"], help_heading = "Load")]
@@ -319,11 +318,16 @@ pub enum Shell {
 /// Every command line of the binary.
 pub fn tree() -> clap::Command {
     let ours = Cli::command();
-    let order = ["server", "bench", "scenario"];
-    [server(), bench::cli::command(), bench::scenario::command()]
+    let order = ["server", "bench", "scenario", "licences"];
+    [server(), bench::cli::command(), bench::scenario::command(), licences()]
         .into_iter()
         .zip(order)
         .fold(ours, |tree, (command, name)| tree.subcommand(command.name(name)))
+}
+
+/// `flintkv licences`, whose text is the binary's.
+fn licences() -> clap::Command {
+    clap::Command::new("licences").about("Print the licences of all code in the binary").disable_version_flag(true)
 }
 
 /// `flintkv server`: a file, and every directive as an option.
@@ -389,6 +393,7 @@ mod tests {
             "plan",
             "completions",
             "man",
+            "licences",
         ] {
             assert!(names.iter().any(|known| known == name), "{name} is missing in {names:?}");
         }
@@ -435,8 +440,8 @@ mod tests {
             "repair /x --to /y --from-segments --flash-path /f --lose-keys",
             "migrate",
             "migrate --from redis://h --method random --to x",
-            "plan",
-            "plan --keys 1m",
+            "plan --keys many --value-size 500",
+            "plan --keys 1mb --value-size 500",
             "plan --keys 1m --value-size 500 --hit-ratio 85",
             "plan --keys 1m --value-size 500 --hit-ratio 85% --ram-share 10%",
             "plan --keys 1m --value-size 500 --ram-price 3",

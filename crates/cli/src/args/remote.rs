@@ -170,10 +170,11 @@ pub struct Create {
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, help_heading = "Endpoints")]
     pub password: Option<Option<String>>,
 
-    /// Shards; the node refuses what it cannot do yet
+    /// Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub shards: Option<u32>,
-    /// Replicas of each shard; the node refuses what it cannot do yet
+    /// Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with
+    /// --replica-of on another node
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub replicas: Option<u32>,
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always [default: everysec with flash, otherwise none]
@@ -201,7 +202,8 @@ pub struct Create {
     /// The primary that the database follows from its start [default: it is a primary]
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "from", help_heading = "Placement")]
     pub replica_of: Option<String>,
-    /// Zone; repeatable; the node refuses what it cannot do yet
+    /// Where a cluster will place replicas; repeatable. There are no clusters yet: none is taken. Today, create a replica on a node in the
+    /// other zone
     #[arg(long, value_name = "ZONE", help_heading = "Placement")]
     pub zone: Vec<String>,
 

@@ -1,6 +1,5 @@
 //! Owns `flintkv database backup` and `backups`. Never writes a file: the node does.
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{LOOK, bytes, integer, path, pretty, text};
@@ -8,6 +7,7 @@ use crate::args::Backup;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::moment;
+use crate::progress::{self, Wait};
 use crate::size::count;
 use crate::table::{Align, table};
 
@@ -41,17 +41,14 @@ pub fn make(client: &Client, wanted: &Backup, as_json: bool) -> Result<String, F
 
 /// Waits while the backup is being made, with a bar. Returns the state afterwards.
 fn wait(client: &Client, name: &str, of_database: &str, begun: &Value) -> Result<Value, Failure> {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{msg} {prefix} [{bar:30}] {percent} %").expect("the template is fixed");
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(name.to_owned());
+    let bar = progress::bar("{msg} {prefix} [{bar:30}] {percent} %", 0).with_prefix(name.to_owned());
+    let bar = Wait::new(bar, format!("the node goes on: flintkv database backups {name}"));
     loop {
         let state = client.get(of_database).map_err(|error| {
             Failure::from(error).hint(format!("the node continues the backup: flintkv database backups {name}"))
         })?;
         let running = &state["running"];
         if running["path"] != begun["path"] {
-            bar.finish_and_clear();
             return Ok(state);
         }
         bar.set_message(text(&running["phase"]));

@@ -6,13 +6,14 @@ mod replication;
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize};
 use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
 use crate::moment;
+use crate::progress::{self, Wait};
 use crate::prompt;
 use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
@@ -42,9 +43,10 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
         DatabaseAction::Resume { name } => switch(client, name, "resume", as_json),
         DatabaseAction::Flush { name, yes } => {
             prompt::confirm(&format!("Every key of {name} will be lost"), name, yes.as_deref())?;
-            let spinner = spinner(&format!("flushing {name}"));
+            let spinner =
+                spinner(&format!("flushing {name}"), format!("the node goes on: flintkv database show {name}"));
             let reply = client.post(&format!("{}/flush", path(name)), &json!({ "confirm": name }));
-            spinner.finish_and_clear();
+            drop(spinner);
             Ok(said(&reply?, &format!("{name} is empty"), as_json))
         }
         DatabaseAction::Backup(backup) => backups::make(client, backup, as_json),
@@ -100,10 +102,13 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
     set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
     set("replica_of", create.replica_of.as_ref().map(|primary| json!(primary)));
-    let spinner = spinner(&format!("creating {}", create.name));
+    let spinner = spinner(
+        &format!("creating {}", create.name),
+        format!("the node goes on: flintkv database show {}", create.name),
+    );
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
-    spinner.finish_and_clear();
+    drop(spinner);
     let reply = reply?;
     if create.dry_run {
         return Ok(said(&reply, &format!("{} could be created; nothing was changed", create.name), as_json));
@@ -113,13 +118,13 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
 
 /// Waits while a backup is loaded, with a bar of the bytes that are read. Returns the state afterwards.
 fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
-    let bar = bytes_bar("loading {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
+    let bar = waits("loading {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
     while database["state"] == "loading" {
         follow(&bar, &database["progress"], "done_bytes", "total_bytes");
         std::thread::sleep(LOOK);
         database = get(client, name)?;
     }
-    bar.finish_and_clear();
+    drop(bar);
     match database["state"] == "failed" {
         true => Err(Failure::failed(text(&database["failure"]))
             .hint(format!("{name} serves nobody: flintkv database delete {name}"))),
@@ -127,11 +132,10 @@ fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Resul
     }
 }
 
-fn bytes_bar(template: &str, name: &str) -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is fixed").progress_chars("=> "));
-    bar.set_prefix(name.to_owned());
-    bar
+/// A bar for what the node does to a database by itself.
+fn waits(template: &str, name: &str) -> Wait {
+    let bar = progress::bar(template, 0).with_prefix(name.to_owned());
+    Wait::new(bar, format!("the node goes on: flintkv database show {name}"))
 }
 
 fn follow(bar: &ProgressBar, progress: &Value, done: &str, total: &str) {
@@ -203,7 +207,7 @@ fn is_moving(database: &Value) -> bool {
 
 /// Waits while values move, with a bar of the moved bytes. Returns the state afterwards.
 fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
-    let bar = bytes_bar("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
+    let bar = waits("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
     while is_moving(&database) {
         follow(&bar, &database["progress"], "done_bytes", "total_bytes");
         std::thread::sleep(LOOK);
@@ -211,7 +215,7 @@ fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result
             Failure::from(error).hint(format!("the node continues the resize: flintkv database show {name}"))
         })?;
     }
-    bar.finish_and_clear();
+    drop(bar);
     Ok(database)
 }
 
@@ -223,12 +227,12 @@ fn switch(client: &Client, name: &str, action: &str, as_json: bool) -> Result<St
 
 /// Waits until the API no longer knows the database.
 fn delete(client: &Client, name: &str, wait: bool, as_json: bool) -> Result<String, Failure> {
-    let spinner = spinner(&format!("deleting {name}"));
+    let spinner = spinner(&format!("deleting {name}"), "the node goes on: flintkv database list".to_owned());
     client.delete(&format!("{}?confirm={}", path(name), segment(name)))?;
     while wait && !is_gone(client, name)? {
         std::thread::sleep(LOOK);
     }
-    spinner.finish_and_clear();
+    drop(spinner);
     let state = if wait { "deleted" } else { "being deleted" };
     Ok(said(&json!({ "name": name, "state": state }), &format!("{name} is {state}"), as_json))
 }
@@ -241,12 +245,10 @@ fn is_gone(client: &Client, name: &str) -> Result<bool, Failure> {
     }
 }
 
-fn spinner(what: &str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    spinner.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is fixed"));
-    spinner.set_message(what.to_owned());
+fn spinner(what: &str, goes_on: String) -> Wait {
+    let spinner = progress::spinner("{spinner} {msg} {elapsed}").with_message(what.to_owned());
     spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
+    Wait::new(spinner, goes_on)
 }
 
 pub fn pretty(value: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{bytes_bar, follow, integer, path, pretty, text};
+use super::{follow, integer, path, pretty, text, waits};
 use crate::args::Replicate;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -31,14 +31,14 @@ pub fn replicate(client: &Client, replicate: &Replicate, as_json: bool) -> Resul
         }
     }
     let mut state = client.post(&format!("{}/replicate", path(name)), &body)?;
-    let bar = bytes_bar("copying {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes} {msg}", name);
+    let bar = waits("copying {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes} {msg}", name);
     while state["primary"]["is_up"] == false {
         follow(&bar, &state["primary"], "sync_bytes", "sync_total_bytes");
         bar.set_message(text(&state["primary"]["error"]));
         std::thread::sleep(LOOK);
         state = client.get(&format!("{}/replication", path(name)))?;
     }
-    bar.finish_and_clear();
+    drop(bar);
     Ok(if as_json { pretty(&state) } else { shown(&state) })
 }
 

@@ -1,6 +1,7 @@
 //! Owns `flintkv repair`: what can be saved of a damaged directory, written into a new one. Never changes the damaged one, and never
 //! knows what is on flash: [`Flash`] reads that.
 
+use base::size::human;
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -122,8 +123,8 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
     let mut text = format!("{}\n", salvage.damage());
     text.push_str(&format!("{records} records before it can be read, up to position {at}\n"));
     text.push_str(&format!(
-        "A cut there loses {} bytes of the journal, with at least {lost} records that are whole",
-        durable.saturating_sub(at)
+        "A cut there loses {} of the journal, with at least {lost} records that are whole",
+        human(durable.saturating_sub(at))
     ));
     if lost > 0 && kept_ms > 0 {
         let seconds = until_ms.saturating_sub(kept_ms).div_ceil(1000);

@@ -1,5 +1,6 @@
 //! Owns a journal as people read it, and the check of all its bytes. Never writes a file.
 
+use base::size::human;
 use std::fmt::Write;
 use std::io;
 use std::ops::ControlFlow;
@@ -94,7 +95,10 @@ pub fn check(dir: &Path) -> Result<String, Failure> {
 
 fn head(dir: &Path, opened: &Opened) -> String {
     let manifest = &opened.manifest;
-    let base = manifest.base.as_ref().map_or("none".to_owned(), |base| format!("{}, {} bytes", base.name, base.bytes));
+    let base = manifest
+        .base
+        .as_ref()
+        .map_or("none".to_owned(), |base| format!("{}, {} bytes ({})", base.name, base.bytes, human(base.bytes)));
     let mut text = pairs(&[
         ("directory", dir.display().to_string()),
         ("log", format!("{:032x}", u128::from_be_bytes(manifest.log_id))),

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use resp::client::Value;
 use survey::{Address, Server, bytes, list};
 
 use super::{Ends, Mover, pause};
 use crate::failure::Failure;
+use crate::progress;
 
 const BATCH: usize = 256;
 const SCAN_COUNT: &str = "512";
@@ -186,9 +186,7 @@ fn copy_keys(source: &mut Server, target: &mut Server, db: u32, names: &[&[u8]])
 
 impl Mover for Copy {
     fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure> {
-        let bar = ProgressBar::new(0);
-        let template = "copying [{bar:30}] {pos} of {len} keys, {per_sec}, {eta} left";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is fixed").progress_chars("=> "));
+        let bar = progress::bar("copying [{bar:30}] {pos} of {len} keys, {per_sec}, {eta} left", 0);
         for at in 0..self.sources.len() {
             let databases = self.sources[at].server.keys()?;
             bar.inc_length(databases.values().sum());

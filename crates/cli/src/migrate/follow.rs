@@ -1,12 +1,13 @@
 //! Owns moving a dataset as replication: the target follows the source until the switch. Never copies a key itself.
 
+use base::size::human;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use survey::Address;
 
 use super::{Ends, Mover};
 use crate::failure::Failure;
+use crate::progress;
 
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the target may take to have what the paused source has written.
@@ -58,9 +59,8 @@ impl State {
 
 impl Mover for Follow {
     fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure> {
-        let bar = ProgressBar::new(0);
         let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is fixed").progress_chars("=> "));
+        let bar = progress::bar(template, 0);
         loop {
             ends.check()?;
             let target = ends.target.info("replication")?;
@@ -76,7 +76,7 @@ impl Mover for Follow {
                 break;
             }
             match state.is_up {
-                true => bar.set_message(format!("{} bytes behind", state.behind())),
+                true => bar.set_message(format!("{} behind", human(state.behind()))),
                 false => {
                     bar.set_length(number("master_sync_total_bytes"));
                     bar.set_position(number("master_sync_read_bytes"));
@@ -92,7 +92,7 @@ impl Mover for Follow {
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
         let state = State::read(ends)?;
         Ok(match state.is_up {
-            true => format!("{} bytes behind", state.behind()),
+            true => format!("{} behind", human(state.behind())),
             false => "the link is down".to_owned(),
         })
     }

@@ -14,11 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use crate::args::{Method, Migrate};
 use crate::client::{Client, segment};
 use crate::failure::Failure;
+use crate::progress;
 use survey::{Address, Server, look};
 
 /// Writes of the source's clients wait at most this long at the switch.
@@ -139,8 +138,7 @@ fn wait_for_the_word(ends: &mut Ends, mover: &mut dyn Mover) -> Result<(), Failu
             enter.store(true, Relaxed);
         }
     });
-    let spinner = ProgressBar::new_spinner();
-    spinner.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is fixed"));
+    let spinner = progress::spinner("{spinner} {msg}");
     while !entered.load(Relaxed) {
         ends.check()?;
         spinner.set_message(format!("{}; Enter switches, Ctrl-C aborts", mover.lag(ends)?));

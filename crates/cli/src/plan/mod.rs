@@ -8,15 +8,32 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::device::Device;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use survey::plan::{Aim, Said, plan, printed_devices};
 use survey::{Address, Learnt, Stage};
 
 use crate::args;
 use crate::failure::Failure;
 use crate::prepare::{measure_directory, stop_on_signals};
+use crate::progress;
+
+/// What is learnt from, if the data are not said in numbers.
+const SOURCES: &str = "or measure them: --from redis://HOST[:PORT] a running Redis, which is only read, --rdb FILE a dump, --trace FILE a capture \
+                       of MONITOR; flintkv plan --help has all options";
 
 pub fn run(args: &args::Plan) -> Result<String, Failure> {
+    if args.from.is_none() && args.rdb.is_none() && args.trace.is_none() {
+        let missing = match (args.keys, args.value_size) {
+            (None, None) => Some("a plan needs to know the data: how many keys there are, and how large values are"),
+            (None, Some(_)) => Some("--keys is missing: how many keys there are"),
+            (Some(_), None) => Some("--value-size is missing: how large values are, on average"),
+            (Some(_), Some(_)) => None,
+        };
+        if let Some(missing) = missing {
+            return Err(Failure::refused(missing)
+                .hint(format!("say both: flintkv plan --keys 75m --value-size 500; {SOURCES}")));
+        }
+    }
     let device = device(&args.flash)?;
     let learnt = learn(args)?;
     let said = Said {
@@ -130,11 +147,7 @@ fn device(paths: &[PathBuf]) -> Result<Option<Device>, Failure> {
 }
 
 fn bar(what: &str) -> ProgressBar {
-    let bar = ProgressBar::new(1000);
-    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}%").expect("the template is fixed");
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(what.to_owned());
-    bar
+    progress::bar("{prefix} [{bar:30}] {percent:>3}%", 1000).with_prefix(what.to_owned())
 }
 
 fn with_bar<T>(path: &Path, read: impl FnOnce(&dyn Fn(f64)) -> Result<T, survey::Error>) -> Result<T, Failure> {
@@ -142,4 +155,51 @@ fn with_bar<T>(path: &Path, read: impl FnOnce(&dyn Fn(f64)) -> Result<T, survey:
     let done = read(&|part| bar.set_position((part * 1000.0) as u64));
     bar.finish_and_clear();
     Ok(done?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn plan(line: &str) -> Result<String, Failure> {
+        let cli = Cli::try_parse_from(["flintkv", "plan"].into_iter().chain(line.split_whitespace())).expect(line);
+        let Command::Plan(args) = cli.command else { panic!("{line}") };
+        run(&args)
+    }
+
+    /// 42.8 M values in RAM and 60.9 M on flash are no 103.7 M keys.
+    #[test]
+    fn values_that_are_in_ram_and_on_flash_are_named() {
+        let text = plan("--keys 75m --value-size 500 --skew 0.8 --hit-ratio 85% --reads 100k --writes 10k").unwrap();
+        let row = text.lines().find(|line| line.starts_with("flash ")).unwrap();
+        let number = |word: &str| {
+            row.split(word).next().unwrap().rsplit(' ').find(|part| part.ends_with('M')).unwrap().to_owned()
+        };
+        let of = |text: String| text.trim_end_matches('M').parse::<f64>().unwrap();
+        let (all, cold, copies) =
+            (of(number(" values, 80")), of(number(" of them are not in RAM")), of(number(" are copies of values")));
+        assert!((all - cold - copies).abs() < 0.2 && copies > 1.0, "{row}");
+        assert!(
+            !plan("--keys 75m --value-size 500 --skew 0.8 --reads 0 --writes 10k --ram-share 0%")
+                .unwrap()
+                .contains("copies of values")
+        );
+    }
+
+    #[test]
+    fn without_data_the_plan_says_what_it_needs() {
+        for (line, needs) in [
+            ("", "a plan needs to know the data: how many keys there are, and how large values are"),
+            ("--keys 75m", "--value-size is missing: how large values are, on average"),
+            ("--value-size 500", "--keys is missing: how many keys there are"),
+        ] {
+            let refused = plan(line).unwrap_err();
+            assert_eq!((refused.code, refused.message.as_str()), (2, needs), "{line}");
+            assert!(
+                refused.hint.contains("--keys 75m --value-size 500") && refused.hint.contains("--from redis://HOST")
+            );
+        }
+    }
 }

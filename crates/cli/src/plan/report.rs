@@ -95,10 +95,11 @@ fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
         (
             "flash",
             format!(
-                "{}: {} for {} values, 80 % of it",
+                "{}: {} for {} values, 80 % of it{}",
                 human(sizing.flash_bytes),
                 human(sizing.flash_live_bytes),
-                count(sizing.flash_values as f64)
+                count(sizing.flash_values as f64),
+                copies(planned)
             ),
         ),
         ("databases", sizing.databases.to_string()),
@@ -122,6 +123,20 @@ fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
     }
     rows.push(("directives", sizing.directives.join(", ")));
     rows
+}
+
+/// Why there are more values in RAM and on flash together than keys.
+fn copies(planned: &PlanCard) -> String {
+    let sizing = &planned.chosen;
+    let cold = planned.demand.keys.saturating_sub(sizing.hot_values);
+    match sizing.flash_values.saturating_sub(cold) {
+        0 => String::new(),
+        copies => format!(
+            ". {} of them are not in RAM; {} are copies of values in RAM, which a read has brought there and nothing has written since",
+            count(cold as f64),
+            count(copies as f64)
+        ),
+    }
 }
 
 /// The hit ratio, and what it rests on.

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::PrepareFlash;
 use crate::failure::Failure;
+use crate::progress;
 use advice::{Advice, Machine, advise};
 use device::Device;
 use format::Formatted;
@@ -233,10 +233,8 @@ fn confirm(args: &PrepareFlash, devices: &[Device], filesystem: &str, mount_poin
 }
 
 fn measure_place(place: &Place, plan: Plan, stop: &AtomicBool) -> Result<Measured, Failure> {
-    let bar = ProgressBar::new(1000);
-    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}% {msg}").expect("the template is fixed");
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(place.dir.display().to_string());
+    let bar =
+        progress::bar("{prefix} [{bar:30}] {percent:>3}% {msg}", 1000).with_prefix(place.dir.display().to_string());
     let last = std::cell::Cell::new(0);
     let report = |part: f64, what: &str| {
         let now = (part * 1000.0) as u64;

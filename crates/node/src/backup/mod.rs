@@ -25,7 +25,10 @@ mod schedule;
 mod scrub;
 mod verify;
 
-pub use card::list;
+pub use card::{list, read};
 pub use make::WantedBackup;
 pub use moment::reaches_ms;
+pub use place::below;
 pub use restore::{Restore, Target, mark};
+pub use schedule::remove;
+pub use scrub::check;

@@ -87,7 +87,7 @@ impl Database {
     }
 }
 
-fn remove(root: &Path, backup: &Backup) -> Result<(), String> {
+pub fn remove(root: &Path, backup: &Backup) -> Result<(), String> {
     let folder = root.join(&backup.path);
     fs::remove_dir_all(&folder).map_err(|error| about(&folder, error))
 }

@@ -6,10 +6,24 @@ use super::card::{self, DUMP};
 use super::verify::verify_with;
 use crate::database::Database;
 use crate::files::about;
+use crate::progress::Backup;
 use journal::archive;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Reads a whole dump, and compares it with the description of its backup.
+pub fn check(root: &Path, backup: &Backup) -> Result<(), String> {
+    check_with(root, backup, &mut |_| Ok(()))
+}
+
+fn check_with(root: &Path, backup: &Backup, read: &mut dyn FnMut(u64) -> io::Result<()>) -> Result<(), String> {
+    let dump = root.join(&backup.path).join(DUMP);
+    match verify_with(&dump, read)?.sha256 == backup.sha256 {
+        true => Ok(()),
+        false => Err(about(&dump, format!("its SHA-256 is not that of {}", card::CARD))),
+    }
+}
 
 impl Database {
     /// Reads everything. `read` is told how many bytes more were read: it may wait, or stop this with an error.
@@ -17,12 +31,8 @@ impl Database {
         let root = self.hub.config.snapshot().backup_path.clone();
         let all = card::list(&root).into_iter().filter(|backup| backup.database == self.name());
         for backup in all {
-            let dump = root.join(&backup.path).join(DUMP);
-            let checked = verify_with(&dump, read).and_then(|found| match found.sha256 == backup.sha256 {
-                true => Ok(()),
-                false => Err(about(&dump, format!("its SHA-256 is not that of {}", card::CARD))),
-            });
-            self.note_checked(&dump, checked);
+            let checked = check_with(&root, &backup, read);
+            self.note_checked_backup(&backup, checked);
         }
         for (log_id, of_log) in logs(&folder(&root, self.name())) {
             for stretch in archive::list(&of_log).unwrap_or_default() {
@@ -31,6 +41,16 @@ impl Database {
                 self.note_checked(&file, checked.map(drop).map_err(|error| about(&file, error)));
             }
         }
+    }
+
+    pub(crate) fn note_checked_backup(&self, backup: &Backup, checked: Result<(), String>) {
+        let root = self.hub.config.snapshot().backup_path.clone();
+        self.note_checked(&root.join(&backup.path).join(DUMP), checked);
+    }
+
+    /// The journal before the oldest backup is of no use any more.
+    pub(crate) fn backup_is_gone(&self) {
+        self.files.backups.archiving.pruned_ms.store(0, Relaxed);
     }
 
     fn note_checked(&self, file: &Path, checked: Result<(), String>) {
