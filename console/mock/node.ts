@@ -146,6 +146,11 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
         version: "0.4.0", redis_version: "7.2.5", run_id: "a".repeat(40), started_ms: STARTED, workers: 8, cores: 8, console_tls: false, flash_driver: "io_uring",
         room: room(), flash_paths: ["/mnt/nvme0/flintkv", "/mnt/nvme1/flintkv"],
         figures: { cpu_user_us: 9e11, cpu_system_us: 4e11, resident_bytes: 61 * GB, open_files: 412, uptime_s: (Date.now() - STARTED) / 1000, system_ram_bytes: 128 * GB, system_ram_free_bytes: 52 * GB, cores: 8 },
+        disks: [
+          { name: "nvme0n1", uses: ["flash"], bytes: 894 * GB, free_bytes: 201 * GB, latency_us: 142, busy_percent: 37.2, read_bytes_per_second: 66e6, written_bytes_per_second: 48e6 },
+          { name: "vda1", uses: ["journal", "backups", "state"], bytes: 250 * GB, free_bytes: 121 * GB, latency_us: null, busy_percent: 0, read_bytes_per_second: 0, written_bytes_per_second: 0 },
+        ],
+        now: Object.fromEntries(["machine_cpu_percent", "machine_io_wait_percent"].map((name) => [name, metricAt(name, Date.now())])),
       });
     case "GET /databases":
       return ok({ databases: DATABASES.map(withNow), room: room() });
@@ -153,6 +158,9 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
       return create(body, query.get("dry_run") === "true");
     case "GET /backups":
       return ok({ directory: "/var/lib/flintkv/flintkv-state/backups", backups: BACKUPS });
+    case "POST /backups/verify":
+    case "DELETE /backups":
+      return { status: 204 };
     case "GET /metrics-catalog":
       return ok(CATALOG);
     case "GET /node/metrics":
@@ -160,7 +168,7 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
     case "GET /commands":
       return ok(COMMANDS);
     case "GET /scenarios":
-      return ok([{ name: "rof", title: "Redis on Flash", published_by: "Redis Labs", machine: "a machine of 2017" }, { name: "keydb-flash", title: "KeyDB FLASH", published_by: "KeyDB", machine: "another one" }]);
+      return ok([{ name: "rof", title: "Redis on Flash", published_by: "Redis Labs", machine: "a machine of 2017", keys: 150e6, raw_bytes: 77.4e9, memory_bytes: 100e9, ram_bytes: 30e9 }, { name: "keydb-flash", title: "KeyDB FLASH", published_by: "KeyDB", machine: "another one", keys: 200e6, raw_bytes: 208e9, memory_bytes: 272e9, ram_bytes: 26e9 }]);
     case "GET /benchmarks":
       return ok(benchmarks);
     case "POST /benchmarks": {
@@ -220,7 +228,7 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "GET ":
       return ok(withNow(db));
     case "PATCH ":
-      Object.assign(db.definition, body);
+      if (query.get("dry_run") !== "true") Object.assign(db.definition, body);
       return ok(withNow(db));
     case "DELETE ":
       DATABASES.splice(DATABASES.indexOf(db), 1);
@@ -235,7 +243,7 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "GET backups":
       return ok({
         running: db.name === "recommendations" ? { path: "recommendations/20261123-011105-000", scheduled: false, started_ms: Date.now(), phase: "verifying", done: 31, total: 100 } : null,
-        last: db.name === "cart" ? { path: "cart/20261123-000000-000", scheduled: true, started_ms: Date.now() - 600_000, took_ms: 12, error: "/backups has 1000 bytes free, and the backup needs 5000 at least" } : null,
+        last: db.name === "cart" ? { path: "cart/20261123-000000-000", scheduled: true, started_ms: Date.now() - 600_000, took_ms: 12, error: "/backups has 1 GB free, and the backup needs 5 GB at least: 4 GB too little" } : null,
         backups: BACKUPS.filter((one) => one.database === db.name),
       });
     case "POST backups":

@@ -332,7 +332,9 @@ await main(async (node, browser) => {
     await page.getByText("A backup every 6h").waitFor();
     await page.getByRole("row", { name: /schedule/ }).waitFor();
     await picture(page, "flow-backups");
-    await page.getByRole("link", { name: "Create a database from shop/one" }).click();
+    await page.getByRole("button", { name: "Verify shop/one", exact: true }).click();
+    await page.getByText(/^shop\/one is whole: its .* keys were read/).waitFor();
+    await page.getByRole("link", { name: "Restore shop/one as a new database" }).click();
     await page.getByRole("textbox", { name: "Name" }).fill("copy");
     await page.getByLabel("Memory limit").fill("80 mb");
     await page.getByLabel("RAM limit").fill("40 mb");
@@ -341,6 +343,12 @@ await main(async (node, browser) => {
     await button("Create").click();
     await page.getByRole("heading", { level: 1, name: "copy" }).waitFor();
     await page.locator(".tag", { hasText: "active" }).waitFor();
+    await visit(page, "/databases/shop/backups");
+    await page.getByRole("button", { name: "Delete shop/one", exact: true }).click();
+    await dialog.getByLabel("Type shop/one to confirm").fill("shop/one");
+    await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByRole("row", { name: /shop\/one/ }).waitFor({ state: "detached" });
     await visit(page, "/databases/copy/keys?pattern=made*");
     await page.locator(".list button", { hasText: "made here" }).waitFor();
     await visit(page, "/databases/copy");

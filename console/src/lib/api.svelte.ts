@@ -1,4 +1,5 @@
 // Owns every request to the node: the login, and whether the node answers. Never shows anything itself.
+import { inWords } from "./words";
 import { queryOf } from "./route";
 import type { Role, Session } from "./types";
 import { forPeople } from "./hint";
@@ -22,6 +23,12 @@ export class ApiError extends Error {
 
   field(name: string): string | undefined {
     return this.fields.find((one) => one.field === name)?.message;
+  }
+
+  /** For forms: with the names of their fields instead of the node's directives. */
+  inWords(): ApiError {
+    const fields = this.fields.map((one) => ({ ...one, message: inWords(one.message) }));
+    return new ApiError(this.status, this.code, inWords(this.message), inWords(this.hint), fields);
   }
 }
 

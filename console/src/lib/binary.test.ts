@@ -10,6 +10,11 @@ test("text stays text, binary is escaped, nothing becomes markup", () => {
   expect(shown(BINARY)).toBe("\\x00\\xff>?A");
 });
 
+test("a name with some bytes that are no UTF-8 is shown like the others", () => {
+  expect(shown({ base64: toBase64(Uint8Array.of(99, 97, 102, 0xc3, 0xa9, 0xff, 0)) })).toBe("café\\xff\\x00");
+  expect(shown({ base64: toBase64(Uint8Array.of(92, 120, 0xe2, 0x80, 0xff)) })).toBe("\\x\\xe2\\x80\\xff");
+});
+
 test("characters that turn the direction of text are shown as what they are", () => {
   expect(shown("abc\u202etxt")).toBe("abc\\u202etxt");
 });

@@ -28,22 +28,31 @@ export function lengthOf(value: Bytes): number {
   return rawOf(value).length;
 }
 
-/** For people: UTF-8 unchanged, control characters and binary as \xNN, at most `limit` characters. */
+/** For people: UTF-8 unchanged, control characters and bytes that are no UTF-8 as \xNN, at most `limit` characters. */
 export function shown(value: Bytes, limit = Infinity): string {
   const text = isBinary(value) ? escapeRaw(fromBase64(value.base64), limit) : escapeText(value, limit);
   return text.length > limit ? `${text.slice(0, limit)}…` : text;
 }
 
-const SHORT: Record<number, string> = { 9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\" };
+const SHORT: Record<number, string> = { 9: "\\t", 10: "\\n", 13: "\\r" };
 
+/** The text in it as text, so that a name with one byte that is no UTF-8 is shown like the others. */
 function escapeRaw(raw: Uint8Array, limit: number): string {
   let text = "";
-  for (const byte of raw) {
-    if (text.length > limit) break;
-    text += SHORT[byte] ?? (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, "0")}`);
+  for (let at = 0; at < raw.length && text.length <= limit; ) {
+    const length = raw[at]! < 0x80 ? 1 : raw[at]! < 0xe0 ? 2 : raw[at]! < 0xf0 ? 3 : 4;
+    try {
+      text += escapeText(STRICT.decode(raw.subarray(at, at + length)), limit);
+      at += length;
+    } catch {
+      text += `\\x${raw[at]!.toString(16).padStart(2, "0")}`;
+      at += 1;
+    }
   }
   return text;
 }
+
+const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 function escapeText(value: string, limit: number): string {
   const part = value.length > limit ? value.slice(0, limit + 1) : value;

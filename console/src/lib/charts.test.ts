@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { CATALOG } from "../../mock/metrics";
 import {
-  beginOf, beside, csv, decades, drawn, fileName, GRAPHS, graphsOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, thresholdsOf,
+  beginOf, beside, csv, decades, drawn, explained, fileName, GRAPHS, graphsOf, grouped, statesOf, hasValues, lonely, powers, sampled, shownLines, spanOf, sparkline, spoken, summaries, thresholdsOf,
   ticks, topOf, zoomOf, type Graph,
 } from "./charts";
 import { inScale, scaleOf } from "./format";
@@ -10,13 +10,29 @@ import type { Series } from "./types";
 const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
 const DATA: Series = { step_ms: 1000, from_ms: 0, to_ms: 2000, times_ms: [0, 1000, 2000], series: { r: [1, null, 3], w: [10, null, 30] } };
 
-test("every metric of the catalog is drawn somewhere", () => {
+test("every metric of the catalog is drawn somewhere, or is a state", () => {
   for (const scope of ["database", "node"] as const) {
     const names = new Set(graphsOf(scope, CATALOG).flatMap((graph) => graph.lines.map((line) => line.name)));
-    const missing = CATALOG.filter((metric) => metric.scope === scope && !names.has(metric.name)).map((metric) => metric.name);
+    const missing = CATALOG.filter((metric) => metric.scope === scope && metric.unit !== "state" && !names.has(metric.name)).map((metric) => metric.name);
     // Drawn as the height of their parts.
     expect(missing.filter((name) => !["ops", "cpu_percent"].includes(name))).toEqual([]);
   }
+});
+
+test("what is or is not so is a word and no graph, and what has no value stands apart", () => {
+  const drawn = graphsOf("database", CATALOG).flatMap((graph) => graph.lines.map((line) => line.name));
+  const states = statesOf("database", CATALOG).map((metric) => metric.name);
+  expect(states).toContain("flash_full");
+  expect(states.filter((name) => drawn.includes(name))).toEqual([]);
+  const known = { ...GRAPH, group: "Throughput" };
+  const unknown: Graph = { id: "lag", title: "Lag", unit: "us", group: "Replication", lines: [{ name: "lag", label: "behind" }] };
+  const { shown, empty } = grouped([known, unknown], DATA);
+  expect([shown.map(([group]) => group), empty.map(([group]) => group)]).toEqual([["Throughput"], ["Replication"]]);
+});
+
+test("a line says what it means", () => {
+  const graph = graphsOf("database", CATALOG).find((one) => one.id === "amplification")!;
+  expect(explained(graph, CATALOG, "database")).toBe("since the start: The metric write_amplification.\nunder load: The metric busy_write_amplification.");
 });
 
 test("a metric that is new gets a graph of its own, one that the node lacks disappears", () => {

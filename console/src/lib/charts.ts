@@ -29,7 +29,7 @@ const line = (name: string, label: string) => ({ name, label });
 export const GRAPHS: Record<"database" | "node", Graph[]> = {
   database: [
     { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [line("ops_read", "read"), line("ops_write", "write"), line("ops_other", "other")] },
-    { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", top: 1, lines: [line("hit_ratio", "RAM hit ratio")] },
+    { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", top: 1, lines: [line("hit_ratio", "RAM hit ratio"), line("busy_hit_ratio", "under load")] },
     { id: "latency", title: "Latency, without the network", unit: "us", log: true, lines: [line("latency_us", "average"), line("latency_p50_us", "p50"), line("latency_p99_us", "p99"), line("latency_p999_us", "p99.9"), line("latency_p9999_us", "p99.99")] },
     { id: "tier-latency", title: "Latency by tier", unit: "us", log: true, lines: [line("ram_latency_us", "RAM hit"), line("flash_latency_us", "flash hit"), line("ram_latency_p99_us", "RAM hit p99"), line("flash_latency_p99_us", "flash hit p99")] },
     { id: "hits", title: "Hits by tier", unit: "ops/s", stacked: true, lines: [line("ram_hits", "RAM"), line("flash_hits", "flash"), line("misses", "missed")] },
@@ -41,9 +41,9 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "flash-io", title: "Flash operations", unit: "ops/s", lines: [line("flash_reads", "reads"), line("flash_writes", "writes")] },
     { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },
     { id: "moves", title: "Demotions and promotions", unit: "ops/s", lines: [line("demotions", "to flash"), line("promotions", "to RAM")] },
-    { id: "compression", title: "Compression: stored to raw", unit: "ratio", lines: [line("compression_ratio", "stored")] },
-    { id: "amplification", title: "Write amplification", unit: "ratio", lines: [line("write_amplification", "written for each byte")] },
-    { id: "fragmentation", title: "Flash fragmentation", unit: "ratio", lines: [line("flash_fragmentation", "used to live")] },
+    { id: "compression", title: "Compression: stored to raw", unit: "factor", lines: [line("compression_ratio", "stored")] },
+    { id: "amplification", title: "Write amplification", unit: "factor", lines: [line("write_amplification", "since the start"), line("busy_write_amplification", "under load")] },
+    { id: "fragmentation", title: "Flash fragmentation", unit: "factor", lines: [line("flash_fragmentation", "used to live")] },
     { id: "clients", title: "Connections", unit: "count", lines: [line("clients", "connected"), line("blocked_clients", "blocked")] },
     { id: "network", title: "Network", unit: "bytes/s", lines: [line("net_in_bytes", "in"), line("net_out_bytes", "out")] },
     { id: "gone", title: "Expired and evicted", unit: "ops/s", lines: [line("expired", "expired"), line("evicted", "evicted")] },
@@ -51,14 +51,18 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "journalled", title: "Journalled", unit: "bytes/s", lines: [line("journal_bytes", "journalled")] },
     { id: "journal-sync", title: "Sync of the journal", unit: "us", log: true, lines: [line("journal_sync_us", "last sync")] },
     { id: "restart", title: "Restart, as estimated", unit: "us", lines: [line("recovery_us", "restart")] },
-    { id: "limits", title: "Of the limits", unit: "percent", lines: [line("ram_percent", "RAM"), line("flash_percent", "flash"), line("files_percent", "files"), line("clients_percent", "clients")] },
+    { id: "limits", title: "Of the limits", unit: "percent", lines: [line("ram_percent", "RAM"), line("flash_percent", "flash"), line("files_percent", "files"), line("index_percent", "index"), line("clients_percent", "clients")] },
     { id: "replica-lag", title: "Lag of the last replica", unit: "us", lines: [line("replica_lag_us", "behind")] },
     { id: "replica-lag-bytes", title: "Lag of the last replica in bytes", unit: "bytes", lines: [line("replica_lag_bytes", "behind")] },
     { id: "replica-traffic", title: "Replication", unit: "bytes/s", lines: [line("replicated_bytes", "to replicas"), line("followed_bytes", "from the primary")] },
-    { id: "errors", title: "Error replies", unit: "ops/s", lines: [line("errors", "errors")] },
+    { id: "errors", title: "Errors and refusals", unit: "ops/s", lines: [line("errors", "error replies"), line("refused", "refused writes"), line("rejected_clients", "rejected clients")] },
   ],
   node: [
-    { id: "cpu", title: "Processor", unit: "percent", stacked: true, lines: [line("cpu_user_percent", "user"), line("cpu_system_percent", "system")] },
+    { id: "machine-cpu", title: "Processors of the machine", unit: "percent", top: 100, lines: [line("machine_cpu_percent", "busy"), line("machine_io_wait_percent", "waiting for disks")] },
+    { id: "machine-ram", title: "Available RAM of the machine", unit: "bytes", lines: [line("machine_ram_free_bytes", "available")] },
+    { id: "disk-latency", title: "Latency of the slowest disk", unit: "us", log: true, lines: [line("disk_latency_us", "a read or write")] },
+    { id: "disks", title: "Disks", unit: "percent", top: 100, lines: [line("disk_busy_percent", "busiest, busy"), line("disk_free_percent", "fullest, free")] },
+    { id: "cpu", title: "Processor of the node, 100 % is a core", unit: "percent", stacked: true, lines: [line("cpu_user_percent", "user"), line("cpu_system_percent", "system")] },
     { id: "ops", title: "Operations", unit: "ops/s", lines: [line("ops", "operations")] },
     { id: "resident", title: "Resident memory", unit: "bytes", lines: [line("resident_bytes", "resident"), line("used_ram_bytes", "of databases")] },
     { id: "flash", title: "Used flash", unit: "bytes", lines: [line("used_flash_bytes", "used")] },
@@ -69,9 +73,12 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
   ],
 };
 
+/** What is or is not so: words, and no graphs. */
+export const statesOf = (scope: "database" | "node", catalog: Metric[]): Metric[] => catalog.filter((metric) => metric.scope === scope && metric.unit === "state");
+
 /** The graphs above, and one for each metric of the catalog that they do not draw, so that no new metric is invisible. */
 export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[] {
-  const known = catalog.filter((metric) => metric.scope === scope);
+  const known = catalog.filter((metric) => metric.scope === scope && metric.unit !== "state");
   const names = new Set(known.map((metric) => metric.name));
   const graphs = GRAPHS[scope]
     .map((graph) => ({ ...graph, lines: graph.lines.filter((one) => names.has(one.name)) }))
@@ -80,6 +87,8 @@ export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[]
   // The sums of "Operations" and "Processor" are drawn already, as the height of the stacks.
   if (drawn.has("ops_read")) drawn.add("ops");
   if (drawn.has("cpu_user_percent")) drawn.add("cpu_percent");
+  // The same in another unit, for rules.
+  if (drawn.has("machine_ram_free_bytes")) drawn.add("machine_ram_free_percent");
   for (const metric of known) {
     if (!drawn.has(metric.name)) {
       graphs.push({ id: metric.name.replaceAll("_", "-"), title: metric.label, unit: metric.unit, lines: [line(metric.name, metric.label)] });
@@ -242,6 +251,20 @@ export function spoken(graph: Graph, data: Series): string {
       : `${one.label}: latest ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
   );
   return `${graph.title}. ${parts.join("; ")}.`;
+}
+
+/** What the lines of a graph mean, of those whose label does not say it: "under load: …". */
+export function explained(graph: Graph, catalog: Metric[], scope: "database" | "node"): string {
+  const about = new Map(catalog.filter((metric) => metric.scope === scope).map((metric) => [metric.name, metric.description]));
+  return graph.lines.map((one) => (about.has(one.name) ? `${one.label}: ${about.get(one.name)!}` : "")).filter(Boolean).join("\n");
+}
+
+/** By group, in the catalog's order; those without any value in this time apart, because they say nothing. */
+export function grouped(graphs: Graph[], data: Series): { shown: [string, Graph[]][]; empty: [string, Graph[]][] } {
+  const names = [...new Set(graphs.map((graph) => graph.group ?? ""))];
+  const all = names.map((name): [string, Graph[]] => [name, graphs.filter((graph) => (graph.group ?? "") === name)]);
+  const says = ([, members]: [string, Graph[]]): boolean => members.some((graph) => hasValues(graph, data));
+  return { shown: all.filter(says), empty: all.filter((one) => !says(one)) };
 }
 
 export function hasValues(graph: Graph, data: Series): boolean {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, bytesField, count, duration, exact, inUnit, micros, parseBytes, parseBytesOf, parseCount, percent, plural, ratio, ttl } from "./format";
+import { ago, bytes, bytesField, count, duration, exact, factor, fieldInUnit, inScale, inUnit, micros, parseBytes, parseBytesOf, parseCount, parseInUnit, percent, plural, ratio, scaleOf, ttl } from "./format";
 
 test("sizes have three digits at most and the unit that fits", () => {
   expect([0, 1, 999, 1000, 1024, 1536, 1023 * 1024, 8 * 1024 ** 3, 2 ** 60].map(bytes)).toEqual([
@@ -58,4 +58,22 @@ test("a field of a form reads back as the same number", () => {
 
 test("plurals", () => {
   expect([plural(1, "key"), plural(0, "key"), plural(12_000, "key")]).toEqual(["1 key", "0 keys", "12,000 keys"]);
+});
+
+test("a ratio that is no share is a factor, and what is or is not so is a word", () => {
+  expect([0.034, 1, 2.5, 1234].map(factor)).toEqual(["0.03 ×", "1 ×", "2.5 ×", "1.23 k ×"]);
+  expect([inUnit(0.034, "factor"), inUnit(0.862, "ratio"), inUnit(1, "state"), inUnit(0, "state")]).toEqual(["0.03 ×", "86.2 %", "yes", "no"]);
+  expect(inScale(3, scaleOf(4, "factor"))).toBe("3 ×");
+});
+
+test("a field has a value in the unit in which it is shown, and it comes back", () => {
+  for (const [value, unit, text] of [
+    [0.5, "ratio", "50 %"], [0.862, "ratio", "86.2 %"], [85, "percent", "85 %"], [3, "factor", "3 ×"], [1, "state", "yes"], [10_000, "us", "10 ms"],
+    [1_000_000, "us", "1 s"], [30_000_000, "us", "30 s"], [250, "us", "250 µs"], [2 * 1024 ** 3, "bytes", "2 gb"], [1500, "ops/s", "1500"], [7, "count", "7"],
+  ] as const) {
+    expect(fieldInUnit(value, unit)).toBe(text);
+    expect(parseInUnit(text, unit)).toBe(value);
+  }
+  expect([parseInUnit("0.5", "ratio"), parseInUnit("3", "factor"), parseInUnit("3 x", "factor"), parseInUnit("20 k", "ops/s"), parseInUnit("2", "us")]).toEqual([0.5, 3, 3, 20_000, 2]);
+  for (const [text, unit] of [["85", "ratio"], ["much", "count"], ["", "percent"], ["3 mb", "us"], ["50 %", "factor"], ["perhaps", "state"]] as const) expect(parseInUnit(text, unit)).toBeNull();
 });

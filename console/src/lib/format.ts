@@ -50,6 +50,11 @@ export function ratio(value: number | null | undefined): string {
   return known(value) ? percent(value * 100) : MISSING;
 }
 
+/** How many times as much: 0.034 → "0.03 ×". */
+export function factor(value: number | null | undefined): string {
+  return known(value) ? `${value >= 999.5 ? count(value) : three(value)} ×` : MISSING;
+}
+
 /** A ratio of hits, which is unknown while nobody reads. */
 export const hits = (value: number | null | undefined): string => (known(value) ? ratio(value) : "no reads");
 
@@ -126,6 +131,10 @@ export function inUnit(value: number | null | undefined, unit: string): string {
       return micros(value);
     case "ratio":
       return ratio(value);
+    case "factor":
+      return factor(value);
+    case "state":
+      return value > 0 ? "yes" : "no";
     case "percent":
       return percent(value);
     case "ops/s":
@@ -151,6 +160,8 @@ export function scaleOf(most: number, unit: string): { one: number; name: string
       return stepped(1000, [" µs", " ms", " s"]);
     case "ratio":
       return { one: 0.01, name: " %" };
+    case "factor":
+      return { one: 1, name: " ×" };
     case "percent":
       return { one: 1, name: " %" };
     case "ops/s":
@@ -162,6 +173,69 @@ export function scaleOf(most: number, unit: string): { one: number; name: string
 
 /** A value in a unit of scaleOf, which all marks of an axis share. */
 export const inScale = (value: number, { one, name }: { one: number; name: string }): string => `${three(value / one)}${name}`;
+
+/** What a field for a value of this unit takes, in the unit in which the value is shown. */
+export const UNIT_HINTS: Record<string, string> = {
+  us: "A time: 500 µs, 20 ms, 2 s.",
+  ratio: "A share: 80 %.",
+  percent: "A share: 80 %.",
+  factor: "A factor: 3 ×.",
+  state: "yes or no.",
+  bytes: "A size: 2 gb.",
+  "bytes/s": "A size, each second: 100 mb.",
+  "ops/s": "A number, each second: 500, 20 k.",
+  count: "A number: 500, 20 k.",
+};
+
+/** Reads what `inUnit` shows, and what people write for it; null if it is neither. */
+export function parseInUnit(text: string, unit: string): number | null {
+  const found = /^\s*(-?\d[\d,]*(?:\.\d+)?|yes|no)\s*(.*?)\s*$/i.exec(text);
+  if (!found) return null;
+  const number = Number(found[1]!.replaceAll(",", ""));
+  const word = found[2]!.toLowerCase();
+  switch (unit) {
+    case "state":
+      return word !== "" ? null : { yes: 1, no: 0, "1": 1, "0": 0 }[found[1]!.toLowerCase()] ?? null;
+    case "us": {
+      const one = ({ "": 1, us: 1, "µs": 1, ms: 1000, s: 1e6 } as Record<string, number>)[word];
+      return one === undefined || Number.isNaN(number) ? null : number * one;
+    }
+    case "ratio":
+      return word === "%" ? number / 100 : word === "" && number >= 0 && number <= 1 ? number : null;
+    case "percent":
+      return word === "" || word === "%" ? number : null;
+    case "factor":
+      return ["", "×", "x"].includes(word) ? number : null;
+    case "bytes":
+    case "bytes/s":
+      return parseBytes(text.replace(/\/s\s*$/, ""));
+    default: {
+      const one = ({ "": 1, k: 1e3, m: 1e6, g: 1e9 } as Record<string, number>)[word.replace(/\s*\/s$/, "")];
+      return one === undefined || Number.isNaN(number) ? null : number * one;
+    }
+  }
+}
+
+/** A value as `parseInUnit` reads it back, exactly: for form fields. */
+export function fieldInUnit(value: number, unit: string): string {
+  switch (unit) {
+    case "ratio":
+      return `${Number((value * 100).toPrecision(12))} %`;
+    case "percent":
+      return `${value} %`;
+    case "factor":
+      return `${value} ×`;
+    case "state":
+      return value > 0 ? "yes" : "no";
+    case "us":
+      return value >= 1e6 && Number.isInteger(value / 1e5) ? `${value / 1e6} s` : value >= 1000 && Number.isInteger(value / 100) ? `${value / 1000} ms` : `${value} µs`;
+    case "bytes":
+    case "bytes/s":
+      return bytesField(value);
+    default:
+      return String(value);
+  }
+}
 
 const SIZES: Record<string, number> = {
   "": 1, b: 1,

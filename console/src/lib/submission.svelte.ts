@@ -1,5 +1,5 @@
 // Owns what every form does: one request at a time, and the node's errors beside the fields.
-import { ApiError } from "./api.svelte";
+import { ApiError, call } from "./api.svelte";
 
 export interface Submission {
   readonly busy: boolean;
@@ -36,11 +36,65 @@ export function submission(): Submission {
         await action();
         return true;
       } catch (caught) {
-        error = caught instanceof ApiError ? caught : new ApiError(0, "console", String(caught));
+        error = caught instanceof ApiError ? caught.inWords() : new ApiError(0, "console", String(caught));
         return false;
       } finally {
         busy = false;
       }
+    },
+  };
+}
+
+export interface Checked {
+  /** What the node would say, in the console's words. */
+  readonly error: ApiError | undefined;
+  wrong(field: string): string | undefined;
+  /** The node would do it. */
+  readonly passed: boolean;
+}
+
+interface Request {
+  method: "POST" | "PATCH";
+  path: string;
+  body: object;
+}
+
+const TYPING_MS = 250;
+
+/** Lets the node check a form while somebody types, and changes nothing (dry_run). Without a request there is nothing to check. */
+export function checks(request: () => Request | undefined): Checked {
+  let error = $state.raw<ApiError>();
+  let passed = $state(false);
+  $effect(() => {
+    const asked = request();
+    passed = false;
+    if (!asked) {
+      error = undefined;
+      return;
+    }
+    const stop = new AbortController();
+    const timer = setTimeout(async () => {
+      try {
+        await call(asked.method, asked.path, { query: { dry_run: "true" }, body: asked.body, signal: stop.signal });
+        if (stop.signal.aborted) return;
+        error = undefined;
+        passed = true;
+      } catch (caught) {
+        if (!stop.signal.aborted && caught instanceof ApiError) error = caught.inWords();
+      }
+    }, TYPING_MS);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  });
+  return {
+    get error() {
+      return error;
+    },
+    wrong: (field) => error?.field(field),
+    get passed() {
+      return passed;
     },
   };
 }
