@@ -131,9 +131,11 @@ impl Server {
         (0..count).map(|_| self.receive_next()).collect()
     }
 
-    /// Waits for the next message for as long as it takes.
-    pub fn wait_for_ever(&mut self) -> Result<(), Error> {
-        self.socket.set_read_timeout(None).map_err(|error| self.about(&error))
+    /// A command whose reply comes among messages.
+    pub fn send(&mut self, words: &[&[u8]]) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.broken(&error))
     }
 
     /// Chooses the logical database.

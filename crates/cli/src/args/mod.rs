@@ -59,6 +59,7 @@ pub enum Command {
     /// source forbids that, its keys are copied and what changes meanwhile is copied again. When both are in sync, values of random
     /// keys are compared. The switch comes when you press Enter, or at once with --switch: the source's writes pause for some
     /// milliseconds, the target gets the last of them and is on its own. Ctrl-C before that leaves the source as it was.
+    /// Functions move too, ACL users with --users; what does not move is named.
     Migrate(Migrate),
     /// Say how much RAM and flash data take here, and how many of their reads RAM answers
     ///
@@ -152,6 +153,9 @@ pub struct Migrate {
     /// Switch as soon as both are in sync, without asking
     #[arg(long)]
     pub switch: bool,
+    /// Make the source's ACL users at the target too, all but 'default'
+    #[arg(long)]
+    pub users: bool,
     /// After the switch, let the old server follow the new one, so that there is a way back
     #[arg(long)]
     pub way_back: bool,

@@ -1,11 +1,12 @@
 //! Owns comparing the copy with the source. Never changes either.
 
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use resp::client::Value;
 use survey::{Server, bytes};
 
-use super::Ends;
+use super::{Ends, beside};
 use crate::failure::Failure;
 
 /// A longer collection is compared by its length and its first elements only.
@@ -13,14 +14,18 @@ const ELEMENTS_MAX: &str = "999";
 /// The source goes on changing: a key that differs is looked at again.
 const TRIES: usize = 5;
 const REST: Duration = Duration::from_millis(200);
-/// Two clocks, and the way between them.
-const EXPIRY_MS: i64 = 2_000;
+/// Two clocks.
+const EXPIRY: Duration = Duration::from_secs(2);
 const NAMED: usize = 5;
+/// How a HyperLogLog begins, and where it keeps its last count: PFCOUNT changes that, which is no change of the value.
+const HYPERLOGLOG: &[u8] = b"HYLL";
+const COUNT_CACHE: Range<usize> = 8..16;
 
-/// Brings the target nearer to the source.
-type Approach<'a> = &'a mut dyn FnMut(&mut Ends) -> Result<(), Failure>;
+/// Brings the target to what the source has.
+type Reach<'a> = &'a mut dyn FnMut(&mut Ends) -> Result<(), Failure>;
 
 /// What came of comparing one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Same,
     Different,
@@ -28,8 +33,9 @@ enum Outcome {
     Changing,
 }
 
-/// Compares the values of this many random keys.
-pub fn compare(ends: &mut Ends, wanted: usize, approach: Approach<'_>) -> Result<String, Failure> {
+/// Compares the functions, and the values of this many random keys.
+pub fn compare(ends: &mut Ends, wanted: usize, reach: Reach<'_>) -> Result<String, Failure> {
+    let functions = functions(ends, reach)?;
     let (mut compared, mut changing, mut different) = (0, 0, Vec::new());
     let databases = ends.source.keys()?;
     let all: u64 = databases.values().sum();
@@ -44,7 +50,7 @@ pub fn compare(ends: &mut Ends, wanted: usize, approach: Approach<'_>) -> Result
             let name = ends.source.call(&[b"RANDOMKEY"])?;
             let Some(name) = bytes(&name) else { break };
             compared += 1;
-            match outcome(ends, db, name, approach)? {
+            match outcome(ends, db, name, reach)? {
                 Outcome::Same => {}
                 Outcome::Different => different.push(String::from_utf8_lossy(name).into_owned()),
                 Outcome::Changing => changing += 1,
@@ -56,54 +62,108 @@ pub fn compare(ends: &mut Ends, wanted: usize, approach: Approach<'_>) -> Result
             0 => String::new(),
             _ => format!(", but {changing} that the source was changing"),
         };
-        return Ok(format!("{compared} random keys compared: all are the same{but}\n"));
+        return Ok(format!("{compared} random keys compared: all are the same{but}\n{functions}"));
     }
     let named = different.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let what = format!("{} of {compared} compared keys differ: {named}", different.len());
     Err(Failure::failed(what).hint("the copy is wrong, and nothing was switched: please report it"))
 }
 
-fn outcome(ends: &mut Ends, db: u32, name: &[u8], approach: Approach<'_>) -> Result<Outcome, Failure> {
+fn functions(ends: &mut Ends, reach: Reach<'_>) -> Result<String, Failure> {
+    for _ in 0..TRIES {
+        match beside::are_same(ends)? {
+            None => return Ok(String::new()),
+            Some((true, count)) => return Ok(format!("{count} libraries of functions: the same\n")),
+            Some((false, _)) => reach(ends)?,
+        }
+    }
+    Err(Failure::failed("the target has other functions than the source, and nothing was switched")
+        .hint("compare FUNCTION LIST of both"))
+}
+
+fn outcome(ends: &mut Ends, db: u32, name: &[u8], reach: Reach<'_>) -> Result<Outcome, Failure> {
+    ends.source.select(db)?;
+    ends.target.select(db)?;
+    let (source, target) = (look(&mut ends.source, name)?, look(&mut ends.target, name)?);
+    if target.is_near(&source) {
+        return Ok(Outcome::Same);
+    }
+    // What the source has changed may be on its way. So the target gets all of it between two looks at the source.
     let mut is_changing = false;
     for _ in 0..TRIES {
         ends.source.select(db)?;
-        ends.target.select(db)?;
         let before = look(&mut ends.source, name)?;
-        let ours = look(&mut ends.target, name)?;
-        if ours.is_near(&before) {
-            return Ok(Outcome::Same);
+        reach(ends)?;
+        ends.source.select(db)?;
+        ends.target.select(db)?;
+        let target = look(&mut ends.target, name)?;
+        let after = look(&mut ends.source, name)?;
+        match judge(&before, &target, &after) {
+            Outcome::Same => return Ok(Outcome::Same),
+            Outcome::Changing => is_changing = true,
+            // It may have changed and changed back: it must be seen again and again.
+            Outcome::Different => {}
         }
         std::thread::sleep(REST);
-        is_changing = !look(&mut ends.source, name)?.is_near(&before);
-        approach(ends)?;
     }
     Ok(if is_changing { Outcome::Changing } else { Outcome::Different })
+}
+
+/// The target has everything that was there before, and was looked at in between.
+fn judge(before: &Seen, target: &Seen, after: &Seen) -> Outcome {
+    if target.is_near(before) || target.is_near(after) {
+        Outcome::Same
+    } else if before.is_near(after) {
+        Outcome::Different
+    } else {
+        Outcome::Changing
+    }
 }
 
 /// What is compared of a key.
 struct Seen {
     kind: Vec<u8>,
-    ttl_ms: i64,
+    /// By the clock here, which both servers' answers have in common.
+    expires: Option<Instant>,
+    /// How much later or earlier that may be, because the answer has taken time.
+    about: Duration,
+    at: Instant,
     length: Value,
     elements: Value,
 }
 
 impl Seen {
     fn is_near(&self, other: &Seen) -> bool {
-        let is_near = match (self.ttl_ms, other.ttl_ms) {
-            (one, another) if one < 0 || another < 0 => one == another,
-            (one, another) => (one - another).abs() <= EXPIRY_MS,
+        let may_be_apart = EXPIRY + self.about + other.about;
+        match (self.is_there(), other.is_there()) {
+            (false, false) => return true,
+            // One of them is a moment ahead.
+            (true, false) => return self.expires.is_some_and(|expires| expires <= other.at + may_be_apart),
+            (false, true) => return other.is_near(self),
+            (true, true) => {}
+        }
+        let is_near = match (self.expires, other.expires) {
+            (Some(one), Some(another)) => one.max(another) - one.min(another) <= may_be_apart,
+            (one, another) => one == another,
         };
         is_near && self.kind == other.kind && self.length == other.length && self.elements == other.elements
+    }
+
+    fn is_there(&self) -> bool {
+        self.kind != b"none"
     }
 }
 
 fn look(server: &mut Server, name: &[u8]) -> Result<Seen, Failure> {
-    let kind = server.call(&[b"TYPE", name])?;
-    let kind = bytes(&kind).unwrap_or_default().to_vec();
-    let Value::Int(ttl_ms) = server.call(&[b"PTTL", name])? else {
-        return Err(Failure::failed("PTTL answers no number"));
+    let begun = Instant::now();
+    let replies = server.pipeline([vec![&b"TYPE"[..], name], vec![&b"PTTL"[..], name]])?;
+    let at = Instant::now();
+    let (Some(kind), Some(Value::Int(ttl_ms))) = (bytes(&replies[0]), replies.get(1)) else {
+        let error = replies.iter().find_map(|reply| if let Value::Error(text) = reply { Some(&**text) } else { None });
+        return Err(server.refused("TYPE or PTTL", error.unwrap_or(b"no such answer was expected")).into());
     };
+    let kind = if *ttl_ms == -2 { b"none".to_vec() } else { kind.to_vec() };
+    let expires = u64::try_from(*ttl_ms).ok().and_then(|ttl_ms| at.checked_add(Duration::from_millis(ttl_ms)));
     let last = ELEMENTS_MAX.as_bytes();
     let (length, elements): (&[u8], Vec<&[u8]>) = match &*kind {
         b"string" => (b"STRLEN", vec![b"GET", name]),
@@ -112,26 +172,43 @@ fn look(server: &mut Server, name: &[u8]) -> Result<Seen, Failure> {
         b"set" => (b"SCARD", vec![b"SMEMBERS", name]),
         b"zset" => (b"ZCARD", vec![b"ZRANGE", name, b"0", last, b"WITHSCORES"]),
         b"stream" => (b"XLEN", vec![b"XRANGE", name, b"-", b"+", b"COUNT", last]),
-        _ => return Ok(Seen { kind, ttl_ms, length: Value::Null, elements: Value::Null }),
+        _ => return Ok(Seen { kind, expires, about: at - begun, at, length: Value::Null, elements: Value::Null }),
     };
     let length = server.call(&[length, name])?;
     let is_whole = matches!(length, Value::Int(count) if count.to_string().len() <= ELEMENTS_MAX.len());
     // The order of these differs from server to server.
     let is_unordered = matches!(&*kind, b"hash" | b"set");
     let elements = match is_whole || !is_unordered {
-        true => sorted(server.call(&elements)?, &kind),
+        true => comparable(server.call(&elements)?, &kind),
         false => Value::Null,
     };
-    Ok(Seen { kind, ttl_ms, length, elements })
+    Ok(Seen { kind, expires, about: at - begun, at, length, elements })
 }
 
-fn sorted(value: Value, kind: &[u8]) -> Value {
-    let Value::Array(values) = value else { return value };
-    let step = match kind {
-        b"hash" => 2,
-        b"set" => 1,
-        _ => return Value::Array(values),
-    };
+/// Without what differs between two servers that have the same value.
+fn comparable(value: Value, kind: &[u8]) -> Value {
+    match (value, kind) {
+        (Value::Bulk(mut text), b"string") if text.starts_with(HYPERLOGLOG) && text.len() >= COUNT_CACHE.end => {
+            text[COUNT_CACHE].fill(0);
+            Value::Bulk(text)
+        }
+        (Value::Array(values), b"hash") => sorted(&values, 2),
+        (Value::Array(values), b"set") => sorted(&values, 1),
+        (Value::Array(mut values), b"zset") => {
+            // Redis before 7.2 shows 0.1 with seventeen digits.
+            values.iter_mut().skip(1).step_by(2).for_each(|score| {
+                let number = bytes(score).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+                if let Some(number) = number {
+                    *score = Value::Double(number);
+                }
+            });
+            Value::Array(values)
+        }
+        (value, _) => value,
+    }
+}
+
+fn sorted(values: &[Value], step: usize) -> Value {
     let mut rows: Vec<Vec<Value>> = values.chunks(step).map(<[Value]>::to_vec).collect();
     rows.sort_by(|one, other| bytes(&one[0]).cmp(&bytes(&other[0])));
     Value::Array(rows.concat())
@@ -152,4 +229,63 @@ pub fn counts(ends: &mut Ends) -> Result<String, Failure> {
             format!("{ours} keys; the source has {theirs} (each server counts expired keys until it removes them)\n")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(kind: &str, expires: Option<Instant>, at: Instant, elements: Value) -> Seen {
+        Seen { kind: kind.into(), expires, about: Duration::ZERO, at, length: Value::Null, elements }
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Bulk(text.into())
+    }
+
+    #[test]
+    fn only_a_key_that_the_source_leaves_alone_differs() {
+        let now = Instant::now();
+        let one = |value: &str| seen("string", None, now, text(value));
+        // The target had not got it yet.
+        assert_eq!(judge(&one("1"), &one("1"), &one("2")), Outcome::Same);
+        // The target had got it meanwhile.
+        assert_eq!(judge(&one("1"), &one("2"), &one("2")), Outcome::Same);
+        // It was changed twice.
+        assert_eq!(judge(&one("1"), &one("2"), &one("3")), Outcome::Changing);
+        assert_eq!(judge(&one("1"), &one("2"), &one("1")), Outcome::Different);
+    }
+
+    #[test]
+    fn an_expiry_may_be_a_little_off_and_a_key_be_gone_a_little_earlier() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let key = |ends: u32| seen("string", Some(now + ends * second), now, text("v"));
+        let (gone, lasting) = (seen("none", None, now, Value::Null), seen("string", None, now, text("v")));
+        assert!(key(10).is_near(&key(11)) && key(11).is_near(&key(10)) && gone.is_near(&gone));
+        assert!(!key(10).is_near(&key(13)) && !key(10).is_near(&lasting) && !lasting.is_near(&key(10)));
+        assert!(key(1).is_near(&gone) && gone.is_near(&key(1)));
+        assert!(!key(10).is_near(&gone) && !gone.is_near(&key(10)) && !lasting.is_near(&gone));
+        // An answer that took long says less.
+        let vague = Seen { about: 3 * second, ..key(10) };
+        assert!(vague.is_near(&key(14)) && key(14).is_near(&vague));
+    }
+
+    #[test]
+    fn the_same_value_looks_the_same_on_any_server() {
+        let list = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
+        let same = |kind: &str, one: Value, other: Value| {
+            comparable(one, kind.as_bytes()) == comparable(other, kind.as_bytes())
+        };
+        assert!(same("hash", list(&["a", "1", "b", "2"]), list(&["b", "2", "a", "1"])));
+        assert!(!same("hash", list(&["a", "1", "b", "2"]), list(&["b", "1", "a", "2"])));
+        assert!(same("set", list(&["a", "b"]), list(&["b", "a"])));
+        assert!(!same("list", list(&["a", "b"]), list(&["b", "a"])));
+        assert!(same("zset", list(&["m", "0.10000000000000001"]), list(&["m", "0.1"])));
+        assert!(same("zset", list(&["m", "-inf", "n", "1e+20"]), list(&["m", "-inf", "n", "100000000000000000000"])));
+        assert!(!same("zset", list(&["m", "0.1"]), list(&["m", "0.2"])));
+        // PFCOUNT has kept its count in one of them.
+        let (counted, stale) = ("HYLL\x01\0\0\0\x07\0\0\0\0\0\0\0reg", "HYLL\x01\0\0\0\x05\0\0\0\0\0\0\x7freg");
+        assert!(same("string", text(counted), text(stale)));
+        assert!(!same("string", text(counted), text(&stale.replace("reg", "gre"))));
+    }
 }

@@ -1,14 +1,15 @@
 //! Owns moving a dataset key by key: SCAN and DUMP, and again what keyspace notifications tell of. Never needs a right to replicate.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::collections::{HashSet, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use resp::client::Value;
 use survey::{Address, Server, bytes, list};
 
+use super::beside::copy_functions;
 use super::{Ends, Mover, pause};
 use crate::failure::Failure;
 use crate::progress;
@@ -17,18 +18,29 @@ const BATCH: usize = 256;
 const SCAN_COUNT: &str = "512";
 /// In sync: so many keys have changed and are not copied yet.
 const NEAR_KEYS: usize = 1000;
-/// How long the last notifications may take after the pause.
-const SETTLE: Duration = Duration::from_millis(200);
+/// How often who listens looks whether a mark is wanted, and who wants it whether it is there.
+const LOOK: Duration = Duration::from_millis(10);
+/// Streams that are copied between two looks at the pause.
+const STREAMS: usize = 16;
 const NOTIFICATIONS: &str = "notify-keyspace-events";
 /// Keyspace events of every class.
 const EVERYTHING: &str = "KA";
 const CHANNEL: &[u8] = b"__keyspace@";
+/// No keyspace event tells of them.
+const UNTOLD: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];
+/// The first bytes of a DUMP that has a stream.
+const STREAM_TYPES: [u8; 3] = [15, 19, 21];
 
 type Changed = Arc<Changes>;
+type Names = HashSet<(u32, Vec<u8>)>;
 
+/// What a source has told of.
 #[derive(Default)]
 struct Changes {
-    keys: Mutex<HashSet<(u32, Vec<u8>)>>,
+    keys: Mutex<Names>,
+    /// How many marks are wanted, and how many have come: everything that was told before a mark was wanted is in `keys` when it has come.
+    wanted: AtomicU64,
+    come: AtomicU64,
     /// The connection has ended, so changes may be missing.
     is_over: AtomicBool,
 }
@@ -39,6 +51,11 @@ struct Source {
     changed: Changed,
     /// What `notify-keyspace-events` was.
     events_before: Option<String>,
+    /// How often it was emptied or its databases were swapped.
+    untold: u64,
+    /// It knows PEXPIRETIME (Redis 7.0).
+    tells_moments: bool,
+    streams: Names,
 }
 
 pub struct Copy {
@@ -47,40 +64,67 @@ pub struct Copy {
 }
 
 impl Copy {
-    pub fn begin(ends: &mut Ends, cacert: Option<&Path>) -> Result<Copy, Failure> {
-        let cacert: Option<PathBuf> = cacert.map(Path::to_owned);
-        let mut sources = Vec::new();
-        for address in addresses(ends)? {
-            let mut server = Server::connect(&address, cacert.as_deref())?;
-            let events_before = notify(&mut server)?;
-            let changed = Changed::default();
-            listen(&address, cacert.as_deref(), Arc::clone(&changed))?;
-            sources.push(Source { server, changed, events_before });
+    pub fn begin(ends: &mut Ends) -> Result<Copy, Failure> {
+        let mut copy = Copy { sources: Vec::new(), only: ends.from.db };
+        let begun = copy.open(ends);
+        if begun.is_err() {
+            copy.restore_settings();
         }
-        ends.target.ask(&["FLUSHALL"])?;
-        Ok(Copy { sources, only: ends.from.db })
+        begun.map(|()| copy)
     }
 
-    /// Copies what has changed. Returns how many keys.
+    fn open(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        for address in addresses(ends)? {
+            let mut server = Server::connect(&address, ends.cacert.as_deref())?;
+            let tells_moments = !matches!(server.call(&[b"PEXPIRETIME", b""])?, Value::Error(_));
+            let (changed, streams) = (Changed::default(), Names::new());
+            let (events_before, untold) = (notify(&mut server)?, 0);
+            self.sources.push(Source { server, changed, events_before, untold, tells_moments, streams });
+            let source = self.sources.last_mut().expect("it was just added");
+            listen(&address, ends.cacert.as_deref(), Arc::clone(&source.changed))?;
+            source.untold = untold_calls(&mut source.server)?;
+        }
+        Ok(ends.target.ask(&["FLUSHALL"]).map(drop)?)
+    }
+
+    /// Copies what has changed up to now. Returns how many keys.
     fn copy_changed(&mut self, ends: &mut Ends) -> Result<usize, Failure> {
         let mut count = 0;
         for source in &mut self.sources {
-            if source.changed.is_over.load(Relaxed) {
-                return Err(Failure::failed("the source has ended the connection that tells of changed keys")
-                    .hint("client-output-buffer-limit pubsub may be too small for the rate of its changes"));
-            }
+            source.changed.catch_up(ends)?;
             let changed: Vec<(u32, Vec<u8>)> = source.changed.keys.lock().expect("no panic").drain().collect();
             count += changed.len();
-            let databases: HashSet<u32> = changed.iter().map(|(db, _)| *db).collect();
-            for db in databases.into_iter().filter(|db| self.only.is_none_or(|only| only == *db)) {
-                let names: Vec<&[u8]> = changed.iter().filter(|(of, _)| *of == db).map(|(_, name)| &**name).collect();
-                for names in names.chunks(BATCH) {
-                    ends.check()?;
-                    copy_keys(&mut source.server, &mut ends.target, db, names)?;
-                }
+            source.copy(ends, self.only, &changed, BATCH, &mut |_| ())?;
+            if untold_calls(&mut source.server)? != source.untold {
+                return Err(Failure::failed(format!(
+                    "{} was emptied, or its databases were swapped (FLUSHALL, FLUSHDB, SWAPDB), and no notification tells of that",
+                    ends.from
+                ))
+                .hint("begin again; --method follow copes with it"));
             }
         }
+        copy_functions(ends)?;
         Ok(count)
+    }
+
+    /// No keyspace event tells of what XREADGROUP, XACK and XCLAIM change. So streams with groups are copied again when nobody writes.
+    fn copy_groups(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        for source in &mut self.sources {
+            let streams: Vec<(u32, Vec<u8>)> = std::mem::take(&mut source.streams).into_iter().collect();
+            let mut with_groups = Vec::new();
+            for names in streams.chunks(BATCH) {
+                for (db, name) in names {
+                    source.server.select(*db)?;
+                    let groups = source.server.call(&[b"XINFO", b"GROUPS", name])?;
+                    // Who may not ask copies them all.
+                    if matches!(groups, Value::Error(_)) || !list(groups).is_empty() {
+                        with_groups.push((*db, name.clone()));
+                    }
+                }
+            }
+            source.copy(ends, self.only, &with_groups, STREAMS, &mut |source| _ = pause(source, true))?;
+        }
+        Ok(())
     }
 
     fn restore_settings(&mut self) {
@@ -92,6 +136,118 @@ impl Copy {
             }
         }
     }
+}
+
+impl Source {
+    /// Makes these keys of the target as they are here, so many at once.
+    fn copy(
+        &mut self,
+        ends: &mut Ends,
+        only: Option<u32>,
+        keys: &[(u32, Vec<u8>)],
+        at_once: usize,
+        before_each: &mut dyn FnMut(&mut Server),
+    ) -> Result<(), Failure> {
+        let databases: HashSet<u32> = keys.iter().map(|(db, _)| *db).collect();
+        for db in databases.into_iter().filter(|db| only.is_none_or(|only| only == *db)) {
+            let names: Vec<&[u8]> = keys.iter().filter(|(of, _)| *of == db).map(|(_, name)| &**name).collect();
+            for names in names.chunks(at_once) {
+                ends.check()?;
+                before_each(&mut self.server);
+                self.copy_keys(&mut ends.target, db, names)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes these keys of the target as they are here.
+    fn copy_keys(&mut self, target: &mut Server, db: u32, names: &[&[u8]]) -> Result<(), Failure> {
+        self.server.select(db)?;
+        target.select(db)?;
+        // The moment is by the source's clock, however long the answers take to get here.
+        let asked: &[&[u8]] =
+            if self.tells_moments { &[b"DUMP", b"PEXPIRETIME"] } else { &[b"DUMP", b"PTTL", b"TIME"] };
+        let commands = names
+            .iter()
+            .flat_map(|name| asked.iter().map(|&word| if word == b"TIME" { vec![word] } else { vec![word, *name] }));
+        let replies = self.server.pipeline(commands)?;
+        let mut texts = Vec::with_capacity(names.len());
+        for (name, replies) in names.iter().zip(replies.chunks(asked.len())) {
+            // Not every error is an absent key: a user may not read it, or a cluster has moved it.
+            if let Some(Value::Error(text)) = replies.iter().find(|reply| matches!(reply, Value::Error(_))) {
+                let failure = Failure::from(self.server.refused("DUMP", text));
+                return Err(Failure { message: format!("the key '{}': {}", shown(name), failure.message), ..failure });
+            }
+            let dump = bytes(&replies[0]);
+            texts.push(dump.and_then(|_| expiry(&replies[1..])).map(|moment| moment.to_string()));
+            match dump {
+                Some([kind, ..]) if STREAM_TYPES.contains(kind) => _ = self.streams.insert((db, name.to_vec())),
+                _ => {}
+            }
+        }
+        let commands =
+            names.iter().zip(replies.chunks(asked.len())).zip(&texts).map(|((name, replies), moment)| {
+                match (bytes(&replies[0]), moment) {
+                    (Some(dump), Some(moment)) => {
+                        vec![&b"RESTORE"[..], name, moment.as_bytes(), dump, b"REPLACE", b"ABSTTL"]
+                    }
+                    _ => vec![&b"DEL"[..], name],
+                }
+            });
+        for (name, reply) in names.iter().zip(target.pipeline(commands)?) {
+            if let Value::Error(text) = reply {
+                let (name, text) = (shown(name), String::from_utf8_lossy(&text).into_owned());
+                return Err(Failure::failed(format!("the target does not take the key '{name}': {text}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// When a key expires, in milliseconds since 1970; 0: never. `None`: it has expired since it was read.
+fn expiry(replies: &[Value]) -> Option<i64> {
+    match replies {
+        [Value::Int(-1), ..] => Some(0),
+        [Value::Int(..-1), ..] => None,
+        [Value::Int(moment)] => Some(*moment),
+        [Value::Int(ttl_ms), Value::Array(time)] => {
+            let number = |at: usize| -> Option<i64> { std::str::from_utf8(bytes(time.get(at)?)?).ok()?.parse().ok() };
+            Some(number(0)? * 1000 + number(1)? / 1000 + ttl_ms)
+        }
+        _ => None,
+    }
+}
+
+impl Changes {
+    /// Everything that the source has changed up to now is known when this returns.
+    fn catch_up(&self, ends: &Ends) -> Result<(), Failure> {
+        let mark = self.wanted.fetch_add(1, SeqCst) + 1;
+        loop {
+            ends.check()?;
+            if self.is_over.load(SeqCst) {
+                return Err(Failure::failed("the source has ended the connection that tells of changed keys")
+                    .hint("client-output-buffer-limit pubsub may be too small for the rate of its changes"));
+            }
+            if self.come.load(SeqCst) >= mark {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK / 5);
+        }
+    }
+}
+
+/// How often the source was emptied, or its databases swapped.
+fn untold_calls(server: &mut Server) -> Result<u64, Failure> {
+    let fields = server.info("commandstats")?;
+    let calls = |name: &&str| {
+        let text = fields.get(*name)?;
+        text.split(',').find_map(|field| field.strip_prefix("calls=")?.parse::<u64>().ok())
+    };
+    Ok(UNTOLD.iter().filter_map(calls).sum())
 }
 
 /// The source, or every primary of its cluster.
@@ -124,23 +280,47 @@ fn notify(server: &mut Server) -> Result<Option<String>, Failure> {
     if before.contains('K') && before.contains('A') {
         return Ok(None);
     }
-    server.ask(&["CONFIG", "SET", NOTIFICATIONS, EVERYTHING]).map_err(|error| Failure::from(error).hint(hint))?;
+    // Whoever listens there goes on hearing what was asked for.
+    server
+        .ask(&["CONFIG", "SET", NOTIFICATIONS, &format!("{before}{EVERYTHING}")])
+        .map_err(|error| Failure::from(error).hint(hint))?;
     Ok(Some(before))
 }
 
-/// Collects the names of changed keys on a connection of its own, until that ends.
+/// Collects the names of changed keys on a connection of its own, until that ends. The answer to a PING comes behind everything that was told
+/// before it: it is the mark.
 fn listen(address: &Address, cacert: Option<&Path>, changed: Changed) -> Result<(), Failure> {
     let mut server = Server::connect(address, cacert)?;
     server.ask(&["PSUBSCRIBE", "__keyspace@*__:*"])?;
-    server.wait_for_ever()?;
     std::thread::spawn(move || {
-        while let Ok(message) = server.receive_next() {
-            let message = list(message);
-            if let Some((db, name)) = message.get(2).and_then(bytes).and_then(changed_key) {
-                changed.keys.lock().expect("no panic").insert((db, name.to_vec()));
+        // The marks that the PINGs on their way stand for.
+        let mut asked = VecDeque::new();
+        let mut last = 0;
+        loop {
+            let wanted = changed.wanted.load(SeqCst);
+            if wanted > last {
+                if server.send(&[b"PING"]).is_err() {
+                    break;
+                }
+                asked.push_back(wanted);
+                last = wanted;
+            }
+            let Ok(message) = server.next_within(LOOK) else { break };
+            let message = list(message.unwrap_or(Value::Null));
+            match message.first().and_then(bytes) {
+                Some(b"pong") => {
+                    if let Some(mark) = asked.pop_front() {
+                        changed.come.store(mark, SeqCst);
+                    }
+                }
+                _ => {
+                    if let Some((db, name)) = message.get(2).and_then(bytes).and_then(changed_key) {
+                        changed.keys.lock().expect("no panic").insert((db, name.to_vec()));
+                    }
+                }
             }
         }
-        changed.is_over.store(true, Relaxed);
+        changed.is_over.store(true, SeqCst);
     });
     Ok(())
 }
@@ -151,37 +331,6 @@ fn changed_key(channel: &[u8]) -> Option<(u32, &[u8])> {
     let end = rest.windows(3).position(|bytes| bytes == b"__:")?;
     let db = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
     Some((db, &rest[end + 3..]))
-}
-
-/// Makes these keys of the target as they are in the source.
-fn copy_keys(source: &mut Server, target: &mut Server, db: u32, names: &[&[u8]]) -> Result<(), Failure> {
-    source.select(db)?;
-    target.select(db)?;
-    let asked = names.iter().flat_map(|name| [vec![&b"DUMP"[..], name], vec![&b"PTTL"[..], name]]);
-    let replies = source.pipeline(asked)?;
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-    let expiries: Vec<String> = replies
-        .chunks(2)
-        .map(|pair| match pair[1] {
-            Value::Int(ttl_ms) if ttl_ms > 0 => (now_ms + ttl_ms).to_string(),
-            _ => "0".to_owned(),
-        })
-        .collect();
-    let commands =
-        names.iter().zip(replies.chunks(2)).zip(&expiries).map(|((name, pair), expiry)| match bytes(&pair[0]) {
-            Some(dump) => vec![&b"RESTORE"[..], name, expiry.as_bytes(), dump, b"REPLACE", b"ABSTTL"],
-            None => vec![&b"DEL"[..], name],
-        });
-    for (name, reply) in names.iter().zip(target.pipeline(commands)?) {
-        if let Value::Error(text) = reply {
-            return Err(Failure::failed(format!(
-                "the target does not take the key '{}': {}",
-                String::from_utf8_lossy(name),
-                String::from_utf8_lossy(&text)
-            )));
-        }
-    }
-    Ok(())
 }
 
 impl Mover for Copy {
@@ -201,7 +350,7 @@ impl Mover for Copy {
                     let names = list(reply.next().unwrap_or(Value::Null));
                     let names: Vec<&[u8]> = names.iter().filter_map(bytes).collect();
                     for names in names.chunks(BATCH) {
-                        copy_keys(source, &mut ends.target, db, names)?;
+                        self.sources[at].copy_keys(&mut ends.target, db, names)?;
                     }
                     bar.inc(names.len() as u64);
                     cursor = String::from_utf8_lossy(bytes(&next).unwrap_or(b"0")).into_owned();
@@ -223,18 +372,25 @@ impl Mover for Copy {
         }
     }
 
+    fn reach(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        self.copy_changed(ends).map(drop)
+    }
+
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
         Ok(format!("{} keys had changed since the last look", self.copy_changed(ends)?))
     }
 
+    fn hold(&mut self, _: &mut Ends, on: bool) -> bool {
+        self.sources.iter_mut().fold(true, |all, source| pause(&mut source.server, on) && all)
+    }
+
     fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure> {
-        loop {
-            std::thread::sleep(SETTLE);
-            if self.copy_changed(ends)? == 0 {
-                break;
-            }
+        self.copy_changed(ends)?;
+        self.copy_groups(ends)?;
+        while self.copy_changed(ends)? > 0 {
             // It takes as long as it takes. A source that cannot be paused may go on for ever: Ctrl-C ends it.
-            pause(&mut ends.source, true);
+            self.hold(ends, true);
+            self.copy_groups(ends)?;
         }
         self.restore_settings();
         Ok(())
@@ -256,5 +412,23 @@ mod tests {
         assert_eq!(changed_key(b"__keyspace@12__:a__:b"), Some((12, &b"a__:b"[..])));
         assert_eq!(changed_key(b"__keyevent@0__:set"), None);
         assert_eq!(changed_key(b"__keyspace@x__:a"), None);
+    }
+
+    #[test]
+    fn an_expiry_is_a_moment_of_the_sources_clock() {
+        let word = |text: &str| Value::Bulk(text.as_bytes().to_vec());
+        let time = || Value::Array(vec![word("1700000000"), word("123456")]);
+        for (replies, moment) in [
+            (vec![Value::Int(-1)], Some(0)),
+            (vec![Value::Int(-2)], None),
+            (vec![Value::Int(1_700_000_000_500)], Some(1_700_000_000_500)),
+            (vec![Value::Int(-1), time()], Some(0)),
+            (vec![Value::Int(-2), time()], None),
+            // It expires now: not never.
+            (vec![Value::Int(0), time()], Some(1_700_000_000_123)),
+            (vec![Value::Int(1000), time()], Some(1_700_000_001_123)),
+        ] {
+            assert_eq!(expiry(&replies), moment, "{replies:?}");
+        }
     }
 }

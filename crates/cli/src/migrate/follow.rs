@@ -3,7 +3,8 @@
 use base::size::human;
 use std::time::{Duration, Instant};
 
-use survey::Address;
+use resp::client::Value;
+use survey::{Address, Server};
 
 use super::{Ends, Mover};
 use crate::failure::Failure;
@@ -12,6 +13,8 @@ use crate::progress;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the target may take to have what the paused source has written.
 const SWITCH_PATIENCE: Duration = Duration::from_secs(9);
+/// The same while the source takes writes.
+const REACH_PATIENCE: Duration = Duration::from_secs(60);
 /// In sync: so many bytes behind.
 const NEAR_BYTES: u64 = 1 << 20;
 
@@ -31,6 +34,21 @@ impl Follow {
         ends.target.ask(&["REPLICAOF", &host, &port.to_string()])?;
         Ok(Follow)
     }
+}
+
+/// Tells the target to take over, as a primary does at the end of FAILOVER: so the target knows that the change is meant, and is no second
+/// primary by mistake. False: it does not understand that (before Redis 6.2, or without the right).
+fn hand_over(ends: &mut Ends) -> Result<bool, Failure> {
+    let ours = ends.target.info("replication")?;
+    let (Some(id), Some(Ok(offset))) =
+        (ours.get("master_replid"), ours.get("slave_repl_offset").map(|text| text.parse::<u64>()))
+    else {
+        return Ok(false);
+    };
+    // The connection becomes a replica's, so it is another, and ends.
+    let mut primary = Server::connect(&ends.to, ends.cacert.as_deref())?;
+    let reply = primary.call(&[b"PSYNC", id.as_bytes(), (offset + 1).to_string().as_bytes(), b"FAILOVER"])?;
+    Ok(!matches!(reply, Value::Error(_)))
 }
 
 /// Both offsets, and whether the link is up.
@@ -89,6 +107,22 @@ impl Mover for Follow {
         Ok(())
     }
 
+    fn reach(&mut self, ends: &mut Ends) -> Result<(), Failure> {
+        let (begun, end) = (Instant::now(), State::read(ends)?.theirs);
+        while State::read(ends)?.ours < end {
+            ends.check()?;
+            if begun.elapsed() > REACH_PATIENCE {
+                return Err(Failure::failed(format!(
+                    "the target has not got what the source had written {} s ago; nothing was switched",
+                    REACH_PATIENCE.as_secs()
+                ))
+                .hint("look at master_link_error in INFO of the target, and how busy both are"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
         let state = State::read(ends)?;
         Ok(match state.is_up {
@@ -105,6 +139,9 @@ impl Mover for Follow {
                 return Err(Failure::failed("the target does not get the last writes in time; nothing was switched"));
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+        if hand_over(ends)? {
+            return Ok(());
         }
         Ok(ends.target.ask(&["REPLICAOF", "NO", "ONE"]).map(drop)?)
     }

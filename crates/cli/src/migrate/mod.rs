@@ -3,13 +3,16 @@
 //!
 //! - `measure` says beforehand what the dataset will take.
 //! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key, where the source forbids replication.
+//! - `beside` moves what is no key, and names what does not move.
 //! - `compare` compares the copy with the source.
 
+mod beside;
 mod compare;
 mod copy;
 mod follow;
 pub mod measure;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -32,8 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(600);
 trait Mover {
     /// Brings the target as near to the source as it can be while the source takes writes. Shows how far it is.
     fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure>;
+    /// The target has what the source has had when this was called.
+    fn reach(&mut self, ends: &mut Ends) -> Result<(), Failure>;
     /// How far the target is behind, for people.
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure>;
+    /// Lets the writes of the source's clients wait, or go on. Returns whether the source can do that.
+    fn hold(&mut self, ends: &mut Ends, on: bool) -> bool {
+        pause(&mut ends.source, on)
+    }
     /// The source takes no writes now, if it can be paused: the target gets the rest, and belongs to itself.
     fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure>;
     /// The target stays as it is, and belongs to itself.
@@ -46,6 +55,7 @@ struct Ends {
     target: Server,
     from: Address,
     to: Address,
+    cacert: Option<PathBuf>,
     /// Somebody has pressed Ctrl-C.
     interrupted: Arc<AtomicBool>,
 }
@@ -64,7 +74,8 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
     let from = from.with_password(args.from_password.as_deref());
     let mut source = Server::connect(&from, args.connection.cacert.as_deref())?;
     let sample = look(&mut source, SAMPLES, from.db, &|_| true)?;
-    let report = measure::report(&sample, &from.to_string());
+    let left_behind = beside::left_behind(&mut source, args.users)?;
+    let report = format!("{}{left_behind}", measure::report(&sample, &from.to_string()));
     if args.rehearse {
         let method = method(&mut source, args.method)?;
         let rate = measure::rate(&mut source, &sample)?;
@@ -86,10 +97,11 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
             .map_err(|error| Failure::failed(error.to_string()))?;
     }
-    let mut ends = Ends { source, target, from, to, interrupted };
+    let cacert = args.connection.cacert.clone();
+    let mut ends = Ends { source, target, from, to, cacert, interrupted };
     let mut mover: Box<dyn Mover> = match method {
         Method::Follow => Box::new(follow::Follow::begin(&mut ends)?),
-        Method::Copy => Box::new(copy::Copy::begin(&mut ends, args.connection.cacert.as_deref())?),
+        Method::Copy => Box::new(copy::Copy::begin(&mut ends)?),
     };
     let moved = carry_out(&mut ends, &mut *mover, args);
     if moved.is_err() {
@@ -101,20 +113,21 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
 fn carry_out(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -> Result<String, Failure> {
     mover.catch_up(ends)?;
     eprintln!("in sync: {}", mover.lag(ends)?);
-    let compared = compare::compare(ends, COMPARED, &mut |ends| mover.lag(ends).map(drop))?;
+    let compared = compare::compare(ends, COMPARED, &mut |ends| mover.reach(ends))?;
     eprint!("{compared}");
     if !args.switch {
         wait_for_the_word(ends, mover)?;
     }
-    let paused = pause(&mut ends.source, true);
+    let users = if args.users { beside::move_users(ends)? } else { String::new() };
+    let paused = mover.hold(ends, true);
     let switched = mover.switch(ends).and_then(|()| compare::counts(ends));
     let way_back = match (&switched, args.way_back) {
         (Ok(_), true) => turn_around(ends).map(|()| true),
         _ => Ok(false),
     };
-    pause(&mut ends.source, false);
+    mover.hold(ends, false);
     let counts = switched?;
-    let mut said = format!("{counts}{} is on its own now: point the clients at it\n", ends.to);
+    let mut said = format!("{counts}{users}{} is on its own now: point the clients at it\n", ends.to);
     if !paused {
         said.push_str("the source could not be paused: what its clients wrote during the last second may be missing\n");
     }
@@ -149,7 +162,7 @@ fn wait_for_the_word(ends: &mut Ends, mover: &mut dyn Mover) -> Result<(), Failu
     Ok(())
 }
 
-/// Lets the writes of the source's clients wait, or go on. Returns whether the source can do that.
+/// Lets the writes of a server's clients wait, or go on. Returns whether it can do that.
 fn pause(source: &mut Server, on: bool) -> bool {
     let millis = PAUSE.as_millis().to_string();
     let command: &[&str] = if on { &["CLIENT", "PAUSE", &millis, "WRITE"] } else { &["CLIENT", "UNPAUSE"] };
