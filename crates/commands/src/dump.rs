@@ -5,10 +5,11 @@ use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, Values, is, only_here, starts};
+use crate::session::LOADER;
 use crate::sets::form::{self as set_form, Set};
 use crate::zsets::form as zset_form;
 use smallvec::SmallVec;
-use store::{Class, Key, Kind, Value};
+use store::{Class, Key, Kind, NOTHING, Value};
 use value::hash::packed;
 use value::rdb::{self, Decoded, Parts, Refused, Type};
 use value::zset::View;
@@ -199,6 +200,8 @@ pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
 }
 
 struct Options {
+    /// The value is the next part of a stream that is loaded.
+    is_part: bool,
     replace: bool,
     absolute: bool,
     idle_seconds: Option<u64>,
@@ -206,13 +209,15 @@ struct Options {
 }
 
 fn options(cx: &Cx<'_>) -> Result<Options, Stop> {
-    let mut options = Options { replace: false, absolute: false, idle_seconds: None, frequency: None };
+    let mut options = Options { is_part: false, replace: false, absolute: false, idle_seconds: None, frequency: None };
     let mut at = 4;
     while let Some(word) = cx.args.get(at) {
         let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         match cx.args.get(at + 1) {
             _ if says("replace") => options.replace = true,
             _ if says("absttl") => options.absolute = true,
+            // Clients have no such word.
+            _ if says("part") && cx.session.user == LOADER => options.is_part = true,
             Some(number) if says("idletime") && options.frequency.is_none() => {
                 let seconds = u64::try_from(int_or_error(number)?);
                 let error = Stop::error("ERR Invalid IDLETIME value, must be >= 0");
@@ -238,7 +243,11 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
     let options = options(cx)?;
     // With REPLACE, Redis does not ask whether the old value has expired.
-    if !options.replace && cx.ks.peek(key)?.is_some() {
+    let exists = (!options.replace || options.is_part) && cx.ks.peek(key)?.is_some();
+    if exists && options.is_part {
+        return restore_part(cx);
+    }
+    if exists && !options.replace {
         return Err(Stop::error("BUSYKEY Target key name already exists."));
     }
     let ttl = u64::try_from(int_or_error(&args[2])?);
@@ -272,6 +281,24 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     cx.ks.set_use(key, idle, frequency)?;
     cx.ks.event(Class::GENERIC, "restore", key);
     state(cx, &options, expiry);
+    cx.out.ok();
+    Ok(())
+}
+
+/// Adds the next part to a stream that is being loaded: see `Stream::merge`.
+fn restore_part(cx: &mut Cx<'_>) -> Run {
+    let (args, key) = (cx.args, &cx.keys[0]);
+    let Ok(Decoded::Stream(part)) = rdb::restore(&args[3]) else { return Err(BAD_FORMAT) };
+    match cx.ks.get_for(key, NOTHING)? {
+        Some(Value::Boxed(Boxed::Stream(stream))) if stream.takes(&part) => {}
+        _ => return Err(BAD_FORMAT),
+    }
+    if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
+        && let Some(Boxed::Stream(stream)) = value.boxed()
+    {
+        stream.merge(*part);
+    }
+    cx.effect(&[b"RESTORE", key.name, b"0", &args[3], b"PART"]);
     cx.out.ok();
     Ok(())
 }

@@ -14,6 +14,9 @@ use store::Watches;
 /// In place of a time: the commands of the connection see the wall clock, and nothing has expired for them.
 pub const APPLY: u64 = u64::MAX;
 
+/// The name under which the node loads the dataset. No client can have it.
+pub const LOADER: &str = "(console:loader)";
+
 /// A connection's own state. Handlers change it; the server reads it between commands.
 #[derive(Debug)]
 pub struct Session {

@@ -83,14 +83,20 @@ impl Request {
 pub struct TooMuch {
     pub bytes: usize,
     pub max: usize,
+    /// How often the bytes are there.
+    pub times: u64,
 }
 
 impl TooMuch {
     pub fn text(self) -> String {
+        // Half of what a higher limit brings may be lent, and a sixteenth is its margin.
+        let more = (self.bytes.saturating_sub(self.max) as u64).saturating_mul(self.times).saturating_mul(2);
         format!(
-            "OOM the command needs {} at once, and the RAM limit leaves {} for what clients ask for",
+            "OOM the command needs {} at once, and the RAM limit leaves {} for what clients ask for: a ram-limit (or \
+             maxmemory-clients) that is {} higher would do",
             human(self.bytes as u64),
-            human(self.max as u64)
+            human(self.max as u64),
+            human(more.saturating_add(more / 16).saturating_add(1 << 20))
         )
     }
 }
@@ -178,18 +184,19 @@ impl Memory {
     /// Whether so much can be had at all.
     pub fn check(&self, bytes: usize) -> Result<(), TooMuch> {
         let max = self.store.lent_bytes_ever_max();
-        if bytes > max { Err(TooMuch { bytes, max }) } else { Ok(()) }
+        if bytes > max { Err(TooMuch { bytes, max, times: 1 }) } else { Ok(()) }
     }
 
     /// Whether a command of so many bytes can be received at all. It is charged twice: most of it becomes an object.
     pub fn check_query(&self, bytes: usize) -> Result<(), TooMuch> {
         let max = self.store.lent_bytes_ever_max() / 2;
-        if bytes > max { Err(TooMuch { bytes, max }) } else { Ok(()) }
+        if bytes > max { Err(TooMuch { bytes, max, times: 2 }) } else { Ok(()) }
     }
 
     /// The error for what cannot be had now.
     pub fn too_much(&self, bytes: usize) -> TooMuch {
-        TooMuch { bytes, max: self.store.lent_bytes_max().saturating_sub(self.store.lent_bytes()) }
+        let max = self.store.lent_bytes_max().saturating_sub(self.store.lent_bytes());
+        TooMuch { bytes, max, times: 1 }
     }
 
     /// Adds `bytes` to what the connection holds if they can be had at once.
@@ -260,7 +267,7 @@ impl Memory {
         let _queue = self.queue.lock();
         let answer = match waiting.state.load(Relaxed) {
             GRANTED => Ok(()),
-            REFUSED => Err(TooMuch { bytes: waiting.bytes, max: self.store.lent_bytes_max() }),
+            REFUSED => Err(TooMuch { bytes: waiting.bytes, max: self.store.lent_bytes_max(), times: 1 }),
             _ => {
                 waiting.waker.lock().clone_from(cx.waker());
                 return Poll::Pending;
@@ -443,7 +450,7 @@ mod tests {
     fn what_never_fits_is_refused_before_it_waits() {
         let mut node = Node::new();
         let mut client = node.client();
-        let too_much = TooMuch { bytes: MAX + 1, max: MAX };
+        let too_much = TooMuch { bytes: MAX + 1, max: MAX, times: 1 };
         assert_eq!(node.ask(&mut client, MAX + 1), Poll::Ready(Err(too_much)));
         assert_eq!(node.memory.check_query(MAX / 2), Ok(()));
         assert!(node.memory.check_query(MAX / 2 + 1).is_err(), "most of it would be there twice");

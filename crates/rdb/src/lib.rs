@@ -36,6 +36,7 @@
 
 mod opcode;
 mod read;
+mod stream;
 mod window;
 mod write;
 

@@ -1,12 +1,14 @@
 //! Owns reading a file: one item after another. Never holds more of a collection than a piece, except a collection whose
-//! encoding is one string, and a stream.
+//! encoding is one string, and a stream unless it is wanted in parts.
 
 use crate::opcode::{self, module};
+use crate::stream;
 use crate::window::{Error, Window};
 use std::io::Read;
 use value::Corrupt;
-use value::rdb::stream::{self, Version};
+use value::rdb::stream::Version;
 use value::rdb::{self, Decoded, Parts, Type};
+use value::stream::Stream;
 
 /// The newest version of Redis's that is read, and Valkey's own.
 const VERSION_MAX: u32 = 12;
@@ -14,8 +16,8 @@ const VALKEY_VERSION: u32 = 80;
 /// Files have a checksum since this version.
 const CHECKSUM_VERSION: u32 = 5;
 /// A piece of a collection ends when it has this many bytes or members.
-const PIECE_BYTES: usize = 256 << 10;
-const PIECE_MEMBERS: usize = 4096;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_MEMBERS: usize = 4096;
 
 /// Pages and dictionaries are shorter than this.
 const OWN_BYTES_MAX: u64 = 4 << 20;
@@ -53,18 +55,23 @@ pub struct Key {
     pub frequency: Option<u8>,
 }
 
-/// A part of a value: members that belong behind those of the pieces before it. Strings and streams are one piece.
+/// A part of a value: members that belong behind those of the pieces before it. A string is one piece, and a stream unless it is wanted in
+/// parts.
 #[derive(Debug)]
 pub enum Piece {
     Value(Decoded),
     /// Fields and values alternately, and for each field when it expires: milliseconds since 1970, or 0: never.
     Fields(Parts, Vec<u64>),
+    /// What `Stream::merge` adds to the stream of the pieces before it.
+    Stream(Box<Stream>),
 }
 
 /// What the next item is read from.
 enum State {
     Records,
     Value(Form, Left),
+    /// Parts of this stream follow.
+    Stream(Box<stream::Parts>),
     EndOfKey,
     End,
 }
@@ -104,6 +111,8 @@ pub struct Reader<R> {
     db: u64,
     /// [`Item::Pages`] and [`Item::Dictionary`] may come.
     has_pages: bool,
+    /// What is behind the first part of a long stream comes as [`Piece::Stream`].
+    parts_streams: bool,
     state: State,
 }
 
@@ -136,13 +145,28 @@ impl<R: Read> Reader<R> {
             }
             None => return bad("this is no RDB file: its version is no number".to_owned()),
         };
-        Ok(Reader { window, version, is_valkey, checks, db: 0, has_pages: false, state: State::Records })
+        Ok(Reader {
+            window,
+            version,
+            is_valkey,
+            checks,
+            db: 0,
+            has_pages: false,
+            parts_streams: false,
+            state: State::Records,
+        })
     }
 
     /// The file comes from a primary that may send pages.
     #[must_use]
     pub fn with_pages(self) -> Reader<R> {
         Reader { has_pages: true, ..self }
+    }
+
+    /// A stream that is longer than a piece comes in parts.
+    #[must_use]
+    pub fn with_parts_of_streams(self) -> Reader<R> {
+        Reader { parts_streams: true, ..self }
     }
 
     /// Where the next item begins.
@@ -155,6 +179,7 @@ impl<R: Read> Reader<R> {
         match std::mem::replace(&mut self.state, State::End) {
             State::Records => self.record(),
             State::Value(form, left) => Ok(Item::Piece(self.piece(form, left)?)),
+            State::Stream(parts) => Ok(Item::Piece(self.stream_part(parts, false)?)),
             State::EndOfKey => {
                 self.state = State::Records;
                 Ok(Item::EndOfKey)
@@ -308,6 +333,9 @@ impl<R: Read> Reader<R> {
     fn piece(&mut self, form: Form, left: Left) -> Result<Piece, Error> {
         self.state = State::EndOfKey;
         match form {
+            Form::Plain(kind @ (Type::Stream1 | Type::Stream2 | Type::Stream3)) if self.parts_streams => {
+                self.stream_part(Box::new(stream::Parts::new(version(kind))), true)
+            }
             Form::Plain(kind) => self.plain(kind, left).map(Piece::Value),
             Form::FieldsPacked => self.window.read("a hash", |reader| {
                 let (mut pairs, mut expiries) = (Parts::new(), Vec::new());
@@ -428,14 +456,20 @@ impl<R: Read> Reader<R> {
             | Type::HashListpack
             | Type::ZSetListpack
             | Type::SetListpack => self.window.read("a collection", |reader| rdb::packed(kind, &reader.string()?)),
-            Type::Stream1 => self.stream(Version::V1),
-            Type::Stream2 => self.stream(Version::V2),
-            Type::Stream3 => self.stream(Version::V3),
+            Type::Stream1 | Type::Stream2 | Type::Stream3 => self.stream(version(kind)),
         }
     }
 
     fn stream(&mut self, version: Version) -> Result<Decoded, Error> {
-        self.window.read("a stream", |reader| Ok(Decoded::Stream(stream::read(reader, version)?.into())))
+        self.window.read("a stream", |reader| Ok(Decoded::Stream(rdb::stream::read(reader, version)?.into())))
+    }
+
+    /// The next part of a stream. The first is a value of its own.
+    fn stream_part(&mut self, mut parts: Box<stream::Parts>, is_first: bool) -> Result<Piece, Error> {
+        let (part, is_last) = parts.next(&mut self.window)?;
+        self.state = if is_last { State::EndOfKey } else { State::Stream(parts) };
+        let part = Box::new(part);
+        Ok(if is_first { Piece::Value(Decoded::Stream(part)) } else { Piece::Stream(part) })
     }
 
     fn module_name(&mut self) -> Result<String, Error> {
@@ -470,6 +504,14 @@ impl<R: Read> Reader<R> {
             }
         }
         Ok(Item::End)
+    }
+}
+
+fn version(kind: Type) -> Version {
+    match kind {
+        Type::Stream1 => Version::V1,
+        Type::Stream2 => Version::V2,
+        _ => Version::V3,
     }
 }
 

@@ -51,6 +51,7 @@ impl Sample {
     pub fn piece(&mut self, piece: &Piece) {
         match piece {
             Piece::Value(value) => self.value(value),
+            Piece::Stream(_) => unreachable!("streams are not wanted in parts"),
             Piece::Fields(pairs, expiries) => {
                 self.members(pairs);
                 self.adding_bytes += EXPIRY_BYTES * expiries.iter().filter(|&&at_ms| at_ms > 0).count() as u64;

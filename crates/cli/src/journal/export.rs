@@ -186,6 +186,7 @@ impl Export {
                 self.write(&args)
             }
             Piece::Value(Decoded::Stream(stream)) => self.write(&[b"RESTORE", name, b"0", &of_stream(stream)]),
+            Piece::Stream(_) => unreachable!("streams are not wanted in parts"),
             Piece::Fields(pairs, expiries) => {
                 self.members(b"HSET", name, pairs)?;
                 for ((field, _), at_ms) in pairs.pairs().zip(expiries).filter(|&(_, &at_ms)| at_ms > 0) {

@@ -2,6 +2,7 @@
 //! are.
 
 use super::{User, apply};
+use commands::session::LOADER;
 use std::sync::{Arc, LazyLock};
 
 /// What a console user may do. Each role includes the one before it.
@@ -19,8 +20,6 @@ pub enum Role {
 
 /// The prefix of console users' names. A database's own users cannot have such a name.
 const PREFIX: &str = "(console:";
-
-const LOADER: &str = "(console:loader)";
 
 const VIEWER: &str = "on nopass ~* &* +@read -@dangerous -@blocking -@scripting +ping +echo +select +time +dbsize +info \
     +command +memory|usage +memory|stats +memory|doctor +object +type +ttl +slowlog|get +slowlog|len +latency|latest \

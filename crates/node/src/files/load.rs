@@ -187,7 +187,8 @@ impl<'d> Load<'d> {
         if !first.starts_with(b"REDIS") && !first.starts_with(b"VALKEY") {
             return self.commands(path, source, 0, may_be_cut);
         }
-        let mut reader = Reader::new(source, self.checks).map_err(|error| fail(error.to_string()))?;
+        let reader = Reader::new(source, self.checks).map_err(|error| fail(error.to_string()))?;
+        let mut reader = reader.with_parts_of_streams();
         if self.primarys.is_some() {
             reader = reader.with_pages();
         }
@@ -272,6 +273,10 @@ impl<'d> Load<'d> {
             Piece::Value(Decoded::Stream(stream)) => {
                 let payload = dump(Type::Stream3, |out| stream.encode(out));
                 pipe.command(&[b"RESTORE", name, b"0", &payload], Expect::Success)
+            }
+            Piece::Stream(part) => {
+                let payload = dump(Type::Stream3, |out| part.encode(out));
+                pipe.command(&[b"RESTORE", name, b"0", &payload, b"PART"], Expect::Success)
             }
             Piece::Fields(pairs, expiries) => fields(pipe, now_ms, name, pairs, expiries),
         }

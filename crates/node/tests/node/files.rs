@@ -166,6 +166,90 @@ fn redis_loads_what_is_saved_and_its_files_are_loaded() {
     assert_eq!(reads("yes"), now);
 }
 
+/// What is asked of the stream `s` of [`long_stream`]. How long ago something was is no part of the dataset.
+fn seen(client: &mut Client) -> Vec<String> {
+    let lines =
+        ["XLEN s", "XPENDING s g", "XINFO GROUPS s", "XRANGE s 6-0 8-0", "XREVRANGE s + - COUNT 1", "GET other"];
+    lines.iter().map(|line| client.run(line)).collect()
+}
+
+/// A stream of 14 MB, a third of whose entries are pending, some of them deleted.
+fn long_stream(client: &mut Client) {
+    let text = [b'x'; 200];
+    for from in (1..=60_000).step_by(500) {
+        let mut bytes = Vec::new();
+        for ms in from..from + 500 {
+            let noise = format!("{ms}{}", std::str::from_utf8(&text).unwrap());
+            resp::client::encode_command(
+                &[b"XADD", b"s", format!("{ms}-0").as_bytes(), b"f", noise.as_bytes()],
+                &mut bytes,
+            );
+        }
+        client.send(&bytes);
+        (0..500).for_each(|_| drop(client.read()));
+    }
+    assert_eq!(client.run("XGROUP CREATE s g 0"), "OK");
+    for (name, count) in [("one", 15_000), ("two", 5000)] {
+        client.words(&[
+            b"XREADGROUP",
+            b"GROUP",
+            b"g",
+            name.as_bytes(),
+            b"COUNT",
+            count.to_string().as_bytes(),
+            b"STREAMS",
+            b"s",
+            b">",
+        ]);
+    }
+    assert_eq!(client.run("XDEL s 7-0 9-0 16000-0"), "(integer) 3");
+    assert_eq!(client.run("SET other 1"), "OK");
+}
+
+#[test]
+fn a_stream_that_is_larger_than_the_limit_leaves_is_loaded_and_synchronised_in_parts() {
+    let Some(redis) = Redis::if_installed(&["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"]) else {
+        return;
+    };
+    let mut primary = redis.connect();
+    long_stream(&mut primary);
+    let little =
+        [("enable-debug-command", "yes"), ("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "48mb")];
+    // From redis-server's dump, over the network and from a file, and from that of a node.
+    let node = Node::start(&little);
+    let mut client = node.connect();
+    super::replica::follow(&mut client, redis.port);
+    let wanted = seen(&mut primary);
+    assert_eq!(seen(&mut client), wanted, "a replica of redis-server");
+    assert_eq!(client.info("replication", "master_link_error"), "");
+    let digest = digests(&mut client);
+    let replica = Node::start(&little);
+    let mut of_replica = replica.connect();
+    super::replica::follow(&mut of_replica, node.port);
+    assert_eq!(
+        (seen(&mut of_replica), digests(&mut of_replica)),
+        (wanted.clone(), digest.clone()),
+        "a replica of a node"
+    );
+    assert_eq!(of_replica.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(of_replica.run("SAVE"), "OK");
+    let dir = replica.dir.clone();
+    drop(replica);
+    let replica = Node::start_in(&dir, None, &little);
+    let mut of_replica = replica.connect();
+    loaded(&mut of_replica);
+    assert_eq!((seen(&mut of_replica), digests(&mut of_replica)), (wanted, digest), "a file");
+    // It goes on as any stream.
+    eventually("there is room", || of_replica.run("XADD s 70000-0 f last") == "\"70000-0\"");
+    assert_eq!(of_replica.run("XACK s g 15001-0"), "(integer) 1");
+    // Clients have no such word.
+    let payload = match of_replica.call(&[b"DUMP", b"other"]) {
+        resp::client::Value::Bulk(payload) => payload,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of_replica.words(&[b"RESTORE", b"new", b"0", &payload, b"PART"]), "(error) ERR syntax error");
+}
+
 #[test]
 fn clients_are_told_while_the_dataset_is_loaded() {
     let folder = tempfile::tempdir().unwrap();

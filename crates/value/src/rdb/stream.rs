@@ -17,7 +17,7 @@
 
 use super::{Reader, put_len, put_string};
 use crate::Corrupt;
-use crate::stream::{Group, Id, Stream};
+use crate::stream::{Counts, Group, Id, Stream};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
@@ -86,7 +86,7 @@ fn id(reader: &mut Reader<'_>) -> Result<Id, Corrupt> {
     Ok(Id::new(reader.len()?, reader.len()?))
 }
 
-fn raw_id(reader: &mut Reader<'_>) -> Result<Id, Corrupt> {
+pub fn raw_id(reader: &mut Reader<'_>) -> Result<Id, Corrupt> {
     reader.array().map(Id::from_bytes)
 }
 
@@ -164,4 +164,79 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
     }
     // Every pending entry must belong to a consumer.
     if pending.is_empty() { Ok(group) } else { Err(Corrupt) }
+}
+
+// --- in parts ---
+
+/// What stands between the chunks and the groups.
+pub struct Head {
+    pub entries: u64,
+    last_id: Id,
+    max_deleted_id: Id,
+    entries_added: u64,
+}
+
+impl Head {
+    /// Says it of a stream, or of a part of one.
+    pub fn put(&self, stream: &mut Stream) -> Result<(), Corrupt> {
+        stream.last_id = self.last_id;
+        stream.settle()?;
+        (stream.max_deleted_id, stream.entries_added) = (self.max_deleted_id, self.entries_added);
+        Ok(())
+    }
+
+    /// How many entries there have been up to an id, if that is known. `first_id`: of the whole stream.
+    pub fn entries_until(&self, first_id: Option<Id>, id: Id) -> Option<u64> {
+        let Head { entries, last_id, max_deleted_id, entries_added } = *self;
+        Counts { entries, entries_added, first_id: first_id.unwrap_or(Id::MIN), last_id, max_deleted_id }.until(id)
+    }
+}
+
+/// Reads a chunk: its first id and its listpack.
+pub fn chunk(reader: &mut Reader<'_>) -> Result<(Id, Vec<u8>), Corrupt> {
+    let base = reader.string()?;
+    let base = Id::from_bytes(base[..].try_into().map_err(|_| Corrupt)?);
+    Ok((base, reader.string()?.into_owned()))
+}
+
+/// Adds a chunk to a part of a stream, whose other chunks are not known.
+pub fn add_chunk(part: &mut Stream, base: Id, list: Vec<u8>) -> Result<(), Corrupt> {
+    part.push_chunk(base, list)?;
+    part.end_with_chunks();
+    Ok(())
+}
+
+/// Returns it, and how many groups follow.
+pub fn head(reader: &mut Reader<'_>, version: Version) -> Result<(Head, u64), Corrupt> {
+    let entries = reader.len()?;
+    let last_id = id(reader)?;
+    let (mut max_deleted_id, mut entries_added) = (Id::MIN, entries);
+    if version >= Version::V2 {
+        // Ignored: the entries tell the first id.
+        id(reader)?;
+        max_deleted_id = id(reader)?;
+        entries_added = reader.len()?;
+    }
+    Ok((Head { entries, last_id, max_deleted_id, entries_added }, reader.len()?))
+}
+
+/// A group's name, its last id, how many entries it has read, and how many pending entries follow.
+pub fn group_head(reader: &mut Reader<'_>, version: Version) -> Result<(Vec<u8>, Id, Option<u64>, u64), Corrupt> {
+    let name = reader.string()?.into_owned();
+    let last_id = id(reader)?;
+    let read = if version >= Version::V2 { Some(reader.len()?).filter(|&read| read != u64::MAX) } else { None };
+    Ok((name, last_id, read, reader.len()?))
+}
+
+/// A pending entry's id, when it was delivered, and how often.
+pub fn pending(reader: &mut Reader<'_>) -> Result<(Id, i64, u64), Corrupt> {
+    Ok((raw_id(reader)?, ms(reader)?, reader.len()?))
+}
+
+/// A consumer's name, when it was seen and active, and how many of its pending entries follow.
+pub fn consumer(reader: &mut Reader<'_>, version: Version) -> Result<(Vec<u8>, i64, i64, u64), Corrupt> {
+    let name = reader.string()?.into_owned();
+    let seen_ms = ms(reader)?;
+    let active_ms = if version >= Version::V3 { ms(reader)? } else { seen_ms };
+    Ok((name, seen_ms, active_ms, reader.len()?))
 }

@@ -144,6 +144,20 @@ impl Group {
         true
     }
 
+    /// Adds what a part of a dump has of the same group.
+    pub(super) fn merge(&mut self, part: &Group) {
+        (self.last_id, self.entries_read) = (part.last_id, part.entries_read);
+        for (name, Consumer { seen_ms, active_ms, .. }) in &part.consumers {
+            self.create_consumer(name, *seen_ms);
+            if let Some(consumer) = self.consumers.get_mut(name) {
+                (consumer.seen_ms, consumer.active_ms) = (*seen_ms, *active_ms);
+            }
+        }
+        for (id, Pending { consumer, delivered_ms, deliveries }) in &part.pending {
+            self.assign(*id, consumer, *delivered_ms, *deliveries);
+        }
+    }
+
     pub(super) fn mem_bytes(&self) -> usize {
         self.pending.len() * PENDING_BYTES + self.consumers.len() * CONSUMER_BYTES + self.name_bytes
     }

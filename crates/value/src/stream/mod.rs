@@ -303,26 +303,8 @@ impl Stream {
 
     /// How many entries there have been up to an id, if that is known.
     pub fn entries_until(&self, id: Id) -> Option<u64> {
-        if self.entries_added == 0 {
-            return Some(0);
-        }
-        if self.len == 0 && id <= self.last_id {
-            return Some(self.entries_added);
-        }
-        match id.cmp(&self.last_id) {
-            std::cmp::Ordering::Equal => return Some(self.entries_added),
-            std::cmp::Ordering::Greater => return None,
-            std::cmp::Ordering::Less => {}
-        }
-        if self.max_deleted_id == Id::MIN || self.max_deleted_id < self.first_id() {
-            let before = self.entries_added.saturating_sub(self.len);
-            match id.cmp(&self.first_id()) {
-                std::cmp::Ordering::Less => return Some(before),
-                std::cmp::Ordering::Equal => return Some(before + 1),
-                std::cmp::Ordering::Greater => {}
-            }
-        }
-        None
+        let Stream { len: entries, entries_added, last_id, max_deleted_id, .. } = *self;
+        Counts { entries, entries_added, first_id: self.first_id(), last_id, max_deleted_id }.until(id)
     }
 
     /// How many entries a group has still to read, if that is known.
@@ -405,6 +387,36 @@ impl Stream {
         self.len += chunk.live();
         self.push(chunk);
         Ok(())
+    }
+
+    /// A part of a dump ends with its chunks.
+    pub(crate) fn end_with_chunks(&mut self) {
+        self.last_id = self.chunks.back().map_or(Id::MIN, |chunk| chunk.summary.last);
+        self.entries_added = self.len;
+    }
+
+    /// Whether a part of a dump can be the next one: its chunks are behind those that are here.
+    pub fn takes(&self, part: &Stream) -> bool {
+        let Some(last) = self.chunks.back().map(|chunk| chunk.summary.last) else { return true };
+        last <= part.last_id && part.chunks.front().is_none_or(|chunk| last < chunk.base)
+    }
+
+    /// Adds the next part of a dump: chunks, groups, and consumers and pending entries of groups. What both tell of the whole, the part tells.
+    pub fn merge(&mut self, mut part: Stream) {
+        assert!(self.takes(&part), "whoever merges has asked");
+        (self.last_id, self.max_deleted_id, self.entries_added) =
+            (part.last_id, part.max_deleted_id, part.entries_added);
+        for chunk in std::mem::take(&mut part.chunks) {
+            self.len += chunk.live();
+            self.push(chunk);
+        }
+        for (name, of_part) in std::mem::take(&mut part.groups) {
+            if let Some(mut group) = self.group_mut(&name) {
+                group.merge(&of_part);
+                continue;
+            }
+            self.create_group(&name, of_part);
+        }
     }
 
     /// After the last chunk of a dump: checks that the last id is not too small.
@@ -551,6 +563,41 @@ impl Clone for Stream {
         let chunks = self.chunks.clone();
         let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
         Stream { chunks, chunk_bytes, groups: self.groups.clone(), shelf: None, ..*self }
+    }
+}
+
+/// What tells how many entries a stream has had.
+pub(crate) struct Counts {
+    pub entries: u64,
+    pub entries_added: u64,
+    pub first_id: Id,
+    pub last_id: Id,
+    pub max_deleted_id: Id,
+}
+
+impl Counts {
+    /// Up to an id, if that is known.
+    pub fn until(&self, id: Id) -> Option<u64> {
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if self.entries == 0 && id <= self.last_id {
+            return Some(self.entries_added);
+        }
+        match id.cmp(&self.last_id) {
+            std::cmp::Ordering::Equal => return Some(self.entries_added),
+            std::cmp::Ordering::Greater => return None,
+            std::cmp::Ordering::Less => {}
+        }
+        if self.max_deleted_id == Id::MIN || self.max_deleted_id < self.first_id {
+            let before = self.entries_added.saturating_sub(self.entries);
+            match id.cmp(&self.first_id) {
+                std::cmp::Ordering::Less => return Some(before),
+                std::cmp::Ordering::Equal => return Some(before + 1),
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        None
     }
 }
 
