@@ -90,7 +90,8 @@ impl App {
         File::create(&mark)?;
         let settings = node.config().snapshot().console.clone();
         let now_ms = (options.now_ms)();
-        let given = settings.password.as_ref().map(Secret::expose);
+        // The configuration takes no other than text here.
+        let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
         let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
         let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
         let app = App {

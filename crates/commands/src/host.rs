@@ -133,7 +133,7 @@ pub trait Host: Scripting + Replication {
 
     // --- configuration
     /// Name and value of every directive that fits any of the patterns (globs, any case).
-    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)>;
+    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, Vec<u8>)>;
     /// Sets all or none. A setting that takes long becomes the session's job, unless the command may not wait.
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run;
     fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run;

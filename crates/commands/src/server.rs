@@ -230,7 +230,7 @@ const CONFIG: &[Row] = &[
             cx.out.map(found.len());
             for (name, value) in &found {
                 cx.out.bulk(name.as_bytes());
-                cx.out.bulk(value.as_bytes());
+                cx.out.bulk(value);
             }
             Ok(())
         },

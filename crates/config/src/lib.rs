@@ -37,7 +37,7 @@ pub use typed::{
     leaves_ram_for_values,
 };
 
-pub use text::{join as join_words, split as split_words};
+pub use text::{bytes as word_bytes, is_text, join as join_words, split as split_words, word};
 
 use table::find;
 use value::{Mode, Value};
@@ -220,7 +220,8 @@ impl ConfigStore {
     }
 
     /// CONFIG GET: the names that any pattern matches, with their values, each once, in the table's order.
-    /// For a pattern without wildcards, the reply repeats the name as the client spelled it.
+    /// For a pattern without wildcards, the reply repeats the name as the client spelled it. A password may be other than text:
+    /// see [`word_bytes`].
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
         let state = self.state.lock();
         let config = self.snapshot();
@@ -294,13 +295,7 @@ impl ConfigStore {
 
         let mut values = self.state.lock().values.clone();
         for &(index, name, value) in &changes {
-            let read = match std::str::from_utf8(value) {
-                Ok(word) if !word.contains('\0') => {
-                    value::read(&ROWS[index], &[word.to_owned()], &values[index], Mode::Set)
-                }
-                _ => Err("argument must be valid UTF-8 without NUL bytes".to_owned()),
-            };
-            match read {
+            match value::read(&ROWS[index], &[text::word(value)], &values[index], Mode::Set) {
                 Ok(value) => values[index] = value,
                 Err(why) => return Err(set_failed(name, &why)),
             }

@@ -51,11 +51,31 @@ pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
                 return Err(UNBALANCED);
             }
         }
-        if word.contains(&0) {
-            return Err("a NUL byte is not allowed in a configuration line");
-        }
-        words.push(String::from_utf8(word).map_err(|_| "a configuration line must be valid UTF-8")?);
+        words.push(self::word(&word));
     }
+}
+
+/// No text contains a NUL. A word that begins with one is no text: the bytes follow in hex.
+const NO_TEXT: char = '\0';
+
+/// A word of any bytes. Only passwords may be other than text, see [`is_text`].
+pub fn word(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(NO_TEXT) => text.to_owned(),
+        _ => bytes.iter().fold(NO_TEXT.to_string(), |word, byte| word + &format!("{byte:02x}")),
+    }
+}
+
+/// Whether a word is text: UTF-8 without a NUL.
+pub fn is_text(word: &str) -> bool {
+    !word.starts_with(NO_TEXT)
+}
+
+/// The bytes of a word.
+pub fn bytes(word: &str) -> Vec<u8> {
+    let Some(digits) = word.strip_prefix(NO_TEXT) else { return word.as_bytes().to_vec() };
+    let pairs = digits.as_bytes().chunks_exact(2);
+    pairs.filter_map(|pair| Some(hex(pair[0])? << 4 | hex(pair[1])?)).collect()
 }
 
 fn hex(byte: u8) -> Option<u8> {
@@ -64,6 +84,10 @@ fn hex(byte: u8) -> Option<u8> {
 
 /// A word in the form that [`split`] reads back. Quoted only if necessary.
 pub fn quote(word: &str) -> String {
+    if !is_text(word) {
+        let escaped = bytes(word).iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+        return format!("\"{escaped}\"");
+    }
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '\'' | '\\');
     if !word.is_empty() && !word.starts_with('#') && word.chars().all(plain) {
         return word.to_owned();
@@ -167,9 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn nul_bytes_and_invalid_utf8_are_refused() {
-        assert!(split(r#""\xff""#).unwrap_err().contains("UTF-8"));
-        assert!(split(r#""\x00""#).unwrap_err().contains("NUL"));
+    fn words_may_be_other_than_text() {
+        for (line, expected) in
+            [(r#""\xff""#, &b"\xff"[..]), (r#""a\x00ff""#, b"a\0ff"), (r#""\x00""#, b"\0"), ("\0ff", b"\0ff")]
+        {
+            let words = split(line).unwrap();
+            assert_eq!(words.iter().map(|word| bytes(word)).collect::<Vec<_>>(), [expected], "{line}");
+            assert!(!is_text(&words[0]));
+            assert_eq!(split(&quote(&words[0])).unwrap(), words, "{line}");
+        }
+        assert!(is_text("µ") && is_text(""));
     }
 
     #[test]

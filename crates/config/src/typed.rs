@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::table::{self, Kind};
+use super::text;
 use super::value::{self, Value};
 use base::events::Events;
 use base::sizing::{KEPT_BYTES_MIN, files_bytes, log_bytes};
@@ -14,14 +15,15 @@ use base::{ram, size, words};
 
 /// A password. It can be compared and is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
-        Secret(text.into())
+    /// Of a word of the configuration.
+    pub fn new(word: impl AsRef<str>) -> Self {
+        Secret(text::bytes(word.as_ref()).into())
     }
-    /// The secret itself, for the one comparison that needs it.
-    pub fn expose(&self) -> &str {
+    /// The secret itself, for the one comparison that needs it. It may be other than text.
+    pub fn expose(&self) -> &[u8] {
         &self.0
     }
 }

@@ -78,6 +78,11 @@ impl Kind {
 /// Reads the words after a directive's name. `before` is the directive's old value. Error texts are Redis's.
 pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<Value, String> {
     let kind = row.kind;
+    // Whoever reads the console's password gets text. Lines name users, whose passwords may be anything.
+    let takes_bytes = kind == Kind::Lines || kind == Kind::Password && row.name != "console-password";
+    if !takes_bytes && !words.iter().all(|word| text::is_text(word)) {
+        return Err("argument must be valid UTF-8 without NUL bytes".to_owned());
+    }
     if kind.takes_words() {
         // `save "900 1 300 10"` means the same as four words.
         let split: Vec<&str> = words.iter().flat_map(|word| word.split_ascii_whitespace()).collect();

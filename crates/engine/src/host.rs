@@ -192,12 +192,13 @@ impl Host for Worker {
         self.hub.pubsub.subscriber_count(space, name)
     }
 
-    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
-        let mut found = self.hub.config.get(patterns);
+    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
+        let found = self.hub.config.get(patterns).into_iter();
+        let mut found: Vec<_> = found.map(|(name, value)| (name, config::word_bytes(&value))).collect();
         if let Some((_, value)) = found.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("maxclients"))
             && let Some(control) = self.hub.control()
         {
-            *value = control.clients_max().to_string();
+            *value = control.clients_max().to_string().into_bytes();
         }
         found
     }

@@ -345,7 +345,7 @@ impl Database {
             flash_limit_bytes: config.flash_limit_given_bytes,
             policy: config.maxmemory_policy.as_str().to_owned(),
             compression: config.flash_compression.as_str().to_owned(),
-            password: config.requirepass.as_ref().map(|secret| secret.expose().to_owned()),
+            password: config.requirepass.as_ref().map(|secret| config::word(secret.expose())),
             persistence: match config.redis_files.appendonly {
                 true => config.redis_files.appendfsync.as_str().to_owned(),
                 false => "none".to_owned(),
@@ -435,7 +435,7 @@ mod tests {
             Definition { replica_of, password: Some("with \"quotes\" and spaces #1".to_owned()), ..sound() };
         std::fs::write(&path, definition.file()).unwrap();
         let config = ConfigStore::from_file_and(&path, &[]).unwrap();
-        assert_eq!(config.snapshot().requirepass.as_ref().map(|p| p.expose().to_owned()), definition.password);
+        assert_eq!(config.snapshot().requirepass.as_ref().map(|p| config::word(p.expose())), definition.password);
         assert_eq!(config.snapshot().port, 7000);
         assert_eq!(config.snapshot().replica.primary, Some(("::1".to_owned(), 6379)));
         assert_eq!(config.snapshot().memory_limit_bytes, 100 << 20);

@@ -383,7 +383,7 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         flash_limit_bytes: wanted.flash_limit_bytes.unwrap_or(0),
         policy: wanted.policy.unwrap_or_else(|| Policy::NoEviction.as_str().to_owned()),
         compression: wanted.compression.unwrap_or_else(|| Codec::Lz4.as_str().to_owned()),
-        password: wanted.password.filter(|password| !password.is_empty()),
+        password: wanted.password.filter(|password| !password.is_empty()).map(|text| config::word(text.as_bytes())),
         shards: wanted.shards.unwrap_or(1),
         replicas: wanted.replicas.unwrap_or(0),
         persistence: wanted.persistence.unwrap_or_else(|| {

@@ -2,7 +2,7 @@
 //! who is connected.
 
 use super::{User, Users, apply, is_name};
-use config::{join_words, split_words};
+use config::{join_words, split_words, word_bytes};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -14,7 +14,7 @@ fn parse(words: &[String], all_channels: bool) -> Result<User, String> {
         return Err("a user needs a name without spaces".to_owned());
     };
     let mut user = User::new(name, all_channels);
-    let rules: Vec<Vec<u8>> = rules.iter().map(|rule| rule.clone().into_bytes()).collect();
+    let rules: Vec<Vec<u8>> = rules.iter().map(|rule| word_bytes(rule)).collect();
     apply(&mut user, &rules, all_channels).map_err(|text| text.trim_start_matches("ERR ").to_owned())?;
     Ok(user)
 }
@@ -46,7 +46,7 @@ impl Users {
     }
 
     /// The directives that describe these users, without what `requirepass` alone already says.
-    pub fn directives(&self, password: Option<&str>) -> Vec<String> {
+    pub fn directives(&self, password: Option<&[u8]>) -> Vec<String> {
         let alone = Users::default();
         alone.require_password(password);
         let implied = alone.default_user();
@@ -54,7 +54,7 @@ impl Users {
     }
 
     /// Like [`Users::directives`], but with `requirepass` set to this password.
-    pub fn directives_with(&self, password: Option<&str>) -> Vec<String> {
+    pub fn directives_with(&self, password: Option<&[u8]>) -> Vec<String> {
         let later = Users::default();
         later.replace(self.all().iter().map(|user| User::clone(user)).collect());
         later.require_password(password);

@@ -104,9 +104,9 @@ impl Users {
     }
 
     /// `requirepass`: sets the default user's only password, or removes the need for one.
-    pub fn require_password(&self, password: Option<&str>) {
+    pub fn require_password(&self, password: Option<&[u8]>) {
         let rules = match password {
-            Some(password) => vec![b"resetpass".to_vec(), format!(">{password}").into_bytes()],
+            Some(password) => vec![b"resetpass".to_vec(), [b">", password].concat()],
             None => vec![b"nopass".to_vec()],
         };
         self.set(b"default", &rules, true).expect("plain rules");

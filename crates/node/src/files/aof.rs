@@ -9,7 +9,7 @@
 //!           b: the dataset as it was at first; i: the changes since, in the order of their numbers; h: no longer needed
 //! ```
 
-use config::split_words;
+use config::{is_text, split_words};
 use rdb::Error;
 use std::io::{BufRead, Read};
 
@@ -24,7 +24,10 @@ pub fn manifest(text: &str) -> Result<Vec<String>, String> {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let Some(words) = split_words(line).ok().filter(|words| words.len().is_multiple_of(2)) else {
+        let Some(words) = split_words(line)
+            .ok()
+            .filter(|words| words.len().is_multiple_of(2) && words.iter().all(|word| is_text(word)))
+        else {
             return bad("it is no list of names and values");
         };
         let value = |name: &str| words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());

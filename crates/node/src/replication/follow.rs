@@ -359,8 +359,8 @@ impl Link {
         let replica = &config.replica;
         if let Some(password) = &replica.password {
             let mut words = vec![&b"AUTH"[..]];
-            words.extend(replica.user.as_ref().map(Secret::expose).map(str::as_bytes));
-            words.push(password.expose().as_bytes());
+            words.extend(replica.user.as_ref().map(Secret::expose));
+            words.push(password.expose());
             let answer = self.ask(wire, &words)?;
             if answer.starts_with('-') {
                 return Err(format!("it refuses masteruser and masterauth: {answer}"));

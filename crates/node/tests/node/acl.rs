@@ -403,3 +403,31 @@ fn users_are_kept_in_the_configuration() {
     assert!(users[0].starts_with("user bob on sanitize-payload \"#2bb80d53"), "{text}");
     assert!(users[0].ends_with(" ~* resetchannels -@all +get +set (~tmp:* resetchannels -@all +del)"), "{text}");
 }
+
+/// A password is bytes, in every way to set it.
+#[test]
+fn passwords_may_hold_any_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flintkv.conf");
+    std::fs::write(&path, "user bob on \">a\\x00\\xff\" +@all ~*\n").unwrap();
+    let node = Node::start_with_file(&path, &[]);
+    let mut admin = node.connect();
+    assert_eq!(node.connect().run("AUTH bob \"a\\x00\\xff\""), "OK");
+    for (password, shown) in
+        [("abc\\x00def", "abc\\x00def"), ("\\xff\\x00", "\\xff\\x00"), ("\\x00ff", "\\x00ff"), ("plain", "plain")]
+    {
+        assert_eq!(admin.run(&format!("CONFIG SET requirepass \"{password}\" masterauth \"{password}\"")), "OK");
+        let got = admin.raw_call(&[b"CONFIG", b"GET", b"requirepass"]).escape_ascii().to_string();
+        assert!(got.ends_with(&format!("\\r\\n{shown}\\r\\n")), "{got}");
+        let mut other = node.connect();
+        assert!(other.run("GET k").starts_with("(error) NOAUTH"));
+        assert_eq!(other.run(&format!("AUTH \"{password}\"")), "OK");
+        assert_eq!(admin.run("CONFIG REWRITE"), "OK");
+        let copy = folder.path().join("copy.conf");
+        std::fs::copy(&path, &copy).unwrap();
+        let again = Node::start_with_file(&copy, &[]);
+        let mut other = again.connect();
+        assert!(other.run("GET k").starts_with("(error) NOAUTH"));
+        assert_eq!(other.run(&format!("AUTH \"{password}\"")), "OK");
+    }
+}

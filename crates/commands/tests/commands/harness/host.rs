@@ -181,7 +181,7 @@ impl Host for NoServer {
     fn monitors_changed(&self, _: &Session) {
         no_server()
     }
-    fn config_get(&self, _: &[&[u8]]) -> Vec<(String, String)> {
+    fn config_get(&self, _: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
         no_server()
     }
     fn config_set(&self, _: &mut Session, _: &[(&[u8], &[u8])], _: bool) -> Run {
