@@ -277,3 +277,28 @@ fn a_signal_is_handled_while_a_script_runs() {
     eventually("the sockets are closed", || TcpStream::connect(("127.0.0.1", node.port)).is_err());
     assert!(!is_over(&mut runner), "the script has ended before the signal was heard");
 }
+
+/// It was refused while a dump was written.
+#[test]
+fn appendonly_is_switched_behind_a_save() {
+    let node = Node::start(&[("rdbcompression", "no")]);
+    let (mut a, mut other) = (node.connect(), node.connect());
+    // More than a pipe holds: the save waits until somebody reads.
+    a.words(&[b"SET", b"k", &[b'x'; 300_000]]);
+    let draft = node.dir.path().join(format!("temp-{}.rdb", node.pid()));
+    make_slow(&draft);
+    assert_eq!(a.run("BGSAVE"), "Background saving started");
+    a.send(b"CONFIG SET appendonly yes\r\n");
+    // Nothing else waits, and a mistake is told at once.
+    for _ in 0..50 {
+        assert_eq!(other.run("CONFIG SET timeout 0"), "OK");
+    }
+    assert!(other.run("CONFIG SET appendonly yes timeout 0").contains("appendonly is switched alone"));
+    let state =
+        |other: &mut Client| ["rdb_bgsave_in_progress", "aof_enabled"].map(|field| other.info("persistence", field));
+    assert_eq!(state(&mut other), ["1", "0"]);
+    // A pipe is no dump: the save ends with an error.
+    std::io::copy(&mut fs::File::open(&draft).unwrap(), &mut std::io::sink()).unwrap();
+    assert_eq!(a.read(), "OK");
+    assert_eq!(state(&mut other), ["0", "1"]);
+}
