@@ -4,7 +4,7 @@
 
 use flintkv_tests::{Client, Node, Watch, eventually};
 use resp::client::{Value, encode_command};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -156,7 +156,7 @@ fn a_script_that_fills_a_table() {
         let script = "redis.call('SET', KEYS[1], 1) local t = {} for i = 1, 1e8 do t[i] = 'x' .. i end return #t";
         on_many(node, 4, |client| {
             let reply = client.words(&[b"EVAL", script.as_bytes(), b"1", b"written"]);
-            assert!(reply.contains("not enough memory"), "{reply}");
+            assert!(reply.contains("not enough memory: scripts of a worker may take "), "{reply}");
         });
         assert_eq!(node.connect().run("GET written"), "\"1\"", "what the script did before stands");
     });
@@ -171,15 +171,142 @@ fn strings_longer_than_the_limit() {
             assert!(reply.starts_with("(error) OOM the command needs 5368709"), "{command}: {reply}");
         }
         assert_eq!(client.run("EXISTS k"), "(integer) 0");
-        // As soon as its length is known.
-        client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n");
+        // As soon as its length is known. Its bytes come and go, and the connection goes on.
+        const BYTES: usize = 200_000_000;
+        client.send(format!("*5\r\n$4\r\nMSET\r\n$1\r\nk\r\n${BYTES}\r\n").as_bytes());
         let reply = client.read();
-        assert!(reply.starts_with("(error) OOM the command needs 5368709"), "{reply}");
-        assert_eq!(client.rest(), b"");
-        let mut client = node.connect();
+        assert!(reply.starts_with("(error) OOM the command needs 2000000"), "{reply}");
+        assert!(reply.ends_with("raise ram-limit, or do it in parts"), "{reply}");
+        client.send(&vec![b'v'; BYTES]).send(b"\r\n$1\r\nl\r\n$1\r\nv\r\n");
+        assert_eq!(client.run("EXISTS k l"), "(integer) 0");
+        // A transaction fails with it.
+        assert_eq!(client.run("MULTI"), "OK");
+        client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${BYTES}\r\n").as_bytes());
+        assert!(client.read().starts_with("(error) OOM"));
+        client.send(&vec![b'v'; BYTES]).send(b"\r\n");
+        assert_eq!(client.run("EXEC"), "(error) EXECABORT Transaction discarded because of previous errors.");
         let reply = (0..512).map(|_| client.words(&[b"APPEND", b"long", &vec![b'a'; 1 << 20]]));
         assert!(reply.into_iter().any(|reply| reply.starts_with("(error) OOM")), "it cannot grow for ever");
     });
+}
+
+/// Once, a command was charged twice to half of the memory, so a value of a quarter of it was reset after five seconds.
+#[test]
+fn a_value_of_a_third_of_the_limit() {
+    within_the_limit("SET, GET and SET of 80 MB", 256, |node| {
+        let value = vec![b'v'; 80_000_000];
+        let mut client = node.connect();
+        assert_eq!(client.words(&[b"SET", b"k", &value]), "OK");
+        assert_eq!(client.raw_call(&[b"GET", b"k"]).len(), value.len() + "$80000000\r\n\r\n".len());
+        assert_eq!(client.run("DEL k"), "(integer) 1");
+        assert_eq!(client.words(&[b"SET", b"k", &value]), "OK");
+    });
+}
+
+/// Once, the receive buffer of a client that sent before it read was doubled, and at half of what clients may have the client was reset.
+#[test]
+fn a_client_that_sends_before_it_reads() {
+    const PAIRS: usize = 300;
+    within_the_limit("300 × (SET, GET) of 300 KB, then the replies", 256, |node| {
+        let mut client = node.connect();
+        let value = vec![b'v'; 300_000];
+        for _ in 0..PAIRS {
+            client.send(&pipeline(&[b"SET", b"k", &value], 1)).send(&pipeline(&[b"GET", b"k"], 1));
+        }
+        for _ in 0..PAIRS {
+            assert_eq!(client.read(), "OK");
+            assert_eq!(client.raw().expect("a reply").len(), value.len() + "$300000\r\n\r\n".len());
+        }
+    });
+}
+
+/// What has no room anywhere stays with the client: TCP slows it, and nobody is ended who does not stand in another's way.
+#[test]
+fn a_client_that_sends_more_than_there_is_room_for() {
+    const PAIRS: usize = 300;
+    within_the_limit("300 × (SET, GET) of 200 KB, and the replies are read when nothing more is taken", 64, |node| {
+        let mut client = node.connect();
+        let value = vec![b'v'; 200_000];
+        let mut sender = client.stream.try_clone().expect("a socket");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..PAIRS {
+                    sender.write_all(&pipeline(&[b"SET", b"k", &value], 1)).expect("it is not reset");
+                    sender.write_all(&pipeline(&[b"GET", b"k"], 1)).expect("it is not reset");
+                }
+            });
+            let mut other = node.connect();
+            let mut charged = |name| other.info_number("memory", name);
+            eventually("it has what may be had", || {
+                charged("mem_clients_charged") > charged("mem_clients_charged_max") / 16 * 14
+            });
+            // Others work meanwhile.
+            assert_eq!(other.words(&[b"SET", b"other", &[b'v'; 100_000]]), "OK");
+            for _ in 0..PAIRS {
+                assert_eq!(client.read(), "OK");
+                assert_eq!(client.raw().expect("a reply").len(), value.len() + "$200000\r\n\r\n".len());
+            }
+            assert_eq!(other.info_number("stats", "evicted_clients"), 0);
+        });
+    });
+}
+
+/// Once, what a transaction made came on top of the limit: its objects, and with a journal their effects three times.
+#[test]
+fn a_transaction_that_writes_much() {
+    const MULTI: &str = "MULTI of 400 and of 1,000 × SET of 10 KB";
+    for (journal, may_be_refused) in [("no", false), ("yes", true)] {
+        within_the_limit_of(&format!("{MULTI}, appendonly {journal}"), 64, &[("appendonly", journal)], |node| {
+            let mut client = node.connect();
+            assert_eq!(transact(&mut client, "a", 400), Ok(400));
+            match transact(&mut client, "b", 1000) {
+                Ok(replies) => assert_eq!(replies, 1000),
+                Err(error) => {
+                    assert!(may_be_refused, "{error}");
+                    assert!(
+                        error.starts_with("EXECABORT Transaction discarded because of: OOM the command needs"),
+                        "{error}"
+                    );
+                    assert_eq!(client.run("EXISTS b:0"), "(integer) 0", "nothing was changed");
+                }
+            }
+            assert_eq!(client.run("STRLEN a:399"), "(integer) 10000");
+        });
+    }
+}
+
+/// Without flash nothing makes room, so a transaction that does not fit is refused at once, and changes nothing.
+#[test]
+fn a_transaction_that_does_not_fit_into_ram_alone() {
+    let node = Node::start(&[("memory-limit", "64mb"), ("ram-limit", "64mb"), ("flash-path", "")]);
+    let mut client = node.connect();
+    let mut taken = 0;
+    let refused = loop {
+        match transact(&mut client, &taken.to_string(), 700) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 10, "70 MB do not fit");
+    };
+    assert!(taken > 0);
+    assert!(refused.starts_with("EXECABORT Transaction discarded because of: OOM"), "{refused}");
+    assert_eq!(client.run("DBSIZE"), format!("(integer) {}", taken * 700));
+    assert_eq!(client.run("SET small 1"), "OK", "there is still room for others");
+    assert!(node.resident_bytes() <= 64 * MIB * PERCENT_MAX / 100);
+}
+
+/// MULTI, SETs of 10,000 bytes and EXEC. Returns the number of replies, or the error.
+fn transact(client: &mut Client, name: &str, count: usize) -> Result<usize, String> {
+    assert_eq!(client.run("MULTI"), "OK");
+    for number in 0..count {
+        let reply = client.words(&[b"SET", format!("{name}:{number}").as_bytes(), &[b'v'; 10_000]]);
+        assert_eq!(reply, "QUEUED", "{number}");
+    }
+    match client.call(&[b"EXEC"]) {
+        Value::Array(replies) => Ok(replies.iter().filter(|reply| matches!(reply, Value::Simple(_))).count()),
+        Value::Error(error) => Err(String::from_utf8_lossy(&error).into_owned()),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -295,7 +422,12 @@ fn a_script_that_changes_much() {
         let mut client = node.connect();
         let Value::Array(reply) = client.call(&[b"EVAL", SET.as_bytes(), b"1", b"k"]) else { panic!("not an array") };
         let [Value::Int(set), Value::Bulk(error)] = &reply[..] else { panic!("{reply:?}") };
-        assert!(error.starts_with(b"OOM the changes of a script"), "{set}: {}", error.escape_ascii());
+        let waiting = format!(
+            "OOM the changes of a script wait for its end, and the RAM limit has no room for more than the {} bytes that wait: \
+             raise ram-limit, or split the script",
+            set * ((1 << 20) + "SETk".len() as i64)
+        );
+        assert_eq!(String::from_utf8_lossy(error), waiting, "{set}");
         assert!((1..100).contains(set), "{set} changes of 1 MB have waited");
         assert_eq!(client.run("STRLEN k"), "(integer) 1048576");
         assert_eq!(client.words(&[b"EVAL", b"return redis.call('SET', KEYS[1], 'v')", b"1", b"k"]), "OK");

@@ -101,8 +101,9 @@ impl OwnedArgs {
         Args::new(&self.bytes, &self.spans)
     }
 
-    pub fn mem_bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.spans)
+    /// What the arguments take when they are owned.
+    pub fn mem_bytes_of(args: Args<'_>) -> usize {
+        args.from(0).map(<[u8]>::len).sum::<usize>() + args.len() * size_of::<Span>()
     }
 }
 

@@ -120,6 +120,9 @@ pub struct Ask {
 pub struct Claim {
     pub wanted: usize,
     pub granted: usize,
+    /// What a transaction makes beside that: objects, and what the journal gets.
+    pub room: usize,
+    pub room_granted: usize,
 }
 
 /// The options of CLIENT TRACKING.
@@ -156,6 +159,15 @@ struct Subscriptions {
     channels: BTreeSet<Box<[u8]>>,
     patterns: BTreeSet<Box<[u8]>>,
     shard: BTreeSet<Box<[u8]>>,
+    /// What they take, here and in the register of channels.
+    bytes: usize,
+}
+
+/// What a subscription takes beside its name: its places in the session's set and in the register, with the channel's own set.
+const SUBSCRIPTION_BYTES: usize = 256;
+
+fn subscription_bytes(name: &[u8]) -> usize {
+    SUBSCRIPTION_BYTES + 2 * name.len()
 }
 
 impl Subscriptions {
@@ -188,9 +200,13 @@ pub struct Multi {
 
 impl Multi {
     pub fn push(&mut self, args: Args<'_>) {
-        let args = OwnedArgs::new(args);
-        self.bytes += args.mem_bytes() + size_of::<OwnedArgs>();
-        self.commands.push(args);
+        self.bytes += Multi::bytes_of(args);
+        self.commands.push(OwnedArgs::new(args));
+    }
+
+    /// What a queued command takes.
+    pub fn bytes_of(args: Args<'_>) -> usize {
+        OwnedArgs::mem_bytes_of(args) + size_of::<OwnedArgs>()
     }
 
     /// A command was refused: EXEC will refuse all, so nothing is kept.
@@ -268,9 +284,11 @@ impl Session {
 
     /// Records a subscription. False: it existed already.
     pub fn subscribe(&mut self, space: Space, name: &[u8]) -> bool {
-        let names = self.subscriptions.get_or_insert_default().names_mut(space);
+        let all = self.subscriptions.get_or_insert_default();
+        let names = all.names_mut(space);
         let is_new = !names.contains(name) && names.insert(name.into());
         if is_new {
+            all.bytes += subscription_bytes(name);
             self.subscriptions_changed();
         }
         is_new
@@ -278,8 +296,11 @@ impl Session {
 
     /// Removes a subscription. False: there was none.
     pub fn unsubscribe(&mut self, space: Space, name: &[u8]) -> bool {
-        let known = self.subscriptions.as_mut().is_some_and(|all| all.names_mut(space).remove(name));
-        if known {
+        let all = self.subscriptions.as_mut();
+        let all = all.and_then(|all| all.names_mut(space).remove(name).then_some(all));
+        let known = all.is_some();
+        if let Some(all) = all {
+            all.bytes -= subscription_bytes(name);
             self.subscriptions_changed();
         }
         known
@@ -294,6 +315,16 @@ impl Session {
     /// The number of subscriptions of one kind.
     pub fn subscriptions(&self, space: Space) -> usize {
         self.subscriptions.as_ref().map_or(0, |all| all.names(space).len())
+    }
+
+    /// What all subscriptions take.
+    pub fn subscription_bytes(&self) -> usize {
+        self.subscriptions.as_ref().map_or(0, |all| all.bytes)
+    }
+
+    /// What the connection keeps from one command to the next: the queue of a transaction, and its subscriptions.
+    pub fn kept_bytes(&self) -> usize {
+        self.multi.as_ref().map_or(0, |multi| multi.bytes) + self.subscription_bytes()
     }
 
     /// The count in the reply to SUBSCRIBE and the like: channels and patterns together, shard channels separately.

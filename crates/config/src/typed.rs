@@ -278,6 +278,8 @@ pub struct Config {
     pub tracking_table_max_keys: usize,
     /// 0: no limit.
     pub busy_reply_threshold_ms: u64,
+    /// Of the interpreter of one worker. 0: what the RAM limit allows.
+    pub script_memory_bytes: usize,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
     pub list_max_listpack_size: i64,
@@ -348,6 +350,13 @@ impl Values<'_> {
     }
     fn bytes(&self, name: &str) -> u64 {
         self.word(name).parse().expect("the table checked the size")
+    }
+    /// A size, or a percentage of `whole`.
+    fn bytes_or_share(&self, name: &str, whole: u64) -> u64 {
+        match self.word(name).strip_suffix('%') {
+            Some(percent) => share(whole, percent.parse().expect("the table checked the percentage")),
+            None => self.bytes(name),
+        }
     }
     fn path(&self, name: &str, dir: &Path) -> Option<PathBuf> {
         Some(self.word(name)).filter(|text| !text.is_empty()).map(|text| dir.join(text))
@@ -504,10 +513,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_data_bytes: if limits.is_kept { limits.log.min(limits.memory) } else { limits.log },
         flash_limit_bytes: limits.files,
         flash_limit_given_bytes: v.bytes("flash-limit"),
-        maxmemory_clients_bytes: match v.word("maxmemory-clients").strip_suffix('%') {
-            Some(percent) => share(limits.ram, percent.parse().expect("the table checked the percentage")),
-            None => v.bytes("maxmemory-clients"),
-        },
+        maxmemory_clients_bytes: v.bytes_or_share("maxmemory-clients", limits.ram),
         maxmemory_policy: v.choice("maxmemory-policy", Policy::from_word),
         flash_paths,
         flash_io: v.choice("flash-io", FlashIo::from_word),
@@ -523,6 +529,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         events: Events::parse(v.word("notify-keyspace-events")),
         tracking_table_max_keys: v.int("tracking-table-max-keys"),
         busy_reply_threshold_ms: v.int("busy-reply-threshold"),
+        script_memory_bytes: v.bytes_or_share("script-memory-limit", limits.ram) as usize,
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
         list_max_listpack_size: v.int("list-max-listpack-size"),

@@ -77,6 +77,8 @@ pub struct Card {
     pub output_bytes: AtomicUsize,
     /// What the connection is charged for: see [`crate::memory`].
     pub held_bytes: AtomicUsize,
+    /// The room among the objects that is kept for its command.
+    pub room_bytes: AtomicUsize,
     /// When `output_bytes` exceeded the soft limit, in milliseconds; 0: it is below the limit.
     pub soft_since_ms: AtomicU64,
     pub resp3: AtomicBool,
@@ -101,6 +103,7 @@ pub struct Card {
     pub is_held: AtomicBool,
     /// The number of subscriptions, by [`Space`].
     listens_to: [AtomicU32; 3],
+    subscription_bytes: AtomicUsize,
     /// The command that waits for a key.
     pub blocked: Mutex<Option<Arc<Blocked>>>,
     user: Mutex<Cow<'static, str>>,
@@ -133,6 +136,7 @@ impl Card {
         for space in Space::ALL {
             self.listens_to[space as usize].store(session.subscriptions(space) as u32, Relaxed);
         }
+        self.subscription_bytes.store(session.subscription_bytes(), Relaxed);
         self.no_evict.store(session.no_evict, Relaxed);
         self.no_touch.store(session.no_touch, Relaxed);
         let multi = session.multi.as_ref();
@@ -283,6 +287,7 @@ impl Card {
             + self.output_bytes.load(Relaxed)
             + self.outbox.bytes()
             + self.multi_bytes.load(Relaxed)
+            + self.subscription_bytes.load(Relaxed)
     }
 }
 
@@ -361,6 +366,7 @@ impl Clients {
             query_free_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
+            room_bytes: AtomicUsize::new(0),
             soft_since_ms: AtomicU64::new(0),
             resp3: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
@@ -376,6 +382,7 @@ impl Clients {
             is_replica: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             listens_to: Default::default(),
+            subscription_bytes: AtomicUsize::new(0),
             blocked: Mutex::default(),
             user: Mutex::new("default".into()),
             labels: Mutex::default(),
@@ -456,12 +463,12 @@ impl Clients {
     }
 
     /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT.
-    /// Messages from others count too.
-    pub fn end_largest(&self, bytes_min: usize) -> Option<Arc<Card>> {
+    /// Messages from others count too. `None`: nobody may be ended, or it is the connection `waits`, for which this would be done.
+    pub fn end_largest(&self, bytes_min: usize, waits: u64) -> Option<Arc<Card>> {
         let cards = self.cards.lock();
         let may_end = |card: &&Arc<Card>| !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
         let largest = cards.values().filter(may_end).max_by_key(|card| card.charged_bytes())?;
-        if largest.charged_bytes() <= bytes_min {
+        if largest.charged_bytes() <= bytes_min || largest.id == waits {
             return None;
         }
         end(largest);

@@ -410,9 +410,19 @@ fn keep(log: &Log, effects: &Effects) {
 const LENGTH_BYTES_MAX: usize = 1 + 20 + 2;
 
 fn encoded_bytes_max(effects: &Effects) -> usize {
+    resp_bytes_max(effects.len(), effects.word_count(), effects.bytes())
+}
+
+fn resp_bytes_max(count: usize, words: usize, bytes: usize) -> usize {
     // SELECT before each command, and MULTI and EXEC around them.
-    let (commands, words) = (2 * effects.len() + 2, 2 * effects.len() + 2 + effects.word_count());
-    commands * LENGTH_BYTES_MAX + words * (LENGTH_BYTES_MAX + 2) + effects.bytes() + effects.len() * (6 + 20) + 5 + 4
+    let (commands, words) = (2 * count + 2, 2 * count + 2 + words);
+    commands * LENGTH_BYTES_MAX + words * (LENGTH_BYTES_MAX + 2) + bytes + count * (6 + 20) + 5 + 4
+}
+
+/// The most memory that so many effects of a transaction take until the journal has them: the effects, their record, and what does not
+/// fit into the ring.
+pub fn effects_bytes_max(count: usize, words: usize, bytes: usize) -> usize {
+    Effects::mem_bytes(count, words, bytes) + 2 * resp_bytes_max(count, words, bytes)
 }
 
 /// Writes the effects as RESP: one command, or MULTI … EXEC. They begin and end in the first one's logical database. Returns the

@@ -21,6 +21,7 @@
 //! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
 //! - `post` is the way to a worker, `waiter` a blocked client's command.
+//! - `ahead` holds what a client has sent before it is its turn.
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
 //! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
 //! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
@@ -37,6 +38,7 @@ mod access;
 mod account;
 mod acl;
 mod admit;
+mod ahead;
 mod blocked;
 mod clients;
 mod clock;

@@ -8,10 +8,14 @@
 //!   ├─── never fits ──► an error before the command is tried
 //!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
 //! ```
-//! If nobody in the queue gets memory and nobody who holds much gives any back for [`PATIENCE`], the connection that holds most is ended;
-//! and also when the first in the queue has waited for [`PATIENCE_WITH_READERS`], however slowly others read.
+//! Who asks gets the memory, an error, or waits. **A connection is ended only because *another* one waits**: if nobody in the queue
+//! gets memory and nobody who holds much gives any back for [`PATIENCE`], the connection that holds most is ended; and also when the
+//! first in the queue has waited for [`PATIENCE_WITH_READERS`], however slowly others read. Who holds most itself gets an error.
 //! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
 //! always works.
+//!
+//! A client may send much before it reads its replies. What it sends ahead of its turn is received as long as there is memory that
+//! nobody else needs ([`Memory::poll_ahead`]). Then its connection is not read from, so TCP slows the client. Nobody is ended for that.
 
 use crate::clients::{Card, Clients};
 use base::size::human;
@@ -21,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use store::{Admission, Store};
+use store::{Admission, Store, lent_and_room_max};
 
 /// A connection never waits for memory up to this sum, the receive buffer of a usual pipeline and its replies, or up to
 /// [`PAUSE_BYTES_MIN`] while memory is scarce.
@@ -34,12 +38,17 @@ const PATIENCE_WITH_READERS: Duration = Duration::from_secs(30);
 pub const PAUSE_BYTES_MAX: usize = 1 << 20;
 const PAUSE_BYTES_MIN: usize = 32 << 10;
 const SCRIPT_STEP_BYTES: usize = 1 << 20;
+const SCRIPT_BYTES_MAX: usize = 256 << 20;
 /// A batch pauses at this part of the free memory.
 const PAUSE_SHARE: usize = 32;
 
 pub struct Memory {
     store: Arc<Store>,
     queue: Mutex<VecDeque<Arc<Waiting>>>,
+    /// Those who would receive more commands ahead of their turn. They are served when nobody is in the queue.
+    ahead: Mutex<VecDeque<Arc<Waiting>>>,
+    /// The length of `ahead`.
+    waiting_ahead: AtomicUsize,
     /// When a connection of the queue last got its memory, or one that holds much gave some back.
     moved_at: Mutex<Instant>,
     /// The length of the queue.
@@ -51,17 +60,34 @@ pub struct Memory {
     pub waits: AtomicU64,
 }
 
+/// What a command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// Memory for the connection itself, which is lent.
+    pub bytes: usize,
+    /// What the command will make of it, for which objects leave room: objects, and their way into the journal.
+    pub room: usize,
+}
+
+impl From<usize> for Need {
+    fn from(bytes: usize) -> Need {
+        Need { bytes, room: 0 }
+    }
+}
+
 /// A place in the queue.
 #[derive(Debug)]
 struct Waiting {
     card: Arc<Card>,
-    bytes: usize,
+    need: Need,
+    /// Nobody is ended for it, and it is never refused.
+    is_ahead: bool,
     since: Instant,
     state: AtomicU8,
     waker: Mutex<Waker>,
 }
 
-/// The states of a [`Waiting`], changed only under the lock of the queue.
+/// The states of a [`Waiting`], changed only under the lock of its queue.
 const IN_QUEUE: u8 = 0;
 const GRANTED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -93,7 +119,7 @@ impl TooMuch {
         let more = (self.bytes.saturating_sub(self.max) as u64).saturating_mul(self.times).saturating_mul(2);
         format!(
             "OOM the command needs {} at once, and the RAM limit leaves {} for what clients ask for: a ram-limit (or \
-             maxmemory-clients) that is {} higher would do",
+             maxmemory-clients) that is {} higher would do, or do it in parts",
             human(self.bytes as u64),
             human(self.max as u64),
             human(more.saturating_add(more / 16).saturating_add(1 << 20))
@@ -106,6 +132,8 @@ impl Memory {
         let memory = Memory {
             store,
             queue: Mutex::default(),
+            ahead: Mutex::default(),
+            waiting_ahead: AtomicUsize::new(0),
             moved_at: Mutex::new(Instant::now()),
             waiting: AtomicUsize::new(0),
             pause_bytes: AtomicUsize::new(0),
@@ -138,11 +166,11 @@ impl Memory {
         self.pause_bytes() < FREE_BYTES
     }
 
-    /// What the interpreter of one worker may have: half of what may be lent is for scripts. It is not charged, because a
-    /// script that has started cannot wait.
+    /// What the interpreter of one worker may have, unless `script-memory-limit` says it: half of what may be lent is for scripts. It is
+    /// not charged, because a script that has started cannot wait.
     pub fn script_bytes_max(&self, workers: usize) -> usize {
         // In steps, so that the limit seldom changes.
-        self.store.lent_bytes_max() / 2 / workers / SCRIPT_STEP_BYTES * SCRIPT_STEP_BYTES
+        (self.store.lent_bytes_max() / 2 / workers / SCRIPT_STEP_BYTES * SCRIPT_STEP_BYTES).min(SCRIPT_BYTES_MAX)
     }
 
     /// Sets what a connection holds. The memory is in use already. Not while the connection has an open request.
@@ -161,12 +189,21 @@ impl Memory {
         }
     }
 
+    /// Sets the room that is kept for what the connection's command will make.
+    pub fn keep_room(&self, card: &Card, room: usize) {
+        let before = card.room_bytes.swap(room, Relaxed);
+        if before > room {
+            self.store.give_up_room(before - room);
+            self.serve();
+        }
+    }
+
     /// The connection does not need what it asked for. What was granted already stays with it until it settles.
     #[cold]
     pub fn withdraw(&self, request: &mut Request) {
         if let Some(waiting) = request.0.take() {
             // Under the queue's lock: no grant comes after this.
-            let queue = self.queue.lock();
+            let queue = if waiting.is_ahead { self.ahead.lock() } else { self.queue.lock() };
             waiting.state.store(LEFT, Relaxed);
             drop(queue);
             self.serve();
@@ -176,20 +213,29 @@ impl Memory {
     /// The connection ends: it gives everything back.
     pub fn leave(&self, card: &Card, request: &mut Request) {
         self.withdraw(request);
+        self.keep_room(card, 0);
         if card.held_bytes.load(Relaxed) > 0 {
             self.hold(card, 0);
         }
     }
 
-    /// Whether so much can be had at all.
-    pub fn check(&self, bytes: usize) -> Result<(), TooMuch> {
+    /// Whether so much can be had at all, all that the connection needs together.
+    pub fn check(&self, need: impl Into<Need>) -> Result<(), TooMuch> {
+        let Need { bytes, room } = need.into();
         let max = self.store.lent_bytes_ever_max();
-        if bytes > max { Err(TooMuch { bytes, max, times: 1 }) } else { Ok(()) }
+        if bytes > max {
+            return Err(TooMuch { bytes, max, times: 1 });
+        }
+        if room == 0 {
+            return Ok(());
+        }
+        let (both, max) = (bytes.saturating_add(room), lent_and_room_max(max));
+        if both > max { Err(TooMuch { bytes: both, max, times: 1 }) } else { Ok(()) }
     }
 
-    /// Whether a command of so many bytes can be received at all. It is charged twice: most of it becomes an object.
+    /// Whether a command of so many bytes can be received at all. Most of it becomes an object while the command is still there.
     pub fn check_query(&self, bytes: usize) -> Result<(), TooMuch> {
-        let max = self.store.lent_bytes_ever_max() / 2;
+        let max = lent_and_room_max(self.store.lent_bytes_ever_max()) / 2;
         if bytes > max { Err(TooMuch { bytes, max, times: 2 }) } else { Ok(()) }
     }
 
@@ -199,10 +245,20 @@ impl Memory {
         TooMuch { bytes, max, times: 1 }
     }
 
-    /// Adds `bytes` to what the connection holds if they can be had at once.
-    pub fn ask_at_once(&self, card: &Card, bytes: usize) -> bool {
-        let is_lent = || self.waiting.load(Relaxed) == 0 && self.store.try_lend(bytes);
-        self.is_free(card, bytes) || self.add_if(card, bytes, is_lent())
+    /// Adds `need` to what the connection holds if it can be had at once.
+    pub fn ask_at_once(&self, card: &Card, need: impl Into<Need>) -> bool {
+        let need = need.into();
+        (need.room == 0 && self.is_free(card, need.bytes))
+            || self.waiting.load(Relaxed) == 0 && self.try_grant(card, need)
+    }
+
+    /// Lends it to the connection.
+    fn try_grant(&self, card: &Card, need: Need) -> bool {
+        let is_lent = self.store.try_lend_with_room(need.bytes, need.room);
+        if is_lent {
+            card.room_bytes.fetch_add(need.room, Relaxed);
+        }
+        self.add_if(card, need.bytes, is_lent)
     }
 
     /// The same for a command inside a transaction or a script: it holds stripes, and can wait neither for others nor until objects have
@@ -235,39 +291,71 @@ impl Memory {
         self.hold(card, held.saturating_sub(bytes));
     }
 
-    /// Adds `bytes` to what the connection holds, as soon as there is room. Poll it until it is ready.
+    /// Adds `need` to what the connection holds, as soon as there is room. Poll it until it is ready.
     pub fn poll_ask(
         &self,
         card: &Arc<Card>,
-        bytes: usize,
+        need: impl Into<Need>,
         request: &mut Request,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), TooMuch>> {
+        if request.0.as_ref().is_some_and(|waiting| waiting.is_ahead) {
+            self.withdraw(request);
+        }
         if request.0.is_none() {
-            self.check(bytes)?;
-            if self.ask_at_once(card, bytes) {
+            let need = need.into();
+            self.check(need)?;
+            if self.ask_at_once(card, need) {
                 return Poll::Ready(Ok(()));
             }
             self.waits.fetch_add(1, Relaxed);
-            let waiting = Arc::new(Waiting {
-                card: Arc::clone(card),
-                bytes,
-                since: Instant::now(),
-                state: AtomicU8::new(IN_QUEUE),
-                waker: Mutex::new(cx.waker().clone()),
-            });
-            self.queue.lock().push_back(Arc::clone(&waiting));
-            self.waiting.fetch_add(1, Relaxed);
-            request.0 = Some(waiting);
-            // Memory may have become free in between.
-            self.serve();
+            self.enqueue(card, need, false, request, cx);
         }
+        self.poll_answer(request, cx)
+    }
+
+    /// The same for commands that are received ahead of their turn: the connection could wait for its client instead. So it gets
+    /// memory only while nobody waits for any, and something is left for others.
+    pub fn poll_ahead(&self, card: &Arc<Card>, bytes: usize, request: &mut Request, cx: &mut Context<'_>) -> Poll<()> {
+        if request.0.is_none() {
+            let waits = || self.waiting.load(Relaxed) + self.waiting_ahead.load(Relaxed) > 0;
+            if self.is_free(card, bytes) || !waits() && self.add_if(card, bytes, self.store.try_lend_spare(bytes)) {
+                return Poll::Ready(());
+            }
+            self.enqueue(card, bytes.into(), true, request, cx);
+        }
+        self.poll_answer(request, cx).map(|_| ())
+    }
+
+    fn enqueue(&self, card: &Arc<Card>, need: Need, is_ahead: bool, request: &mut Request, cx: &Context<'_>) {
+        let waiting = Arc::new(Waiting {
+            card: Arc::clone(card),
+            need,
+            is_ahead,
+            since: Instant::now(),
+            state: AtomicU8::new(IN_QUEUE),
+            waker: Mutex::new(cx.waker().clone()),
+        });
+        let (queue, length) = if is_ahead { (&self.ahead, &self.waiting_ahead) } else { (&self.queue, &self.waiting) };
+        queue.lock().push_back(Arc::clone(&waiting));
+        length.fetch_add(1, Relaxed);
+        request.0 = Some(waiting);
+        // Memory may have become free in between.
+        self.serve();
+    }
+
+    fn poll_answer(&self, request: &mut Request, cx: &Context<'_>) -> Poll<Result<(), TooMuch>> {
         let Some(waiting) = &request.0 else { return Poll::Ready(Ok(())) };
         // Under the queue's lock, as all changes of the state: else an answer could miss the waker.
-        let _queue = self.queue.lock();
+        let _queue = if waiting.is_ahead { self.ahead.lock() } else { self.queue.lock() };
         let answer = match waiting.state.load(Relaxed) {
             GRANTED => Ok(()),
-            REFUSED => Err(TooMuch { bytes: waiting.bytes, max: self.store.lent_bytes_max(), times: 1 }),
+            REFUSED => {
+                let Need { bytes, room } = waiting.need;
+                let bytes = waiting.card.held_bytes.load(Relaxed) + bytes + room;
+                let max = self.store.lent_bytes_max();
+                Err(TooMuch { bytes, max: if room > 0 { lent_and_room_max(max) } else { max }, times: 1 })
+            }
             _ => {
                 waiting.waker.lock().clone_from(cx.waker());
                 return Poll::Pending;
@@ -278,12 +366,15 @@ impl Memory {
     }
 
     /// Grants what the first connections of the queue wait for, as far as there is room. Call this when memory was given
-    /// back or objects have left RAM. Costs one load if nobody waits.
+    /// back or objects have left RAM. Costs two loads if nobody waits.
     #[inline]
     pub fn serve(&self) {
         self.renew_pause();
         if self.waiting.load(Relaxed) > 0 {
             self.serve_queue();
+        }
+        if self.waiting_ahead.load(Relaxed) > 0 && self.waiting.load(Relaxed) == 0 {
+            self.serve_ahead();
         }
     }
 
@@ -292,17 +383,32 @@ impl Memory {
         let mut queue = self.queue.lock();
         while let Some(first) = queue.front() {
             if first.state.load(Relaxed) != LEFT {
-                self.store.want_to_lend(first.bytes);
-                if !self.store.try_lend(first.bytes) {
+                self.store.want_to_lend(first.need.bytes + first.need.room);
+                if !self.try_grant(&first.card, first.need) {
                     break;
                 }
-                first.card.held_bytes.fetch_add(first.bytes, Relaxed);
                 self.answer(first, GRANTED);
                 *self.moved_at.lock() = Instant::now();
             }
             queue.pop_front();
         }
         self.renew_queue(&queue);
+    }
+
+    #[cold]
+    fn serve_ahead(&self) {
+        let mut ahead = self.ahead.lock();
+        while let Some(first) = ahead.front() {
+            if first.state.load(Relaxed) != LEFT {
+                let bytes = first.need.bytes;
+                if !self.add_if(&first.card, bytes, self.store.try_lend_spare(bytes)) {
+                    break;
+                }
+                self.answer(first, GRANTED);
+            }
+            ahead.pop_front();
+        }
+        self.waiting_ahead.store(ahead.len(), Relaxed);
     }
 
     fn answer(&self, waiting: &Waiting, answer: u8) {
@@ -358,15 +464,17 @@ impl Memory {
         };
         let first = Arc::clone(queue.front().filter(|first| has_waited(first))?);
         let max = self.store.lent_bytes_max();
-        let missing = (self.store.lent_bytes() + first.bytes).saturating_sub(max);
+        let Need { bytes, room } = first.need;
+        let missing = self.store.missing_to_lend(bytes, room);
         if missing > 0 && clients.ending_bytes() >= missing {
             // Connections that were ended give it back in a moment.
             return None;
         }
         // With what its own connection holds already.
-        let fits_alone = first.card.held_bytes.load(Relaxed) + first.bytes <= max;
+        let own = first.card.held_bytes.load(Relaxed) + bytes;
+        let fits_alone = own <= max && (room == 0 || own + room <= lent_and_room_max(max));
         let others_hold_it = missing > 0 && fits_alone;
-        if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN) {
+        if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN, first.card.id) {
             self.evicted.fetch_add(1, Relaxed);
             return Some(largest);
         }
@@ -418,9 +526,9 @@ mod tests {
             Client { card, request: Request::default() }
         }
 
-        fn ask(&self, client: &mut Client, bytes: usize) -> Poll<Result<(), TooMuch>> {
+        fn ask(&self, client: &mut Client, need: impl Into<Need>) -> Poll<Result<(), TooMuch>> {
             let cx = &mut Context::from_waker(Waker::noop());
-            self.memory.poll_ask(&client.card, bytes, &mut client.request, cx)
+            self.memory.poll_ask(&client.card, need, &mut client.request, cx)
         }
 
         fn relieve_after(&self, patience: Duration) -> Option<u64> {
@@ -452,8 +560,70 @@ mod tests {
         let mut client = node.client();
         let too_much = TooMuch { bytes: MAX + 1, max: MAX, times: 1 };
         assert_eq!(node.ask(&mut client, MAX + 1), Poll::Ready(Err(too_much)));
-        assert_eq!(node.memory.check_query(MAX / 2), Ok(()));
-        assert!(node.memory.check_query(MAX / 2 + 1).is_err(), "most of it would be there twice");
+        assert_eq!(node.memory.check_query(MAX / 12 * 11), Ok(()));
+        assert!(
+            node.memory.check_query(MAX).is_err(),
+            "most of it will be there twice, and other objects keep a little"
+        );
+        let with_room = |room| node.memory.check(Need { bytes: MB, room });
+        assert_eq!(with_room(28 * MB), Ok(()));
+        assert!(with_room(29 * MB).is_err());
+    }
+
+    /// Once, a value was charged twice to what may be lent, which is half of the memory: so no value of a quarter of it was taken.
+    #[test]
+    fn room_for_objects_is_kept_beside_what_is_lent() {
+        let mut node = Node::new();
+        let [mut first, second, mut third] = [(); 3].map(|()| node.client());
+        let need = |bytes: usize, room: usize| Need { bytes: bytes * MB, room: room * MB };
+        assert_eq!(node.ask(&mut first, need(8, 8)), Poll::Ready(Ok(())));
+        assert_eq!(node.memory.store.lent_bytes(), 8 * MB);
+        assert!(node.memory.ask_at_once(&second.card, need(0, 8)));
+        assert_eq!(node.ask(&mut third, need(0, 8)), Poll::Pending, "the room of the others is kept");
+        node.memory.keep_room(&first.card, 0);
+        assert_eq!(node.ask(&mut third, need(0, 8)), Poll::Ready(Ok(())));
+        for client in [&mut first, &mut third] {
+            node.memory.leave(&client.card, &mut client.request);
+        }
+        assert!(node.memory.ask_at_once(&first.card, need(0, 21)), "who ends gives it back");
+    }
+
+    /// Once, a client that sent much before it read was reset after five seconds, although nobody else needed its memory.
+    #[test]
+    fn nobody_is_ended_for_what_is_received_ahead() {
+        let mut node = Node::new();
+        let [mut ahead, mut other, mut next] = [(); 3].map(|()| node.client());
+        let receive = |node: &Node, client: &mut Client| {
+            let cx = &mut Context::from_waker(Waker::noop());
+            node.memory.poll_ahead(&client.card, MB, &mut client.request, cx)
+        };
+        while receive(&node, &mut ahead).is_ready() {}
+        assert_eq!(node.memory.store.lent_bytes(), 15 * MB, "a little is left for others");
+        assert_eq!(receive(&node, &mut next), Poll::Pending);
+        assert_eq!((node.memory.waiting(), node.relieve_after(10 * PATIENCE_WITH_READERS)), (0, None));
+        assert_eq!(receive(&node, &mut ahead), Poll::Pending);
+        // Others come first, and for them a holder may be ended.
+        assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut other, MB), Poll::Pending);
+        assert_eq!(node.relieve_after(PATIENCE), Some(ahead.card.id));
+        node.memory.leave(&ahead.card, &mut ahead.request);
+        assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
+        assert_eq!(receive(&node, &mut next), Poll::Ready(()));
+        // A command that must have memory does not wait behind what it could do without.
+        while receive(&node, &mut next).is_ready() {}
+        assert_eq!(node.ask(&mut next, MB), Poll::Ready(Ok(())));
+    }
+
+    /// Once, a client was ended because it waited itself.
+    #[test]
+    fn the_largest_holder_is_refused_and_not_ended_for_itself() {
+        let mut node = Node::new();
+        let [mut large, mut small] = [(); 2].map(|()| node.client());
+        assert_eq!(node.ask(&mut large, 8 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut small, 6 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut large, 4 * MB), Poll::Pending);
+        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert!(matches!(node.ask(&mut large, 4 * MB), Poll::Ready(Err(_))));
     }
 
     #[test]
@@ -523,7 +693,7 @@ mod tests {
         assert_eq!(node.ask(&mut protected, MAX), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
         assert_eq!(node.relieve_after(PATIENCE), None);
-        assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX })));
+        assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX, times: 1 })));
     }
 
     /// Once, a client that appended to a long string was ended: nobody else held anything, so it was the largest holder itself.

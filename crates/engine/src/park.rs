@@ -73,7 +73,10 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             let worker = Rc::clone(&connection.worker);
             poll_fn(|cx| worker.gate.poll_room(cx)).await;
         }
-        Wait::Pause { writes } => sit_out(connection, writes).await?,
+        Wait::Pause { writes } => {
+            sit_out(connection, writes).await?;
+            connection.withdraw();
+        }
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
         Wait::Exchange => {
             // The command has left an exchange or a job, never both.
@@ -155,7 +158,10 @@ async fn claim(connection: &mut Connection) -> Result<(), End> {
     poll_fn(|cx| connection.poll_turn(cx)).await;
     let Some(work) = &mut connection.work else { return Ok(()) };
     match claimed {
-        Ok(()) => connection.session.claim.granted = connection.session.claim.wanted,
+        Ok(()) => {
+            let claim = &mut connection.session.claim;
+            (claim.granted, claim.room_granted) = (claim.wanted, claim.room);
+        }
         Err(too_much) => work.current.failed = Some(Failed::Memory(too_much.text().into())),
     }
     Ok(())

@@ -15,6 +15,8 @@ pub enum Message {
     Serve(Arrival),
     /// Block the thread until this moment: DEBUG SLEEP.
     Sleep(Instant),
+    /// Scripts or libraries were flushed: give their memory back.
+    ForgetScripts,
     /// Stop when all connections have ended, or when the worker has given up waiting for them.
     Stop,
 }

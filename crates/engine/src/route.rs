@@ -47,7 +47,8 @@ pub fn route<'w>(
 ) -> (Option<&'w Command>, Result<(), Box<Halt>>) {
     if session.multi.is_some() && !command.is(bit::UNQUEUED) {
         let args = work.batch.args(place);
-        let queued = transaction::queue(worker, live, session, card, command, args, &mut work.output);
+        let queued =
+            transaction::queue(worker, live, session, card, &mut work.current, (command, args), &mut work.output);
         return (None, queued.map_err(Box::new));
     }
     let is_exec = session.multi.is_some() && command.is(bit::EXEC);

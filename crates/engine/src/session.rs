@@ -1,17 +1,18 @@
 //! Owns a connection: its socket, its state, and the buffers that it holds while it has work. Never knows what a
 //! command is; `worker` runs commands.
 
+use crate::ahead::Ahead;
 use crate::clients::Card;
 use crate::directory::CommandPlace;
-use crate::memory::{FREE_BYTES, Memory, Request, TooMuch};
+use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
 use crate::seat::OwnSeat;
 use crate::stand_in;
 use crate::thread::Worker;
 use crate::turns::Turn;
 use commands::Args;
 use commands::host::Space;
-use commands::session::Session;
-use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use commands::session::{Reply, Session};
+use resp::{Limits, Out, Parsed, Progress, ProtocolError, Skipped, Source, Span, parse, skip};
 use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
 use std::fmt;
@@ -290,6 +291,10 @@ pub struct Batch {
     /// The rest of the input is an incomplete command. It needs `need` more bytes, if the client's lengths are true.
     starved: bool,
     need: usize,
+    /// The rest of the input belongs to a command that was refused before it had arrived.
+    skips: bool,
+    /// What was received while the input was full of commands that have not run. It comes behind the input.
+    ahead: Ahead,
     /// The last read filled the buffer, so more bytes are probably waiting.
     pub was_full: bool,
     spans: Vec<Span>,
@@ -372,6 +377,8 @@ impl Batch {
             progress: Progress::default(),
             starved: false,
             need: 0,
+            skips: false,
+            ahead: Ahead::default(),
             was_full: false,
             spans: Vec::with_capacity(SPANS_USUAL),
             commands: Vec::with_capacity(SPANS_USUAL / 4),
@@ -392,7 +399,7 @@ impl Batch {
     }
 
     fn is_done(&self) -> bool {
-        !self.has_input() && self.next == self.commands.len()
+        !self.has_input() && self.next == self.commands.len() && !self.skips && self.ahead.is_empty()
     }
 
     fn clear(&mut self) {
@@ -421,13 +428,16 @@ impl Batch {
 
     /// Bytes of memory that it holds.
     fn mem_bytes(&self) -> usize {
-        self.input.len() + self.spans.capacity() * size_of::<Span>() + self.progress.heap_bytes()
+        self.input.len()
+            + self.ahead.mem_bytes()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.progress.heap_bytes()
     }
 
-    /// The size that the input buffer must get before more can be received. `None`: it has room. `behind`: the
-    /// existing bytes must stay in place.
-    fn grows_to(&self, behind: bool) -> Option<usize> {
-        let is_full = self.filled == self.input.len() && (behind || self.parsed == 0);
+    /// The size that the input buffer must get before more of an incomplete command can be received: between twice and four times the
+    /// bytes received. The length that the client claims only chooses within this range. `None`: it has room.
+    fn grows_to(&self) -> Option<usize> {
+        let is_full = self.filled == self.input.len() && self.parsed == 0;
         is_full.then(|| self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES))
     }
 
@@ -436,30 +446,89 @@ impl Batch {
         if self.starved { self.need } else { 0 }
     }
 
-    /// Makes room at the end of the input. The buffer grows to between twice and four times the bytes received; the
-    /// length that the client claims only chooses within this range.
+    /// Makes room at the end of the input.
     fn make_room(&mut self) {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
             self.filled -= self.parsed;
             self.parsed = 0;
         }
-        self.make_room_behind();
+        if self.filled == 0 && self.input.len() > INPUT_KEPT_BYTES {
+            // Of a command that was refused.
+            self.input = vec![0; INPUT_BYTES];
+        }
     }
 
-    /// Like [`Batch::make_room`], while commands of the batch have not run: the existing bytes stay in place.
-    fn make_room_behind(&mut self) {
-        if let Some(bytes) = self.grows_to(true) {
-            // Exactly: the sum was asked for.
-            self.input.reserve_exact(bytes - self.filled);
-            self.input.resize(bytes, 0);
+    /// Gives the input buffer this size.
+    fn grow(&mut self, bytes: usize) {
+        // The kernel gives the pages when the bytes arrive.
+        let mut larger = vec![0; bytes];
+        larger[..self.filled].copy_from_slice(&self.input[..self.filled]);
+        self.input = larger;
+    }
+
+    /// Moves what was received ahead into the input, as far as there is room. Returns whether that was something.
+    fn take_ahead(&mut self) -> bool {
+        if !self.ahead.is_empty() && self.input.len() < INPUT_BYTES {
+            self.grow(INPUT_BYTES);
         }
+        let taken = self.ahead.take(&mut self.input[self.filled..]);
+        self.filled += taken;
+        self.starved &= taken == 0;
+        self.was_full |= taken > 0;
+        taken > 0
     }
 
     /// Where the next bytes are received: bounded, because others wait meanwhile.
     fn room(&mut self) -> &mut [u8] {
         let end = self.input.len().min(self.filled + RECEIVE_BYTES_MAX);
         &mut self.input[self.filled..end]
+    }
+
+    /// Whether bytes that come now, while commands of the batch have not run, need another piece of memory.
+    fn lacks_room_ahead(&self) -> bool {
+        !self.ahead.has_room() && (self.filled == self.input.len() || !self.ahead.is_empty())
+    }
+
+    /// Where bytes are received while commands of the batch have not run: the existing ones stay in place.
+    fn room_ahead(&mut self) -> &mut [u8] {
+        if self.ahead.is_empty() && self.filled < self.input.len() { self.room() } else { self.ahead.room() }
+    }
+
+    /// So many bytes have arrived in [`Batch::room_ahead`].
+    fn received_ahead(&mut self, bytes: usize) {
+        if self.ahead.is_empty() && self.filled < self.input.len() {
+            self.filled += bytes;
+            self.starved = false;
+            self.was_full = self.filled == self.input.len();
+        } else {
+            self.ahead.fill(bytes);
+        }
+    }
+
+    /// The bytes that were received and have not run.
+    fn received_bytes(&self) -> usize {
+        self.filled - self.parsed + self.ahead.bytes()
+    }
+
+    /// Leaves out the incomplete command, whose bytes then come and go. False: it is a line.
+    fn skip(&mut self) -> bool {
+        self.skips = self.starved && self.progress.can_skip();
+        self.starved = false;
+        self.skips
+    }
+
+    /// Goes on with that. Returns whether the command is over.
+    #[cold]
+    fn skip_more(&mut self, limits: &Limits) -> bool {
+        match skip(&self.input[self.parsed..self.filled], &mut self.progress, limits) {
+            Ok(Skipped { consumed, is_complete }) => {
+                self.parsed += consumed;
+                self.skips = !is_complete;
+            }
+            Err(error) => self.broken = Some(error),
+        }
+        !self.skips
     }
 
     /// Whether it holds so much that its commands are run in a turn.
@@ -477,6 +546,9 @@ impl Batch {
         self.prepared_commands.clear();
         self.spans.clear();
         self.progress.clear_unquoted();
+        if self.skips && !self.skip_more(limits) {
+            return;
+        }
         while self.parsed < self.filled && self.commands.len() < count_max && self.broken.is_none() && !self.starved {
             let first_span = self.spans.len();
             let input = &self.input[self.parsed..self.filled];
@@ -514,7 +586,7 @@ impl Batch {
 
     /// The bytes received from this command on.
     pub fn bytes_from(&self, place: Place) -> usize {
-        self.filled - place.base as usize
+        self.filled - place.base as usize + self.ahead.bytes()
     }
 
     /// What [`crate::prefetch::prepare`] found out about the running command, if it did.
@@ -591,9 +663,11 @@ impl Work {
 
     /// Sets what the connection holds to what it really holds.
     fn settle(&self, memory: &Memory, card: &Card, session: &Session, query_granted: usize) {
-        let multi = session.multi.as_ref().map_or(0, |multi| multi.bytes);
+        if query_granted == 0 && session.claim.room < card.room_bytes.load(Relaxed) {
+            memory.keep_room(card, session.claim.room);
+        }
         let batch_bytes = self.batch.mem_bytes().max(query_granted);
-        let held = batch_bytes + self.output.capacity() + multi + session.claim.granted;
+        let held = batch_bytes + self.output.capacity() + session.kept_bytes() + session.claim.granted;
         if held != card.held_bytes.load(Relaxed) {
             memory.hold(card, held);
         }
@@ -684,58 +758,113 @@ impl Connection {
         if self.work.is_none() {
             ready!(self.stream.poll_read_ready(cx)).map_err(io_end)?;
         }
-        if self.has_ended {
+        if self.has_ended && self.work.as_ref().is_none_or(|work| work.batch.ahead.is_empty()) {
             return Poll::Ready(Err(End::Eof));
         }
         let work = self.work.get_or_insert_with(|| self.worker.take_work());
         work.current.resume.client = self.session.id;
-        if self.request.is_open() && work.batch.grows_to(false).is_none() {
+        if self.request.is_open() && work.batch.grows_to().is_none() {
             self.withdraw();
         }
         let Some(work) = &mut self.work else { return Poll::Pending };
-        if let Some(bytes) = work.batch.grows_to(false) {
-            ready!(self.poll_query_room(bytes, cx))?;
-            if bytes > INPUT_KEPT_BYTES {
-                // To make the buffer takes long.
-                ready!(self.poll_turn(cx));
+        if let Some(bytes) = work.batch.grows_to() {
+            match ready!(self.poll_query_room(bytes, cx))? {
+                Ok(bytes) => {
+                    if bytes > INPUT_KEPT_BYTES {
+                        // To make the buffer takes long.
+                        ready!(self.poll_turn(cx));
+                    }
+                    let Some(work) = &mut self.work else { return Poll::Pending };
+                    work.batch.grow(bytes);
+                }
+                Err(too_much) => {
+                    self.refuse_query(too_much)?;
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
         let Some(work) = &mut self.work else { return Poll::Pending };
         let batch = &mut work.batch;
         batch.make_room();
-        let received = match self.stream.poll_read(cx, batch.room()) {
-            Poll::Ready(received) => received.map_err(io_end)?,
-            Poll::Pending => {
-                self.tidy();
-                return Poll::Pending;
+        batch.was_full = false;
+        if batch.take_ahead() {
+            // As if they arrived now.
+            if self.card.killed.load(Relaxed) {
+                return Poll::Ready(Err(End::Killed));
             }
-        };
-        self.received(received)?;
+        } else {
+            let received = match self.stream.poll_read(cx, batch.room()) {
+                Poll::Ready(received) => received.map_err(io_end)?,
+                Poll::Pending => {
+                    self.tidy();
+                    return Poll::Pending;
+                }
+            };
+            let Some(Work { batch, .. }) = self.work.as_deref_mut() else { return Poll::Pending };
+            batch.filled += received;
+            batch.starved = false;
+            batch.was_full = batch.filled == batch.input.len();
+            self.received(received)?;
+        }
         self.card.outbox.hold();
         Poll::Ready(Ok(()))
     }
 
-    /// Waits for the memory of a larger input buffer. Asks for the whole command at once: connections that each hold a
-    /// part of a command would wait for each other.
+    /// Waits for the memory of a larger input buffer, and returns its size. Asks for the whole command at once: connections that each
+    /// hold a part of a command would wait for each other.
     #[cold]
-    fn poll_query_room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        if bytes <= self.query_granted {
-            return Poll::Ready(Ok(()));
-        }
-        let announced = self.work.as_ref().map_or(0, |work| work.batch.announced());
+    fn poll_query_room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<Result<usize, TooMuch>, End>> {
+        let (announced, ahead) =
+            self.work.as_ref().map_or((0, 0), |work| (work.batch.announced(), work.batch.ahead.mem_bytes()));
         let memory = &self.worker.hub.memory;
-        memory.check_query(announced).map_err(End::Memory)?;
-        // Most of a long command becomes an object while the command is still held.
-        let wanted = bytes.max(if announced > FREE_BYTES { announced * 2 } else { 0 });
-        let polled = memory.poll_ask(&self.card, wanted - self.query_granted, &mut self.request, cx);
-        if polled.is_ready() {
-            self.query_granted = wanted;
+        if let Err(too_much) = memory.check_query(announced) {
+            return Poll::Ready(Ok(Err(too_much)));
+        }
+        // Memory that was granted is worth what the client claims.
+        let bytes = if memory.bytes_max().is_some() { bytes.max(announced) } else { bytes };
+        if bytes <= self.query_granted {
+            return Poll::Ready(Ok(Ok(bytes)));
+        }
+        // Most of a long command becomes an object while the command is still held. What has arrived already is charged.
+        let room = if announced > FREE_BYTES { announced } else { 0 };
+        let need = Need {
+            bytes: (bytes - self.query_granted).saturating_sub(ahead),
+            room: room.saturating_sub(self.card.room_bytes.load(Relaxed)),
+        };
+        let polled = memory.poll_ask(&self.card, need, &mut self.request, cx);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.query_granted = bytes;
         }
         // Commands that arrive after a client was killed do not run.
         if polled.is_ready() && self.card.killed.load(Relaxed) {
             return Poll::Ready(Err(End::Killed));
         }
-        polled.map_err(End::Memory)
+        polled.map(|granted| Ok(granted.map(|()| bytes)))
+    }
+
+    /// The command that the client sends needs more memory than there is: its reply is an error, and the rest of it is left out as it
+    /// comes.
+    #[cold]
+    pub fn refuse_query(&mut self, too_much: TooMuch) -> Result<(), End> {
+        let Connection { worker, session, card, work, .. } = self;
+        let Some(work) = work else { return Ok(()) };
+        // What a primary has sent is not left out.
+        if session.repeats || !work.batch.skip() {
+            return Err(End::Memory(too_much));
+        }
+        work.batch.skip_more(&worker.live().limits);
+        self.query_granted = 0;
+        if let Some(multi) = &mut session.multi {
+            multi.fail();
+            card.publish(session);
+        }
+        let (reply_from, text) = (work.output.len(), too_much.text());
+        Out::new(&mut work.output, session.proto).error(&text);
+        worker.stats().error(&text);
+        if session.reply != Reply::On {
+            withhold(session, &mut work.output, reply_from);
+        }
+        Ok(())
     }
 
     /// Asks for memory no more: see [`Memory::withdraw`].
@@ -751,7 +880,7 @@ impl Connection {
         }
     }
 
-    /// Accounts for `received` new bytes in the batch's input.
+    /// Accounts for `received` new bytes.
     fn received(&mut self, received: usize) -> Result<(), End> {
         // Commands that arrive after a client was killed do not run.
         if self.card.killed.load(Relaxed) {
@@ -761,12 +890,10 @@ impl Connection {
             return Err(End::Eof);
         }
         let Some(Work { batch, .. }) = self.work.as_deref_mut() else { return Ok(()) };
-        batch.filled += received;
-        batch.starved = false;
-        batch.was_full = batch.filled == batch.input.len();
         self.worker.stats().net_in_bytes.add(received as u64);
+        let waiting = batch.received_bytes();
         // The limit is at least a megabyte. What a primary has accepted, or a journal has, is not refused here.
-        if batch.filled > INPUT_BYTES && batch.filled > self.worker.live().query_bytes_max && !self.session.repeats {
+        if waiting > INPUT_BYTES && waiting > self.worker.live().query_bytes_max && !self.session.repeats {
             self.worker.stats().query_limit_closed.add(1);
             return Err(End::QueryLimit);
         }
@@ -799,21 +926,23 @@ impl Connection {
                 return Ok(());
             }
             let work = self.work.get_or_insert_with(|| self.worker.take_work());
-            if let Some(bytes) = work.batch.grows_to(true)
-                && self.poll_query_room(bytes, cx)?.is_pending()
-            {
-                return Ok(());
+            if work.batch.lacks_room_ahead() {
+                // Without memory the connection is not read from: the client waits until it is its turn.
+                if self.worker.hub.memory.poll_ahead(&self.card, Ahead::PIECE_BYTES, &mut self.request, cx).is_pending()
+                {
+                    return Ok(());
+                }
+                work.batch.ahead.grow();
             }
-            let Some(work) = &mut self.work else { return Ok(()) };
-            let batch = &mut work.batch;
-            batch.make_room_behind();
-            let received = match self.stream.poll_read(cx, batch.room()) {
+            let received = match self.stream.poll_read(cx, work.batch.room_ahead()) {
                 Poll::Ready(received) => received.map_err(io_end)?,
                 Poll::Pending => {
+                    work.batch.ahead.trim();
                     self.tidy();
                     return Ok(());
                 }
             };
+            work.batch.received_ahead(received);
             self.received(received)?;
         }
     }
@@ -858,10 +987,11 @@ impl Connection {
             return Poll::Ready(Err(end));
         }
         let (memory, claim) = (&self.worker.hub.memory, self.session.claim);
-        if let Err(too_much) = memory.check(claim.wanted) {
+        if let Err(too_much) = memory.check(Need { bytes: claim.wanted, room: claim.room }) {
             return Poll::Ready(Ok(Err(too_much)));
         }
-        memory.poll_ask(&self.card, claim.wanted - claim.granted, &mut self.request, cx).map(Ok)
+        let need = Need { bytes: claim.wanted - claim.granted, room: claim.room - claim.room_granted };
+        memory.poll_ask(&self.card, need, &mut self.request, cx).map(Ok)
     }
 
     /// Sends until all output is sent (Ready), or the socket is full (Pending; the task is woken when the socket has
@@ -983,7 +1113,10 @@ impl Connection {
         match &self.work {
             Some(work) => work.settle(memory, card, &self.session, self.query_granted),
             None => {
-                let bytes = self.session.multi.as_ref().map_or(0, |multi| multi.bytes);
+                let bytes = self.session.kept_bytes();
+                if card.room_bytes.load(Relaxed) > 0 {
+                    memory.keep_room(card, 0);
+                }
                 if bytes != card.held_bytes.load(Relaxed) {
                     memory.hold(card, bytes);
                 }
@@ -1007,11 +1140,27 @@ impl Connection {
     /// Publishes the sizes of the buffers for CLIENT LIST.
     fn show_buffers(&self) {
         let (held, free) = match self.work.as_deref() {
-            Some(Work { batch, .. }) => (batch.filled - batch.parsed, batch.input.len() - batch.filled),
+            Some(Work { batch, .. }) => {
+                (batch.received_bytes(), batch.input.len() - batch.filled + batch.ahead.free_bytes())
+            }
             None => (0, 0),
         };
         self.card.query_bytes.store(held, Relaxed);
         self.card.query_free_bytes.store(free, Relaxed);
+    }
+}
+
+/// Drops the reply for CLIENT REPLY OFF and SKIP, and one that is no error for who wants errors only.
+#[cold]
+pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
+    if session.reply == Reply::Errors && output.get(reply_from) == Some(&b'-') {
+        return;
+    }
+    output.truncate(reply_from);
+    match session.reply {
+        Reply::SkipNext => session.reply = Reply::Skip,
+        Reply::Skip => session.reply = Reply::On,
+        Reply::On | Reply::Off | Reply::Errors => {}
     }
 }
 

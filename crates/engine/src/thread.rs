@@ -393,6 +393,10 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 continue;
             }
+            Message::ForgetScripts => {
+                worker.forget_scripts();
+                continue;
+            }
             Message::Stop => return,
         };
         attend(&worker, arrival);

@@ -7,7 +7,8 @@ use crate::admit::{STALE, is_stale, may_write};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
-use crate::memory::FREE_BYTES;
+use crate::journaling::effects_bytes_max;
+use crate::memory::{FREE_BYTES, Need, TooMuch};
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
@@ -16,7 +17,7 @@ use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
 use commands::Args;
 use commands::host::Denial;
-use commands::session::{Multi, Session};
+use commands::session::{Claim, Multi, Session};
 use resp::Out;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -24,6 +25,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use store::{Admission, Key, Keyspace, Watches};
 
+/// What an object and its entry take beside the arguments of the command that makes it.
+const OBJECT_BYTES: usize = 64;
 /// The queued bytes that are charged at once.
 const QUEUE_STEP_BYTES: usize = 64 << 10;
 
@@ -34,8 +37,8 @@ pub fn queue(
     live: &Live,
     session: &mut Session,
     card: &Card,
-    command: &Command,
-    args: Args<'_>,
+    current: &mut Current,
+    (command, args): (&Command, Args<'_>),
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
     let mut out = Out::new(output, session.proto);
@@ -49,22 +52,20 @@ pub fn queue(
         out.simple("QUEUED");
         return Ok(());
     }
-    let before = multi.bytes;
-    multi.push(args);
+    let bytes = Multi::bytes_of(args);
     // Charged in steps, so that most commands touch no shared counter.
     let step = |bytes: usize| bytes / QUEUE_STEP_BYTES;
-    let memory = &worker.hub.memory;
     // Of a journal that is replayed nothing is refused.
     let may_refuse = session.replay_ms.is_none();
-    if may_refuse
-        && step(multi.bytes) > step(before)
-        && !memory.ask_now(card, QUEUE_STEP_BYTES.max(multi.bytes - before))
-    {
-        let too_much = memory.too_much(multi.bytes);
-        multi.fail();
-        session.changed = true;
-        return Err(Halt::Error(too_much.text().into()));
+    if may_refuse && step(multi.bytes + bytes) > step(multi.bytes) {
+        let charged = charge(worker, card, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
+        if let Err(Halt::Error(_)) = charged {
+            multi.fail();
+            session.changed = true;
+        }
+        charged?;
     }
+    multi.push(args);
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
     if may_refuse && multi.bytes > live.query_bytes_max {
@@ -72,6 +73,30 @@ pub fn queue(
     }
     out.simple("QUEUED");
     Ok(())
+}
+
+/// Charges the connection for `bytes` more of its queue, which has `queued` bytes. Nothing is locked, so it can wait until objects have
+/// made room.
+fn charge(
+    worker: &Worker,
+    card: &Card,
+    claim: &mut Claim,
+    current: &mut Current,
+    queued: usize,
+    bytes: usize,
+) -> Result<(), Halt> {
+    let (store, memory) = (&worker.hub.store, &worker.hub.memory);
+    if let Some(text) = current.failed.take() {
+        return Err(Halt::Error(text));
+    }
+    if claim.granted >= bytes || memory.ask_now(card, bytes) {
+        return Ok(());
+    }
+    if !store.can_make_room() || memory.check(queued + bytes).is_err() {
+        return Err(Halt::Error(memory.too_much(queued + bytes).text().into()));
+    }
+    claim.wanted = bytes;
+    Err(Halt::Wait(Wait::Memory))
 }
 
 /// Handles a command that is not admitted. A transaction that is being queued is marked, so that EXEC refuses it. If the
@@ -166,6 +191,9 @@ fn carry_out(
     if is_stale(worker, session) && !steps.iter().all(|step| step.command.is(bit::STALE)) {
         return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }
+    if multi.bytes > live.settings.claim_free_bytes && bits & bit::WRITE != 0 {
+        keep_room(worker, session, card, &mut work.current, multi, &steps)?;
+    }
     may_run(worker, session, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;
     let has_failed = std::mem::take(&mut current.failed).is_some();
@@ -189,6 +217,9 @@ fn carry_out(
     };
     let result = match ready {
         Ok(true) => {
+            if session.claim.room_granted > 0 {
+                ks.expect_effects(multi.bytes);
+            }
             let around = Around { worker, live, card, is_script: false };
             run_steps(&around, session, &mut ks, &steps, &all, output)
         }
@@ -203,6 +234,52 @@ fn carry_out(
     };
     ks.finish();
     result
+}
+
+/// Keeps room for what a large transaction makes, before its first change: objects as large as its arguments, and their way into the
+/// journal. Once it has begun it cannot wait, and others cannot make room for it.
+#[cold]
+fn keep_room(
+    worker: &Worker,
+    session: &mut Session,
+    card: &Card,
+    current: &mut Current,
+    multi: &Multi,
+    steps: &[Step<'_>],
+) -> Result<(), Halt> {
+    let (store, memory) = (&worker.hub.store, &worker.hub.memory);
+    // What was accepted elsewhere is not refused.
+    if session.claim.room_granted > 0 || session.replay_ms.is_some() || acl::is_loader(&session.user) {
+        return Ok(());
+    }
+    let (mut count, mut words, mut bytes) = (0, 0, 0);
+    for step in steps.iter().filter(|step| step.command.is(bit::WRITE)) {
+        count += 1;
+        words += step.args.len();
+        bytes += step.args.from(0).map(<[u8]>::len).sum::<usize>();
+    }
+    let effects = if store.keeps_effects() { effects_bytes_max(count, words, bytes) } else { 0 };
+    let room = bytes + count * OBJECT_BYTES + effects;
+    let refused = |too_much: TooMuch| {
+        let text = format!("EXECABORT Transaction discarded because of: {}", too_much.text());
+        Err(Halt::Error(text.into()))
+    };
+    if session.claim.room > 0 && current.failed.take().is_some() {
+        return refused(memory.too_much(multi.bytes + room));
+    }
+    if let Err(too_much) = memory.check(Need { bytes: multi.bytes, room }) {
+        return refused(too_much);
+    }
+    session.claim.room = room;
+    let need = Need { bytes: 0, room };
+    if memory.ask_at_once(card, need) {
+        session.claim.room_granted = room;
+        return Ok(());
+    }
+    if !store.can_make_room() {
+        return refused(memory.too_much(multi.bytes + room));
+    }
+    Err(Halt::Wait(Wait::Memory))
 }
 
 fn unchanged_at_once(ks: &mut Keyspace<'_>, session: &Session, watches: &Watches) -> Result<bool, store::Cold> {

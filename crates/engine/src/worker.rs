@@ -14,10 +14,10 @@ use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
 use crate::route::{self, Halt, route, shortcut};
-use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
+use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, withhold};
 use crate::stand_in;
 use crate::stats::WorkerStats;
-use commands::session::{APPLY, Claim, Reply, Session};
+use commands::session::{APPLY, Claim, Reply};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -85,6 +85,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                 Ok(Ran::Blocks(blocked)) => {
                     connection.seat.set_open(false);
                     blocked::sit(connection, blocked).await?;
+                    connection.withdraw();
                     connection.seat.set_open(true);
                 }
                 Err(_) => return Err(End::Panic),
@@ -141,11 +142,14 @@ fn parse(connection: &mut Connection) -> bool {
 /// After the last batch of the input: the reply to a protocol error comes after the replies to the commands before
 /// it.
 fn finish(connection: &mut Connection) -> Result<(), End> {
-    let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
+    let announced = connection.work.as_ref().map_or(0, |work| work.batch.announced());
     // Before its bytes are received.
-    if work.batch.announced() > 0 {
-        connection.worker.hub.memory.check_query(work.batch.announced()).map_err(End::Memory)?;
+    if announced > 0
+        && let Err(too_much) = connection.worker.hub.memory.check_query(announced)
+    {
+        connection.refuse_query(too_much)?;
     }
+    let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
     let Some(error) = work.batch.broken else { return Ok(()) };
     let text = format!("ERR {error}");
     Out::new(&mut work.output, connection.session.proto).error(&text);
@@ -280,7 +284,7 @@ fn run(connection: &mut Connection) -> Ran {
                 work.current.end(stats);
                 session.exchange = None;
                 session.job = None;
-                if session.claim.wanted > 0 {
+                if session.claim.wanted > 0 || session.claim.room > 0 {
                     // What was claimed is charged as what was made, before another command runs.
                     session.claim = Claim::default();
                     claimed = true;
@@ -359,20 +363,6 @@ impl Current {
         self.has_room = false;
         self.whole = false;
         self.failed = None;
-    }
-}
-
-/// Drops the reply for CLIENT REPLY OFF and SKIP, and one that is no error for who wants errors only.
-#[cold]
-pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
-    if session.reply == Reply::Errors && output.get(reply_from) == Some(&b'-') {
-        return;
-    }
-    output.truncate(reply_from);
-    match session.reply {
-        Reply::SkipNext => session.reply = Reply::Skip,
-        Reply::Skip => session.reply = Reply::On,
-        Reply::On | Reply::Off | Reply::Errors => {}
     }
 }
 

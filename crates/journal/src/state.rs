@@ -172,7 +172,13 @@ impl Shared {
         let bytes = stored_bytes(record.resp.len());
         self.add(
             |ring, position| ring.append(position, record).then_some(bytes),
-            |overflow| record.pieces().for_each(|piece| piece.push_to(overflow)),
+            |overflow| {
+                // A large one takes no more than it needs. Among many, each would move those before it.
+                if bytes as usize > overflow.len() {
+                    overflow.reserve_exact(bytes as usize);
+                }
+                record.pieces().for_each(|piece| piece.push_to(overflow));
+            },
         )
     }
 

@@ -5,7 +5,7 @@ use super::api;
 use super::calls::{Calls, Shared};
 use super::library::{Flags, Function as Registered, Library};
 use super::libs::{self, cjson};
-use super::sandbox::{self, Native, Raise, Sandbox, add_natives, number, plain, shim};
+use super::sandbox::{self, NOT_ENOUGH_MEMORY, Native, Raise, Sandbox, add_natives, number, plain, shim};
 use super::sha1::{Sha, sha1_hex};
 use super::stack::{self, Raised};
 use mlua::ffi;
@@ -18,9 +18,10 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The bounds of [`Engine::limit_memory`]. The interpreter with its libraries and some scripts needs the smaller one.
+/// The least that [`Engine::limit_memory`] allows. The interpreter with its libraries and some scripts needs it.
 const MEMORY_BYTES_MIN: usize = 4 << 20;
-const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// Until another limit is set.
+const MEMORY_BYTES: usize = 256 << 20;
 /// If an interpreter holds more than this after a script, or a quarter of its limit, its garbage is collected at once.
 const MEMORY_KEPT_BYTES: usize = 16 << 20;
 /// The collector begins anew when the memory has grown to this share of what lived. With Lua's 200 % the garbage of short scripts
@@ -147,14 +148,14 @@ impl Engine {
             }
         })?;
         let handler = lua.create_function(handle)?;
-        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        lua.set_memory_limit(MEMORY_BYTES)?;
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(COLLECT_AT_PERCENT)));
         // What was needed only to make the libraries.
         lua.gc_collect()?;
         Ok(Engine {
             functions: Functions::new(&lua, &handler, &sandbox.builtins)?,
             cjson,
-            memory_bytes_max: MEMORY_BYTES_MAX,
+            memory_bytes_max: MEMORY_BYTES,
             lua,
             sandbox,
             shared,
@@ -170,7 +171,7 @@ impl Engine {
 
     /// Sets the memory that the interpreter may have. A script that needs more gets an error.
     pub fn limit_memory(&mut self, bytes: usize) {
-        let bytes = bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        let bytes = bytes.max(MEMORY_BYTES_MIN);
         if bytes != self.memory_bytes_max && self.lua.set_memory_limit(bytes).is_ok() {
             self.memory_bytes_max = bytes;
         }
@@ -192,6 +193,16 @@ impl Engine {
         self.functions.empty_free();
         // If even the collection runs out of memory, the next allocation tries again.
         let _ = self.lua.gc_collect();
+    }
+
+    /// Forgets the libraries that are there no more.
+    pub fn forget_libraries(&mut self, is_there: impl Fn(&str) -> bool) {
+        let before = self.libraries.len();
+        self.libraries.retain(|name, _| is_there(name));
+        if self.libraries.len() < before {
+            self.functions.empty_free();
+            let _ = self.lua.gc_collect();
+        }
     }
 
     /// Compiles a script. The error is the whole error text including the code.
@@ -267,9 +278,15 @@ impl Engine {
         };
         drop(serving);
         if let Err(error) = result {
-            return Err(Raised { text: format!("ERR {}", plain(&error)).into(), ..Raised::default() });
+            raised = Some(Raised { text: format!("ERR {}", plain(&error)).into(), ..Raised::default() });
         }
-        raised.map_or(Ok(()), Err)
+        let Some(mut raised) = raised else { return Ok(()) };
+        if raised.text.ends_with(NOT_ENOUGH_MEMORY.as_bytes()) {
+            let limit =
+                format!(": scripts of a worker may take {} bytes, see script-memory-limit", self.memory_bytes_max);
+            raised.text.extend(limit.bytes());
+        }
+        Err(raised)
     }
 
     /// Makes `calls` the server's side of the running script for as long as the result lives.

@@ -678,12 +678,15 @@ impl Sandbox {
     }
 }
 
+/// Lua's own words.
+pub const NOT_ENOUGH_MEMORY: &str = "not enough memory";
+
 /// The error text as in plain Lua, without the text that mlua adds.
 pub fn plain(error: &mlua::Error) -> String {
     match error {
         mlua::Error::CallbackError { cause, .. } => plain(cause),
         mlua::Error::RuntimeError(text) => text.clone(),
-        mlua::Error::MemoryError(_) => "not enough memory".to_owned(),
+        mlua::Error::MemoryError(_) => NOT_ENOUGH_MEMORY.to_owned(),
         mlua::Error::SyntaxError { message, .. } => message.clone(),
         error => error.to_string(),
     }

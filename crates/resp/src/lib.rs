@@ -31,4 +31,4 @@ pub use inline::words;
 pub use long_double::LongDouble;
 pub use number::format_double;
 pub use reply::{Mark, Out, Proto};
-pub use request::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+pub use request::{Limits, Parsed, Progress, ProtocolError, Skipped, Source, Span, parse, skip};

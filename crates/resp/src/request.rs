@@ -105,6 +105,11 @@ impl Progress {
         self.cursor.position + self.cursor.searched > 0
     }
 
+    /// Whether the command that arrives can be left out with [`skip`]: its count line is known.
+    pub fn can_skip(&self) -> bool {
+        self.cursor.args_left > 0
+    }
+
     /// Heap bytes held, to account for a connection's memory.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
@@ -186,6 +191,34 @@ fn resume(
         progress.cursor = Cursor::default();
     }
     parsed
+}
+
+/// What [`skip`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The bytes of the input that belong to the command and are not needed any more.
+    pub consumed: usize,
+    /// The command is over.
+    pub is_complete: bool,
+}
+
+/// Leaves out a command that has begun to arrive ([`Progress::can_skip`]), so that nobody needs to keep it whole. At the first call,
+/// `input` starts where the command starts, and at the next ones behind what was consumed.
+pub fn skip(input: &[u8], progress: &mut Progress, limits: &Limits) -> Result<Skipped, ProtocolError> {
+    let parsed = multibulk(input, &mut progress.cursor, limits, &mut Vec::new())?;
+    progress.args = Vec::new();
+    let cursor = &mut progress.cursor;
+    if let Parsed::Complete { consumed, .. } = parsed {
+        *cursor = Cursor::default();
+        return Ok(Skipped { consumed, is_complete: true });
+    }
+    let mut consumed = std::mem::take(&mut cursor.position);
+    if let Some(bytes) = &mut cursor.bulk_bytes {
+        let arrived = (input.len() - consumed).min(*bytes);
+        *bytes -= arrived;
+        consumed += arrived;
+    }
+    Ok(Skipped { consumed, is_complete: false })
 }
 
 /// Reads a command that has arrived completely, without the state that an incomplete one needs. `None`: it is incomplete,

@@ -125,6 +125,18 @@ impl Effects {
         self.heads.len()
     }
 
+    /// The memory of so many effects, with all their words and these bytes together.
+    pub fn mem_bytes(count: usize, words: usize, bytes: usize) -> usize {
+        count * size_of::<Head>() + words * size_of::<usize>() + bytes
+    }
+
+    /// So many bytes of words will come: the buffer grows once, and not by doubling.
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        if self.bytes.capacity() - self.bytes.len() < bytes {
+            self.bytes.reserve_exact(bytes);
+        }
+    }
+
     /// Of all words together.
     pub fn bytes(&self) -> usize {
         self.bytes.len()

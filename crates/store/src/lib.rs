@@ -47,6 +47,7 @@ pub use listen::Listener;
 pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
 pub use mem::hash::{Hasher, Key, KeyHash};
+pub use mem::lend::lent_and_room_max;
 pub use mem::tier::{Admission, LimitOf};
 pub use salvage::{Salvage, Salvaged, SegmentAt};
 pub use snapshot::{DumpError, Dumper, Kept, PartReader, Places, Snapshot, Spill};

@@ -122,6 +122,9 @@ enum Grave {
 /// A boxed value up to this size is freed by the thread that removed it. Larger values go to the lazyfree thread.
 const BURY_BYTES: usize = 64 * 1024;
 
+/// The part of what may be lent that stays for those who cannot do without.
+const SPARE_LEFT_PART: usize = 16;
+
 const MEMORY_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const FLASH_IS_FULL: &str =
     "OOM command not allowed when used memory > 'maxmemory'. Flash is full: delete values or raise the memory limit.";
@@ -584,15 +587,45 @@ impl Store {
 
     /// Lends memory if there is room for it: within what may be lent, and beside the objects.
     pub fn try_lend(&self, bytes: usize) -> bool {
+        self.try_lend_with_room(bytes, 0)
+    }
+
+    /// The same, and keeps room for objects of `room` bytes, which the borrower is about to make, until [`Store::give_up_room`].
+    pub fn try_lend_with_room(&self, bytes: usize, room: usize) -> bool {
         let lent = &self.tier.lent;
+        if room > 0 && !lent.may_keep(bytes, room) {
+            return false;
+        }
         // Objects have already made room for what is wanted.
-        let max = match self.tier.admission_of(bytes.saturating_sub(lent.wanted()), &self.arena) {
+        let max = match self.tier.admission_of((bytes + room).saturating_sub(lent.wanted()), &self.arena) {
             Admission::Open => lent.max(),
-            Admission::Slow => return false,
             // Objects cannot make room.
-            Admission::Full => self.margin_bytes(),
+            Admission::Full if room == 0 => self.margin_bytes(),
+            Admission::Slow | Admission::Full => return false,
         };
-        self.lend_up_to(bytes, max)
+        let is_lent = self.lend_up_to(bytes, max);
+        if is_lent && room > 0 {
+            lent.add_room(room);
+            self.tier.renew_budget();
+        }
+        is_lent
+    }
+
+    /// What other borrowers must give back before so much may be lent and kept as room.
+    pub fn missing_to_lend(&self, bytes: usize, room: usize) -> usize {
+        self.tier.lent.missing(bytes, room)
+    }
+
+    /// Lends memory that its borrower could do without, if there is room for it and enough is left for others.
+    pub fn try_lend_spare(&self, bytes: usize) -> bool {
+        let max = self.tier.lent.max();
+        self.lent_bytes() + bytes <= max - max / SPARE_LEFT_PART && self.try_lend(bytes)
+    }
+
+    /// The objects are made, or will not be.
+    pub fn give_up_room(&self, room: usize) {
+        self.tier.lent.sub_room(room);
+        self.tier.renew_budget();
     }
 
     /// The same for who cannot wait until objects have made room.
@@ -692,6 +725,11 @@ impl Store {
     /// The progress of shrinking. None: flash is not being made smaller.
     pub fn resizing(&self) -> Option<Progress> {
         self.segments.progress()
+    }
+
+    /// Whether objects can leave RAM. Otherwise nobody needs to wait for that.
+    pub fn can_make_room(&self) -> bool {
+        self.has_flash() || self.evicts()
     }
 
     /// Whether the policy evicts any keys.

@@ -1,6 +1,7 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
 use super::dump;
+use crate::post::Message;
 use crate::scripts::What;
 use crate::thread::Worker;
 use base::glob;
@@ -20,6 +21,7 @@ impl Scripting for Worker {
 
     fn script_flush(&self) {
         self.hub.scripts.flush();
+        forget_everywhere(self);
     }
 
     fn script_kill(&self) -> Result<(), &'static str> {
@@ -39,11 +41,14 @@ impl Scripting for Worker {
     }
 
     fn function_delete(&self, library: &[u8]) -> bool {
-        std::str::from_utf8(library).is_ok_and(|name| self.hub.scripts.libraries.write().remove(name))
+        let is_gone = std::str::from_utf8(library).is_ok_and(|name| self.hub.scripts.libraries.write().remove(name));
+        forget_everywhere(self);
+        is_gone
     }
 
     fn function_flush(&self) {
         *self.hub.scripts.libraries.write() = Libraries::default();
+        forget_everywhere(self);
     }
 
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard> {
@@ -103,6 +108,15 @@ impl Scripting for Worker {
         });
         let libraries = scripts.libraries.read();
         Ok(FunctionStats { running, libraries: libraries.all().len(), functions: libraries.function_count() })
+    }
+}
+
+/// This worker forgets what was flushed before the reply, and the others when they get to it.
+fn forget_everywhere(worker: &Worker) {
+    worker.forget_scripts();
+    for post in &worker.hub.posts {
+        // A worker that has ended has nothing to forget.
+        let _ = post.sender.send(Message::ForgetScripts);
     }
 }
 

@@ -64,16 +64,40 @@ impl Worker {
                 slot.insert(Interpreter { engine, scratch: Scratch::default() })
             }
         };
-        let scripts = &self.hub.scripts;
-        let flushes = scripts.flushes.load(Relaxed);
-        if interpreter.engine.flushes != flushes {
-            interpreter.engine.forget(flushes);
-        }
-        interpreter.engine.limit_memory(self.hub.memory.script_bytes_max(self.hub.posts.len()));
+        self.forget_flushed(&mut interpreter.engine);
+        interpreter.engine.limit_memory(match self.live().config.script_memory_bytes {
+            0 => self.hub.memory.script_bytes_max(self.hub.posts.len()),
+            bytes => bytes,
+        });
         let result = f(interpreter);
         interpreter.engine.tidy(stand_in::pass);
-        scripts.running[self.index].note_memory(interpreter.engine.lua.used_memory());
+        // Another worker may have flushed them meanwhile.
+        self.forget_flushed(&mut interpreter.engine);
+        self.note_memory(&interpreter.engine);
         Ok(result)
+    }
+
+    /// Gives back the memory of scripts and libraries that are there no more. A worker that runs a script does it afterwards.
+    pub fn forget_scripts(&self) {
+        if let Ok(mut slot) = self.interpreter.try_borrow_mut()
+            && let Some(Interpreter { engine, .. }) = &mut *slot
+        {
+            self.forget_flushed(engine);
+            let libraries = self.hub.scripts.libraries.read();
+            engine.forget_libraries(|name| libraries.has(name));
+            self.note_memory(engine);
+        }
+    }
+
+    fn forget_flushed(&self, engine: &mut Engine) {
+        let flushes = self.hub.scripts.flushes.load(Relaxed);
+        if engine.flushes != flushes {
+            engine.forget(flushes);
+        }
+    }
+
+    fn note_memory(&self, engine: &Engine) {
+        self.hub.scripts.running[self.index].note_memory(engine.lua.used_memory());
     }
 }
 
@@ -330,10 +354,6 @@ enum Ended {
     WantsAll,
 }
 
-/// A journal or a replica gets all changes of a script at once.
-const TOO_MUCH_TO_KEEP: &str =
-    "OOM the changes of a script wait for its end, and the RAM limit has no room for more of them: split the script";
-
 const STALE_SCRIPT: &str = "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set \
                             on the script.";
 
@@ -506,7 +526,13 @@ impl<'a> Running<'a, '_> {
             return Err(self.around.worker.hub.store.refusal().into());
         }
         if command.is(bit::DENYOOM) && !self.ks.may_keep_more() {
-            return Err(TOO_MUCH_TO_KEEP.into());
+            // A journal or a replica gets all changes of a script at once.
+            let text = format!(
+                "OOM the changes of a script wait for its end, and the RAM limit has no room for more than the {} bytes that \
+                 wait: raise ram-limit, or split the script",
+                self.ks.kept_bytes()
+            );
+            return Err(text.into());
         }
         Ok(command)
     }

@@ -401,3 +401,32 @@ fn errors_are_those_of_a_real_redis() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// Once, ten thousand subscriptions weighed nothing.
+#[test]
+fn subscriptions_count_in_a_client_s_memory() {
+    const CHANNELS: usize = 10_000;
+    let node = Node::start(&[]);
+    let (mut listener, mut admin) = (node.connect(), node.connect());
+    listener.run("CLIENT SETNAME listener");
+    let memory = |admin: &mut Client| -> usize {
+        let list = admin.run("CLIENT LIST");
+        let line = list.split("name=listener").nth(1).expect("it is connected");
+        let number = line.split("tot-mem=").nth(1).and_then(|rest| rest.split(' ').next());
+        number.expect("a number").parse().expect("a number")
+    };
+    let without = memory(&mut admin);
+    for kind in ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"] {
+        let names: Vec<String> = (0..CHANNELS).map(|number| format!("channel:{number}")).collect();
+        let words: Vec<&[u8]> =
+            std::iter::once(kind).chain(names.iter().map(|name| &**name)).map(str::as_bytes).collect();
+        assert!(listener.words(&words).contains("channel:0"));
+        (1..CHANNELS).for_each(|_| drop(listener.read()));
+        eventually("they are counted", || memory(&mut admin) > without + CHANNELS * 100);
+        eventually("they are charged", || admin.info_number("memory", "mem_clients_charged") > (CHANNELS * 100) as u64);
+        let (name, from) = kind.split_at(kind.len() - "SUBSCRIBE".len());
+        listener.send(format!("{name}UN{from}\r\n").as_bytes());
+        (0..CHANNELS).for_each(|_| drop(listener.read()));
+        eventually("they are gone", || memory(&mut admin) < without + CHANNELS);
+    }
+}

@@ -213,7 +213,7 @@ fn the_sandbox() {
             ("return {unpack({}, -2147483648, 2147483647)}", "(error) ERR user_script:1: too many results to unpack"),
             ("return {unpack({}, 1, 1e300)}", "(error) ERR user_script:1: too many results to unpack"),
             ("return #string.rep('', 2147483647)", "(integer) 0"),
-            ("return string.rep('x', 2147483647)", "(error) ERR not enough memory"),
+            ("return string.rep('x', 2147483647)", NOT_ENOUGH),
             (
                 "return string.find(string.rep('a', 9999), string.rep('a?', 9999))",
                 "(error) ERR user_script:1: pattern too complex",
@@ -222,10 +222,7 @@ fn the_sandbox() {
                 "table.insert({}, -2147483648, 1)",
                 "(error) ERR user_script:1: bad argument #2 to 'insert' (position out of bounds)",
             ),
-            (
-                "local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end",
-                "(error) ERR not enough memory",
-            ),
+            ("local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end", NOT_ENOUGH),
             ("return 'still here'", "\"still here\""),
         ],
     );
@@ -719,5 +716,58 @@ fn every_function_with_hostile_arguments() {
                 ("x = 1", "(error) ERR user_script:1: Attempt to modify a readonly table"),
             ],
         );
+    }
+}
+
+/// The error without a RAM limit.
+const NOT_ENOUGH: &str =
+    "(error) ERR not enough memory: scripts of a worker may take 268435456 bytes, see script-memory-limit";
+
+#[test]
+fn the_memory_of_scripts_has_a_limit_of_its_own() {
+    const TABLE: &str = "local t = {} for i = 1, 1000000 do t[i] = i end return #t";
+    let node = Node::start(&[("script-memory-limit", "8mb")]);
+    let mut a = node.connect();
+    let limit = "(error) ERR not enough memory: scripts of a worker may take 8388608 bytes, see script-memory-limit";
+    answers(&mut a, &[(TABLE, limit), ("return 'still here'", "\"still here\"")]);
+    assert_eq!(a.run("CONFIG SET script-memory-limit 64mb"), "OK");
+    answers(&mut a, &[(TABLE, "(integer) 1000000")]);
+    assert_eq!(a.run("CONFIG GET script-memory-limit"), "1) \"script-memory-limit\"\n2) \"67108864\"");
+}
+
+/// Once, the interpreters kept what was flushed until their next script.
+#[test]
+fn the_memory_of_flushed_scripts_and_libraries_is_given_back() {
+    let node = Node::start(&[]);
+    // On all workers.
+    let mut clients: Vec<Client> = (0..8).map(|_| node.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(eval(client, "return 1", &[], &[])));
+    let mut a = node.connect();
+    let few = a.info_number("memory", "used_memory_lua");
+    let body = |number: usize| format!("local t = {{{}}} return t[{number}]", "{a = 'b'}, ".repeat(3000));
+    let load = |client: &mut Client, number: usize| {
+        let library =
+            format!("#!lua name=l{number}\nredis.register_function('f{number}', function() {} end)", body(number));
+        assert!(client.words(&[b"FUNCTION", b"LOAD", library.as_bytes()]).contains('l'));
+        assert_ne!(client.run(&format!("FCALL f{number} 0")), "");
+    };
+    for flush in ["SCRIPT FLUSH SYNC", "SCRIPT FLUSH ASYNC"] {
+        for (at, client) in clients.iter_mut().enumerate() {
+            (0..10).for_each(|number| drop(eval(client, &body(at * 10 + number), &[], &[])));
+        }
+        let many = a.info_number("memory", "used_memory_lua");
+        assert!(many > few + (256 << 10), "{few} {many}");
+        assert_eq!(a.run(flush), "OK");
+        eventually("it is given back", || a.info_number("memory", "used_memory_lua") < few + (64 << 10));
+    }
+    for flush in ["FUNCTION FLUSH", "FUNCTION DELETE"] {
+        clients.iter_mut().enumerate().for_each(|(at, client)| load(client, at));
+        let many = a.info_number("memory", "used_memory_lua");
+        assert!(many > few + (256 << 10), "{few} {many}");
+        match flush {
+            "FUNCTION FLUSH" => assert_eq!(a.run(flush), "OK"),
+            _ => (0..clients.len()).for_each(|at| assert_eq!(a.run(&format!("{flush} l{at}")), "OK")),
+        }
+        eventually("it is given back", || a.info_number("memory", "used_memory_lua") < few + (64 << 10));
     }
 }

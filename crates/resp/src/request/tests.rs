@@ -248,3 +248,35 @@ fn unquoted_bytes_of_several_commands_live_side_by_side() {
     progress.clear_unquoted();
     assert_eq!(progress.unquoted(), b"");
 }
+
+#[test]
+fn a_command_is_left_out_however_it_is_cut() {
+    let mut input = b"*4\r\n$4\r\nMSET\r\n$1\r\nk\r\n$300\r\n".to_vec();
+    input.extend([b'\r'; 300]);
+    input.extend(b"\r\n$0\r\n\r\n");
+    let command_bytes = input.len();
+    input.extend(b"*1\r\n$4\r\nPING\r\n");
+    let known = input.iter().position(|&byte| byte == b'k').unwrap();
+    for first in known..command_bytes {
+        for read in [1, 2, 3, 50, 1000] {
+            let (mut progress, mut spans) = (Progress::default(), Vec::new());
+            let parsed = parse(&input[..first], &mut progress, &Limits::DEFAULT, &mut spans);
+            assert!(matches!(parsed, Ok(Parsed::Incomplete { .. })) && progress.can_skip());
+            let (mut from, mut end, mut kept_bytes) = (0, first, 0);
+            loop {
+                let Skipped { consumed, is_complete } =
+                    skip(&input[from..end], &mut progress, &Limits::DEFAULT).unwrap();
+                from += consumed;
+                if is_complete {
+                    break;
+                }
+                kept_bytes = kept_bytes.max(end - from);
+                end = (end + read).min(input.len());
+            }
+            assert_eq!(from, command_bytes, "the next command begins here");
+            assert!(kept_bytes <= "$300\r\n".len(), "{kept_bytes} bytes are kept");
+            let parsed = parse(&input[from..], &mut progress, &Limits::DEFAULT, &mut spans);
+            assert_eq!(parsed, Ok(Parsed::Complete { consumed: 14, source: Source::Input }));
+        }
+    }
+}

@@ -363,6 +363,13 @@ impl<'s> Keyspace<'s> {
         is_told
     }
 
+    /// The transaction around will state so many bytes of words, for which its connection has kept room.
+    pub fn expect_effects(&mut self, bytes: usize) {
+        if self.keeps_effects() {
+            self.resume.effects.expect(bytes);
+        }
+    }
+
     #[cold]
     fn keep_effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         self.stated = true;
@@ -379,6 +386,11 @@ impl<'s> Keyspace<'s> {
     pub fn may_keep_more(&self) -> bool {
         let buffer = self.resume.effects.lent_buffer();
         buffer == 0 || self.store.lent_bytes() + 4 * buffer <= self.store.lent_bytes_max()
+    }
+
+    /// The bytes of the changes that wait for the end of the transaction or script.
+    pub fn kept_bytes(&self) -> usize {
+        self.resume.effects.bytes()
     }
 
     /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes

@@ -11,6 +11,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// This much may always be lent. With less, no client could work while the process itself needs more than the RAM limit.
 pub(crate) const LENT_BYTES_MIN: usize = 4 << 20;
 
+/// Whatever somebody asks for, other objects keep this part of what they and borrowers may have.
+const OBJECTS_PART: usize = 12;
+
+/// The most that may be lent and kept as room together, if so much may be lent: that is half of what there is for both.
+pub fn lent_and_room_max(lent_max: usize) -> usize {
+    (lent_max - lent_max / OBJECTS_PART).saturating_mul(2)
+}
+
 pub(crate) struct Lent {
     /// Bytes lent now.
     bytes: AtomicUsize,
@@ -18,6 +26,8 @@ pub(crate) struct Lent {
     measured: AtomicUsize,
     /// Bytes that the next borrower waits for.
     wanted: AtomicUsize,
+    /// Room kept for the objects that borrowers are about to make of what they have borrowed.
+    room: AtomicUsize,
     /// The most that may be lent now. `usize::MAX`: there is no RAM limit.
     max: AtomicUsize,
     /// The most that may ever be lent: more than this is refused at once.
@@ -36,6 +46,7 @@ impl Lent {
             bytes: AtomicUsize::new(0),
             measured: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
             ever_max: AtomicUsize::new(max),
             cap: AtomicUsize::new(usize::MAX),
@@ -79,6 +90,26 @@ impl Lent {
         self.bytes.fetch_update(Relaxed, Relaxed, sum).is_ok()
     }
 
+    /// Whether room for objects may be kept beside what is lent and kept already. The budget does not tell: it keeps a minimum.
+    pub fn may_keep(&self, bytes: usize, room: usize) -> bool {
+        self.missing(bytes, room) == 0
+    }
+
+    /// What others must give back before so much may be lent and kept.
+    pub fn missing(&self, bytes: usize, room: usize) -> usize {
+        let lent = self.bytes() + bytes;
+        let both = if room > 0 { lent + self.room.load(Relaxed) + room } else { 0 };
+        lent.saturating_sub(self.max()).max(both.saturating_sub(lent_and_room_max(self.max())))
+    }
+
+    pub fn add_room(&self, bytes: usize) {
+        self.room.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn sub_room(&self, bytes: usize) {
+        self.room.fetch_sub(bytes, Relaxed);
+    }
+
     pub fn want(&self, bytes: usize) {
         self.wanted.store(bytes, Relaxed);
     }
@@ -99,10 +130,10 @@ impl Lent {
         self.ever_max.load(Relaxed)
     }
 
-    /// Lent or wanted bytes that the last measurement does not contain.
+    /// Lent or wanted bytes that the last measurement does not contain, and the room that is kept.
     pub fn not_measured(&self) -> u64 {
         let new = self.bytes().saturating_sub(self.measured.load(Relaxed));
-        (new + self.wanted()) as u64
+        (new + self.wanted() + self.room.load(Relaxed)) as u64
     }
 }
 
@@ -145,6 +176,12 @@ mod tests {
         assert_eq!(lent.not_measured(), 2 << 20);
         lent.want(0);
         lent.sub(MB);
+        assert_eq!(lent.not_measured(), 0);
+        // No measurement contains an object that is not there yet.
+        lent.add_room(4 * MB);
+        measured(&lent, 94, 20);
+        assert_eq!(lent.not_measured(), 4 << 20);
+        lent.sub_room(4 * MB);
         assert_eq!(lent.not_measured(), 0);
     }
 
