@@ -30,6 +30,7 @@ mod size;
 mod table;
 mod top;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,9 +52,41 @@ pub struct Flash {
     pub find_keys: FindAgain,
     /// Writes a dump to a new file, with the values that are found on flash, because its index is lost.
     pub save_values: FindAgain,
-    /// Writes the values that an index names as a dump.
+    /// Reads all values that an index names: which cannot be read.
+    pub check_values: fn(&Path, &[PathBuf]) -> Result<Unreadable, String>,
+    /// Follows what the journal makes of values that are not there, and returns the keys that are lost at its end.
+    pub follow: fn(&Missing<'_>, &Records<'_>) -> Result<Vec<(u64, Vec<u8>)>, String>,
+    /// Writes the values that an index names as a dump, but for those that cannot be read.
     pub write_values: WriteValues,
+    /// Writes an index without the entries of values that cannot be read. Returns its size.
+    pub write_index: fn(&Path, &Unread, &Path) -> Result<u64, String>,
+    /// Writes a dump of what can be read of a base: of an index, of so many bytes of its dump, if there is one, and of the flash paths.
+    pub save_readable: SaveReadable,
 }
+
+/// Entries of an index whose values cannot be read, by their stripes, uids and hashes.
+pub type Unread = HashSet<(u16, u16, u64)>;
+
+/// What a journal starts from.
+pub enum Missing<'m> {
+    /// Entries of an index whose values cannot be read.
+    Of(&'m Path, &'m Unread),
+    /// Keys, with their logical databases.
+    Keys(&'m [(u64, Vec<u8>)]),
+}
+
+/// What cannot be read on flash.
+pub struct Unreadable {
+    pub entries: Unread,
+    /// Flash files that are missing, cut, or have no superblock any more: a node does not start with them.
+    pub files: Vec<String>,
+}
+
+/// Gives a function the logical database and the commands of each record of the journal. It returns what becomes of a record that needs a
+/// value that cannot be read; `None`: the record stays.
+pub type Records<'r> = dyn Fn(&mut dyn FnMut(u32, &[u8]) -> Result<Option<Vec<u8>>, String>) -> Result<(), String> + 'r;
+
+pub type SaveReadable = fn(&Path, Option<(&Path, u64)>, &[PathBuf], &Unread, &Path) -> Result<(), String>;
 
 /// Calls a function with the logical database and the name of each key that the journal changes in a way that depends on what it was.
 pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> + 'c;
@@ -61,8 +94,8 @@ pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> 
 /// Gets the two files, the flash paths, and what the journal changes.
 pub type FindAgain = fn(&Path, &Path, &[PathBuf], &Changed<'_>) -> Result<FoundAgain, String>;
 
-/// Gets the index, the flash paths, and where the dump goes.
-pub type WriteValues = fn(&Path, &[PathBuf], Box<dyn Write + Send>) -> Result<(), String>;
+/// Gets the index, the flash paths, what cannot be read, and where the dump goes.
+pub type WriteValues = fn(&Path, &[PathBuf], &Unread, Box<dyn Write + Send>) -> Result<(), String>;
 
 /// What was found on flash.
 pub struct FoundAgain {

@@ -49,7 +49,20 @@ const NOTICE: &str = include_str!("../NOTICE");
 const FLASH: cli::Flash = cli::Flash {
     find_keys: |index, dump, paths, changed| ::node::salvage::find_keys(index, dump, paths, changed).map(found_again),
     save_values: |dump, to, paths, changed| ::node::salvage::save_values(dump, to, paths, changed).map(found_again),
+    check_values: |index, paths| {
+        let found = ::node::values::check_values(index, paths)?;
+        Ok(cli::Unreadable { entries: found.entries, files: found.files })
+    },
+    follow: |missing, records| {
+        use ::node::values::{Missing, follow};
+        match *missing {
+            cli::Missing::Of(index, unread) => follow(&Missing::Of(index, unread), records),
+            cli::Missing::Keys(keys) => follow(&Missing::Keys(keys), records),
+        }
+    },
     write_values: ::node::salvage::write_values,
+    write_index: ::node::salvage::write_index,
+    save_readable: ::node::salvage::save_readable,
 };
 
 fn found_again(found: ::node::salvage::FoundAgain) -> cli::FoundAgain {

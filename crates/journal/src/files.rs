@@ -69,13 +69,24 @@ pub(crate) struct Files {
     /// Holds the lock while it is open.
     /// `None`: the files are only looked at.
     lock: Option<File>,
+    /// What is behind the end of a file reads as zeroes.
+    is_patched: bool,
 }
 
 /// The file of a ring, if the journal has one.
 pub(crate) type RingFile = Option<(File, Head)>;
 
+/// The files of a damaged journal, as far as they are there, and what is wrong with them. What a file lacks reads as zeroes.
+pub(crate) struct Remains {
+    pub files: Files,
+    pub ring: RingFile,
+    pub damage: Vec<String>,
+}
+
 const RING: &str = "journal-ring";
 const LOCK: &str = "journal-lock";
+/// Reads as zeroes.
+const NOTHING: &str = "/dev/zero";
 /// Behind the name of a file that is being made.
 const UNFINISHED: &str = ".new";
 
@@ -107,6 +118,7 @@ impl Files {
             is_dirty: Vec::new(),
             writes_durably: true,
             lock,
+            is_patched: false,
         };
         let names = names_in(directory)?;
         let last = names.iter().filter_map(|name| number_of(name)).max();
@@ -119,6 +131,59 @@ impl Files {
             return Err(OpenError::Missing { file: directory.join(RING) });
         }
         Ok((files, ring))
+    }
+
+    /// Opens the files of a damaged journal for reading. An error comes only from the file system.
+    pub fn remains(directory: &Path, log_id: [u8; 16]) -> Result<Remains, OpenError> {
+        let mut files = Files {
+            directory: directory.to_owned(),
+            log_id,
+            file_bytes: 0,
+            files: Vec::new(),
+            is_dirty: Vec::new(),
+            writes_durably: false,
+            lock: None,
+            is_patched: true,
+        };
+        let mut damage = Vec::new();
+        let names = names_in(directory)?;
+        let last = names.iter().filter_map(|name| number_of(name)).max();
+        let mut longest = 0;
+        for number in 0..last.map_or(0, |last| last + 1) {
+            let name = name_of(number);
+            let path = directory.join(&name);
+            let Some(file) = open_file(&path, false)? else {
+                damage.push(OpenError::Missing { file: path }.to_string());
+                files.files.push(File::open(NOTHING).map_err(failed("open", Path::new(NOTHING)))?);
+                continue;
+            };
+            let bytes = file.metadata().map_err(failed("ask for the size of", &path))?.len();
+            longest = longest.max(bytes.saturating_sub(DATA_OFFSET));
+            match files.check(Kind::Records, number.into(), &name, &file) {
+                Ok(head) => files.file_bytes = head.data_bytes,
+                Err(error) => damage.push(error.to_string()),
+            }
+            files.files.push(file);
+        }
+        if files.file_bytes == 0 {
+            files.file_bytes = longest.next_multiple_of(PAGE_BYTES as u64).max(PAGE_BYTES as u64);
+        }
+        let path = directory.join(RING);
+        let ring = match open_file(&path, false)? {
+            Some(file) => match files.check(Kind::Ring, 0, RING, &file) {
+                Ok(head) => Some((file, head)),
+                Err(error) => {
+                    damage.push(error.to_string());
+                    None
+                }
+            },
+            None if files.files.is_empty() => None,
+            None => {
+                damage.push(OpenError::Missing { file: path }.to_string());
+                None
+            }
+        };
+        Ok(Remains { files, ring, damage })
     }
 
     fn open_records(&mut self, number: u16) -> Result<(), OpenError> {
@@ -284,8 +349,33 @@ fn write_all(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64, flags
 
 impl Reader for Files {
     fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
-        self.files[usize::from(path)].read_exact_at(buf, offset)
+        let file = &self.files[usize::from(path)];
+        if !self.is_patched {
+            return file.read_exact_at(buf, offset);
+        }
+        let mut read = 0;
+        while read < buf.len() {
+            match file.read_at(&mut buf[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A bad sector is damage too.
+                Err(_) => break,
+            }
+        }
+        buf[read..].fill(0);
+        Ok(())
     }
+}
+
+/// The id of the journal whose files are in `directory`, if one of them tells.
+pub fn log_id_in(directory: &Path) -> Option<[u8; 16]> {
+    names_in(directory).ok()?.iter().find_map(|name| {
+        let kind = if name == RING { Kind::Ring } else { number_of(name).map(|_| Kind::Records)? };
+        let mut page = PageBuf::new(1);
+        File::open(directory.join(name)).ok()?.read_exact_at(&mut page, 0).ok()?;
+        Head::read(kind, &page).ok().map(|head| head.log_id)
+    })
 }
 
 /// Removes the journal's files from `directory`. Refused while the journal is open.

@@ -40,7 +40,7 @@ mod thread;
 mod view;
 pub mod writer;
 
-pub use files::{OpenError, delete, is_in_use};
+pub use files::{OpenError, delete, is_in_use, log_id_in};
 pub use log::{Log, Opened, Settings};
 pub use mark::{Id, Mark, NoId};
 pub use record::{Draft, Record, stored_bytes};

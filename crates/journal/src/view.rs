@@ -8,8 +8,8 @@ use std::path::Path;
 use flash::io::{PageBuf, Reader};
 use rustix::fs::MemfdFlags;
 
-use crate::files::{Files, OpenError, failed, is_in_use};
-use crate::recover::{self, Error, Held, Salvaged, salvage};
+use crate::files::{Files, OpenError, Remains, failed, is_in_use};
+use crate::recover::{self, Held, Salvaged, salvage};
 use crate::ring::RING_BYTES_MIN;
 use crate::{Config, Opened, Policy, Record, Settings};
 
@@ -85,40 +85,80 @@ impl Reader for Told<'_> {
 
 /// A damaged journal, as far as it can be read.
 pub struct Salvage {
-    files: Files,
-    salvaged: Salvaged,
+    records: Records,
+    /// What is damaged.
+    damage: Vec<String>,
+}
+
+enum Records {
+    /// Only what the records do not need is damaged.
+    All(Opened),
+    Before(Files, Salvaged),
 }
 
 impl Salvage {
     /// Looks for damage of what the journal in `directory` has from `from` on. `None`: there is none. What only the ring has counts as
-    /// lost, because it is behind the damage.
+    /// lost if something before it is.
     pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<Option<Salvage>, OpenError> {
-        let (files, _) = Files::look(directory, log_id)?;
-        let config = Config { file_bytes: files.file_bytes(), ..Config::new(log_id) };
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
-        let salvaged = salvage(&files, config, files.count(), from).map_err(no_records)?;
-        Ok(salvaged.map(|salvaged| Salvage { files, salvaged }))
+        let Remains { files, ring, mut damage } = Files::remains(directory, log_id)?;
+        let config = Config { file_bytes: files.file_bytes(), ..Config::new(log_id) };
+        let count = files.count();
+        if let Some(salvaged) = salvage(&files, config, count, from).map_err(no_records)? {
+            damage.push(salvaged.damage.to_string());
+            return Ok(Some(Salvage { records: Records::Before(files, salvaged), damage }));
+        }
+        let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
+        let settings =
+            Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
+        match Opened::of(directory, &settings, from, files, ring, true) {
+            Ok(_) if damage.is_empty() => Ok(None),
+            Ok(opened) => Ok(Some(Salvage { records: Records::All(opened), damage })),
+            // The ring knows that there was more.
+            Err(OpenError::Records { source, .. }) => {
+                let Remains { files, .. } = Files::remains(directory, log_id)?;
+                let before = recover::recover_checked(&files, config, count, from).map_err(no_records)?;
+                damage.push(source.to_string());
+                let salvaged = Salvaged { before, damage: source, lost_records: 0, lost_until_ms: 0 };
+                Ok(Some(Salvage { records: Records::Before(files, salvaged), damage }))
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// The first bad frame.
-    pub fn damage(&self) -> &Error {
-        &self.salvaged.damage
+    /// What is damaged: the files, and the first bad frame.
+    pub fn damage(&self) -> String {
+        self.damage.join("\n")
     }
 
     /// The position of the damage, and up to where the journal was durable.
     pub fn lost(&self) -> (u64, u64) {
-        (self.salvaged.before.end(), self.salvaged.before.durable())
+        match &self.records {
+            Records::All(opened) => (opened.end(), opened.end()),
+            Records::Before(_, salvaged) => (salvaged.before.end(), salvaged.before.durable()),
+        }
     }
 
     /// The records behind the damage that could be read, and the time of the last one: at least these are lost.
     pub fn lost_records(&self) -> (u64, u64) {
-        (self.salvaged.lost_records, self.salvaged.lost_until_ms)
+        match &self.records {
+            Records::All(_) => (0, 0),
+            Records::Before(_, salvaged) => (salvaged.lost_records, salvaged.lost_until_ms),
+        }
     }
 
     /// The records before the damage, with the position after each.
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record)) -> Result<(), OpenError> {
-        let no_records = |source| OpenError::Records { directory: self.files.directory().to_owned(), source };
-        self.salvaged.before.records(&self.files, each).map_err(no_records)
+        match &self.records {
+            Records::All(opened) => opened.records(&mut |end, record| {
+                each(end, record);
+                ControlFlow::Continue(())
+            }),
+            Records::Before(files, salvaged) => {
+                let no_records = |source| OpenError::Records { directory: files.directory().to_owned(), source };
+                salvaged.before.records(files, each).map_err(no_records)
+            }
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub use flash::lock;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
-pub use persist::salvage;
+pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};

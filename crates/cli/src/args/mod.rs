@@ -264,14 +264,15 @@ pub struct Repair {
     /// Give up the journal from the first bad frame on; with --lose-keys, all of it
     #[arg(long, requires = "to")]
     pub cut: bool,
-    /// Give up the keys that damaged parts of the index named
+    /// Give up the keys that damaged parts of the index named; with --flash-path, also those whose values cannot be read
     #[arg(long, requires = "to")]
     pub lose_keys: bool,
     /// Find the keys that a damaged or lost index named in the flash files
     #[arg(long, requires = "to", requires = "flash_path", conflicts_with = "lose_keys")]
     pub from_segments: bool,
-    /// A directory with a flash file of the dataset, or the file: all of them, in the order of the node's flash-path
-    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath, requires = "from_segments")]
+    /// A directory with a flash file of the dataset, or the file: all of them, in the order of the node's flash-path. The values there are read
+    /// too. No node may be using them
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub flash_path: Vec<PathBuf>,
 }
 
@@ -292,6 +293,10 @@ pub enum JournalAction {
     Check {
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: PathBuf,
+        /// Also read the values on flash: a directory with a flash file of the dataset, or the file: all of them, in the order of the node's
+        /// flash-path. No node may be using them
+        #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+        flash_path: Vec<PathBuf>,
     },
     /// Write the dataset as an append-only file that Redis 7.0 loads
     Export {

@@ -2,9 +2,9 @@
 //! knows what a command does, but for the few that Redis 7.0 lacks, that carry bytes in a newer format, or that choose the
 //! logical database.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use value::rdb::stream::{Version, write};
 use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
 use value::stream::Stream;
 
-use super::{ADVICE, IN_USE, commands, open, open_index, read_base, read_items};
-use crate::Flash;
+use super::{ADVICE, IN_USE, check_values, commands, each_record, open, open_index, read_base, read_items, told};
 use crate::failure::Failure;
+use crate::{Flash, Missing, Unread};
 
 /// The file's logical database is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -38,6 +38,14 @@ pub fn export(
         return Err(Failure::failed(what).hint(hint));
     }
     let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
+    let unreadable = match on_flash {
+        0 => None,
+        _ => Some(check_values(dir, (&opened.manifest, &opened.view), (flash, flash_paths))?),
+    };
+    if let Some((unreadable, _)) = unreadable.as_ref().filter(|(unreadable, _)| !unreadable.files.is_empty()) {
+        let hint = "restore the flash files; flintkv repair --lose-keys saves what can be read";
+        return Err(Failure::failed(unreadable.files.join("\n")).hint(hint));
+    }
     let file = File::create_new(to).map_err(about)?;
     let mut out = Export {
         file: BufWriter::with_capacity(256 << 10, file),
@@ -48,9 +56,11 @@ pub fn export(
         left_out: 0,
     };
     let index = opened.manifest.index.as_ref().filter(|_| on_flash > 0).map(|index| dir.join(&index.name));
+    let unread = unreadable.as_ref().map_or_else(Unread::new, |(unreadable, _)| unreadable.entries.clone());
+    let followed = index.as_deref().filter(|_| !unread.is_empty());
     let written = out
-        .on_flash(index.as_deref(), (flash, flash_paths), to)
-        .and_then(|()| out.all(dir, &opened, to))
+        .on_flash(index.as_deref(), (flash, flash_paths), &unread, to)
+        .and_then(|()| out.all(dir, &opened, to, followed.map(|index| (index, flash, &unread))))
         .and_then(|()| out.file.flush().and_then(|()| out.file.get_ref().sync_all()).map_err(about));
     if let Err(failure) = written {
         // Best effort: a part of a dataset must not be taken for all of it.
@@ -59,6 +69,9 @@ pub fn export(
     }
     if opened.view.is_in_use() {
         eprintln!("{}: {IN_USE}", dir.display());
+    }
+    if let Some((unreadable, lost)) = unreadable.filter(|(unreadable, _)| !unreadable.entries.is_empty()) {
+        eprintln!("{}. They are left out, as a start would answer with errors for them", told(&unreadable, &lost));
     }
     if out.left_out > 0 {
         eprintln!(
@@ -85,13 +98,14 @@ impl Export {
         &mut self,
         index: Option<&Path>,
         (flash, flash_paths): (&Flash, &[PathBuf]),
+        unread: &Unread,
         to: &Path,
     ) -> Result<(), Failure> {
         let Some(index) = index else { return Ok(()) };
         let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
         let (sender, receiver) = UnixStream::pair().map_err(about)?;
         std::thread::scope(|scope| {
-            let writing = scope.spawn(move || (flash.write_values)(index, flash_paths, Box::new(sender)));
+            let writing = scope.spawn(move || (flash.write_values)(index, flash_paths, unread, Box::new(sender)));
             let mut key: Option<Key> = None;
             let mut is_full = false;
             let read = read_items(index, receiver, &mut |item| {
@@ -103,20 +117,36 @@ impl Export {
         })
     }
 
-    fn all(&mut self, dir: &Path, opened: &super::Opened, to: &Path) -> Result<(), Failure> {
+    /// `followed`: values on flash that the records must not need.
+    fn all(
+        &mut self,
+        dir: &Path,
+        opened: &super::Opened,
+        to: &Path,
+        followed: Option<(&Path, &Flash, &Unread)>,
+    ) -> Result<(), Failure> {
         let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
         let mut key: Option<Key> = None;
         read_base(dir, opened, |item| self.item(item, &mut key).map_err(about))?;
-        let mut ended = Ok(());
-        let read = opened.view.records(&mut |end, record| {
-            ended = match commands(record.resp) {
-                Some(commands) => self.record(record.db.into(), &commands).map_err(about),
-                None => Err(Failure::failed(format!("the record before position {end} is no command")).hint(ADVICE)),
-            };
-            if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        read.map_err(|error| Failure::failed(error.to_string()).hint(ADVICE))?;
-        ended
+        let mut put = |db: u32, resp: &[u8]| match commands(resp) {
+            Some(commands) => self.record(db.into(), &commands).map_err(|error| format!("{}: {error}", to.display())),
+            None => Err("a record of the journal is no command".to_owned()),
+        };
+        let written = match followed {
+            None => each_record(&opened.view, &mut |record| put(record.db, record.resp)),
+            Some((index, flash, unread)) => {
+                // Lent to a function that may be called more than once, but is not.
+                let put = RefCell::new(put);
+                let records: &crate::Records<'_> = &|each| {
+                    each_record(&opened.view, &mut |record| {
+                        let instead = each(record.db, record.resp)?;
+                        (put.borrow_mut())(record.db, instead.as_deref().unwrap_or(record.resp))
+                    })
+                };
+                (flash.follow)(&Missing::Of(index, unread), records).map(drop)
+            }
+        };
+        written.map_err(|what| Failure::failed(what).hint(ADVICE))
     }
 
     fn record(&mut self, db: u64, commands: &[super::Command]) -> io::Result<()> {

@@ -5,22 +5,26 @@ mod export;
 mod repair;
 mod show;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
-use ::journal::View;
 use ::journal::index::Index;
 use ::journal::manifest::{self, Found, Manifest};
+use ::journal::{Record, View};
 use rdb::{Item, Reader};
 use resp::client::{Value, parse_value};
 
-use crate::Flash;
 use crate::args::{Journal, JournalAction, Repair};
 use crate::failure::Failure;
+use crate::{Flash, Missing, Unreadable};
 
 const ADVICE: &str = "restore the directory from a copy, or move it away to start without it";
 const IN_USE: &str = "in use by a running node: the end may be missing";
+/// So many keys are named.
+const NAMES_MAX: usize = 1000;
 /// A running node may replace its base, and use a file again, between two reads.
 const ATTEMPTS: u32 = 5;
 
@@ -31,7 +35,7 @@ pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
 pub fn run(args: &Journal, flash: &Flash) -> Result<String, Failure> {
     match &args.action {
         JournalAction::Show { dir, from, limit } => show::show(dir, *from, *limit),
-        JournalAction::Check { dir } => show::check(dir),
+        JournalAction::Check { dir, flash_path } => show::check(dir, (flash, flash_path)),
         JournalAction::Export { dir, to, with_field_expiry, flash_path } => {
             export::export(dir, to, *with_field_expiry, (flash, flash_path))
         }
@@ -92,6 +96,52 @@ fn open_index(dir: &Path, opened: &Opened) -> Result<Option<Index>, Failure> {
     let path = dir.join(&file.name);
     let broken = |error| Failure::failed(format!("{}: {error}", path.display())).hint(ADVICE);
     Index::open(&path).map(Some).map_err(broken)
+}
+
+/// What cannot be read of the values on flash, and the keys that are lost by that behind the journal.
+fn check_values(
+    dir: &Path,
+    (manifest, view): (&Manifest, &View),
+    (flash, flash_paths): (&Flash, &[PathBuf]),
+) -> Result<(Unreadable, Vec<(u64, Vec<u8>)>), Failure> {
+    let nothing = Unreadable { entries: HashSet::new(), files: Vec::new() };
+    let Some(index) = manifest.index.as_ref().map(|index| dir.join(&index.name)) else {
+        return Ok((nothing, Vec::new()));
+    };
+    let unreadable = (flash.check_values)(&index, flash_paths).map_err(Failure::failed)?;
+    if unreadable.entries.is_empty() {
+        return Ok((unreadable, Vec::new()));
+    }
+    let lost = (flash.follow)(&Missing::Of(&index, &unreadable.entries), &|each| {
+        each_record(view, &mut |record| each(record.db, record.resp).map(drop))
+    });
+    lost.map(|lost| (unreadable, lost)).map_err(Failure::failed)
+}
+
+/// Calls `each` with the records of a journal, until there is an error.
+fn each_record(view: &View, each: &mut dyn FnMut(&Record<'_>) -> Result<(), String>) -> Result<(), String> {
+    let mut ended = Ok(());
+    let read = view.records(&mut |_, record| {
+        ended = each(record);
+        if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    read.map_err(|error| error.to_string()).and(ended)
+}
+
+/// What cannot be read, for people.
+fn told(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
+    let mut text: String = unreadable.files.iter().map(|file| format!("{file}\n")).collect();
+    text.push_str(&format!("{} values on flash cannot be read", unreadable.entries.len()));
+    if !lost.is_empty() {
+        let names = lost.iter().take(NAMES_MAX).map(|(db, name)| format!("{db}:{}", name.escape_ascii()));
+        let more = if lost.len() > NAMES_MAX { " …" } else { "" };
+        text.push_str(&format!(
+            "; {} keys are lost by that, because the journal changes them and cannot tell what they were: {}{more}",
+            lost.len(),
+            names.collect::<Vec<_>>().join(" ")
+        ));
+    }
+    text
 }
 
 /// Gives `each` every item of the base, with its checksum compared.

@@ -9,19 +9,19 @@ use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::journal::index::{Index, IndexWriter, Rows};
 use ::journal::manifest::{self, Base, Found, Manifest};
 use ::journal::{Log, Opened, Policy, Record, Salvage, Settings, View};
 use rdb::{Item, Reader};
-use resp::client::encode_command;
 
-use super::commands;
+use super::{commands, each_record, told};
 use crate::args::Repair;
 use crate::failure::Failure;
 use crate::moment;
-use crate::{Flash, FoundAgain};
+use crate::{Flash, FoundAgain, Missing, Unreadable};
 
 /// As a node makes them.
 const FILE_BYTES: u64 = 64 << 20;
@@ -41,45 +41,74 @@ struct Dump {
 }
 
 pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
-    let (dir, to, cuts) = (&*args.dir, args.to.as_deref(), args.cut);
-    let manifest = dataset(dir)?;
-    let mut said = String::new();
+    let (manifest, guessed) = dataset(&args.dir)?;
+    let Some(guessed) = guessed else { return repair_files(args, &manifest, flash, false) };
+    let said = |text: &str| format!("{guessed}\n{text}");
+    match repair_files(args, &manifest, flash, true) {
+        Ok(text) => Ok(said(&text)),
+        Err(failure) => Err(Failure { message: said(&failure.message), ..failure }),
+    }
+}
+
+/// `is_guessed`: the manifest must be written anew.
+fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: bool) -> Result<String, Failure> {
+    let dir = &*args.dir;
     let base = manifest.base.as_ref().map(|base| read_dump(dir, base)).transpose()?;
     let sound = base.as_ref().is_none_or(|dump| dump.damage.is_none());
     let on_flash = match manifest.index.as_ref().map(|index| read_index(dir, index, None)).transpose() {
-        Err(failure) if args.from_segments => return without_index(args, &manifest, sound, flash, &failure),
-        on_flash => on_flash?,
+        Err(failure) if args.from_segments => return without_index(args, manifest, sound, flash, &failure),
+        Err(failure) if sound => return Err(failure),
+        // Both are damaged: what the dump has is all that there is.
+        Err(_) => None,
+        Ok(on_flash) => on_flash,
     };
     if let (Some(OnFlash { places: 1.., lost, keys }), Some(index)) = (&on_flash, &manifest.index) {
-        return repair_index(args, &manifest, (index, *keys, *lost), sound, flash);
+        return repair_index(args, manifest, (index, *keys, *lost), sound, flash);
     }
-    let on_flash = on_flash.map(|on_flash| on_flash.keys);
-    if let Some(Dump { damage: Some(damage), keys, sound_bytes }) = base {
-        let base = manifest.base.as_ref().expect("it was read");
-        said.push_str(&format!("{}: {damage}\n{keys} keys before the damage can be read\n", base.name));
-        let left = on_flash.map_or(String::new(), |keys| format!(", and {keys} keys whose values are on flash"));
-        let what = format!(
-            "The keys behind the damage are lost{left}; the journal is not applied, because it changes keys that are lost."
-        );
-        let Some(to) = to else {
-            return Err(Failure::failed(format!("{said}{what}")).hint("--to NEW writes the keys that can be read"));
-        };
-        make(to)?;
-        let dump = to.join(DUMP);
-        copy(&dir.join(&base.name), &dump, Some(sound_bytes)).map_err(about(&dump))?;
-        return Ok(format!(
-            "{said}{}: written. A node loads it as the dump in its dir. {what} The dump's checksum was not to be checked, so a value \
-             before the damage may be wrong too.\n",
-            dump.display()
-        ));
+    let on_flash = on_flash.map_or(0, |on_flash| on_flash.keys);
+    if let Some(dump) = base.filter(|dump| dump.damage.is_some()) {
+        return repair_dump(args, manifest, &dump, on_flash, flash);
     }
-    let view = View::open(dir, manifest.log_id, manifest.position);
-    let Err(error) = view else {
-        return Ok(format!("{}: nothing is damaged: flintkv journal check tells more\n", dir.display()));
-    };
+    if on_flash > 0
+        && !args.flash_path.is_empty()
+        && let Some(index) = &manifest.index
+    {
+        let found = (flash.check_values)(&dir.join(&index.name), &args.flash_path).map_err(Failure::failed)?;
+        if !found.entries.is_empty() || !found.files.is_empty() {
+            return repair_values(args, manifest, index, &found, flash);
+        }
+    }
     let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
     let salvage = Salvage::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
-    let Some(salvage) = salvage else { return Err(broken(&error)) };
+    let unread = match on_flash {
+        1.. if args.flash_path.is_empty() => {
+            format!(". Its {on_flash} values on flash were not read: --flash-path PATH, in their order, reads them")
+        }
+        _ => String::new(),
+    };
+    let Some(salvage) = salvage else {
+        // The start looks at it in another way.
+        View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
+        return match (is_guessed, args.to.as_deref()) {
+            (false, _) => {
+                Ok(format!("{}: nothing is damaged{unread}: flintkv journal check tells more\n", dir.display()))
+            }
+            (true, None) => {
+                let what = format!("All else is whole{unread}.");
+                Err(Failure::failed(what).hint("--to NEW writes the dataset with a new manifest"))
+            }
+            (true, Some(to)) => {
+                make(to)?;
+                copy_others(args, to, None, true)?;
+                copy_base(dir, to, manifest)?;
+                manifest::write(to, Some(manifest)).map_err(|error| broken(&error))?;
+                Ok(format!(
+                    "{}: the dataset, with a new manifest. Move it to the place of the damaged directory.\n",
+                    to.display()
+                ))
+            }
+        };
+    };
     let (mut records, mut kept_ms) = (0_u64, 0);
     salvage
         .records(&mut |_, record| {
@@ -87,16 +116,14 @@ pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
             kept_ms = record.time_ms;
         })
         .map_err(|error| broken(&error))?;
-    said.push_str(&loss(&salvage, records, kept_ms));
-    let (Some(to), true) = (to, cuts) else {
+    let said = loss(&salvage, records, kept_ms);
+    let (Some(to), true) = (args.to.as_deref(), args.cut) else {
         return Err(Failure::failed(said).hint("--cut --to NEW writes the dataset as it was before the damage"));
     };
     make(to)?;
-    for file in manifest.files() {
-        copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)))?;
-    }
+    copy_base(dir, to, manifest)?;
     let log_id = write_journal(to, Some(&salvage))?;
-    manifest::write(to, Some(&Manifest { log_id, position: 0, stream: None, ..manifest }))
+    manifest::write(to, Some(&Manifest { log_id, position: 0, stream: None, ..manifest.clone() }))
         .map_err(|error| broken(&error))?;
     Ok(format!(
         "{said}{}: the dataset as it was before the damage. Move it to the place of the damaged directory.\n",
@@ -104,17 +131,181 @@ pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
     ))
 }
 
-fn dataset(dir: &Path) -> Result<Manifest, Failure> {
+/// Writes the keys of a damaged dump, and the values on flash too, if the flash paths are given.
+fn repair_dump(
+    args: &Repair,
+    manifest: &Manifest,
+    dump: &Dump,
+    on_flash: u64,
+    flash: &Flash,
+) -> Result<String, Failure> {
+    let dir = &*args.dir;
+    let base = manifest.base.as_ref().expect("it was read");
+    let damage = dump.damage.as_deref().unwrap_or_default();
+    let mut said = format!("{}: {damage}\n{} keys before the damage can be read\n", base.name, dump.keys);
+    let index = manifest.index.as_ref().filter(|_| on_flash > 0 && !args.flash_path.is_empty());
+    let unread = index.map(|index| (flash.check_values)(&dir.join(&index.name), &args.flash_path)).transpose();
+    let unread = unread.map_err(Failure::failed)?;
+    let left = match &unread {
+        Some(unread) => {
+            unread.files.iter().for_each(|file| said.push_str(&format!("{file}\n")));
+            let readable = on_flash - (unread.entries.len() as u64).min(on_flash);
+            said.push_str(&format!("{readable} of {on_flash} keys whose values are on flash can be read\n"));
+            String::new()
+        }
+        None if on_flash > 0 => {
+            format!(", and {on_flash} keys whose values are on flash (--flash-path PATH saves these)")
+        }
+        None => String::new(),
+    };
+    let what = format!(
+        "The keys behind the damage are lost{left}; the journal is not applied, because it changes keys that are lost."
+    );
+    let Some(to) = args.to.as_deref() else {
+        return Err(Failure::failed(format!("{said}{what}")).hint("--to NEW writes the keys that can be read"));
+    };
+    if dump.keys == 0 && unread.is_none() {
+        return Err(Failure::failed(format!("{said}{what} Nothing is left to write.")));
+    }
+    make(to)?;
+    let new = to.join(DUMP);
+    let old = dir.join(&base.name);
+    match (index, unread) {
+        (Some(index), Some(unread)) => {
+            let sound = (dump.sound_bytes > 0).then_some((&*old, dump.sound_bytes));
+            (flash.save_readable)(&dir.join(&index.name), sound, &args.flash_path, &unread.entries, &new)
+                .map_err(Failure::failed)?;
+        }
+        _ => copy(&old, &new, Some(dump.sound_bytes)).map_err(about(&new))?,
+    }
+    Ok(format!(
+        "{said}{}: written. A node loads it as the dump in its dir. {what} The dump's checksum was not to be checked, so a value \
+         before the damage may be wrong too.\n",
+        new.display()
+    ))
+}
+
+/// Writes the dataset without the keys whose values cannot be read on flash. If a flash file is broken, no node starts with it: then all values
+/// that can be read come into the base's dump.
+fn repair_values(
+    args: &Repair,
+    manifest: &Manifest,
+    index: &Base,
+    found: &Unreadable,
+    flash: &Flash,
+) -> Result<String, Failure> {
+    let dir = &*args.dir;
+    let view = View::open(dir, manifest.log_id, manifest.position);
+    let lost = match &view {
+        Ok(view) if !args.cut => {
+            let records: &crate::Records<'_> =
+                &|each| each_record(view, &mut |record| each(record.db, record.resp).map(drop));
+            (flash.follow)(&Missing::Of(&dir.join(&index.name), &found.entries), records).map_err(Failure::failed)?
+        }
+        _ => Vec::new(),
+    };
+    let said = told(found, &lost);
+    let Some(to) = args.to.as_deref().filter(|_| args.lose_keys) else {
+        let hint = match found.files.is_empty() {
+            true => {
+                "a start serves everything else, and these keys answer with errors until they are set again; --lose-keys --to NEW writes the \
+                     dataset without them"
+            }
+            false => {
+                "restore the flash files, and try again; --lose-keys --to NEW writes all that can be read into a directory that needs no flash file"
+            }
+        };
+        return Err(Failure::failed(said).hint(hint));
+    };
+    check_journal(args, manifest, &said)?;
+    make(to)?;
+    let old = dir.join(&index.name);
+    let mut manifest = manifest.clone();
+    let flash_files = match (found.files.is_empty(), &manifest.base) {
+        (false, Some(base)) => {
+            let (from, new) = (dir.join(&base.name), to.join(&base.name));
+            let sound = read_dump(dir, base)?.sound_bytes;
+            (flash.save_readable)(&old, Some((&from, sound)), &args.flash_path, &found.entries, &new)
+                .map_err(Failure::failed)?;
+            let bytes = std::fs::metadata(&new).map_err(about(&new))?.len();
+            (manifest.base, manifest.index) = (Some(Base { bytes, ..base.clone() }), None);
+            "move the flash files away: the node makes new ones"
+        }
+        _ => {
+            let bytes = (flash.write_index)(&old, &found.entries, &to.join(&index.name)).map_err(Failure::failed)?;
+            manifest.index = Some(Base { bytes, ..index.clone() });
+            if let Some(base) = &manifest.base {
+                copy(&dir.join(&base.name), &to.join(&base.name), None).map_err(about(&to.join(&base.name)))?;
+            }
+            "the flash files stay"
+        }
+    };
+    manifest.log_id = match &view {
+        Ok(view) if !args.cut => follow_journal(to, view, &Missing::Of(&old, &found.entries), flash)?,
+        _ => write_journal(to, None)?,
+    };
+    (manifest.position, manifest.stream) = (0, None);
+    manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
+    let journal = if args.cut { "The changes in the journal are lost. " } else { "" };
+    Ok(format!(
+        "{said}\n{}: the dataset without these keys. {journal}Move this directory to the place of the damaged one; {flash_files}.\n",
+        to.display()
+    ))
+}
+
+/// Writes a new journal with the records of another, which removes keys where they are lost. Returns its id.
+fn follow_journal(to: &Path, view: &View, missing: &Missing<'_>, flash: &Flash) -> Result<[u8; 16], Failure> {
+    let (log, log_id) = new_journal(to)?;
+    let records: &crate::Records<'_> = &|each| {
+        each_record(view, &mut |record| {
+            match each(record.db, record.resp)? {
+                None => append(&log, record),
+                Some(instead) if instead.is_empty() => {}
+                Some(instead) => append(&log, &Record { stripe: None, resp: &instead, ..*record }),
+            }
+            Ok(())
+        })
+    };
+    (flash.follow)(missing, records).map_err(Failure::failed)?;
+    log.close().map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(log_id)
+}
+
+/// The manifest, or what the other files tell, and then why that is needed.
+fn dataset(dir: &Path) -> Result<(Manifest, Option<String>), Failure> {
     if ::journal::is_in_use(dir) {
         return Err(Failure::refused(format!("{}: a node uses it: stop the node, or repair a copy", dir.display())));
     }
-    match manifest::read(dir).map_err(Failure::failed)? {
-        Found::Dataset(manifest) => Ok(manifest),
-        Found::Void | Found::Nothing => {
-            let hint = "give the directory flintkv.journal itself, or a copy of it";
-            Err(Failure::failed(format!("{}: its manifest names no dataset", dir.display())).hint(hint))
+    let why = match manifest::read(dir) {
+        Ok(Found::Dataset(manifest)) => return Ok((manifest, None)),
+        Ok(Found::Void) => {
+            return Err(Failure::failed(format!("{}: its manifest says that there is no dataset", dir.display())));
         }
-    }
+        Ok(Found::Nothing) => format!("{}: there is no manifest", dir.display()),
+        Err(why) => why,
+    };
+    let Some(manifest) = guess(dir) else {
+        let hint = "give the directory flintkv.journal itself, or a copy of it";
+        return Err(Failure::failed(format!("{why}; and no file tells what it said")).hint(hint));
+    };
+    let base = manifest.base.as_ref().map_or("no base", |base| &base.name);
+    let said = format!("{why}. The other files tell that it said: {base}, position {}", manifest.position);
+    Ok((manifest, Some(said)))
+}
+
+/// What a manifest must have said, by the names of the base's files and the heads of the journal's.
+fn guess(dir: &Path) -> Option<Manifest> {
+    let log_id = ::journal::log_id_in(dir)?;
+    let names = std::fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let position = |name: &str| name.strip_prefix("base-")?.strip_suffix(".rdb")?.parse::<u64>().ok();
+    let position = names.filter_map(|name| position(&name)).max();
+    let file = |end: &str| {
+        let name = format!("base-{}.{end}", position?);
+        let bytes = std::fs::metadata(dir.join(&name)).ok()?.len();
+        Some(Base { name, bytes })
+    };
+    let (base, index) = (file("rdb"), file("index"));
+    Some(Manifest { log_id, position: position.unwrap_or(0), base, index, stream: None })
 }
 
 /// What the cut costs.
@@ -126,6 +317,9 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
         "A cut there loses {} of the journal, with at least {lost} records that are whole",
         human(durable.saturating_sub(at))
     ));
+    if durable <= at && lost == 0 {
+        text.push_str(", and what only the ring had, if that is damaged");
+    }
     if lost > 0 && kept_ms > 0 {
         let seconds = until_ms.saturating_sub(kept_ms).div_ceil(1000);
         text.push_str(&format!(", of the {seconds} seconds up to {}", moment::date(until_ms)));
@@ -136,11 +330,19 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
 
 fn read_dump(dir: &Path, base: &Base) -> Result<Dump, Failure> {
     let path = dir.join(&base.name);
-    let file = File::open(&path).map_err(about(&path))?;
+    let nothing = |error: &dyn std::fmt::Display| Dump {
+        keys: 0,
+        sound_bytes: 0,
+        damage: Some(format!("{error}: no key can be read")),
+    };
     let mut dump = Dump { keys: 0, sound_bytes: 0, damage: None };
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing(&error)),
+        file => file.map_err(about(&path))?,
+    };
     let mut reader = match Reader::new(BufReader::with_capacity(256 << 10, file), true) {
         Ok(reader) => reader,
-        Err(error) => return Err(Failure::failed(format!("{}: {error}: no key can be read", path.display()))),
+        Err(error) => return Ok(nothing(&error)),
     };
     dump.sound_bytes = reader.offset();
     loop {
@@ -226,9 +428,9 @@ fn repair_index(
     }
     let table = Index::open(&old).map_err(about(&new))?.table;
     let bytes = writer.finish(&table).map_err(about(&new))?;
-    copy_others(args, to, dump_name(manifest))?;
+    copy_others(args, to, dump_name(manifest), !args.cut && found.left_out.is_empty())?;
     let mut manifest = Manifest { index: Some(Base { bytes, ..index.clone() }), ..manifest.clone() };
-    let journal = end_journal(args, to, &mut manifest, &found.left_out)?;
+    let journal = end_journal(args, to, &mut manifest, (&found.left_out, flash))?;
     manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
     let what = if args.from_segments { "with the keys that were found" } else { "without these keys" };
     Ok(format!(
@@ -257,10 +459,10 @@ fn without_index(
     let changed = |each: &mut dyn FnMut(u64, &[u8])| changed_keys(args, manifest, each);
     let found =
         (flash.save_values)(&args.dir.join(&base.name), &new, &args.flash_path, &changed).map_err(Failure::failed)?;
-    copy_others(args, to, None)?;
+    copy_others(args, to, None, !args.cut && found.left_out.is_empty())?;
     let bytes = std::fs::metadata(&new).map_err(about(&new))?.len();
     let mut manifest = Manifest { base: Some(Base { bytes, ..base.clone() }), index: None, ..manifest.clone() };
-    let journal = end_journal(args, to, &mut manifest, &found.left_out)?;
+    let journal = end_journal(args, to, &mut manifest, (&found.left_out, flash))?;
     manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
     Ok(format!(
         "{said}\n{}{}: the dataset, with the values that were found in its dump. {journal} Move this directory to the place of the damaged \
@@ -281,11 +483,11 @@ fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), F
     }
 }
 
-/// Copies the journal, unless it is given up, and a dump.
-fn copy_others(args: &Repair, to: &Path, dump: Option<&str>) -> Result<(), Failure> {
+/// Copies the journal, if it stays as it is, and a dump.
+fn copy_others(args: &Repair, to: &Path, dump: Option<&str>, with_journal: bool) -> Result<(), Failure> {
     let dir = &*args.dir;
     let is_journal = |name: &str| name.starts_with("journal-") && !name.ends_with("lock") && !name.ends_with(".new");
-    let is_needed = |name: &str| Some(name) == dump || !args.cut && is_journal(name);
+    let is_needed = |name: &str| Some(name) == dump || with_journal && is_journal(name);
     for entry in std::fs::read_dir(dir).map_err(about(dir))? {
         let name = entry.map_err(about(dir))?.file_name();
         if name.to_str().is_some_and(is_needed) {
@@ -344,50 +546,32 @@ fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[
     ended
 }
 
-/// Makes a new journal if the old one is given up, or lets it end with the removal of some keys. Returns what to say of it.
+/// Makes a new journal if the old one is given up, or if some keys are not there any more: then it removes what it would make of them. Returns
+/// what to say of it.
 fn end_journal(
     args: &Repair,
     to: &Path,
     manifest: &mut Manifest,
-    removed: &[(u64, Vec<u8>)],
+    (removed, flash): (&[(u64, Vec<u8>)], &Flash),
 ) -> Result<&'static str, Failure> {
     if args.cut {
         let log_id = write_journal(to, None)?;
         (manifest.log_id, manifest.position, manifest.stream) = (log_id, 0, None);
         return Ok("The changes in the journal are lost: these keys are as the base has them.");
     }
+    if !removed.is_empty() {
+        let view = View::open(&args.dir, manifest.log_id, manifest.position);
+        let view = view.map_err(|error| Failure::failed(error.to_string()))?;
+        manifest.log_id = follow_journal(to, &view, &Missing::Keys(removed), flash)?;
+        (manifest.position, manifest.stream) = (0, None);
+    }
     if args.from_segments {
-        remove(to, manifest, removed)?;
         return Ok("The journal runs on it. If the node refuses it, repair again with --cut, which gives it up.");
     }
     Ok(
         "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the base may come back \
         with that change only. If the node refuses the journal for that reason, repair again with --cut, which gives it up.",
     )
-}
-
-/// Appends the removal of keys to a journal that was copied.
-fn remove(to: &Path, manifest: &Manifest, keys: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let settings =
-        Settings { log_id: manifest.log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: Policy::No };
-    let opened = Opened::open(to, &settings, manifest.position).map_err(|error| broken(&error))?;
-    let mut last_ms = 0;
-    let read = opened.records(&mut |_, record| {
-        last_ms = record.time_ms;
-        ControlFlow::Continue(())
-    });
-    read.map_err(|error| broken(&error))?;
-    let log = opened.start().map_err(|error| broken(&error))?;
-    for (db, key) in keys {
-        let mut resp = Vec::new();
-        encode_command(&[b"DEL", key], &mut resp);
-        append(&log, &Record { stripe: None, db: *db as u32, time_ms: last_ms, resp: &resp });
-    }
-    log.close().map_err(|error| broken(&error))
 }
 
 fn append(log: &Log, record: &Record<'_>) {
@@ -417,17 +601,31 @@ fn copy(from: &Path, to: &Path, sound_bytes: Option<u64>) -> io::Result<()> {
     target.sync_all()
 }
 
+/// The files of the base.
+fn copy_base(dir: &Path, to: &Path, manifest: &Manifest) -> Result<(), Failure> {
+    let copied =
+        |file: &Base| copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)));
+    manifest.files().try_for_each(copied)
+}
+
 /// Writes a new journal with the records before the damage. `None`: without records. Returns its id.
 fn write_journal(to: &Path, salvage: Option<&Salvage>) -> Result<[u8; 16], Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
+    let (log, log_id) = new_journal(to)?;
+    let mut put = |_, record: &Record<'_>| append(&log, record);
+    salvage.map_or(Ok(()), |salvage| salvage.records(&mut put)).map_err(|error| broken(&error))?;
+    log.close().map_err(|error| broken(&error))?;
+    Ok(log_id)
+}
+
+/// Begins a journal. Returns its id too.
+fn new_journal(to: &Path) -> Result<(Arc<Log>, [u8; 16]), Failure> {
     let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
     let mut log_id = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut log_id)).map_err(|error| broken(&error))?;
     let settings = Settings { log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: Policy::No };
     let log = Opened::open(to, &settings, 0).and_then(Opened::start).map_err(|error| broken(&error))?;
-    let mut put = |_, record: &Record<'_>| append(&log, record);
-    salvage.map_or(Ok(()), |salvage| salvage.records(&mut put)).map_err(|error| broken(&error))?;
-    log.close().map_err(|error| broken(&error))?;
-    Ok(log_id)
+    Ok((log, log_id))
 }
 
 fn about(path: &Path) -> impl Fn(io::Error) -> Failure {

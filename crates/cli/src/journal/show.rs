@@ -4,12 +4,13 @@ use base::size::human;
 use std::fmt::Write;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::journal::{Record, stored_bytes};
 use rdb::Item;
 
-use super::{ADVICE, IN_USE, Opened, commands, open, open_index, read_base};
+use super::{ADVICE, IN_USE, Opened, check_values, commands, open, open_index, read_base, told};
+use crate::Flash;
 use crate::failure::Failure;
 use crate::moment;
 use crate::table::{Align, pairs, table};
@@ -54,7 +55,7 @@ pub fn show(dir: &Path, from: u64, limit: u64) -> Result<String, Failure> {
     Ok(text)
 }
 
-pub fn check(dir: &Path) -> Result<String, Failure> {
+pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<String, Failure> {
     let opened = open(dir)?;
     let (mut keys, mut libraries) = (0_u64, 0_u64);
     read_base(dir, &opened, |item| {
@@ -90,7 +91,21 @@ pub fn check(dir: &Path) -> Result<String, Failure> {
     let counts = format!(
         "{keys} keys and {libraries} libraries in the base, {on_flash} values on flash; {records} records with {count} commands in {frames} frames"
     );
-    Ok(format!("{}{counts}\nok\n", head(dir, &opened)))
+    let mut values = String::new();
+    if on_flash > 0 && flash_paths.is_empty() {
+        values = "the values on flash were not read: --flash-path PATH, with the node stopped, reads them\n".to_owned();
+    } else if on_flash > 0 {
+        let (unreadable, lost) = check_values(dir, (&opened.manifest, &opened.view), (flash, flash_paths))?;
+        if !unreadable.entries.is_empty() || !unreadable.files.is_empty() {
+            let what = format!("{}{counts}\n{}", head(dir, &opened), told(&unreadable, &lost));
+            let hint = match unreadable.files.is_empty() {
+                true => "a start serves everything else, and these keys answer with errors until they are set again",
+                false => "restore the flash files; flintkv repair --lose-keys saves what can be read",
+            };
+            return Err(Failure::failed(what).hint(hint));
+        }
+    }
+    Ok(format!("{}{counts}\n{values}ok\n", head(dir, &opened)))
 }
 
 fn head(dir: &Path, opened: &Opened) -> String {

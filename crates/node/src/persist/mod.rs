@@ -27,6 +27,7 @@ mod rates;
 mod recover;
 pub mod salvage;
 mod scrub;
+pub mod values;
 
 use crate::backup::Restore;
 use crate::database::Database;

@@ -9,7 +9,7 @@ use engine::{random, wall_ms};
 use flash::DATA_OFFSET;
 use flash::io::{Blocking, PAGE_BYTES, PageBuf, Reader as Pages};
 use flash::superblock::Superblock;
-use journal::index::{Index, Rows, Torn, pairs_in, sum_of, torn};
+use journal::index::{Index, IndexWriter, Rows, Torn, pairs_in, sum_of, torn};
 use rdb::{Item, Options, Reader, Writer};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -19,12 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::log::page::Corrupt;
 use store::salvage::Entries;
-use store::{Checkpoint, DumpError, LimitOf, ReadError, Salvage, Salvaged, Store, StoreConfig, Value, Visited};
+use store::{
+    Checkpoint, DumpError, Hasher, LimitOf, ReadError, Salvage, Salvaged, Store, StoreConfig, Value, Visited,
+    key_in_parts,
+};
 
 /// Damaged parts of an index whose headers are damaged too are read byte by byte, up to this size.
 const GUESSED_BYTES_MAX: usize = 2 << 20;
 /// So many names of keys are told.
 const NAMES_MAX: usize = 1000;
+/// Reads as zeroes.
+const NOTHING: &str = "/dev/zero";
 const OPTIONS: Options = Options { version: FIELDS_VERSION, compresses: false, has_checksum: false };
 
 /// Gets a function, and calls it with the logical database and the name of each key that the journal changes in a way that depends on what it was.
@@ -138,9 +143,63 @@ pub fn save_values(
     Ok(FoundAgain { entries: Vec::new(), left_out, said })
 }
 
-/// Writes the values that an index names as a dump of version 12.
-pub fn write_values(index: &Path, flash_paths: &[PathBuf], to: Box<dyn Write + Send>) -> Result<(), String> {
+/// Entries of an index by their stripes, uids and hashes.
+pub type Unread = HashSet<(u16, u16, u64)>;
+
+/// Writes the values that an index names as a dump of version 12, but for `unread`.
+pub fn write_values(
+    index: &Path,
+    flash_paths: &[PathBuf],
+    unread: &Unread,
+    to: Box<dyn Write + Send>,
+) -> Result<(), String> {
     let (mut opened, checkpoint, logs) = open(index, flash_paths)?;
+    let writer = Writer::new(to, Options { has_checksum: true, ..OPTIONS });
+    put_values((index, &mut opened), &checkpoint, logs, unread, writer)?.flush().map_err(|error| error.to_string())
+}
+
+/// Puts all values that an index names into a dump, but for `unread`.
+fn put_values<W: Write + Send + 'static>(
+    (path, index): (&Path, &mut Index),
+    checkpoint: &Checkpoint,
+    logs: Logs,
+    unread: &Unread,
+    to: Writer<W>,
+) -> Result<W, String> {
+    let (store, restoring) = store_of(path, checkpoint, logs)?;
+    let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
+    let mut entries = restoring.adding();
+    let hasher = Hasher::new(checkpoint.secret());
+    let added = index.read::<io::Error>(&mut |stripe, uid, rows| match rows {
+        Rows::Pairs(pairs) if unread.is_empty() => entries.add(stripe, uid, &pairs).map_err(unsuitable),
+        Rows::Pairs(mut pairs) => {
+            pairs.retain(|&(high, _)| !unread.contains(&(stripe, uid, high)));
+            entries.add(stripe, uid, &pairs).map_err(unsuitable)
+        }
+        Rows::Row(row) => {
+            let high = key_in_parts(&row).map(|key| hasher.hash(key).high);
+            match high.is_some_and(|high| unread.contains(&(stripe, uid, high))) {
+                true => Ok(()),
+                false => restoring.add_parts(stripe, uid, &row, 0).map_err(unsuitable),
+            }
+        }
+    });
+    added.map_err(|error| about(path, error))?;
+    drop(entries);
+    restoring.finish();
+    // No lane runs, so nothing is ever written to flash. Nothing counts as expired: the journal has what has.
+    let snapshot = store.cut(0, || Ok(Dump::of(to))).expect("nobody else uses the store");
+    let written = snapshot.and_then(|snapshot| snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())));
+    let dump = written.map_err(|error| told_error(&error))?;
+    dump.file.finish().map_err(|error| error.to_string())
+}
+
+/// A store over flash files that are only read, which waits for the entries of an index.
+pub(super) fn store_of(
+    index: &Path,
+    checkpoint: &Checkpoint,
+    logs: Logs,
+) -> Result<(Arc<Store>, store::Restoring), String> {
     let mut config = StoreConfig {
         databases: checkpoint.databases(),
         flash: Some(checkpoint.layout(Codec::None)),
@@ -151,22 +210,60 @@ pub fn write_values(index: &Path, flash_paths: &[PathBuf], to: Box<dyn Write + S
     checkpoint.configure(&mut config)?;
     let store = Store::new(&config);
     store.set_blocking(Arc::new(logs));
-    let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
-    let restoring = store.restore(&checkpoint, 0, 0).map_err(|error| about(index, unsuitable(error)))?;
-    let mut entries = restoring.adding();
-    let added = opened.read::<io::Error>(&mut |stripe, uid, rows| match rows {
-        Rows::Pairs(pairs) => entries.add(stripe, uid, &pairs).map_err(unsuitable),
-        Rows::Row(row) => restoring.add_parts(stripe, uid, &row, 0).map_err(unsuitable),
+    let unsuitable = |store::Unsuitable(what)| format!("the index is not this dataset's: {what}");
+    let restoring = store.restore(checkpoint, 0, 0).map_err(|error| about(index, unsuitable(error)))?;
+    Ok((store, restoring))
+}
+
+/// Writes what can be read of a base into one dump that names no flash: what is whole of the base's own dump, if there is one, up to `sound_bytes`, and the
+/// values that its index names, but for `unread`. Flash files may be missing.
+pub fn save_readable(
+    index: &Path,
+    dump: Option<(&Path, u64)>,
+    flash_paths: &[PathBuf],
+    unread: &Unread,
+    to: &Path,
+) -> Result<(), String> {
+    let about_new = |error: &dyn std::fmt::Display| about(to, error);
+    let (mut opened, checkpoint, logs, _) = open_left(index, flash_paths)?;
+    let mut file =
+        File::options().write(true).create_new(true).mode(0o600).open(to).map_err(|error| about_new(&error))?;
+    let writer = match dump {
+        Some((dump, bytes)) => {
+            let source = File::open(dump).map_err(|error| about(dump, error))?;
+            io::copy(&mut source.take(bytes), &mut file).map_err(|error| about_new(&error))?;
+            Writer::after(file, OPTIONS)
+        }
+        None => Writer::new(file, OPTIONS),
+    };
+    let file = put_values((index, &mut opened), &checkpoint, logs, unread, writer)?;
+    file.sync_all().map_err(|error| about_new(&error))
+}
+
+/// Writes an index without `unread`. Returns its size.
+pub fn write_index(index: &Path, unread: &Unread, to: &Path) -> Result<u64, String> {
+    let about_new = |error: io::Error| about(to, error);
+    let mut opened = Index::open(index).map_err(|error| about(index, error))?;
+    let Values { checkpoint, .. } =
+        index::decode(&opened.table).ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+    let hasher = Hasher::new(checkpoint.secret());
+    let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(to).map_err(about_new)?;
+    let mut writer = IndexWriter::new(file, Box::new(|_| {}));
+    let table = opened.table.clone();
+    let written = opened.read::<io::Error>(&mut |stripe, uid, rows| match rows {
+        Rows::Pairs(mut pairs) => {
+            pairs.retain(|&(high, _)| !unread.contains(&(stripe, uid, high)));
+            if pairs.is_empty() { Ok(()) } else { writer.put(stripe, uid, &pairs) }
+        }
+        Rows::Row(row) => {
+            let high = key_in_parts(&row).map(|key| hasher.hash(key).high);
+            match high.is_some_and(|high| unread.contains(&(stripe, uid, high))) {
+                true => Ok(()),
+                false => writer.put_row(stripe, uid, &row),
+            }
+        }
     });
-    added.map_err(|error| about(index, error))?;
-    drop(entries);
-    restoring.finish();
-    // No lane runs, so nothing is ever written to flash. Nothing counts as expired: the journal has what has.
-    let begin = || Ok(Dump::of(Writer::new(to, Options { has_checksum: true, ..OPTIONS })));
-    let snapshot = store.cut(0, begin).expect("nobody else uses the store");
-    let written = snapshot.and_then(|snapshot| snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())));
-    let dump = written.map_err(|error| told_error(&error))?;
-    dump.file.finish().and_then(|mut to| to.flush()).map_err(|error| error.to_string())
+    written.and_then(|()| writer.finish(&table)).map_err(about_new)
 }
 
 /// Reads the table of an index, and opens the flash files that it is of.
@@ -178,6 +275,21 @@ fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, Checkpoint, Log
     let logs = Logs::open(flash_paths, Some((&log_name, log_id)))?;
     checkpoint.fit(logs.data_bytes);
     Ok((opened, checkpoint, logs))
+}
+
+/// As [`open`], if files may be missing, cut or without their superblock. What is not there reads as zeroes. Also tells what is wrong with which
+/// file.
+pub(super) fn open_left(
+    index: &Path,
+    flash_paths: &[PathBuf],
+) -> Result<(Index, Checkpoint, Logs, Vec<String>), String> {
+    let opened = Index::open(index).map_err(|error| about(index, error))?;
+    let values = index::decode(&opened.table);
+    let Values { log_name, log_id, mut checkpoint } =
+        values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+    let (logs, damage) = Logs::open_left(flash_paths, &log_name, log_id)?;
+    checkpoint.fit(logs.data_bytes);
+    Ok((opened, checkpoint, logs, damage))
 }
 
 /// Whether some entry of a damaged part was found where the part's header says. If only one was not, it is the one with which the part's
@@ -332,7 +444,7 @@ fn told(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>)]) 
 }
 
 /// Keys for people, each behind its logical database.
-fn names(keys: &[(u64, Vec<u8>)]) -> String {
+pub(super) fn names(keys: &[(u64, Vec<u8>)]) -> String {
     let mut names: Vec<String> =
         keys.iter().take(NAMES_MAX).map(|(db, name)| format!("{db}:{}", name.escape_ascii())).collect();
     names.extend((keys.len() > NAMES_MAX).then(|| "…".to_owned()));
@@ -360,7 +472,7 @@ impl From<Corrupt> for Shown {
 type Each<'e> = dyn FnMut(&mut Salvage, u32, &[u8]) -> Result<(), String> + 'e;
 
 /// Flash files that are only read.
-struct Logs {
+pub(super) struct Logs {
     files: Vec<(PathBuf, File)>,
     data_bytes: u64,
 }
@@ -400,6 +512,52 @@ impl Logs {
             logs.files.push((path, file));
         }
         Ok(logs)
+    }
+
+    /// As [`Logs::open`], if files may be missing, cut or without their superblock: what is wrong with which file. Files of another dataset are
+    /// refused.
+    fn open_left(paths: &[PathBuf], name: &str, log_id: [u8; 16]) -> Result<(Logs, Vec<String>), String> {
+        let mut logs = Logs { files: Vec::new(), data_bytes: u64::MAX };
+        let mut damage = Vec::new();
+        for path in paths {
+            let path = if path.is_dir() { path.join(name) } else { path.clone() };
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    damage.push(about(&path, error));
+                    logs.files.push((path, File::open(NOTHING).map_err(|error| about(Path::new(NOTHING), error))?));
+                    continue;
+                }
+                file => file.map_err(|error| about(&path, error))?,
+            };
+            if flash::files::lock_to_read(&file).is_err() {
+                return Err(about(&path, "a node uses it: stop the node"));
+            }
+            let mut start = vec![0; 2 * PAGE_BYTES];
+            let read = file.read_exact_at(&mut start, 0);
+            match read.and_then(|()| Superblock::newest(&start)) {
+                Ok(found) if found.log_id != log_id => return Err(about(&path, "it belongs to another dataset")),
+                Ok(found) if usize::from(found.path_count) != paths.len() => {
+                    let what =
+                        format!("it was one of {} flash paths: give them all, in their old order", found.path_count);
+                    return Err(about(&path, what));
+                }
+                Ok(found) if usize::from(found.path_index) != logs.files.len() => {
+                    let what = format!("it was flash path {}: give the paths in their old order", found.path_index + 1);
+                    return Err(about(&path, what));
+                }
+                Ok(found) => {
+                    logs.data_bytes = logs.data_bytes.min(found.data_bytes);
+                    let bytes = file.metadata().map_err(|error| about(&path, error))?.len();
+                    let wanted = DATA_OFFSET + found.data_bytes;
+                    if bytes < wanted {
+                        damage.push(about(&path, format!("it is cut: it has {bytes} of {wanted} bytes")));
+                    }
+                }
+                Err(error) => damage.push(about(&path, error)),
+            }
+            logs.files.push((path, file));
+        }
+        Ok((logs, damage))
     }
 
     /// Reads all segments that may have something.
