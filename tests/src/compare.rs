@@ -22,7 +22,7 @@ pub fn dataset(client: &mut Client) -> BTreeMap<(u32, Vec<u8>), [String; 4]> {
         for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
             let kind = client.words(&[b"TYPE", &key]);
             let value = match kind.as_str() {
-                // Valkey has another form of scores than Redis 7.0, also in a digest.
+                // Redis 7.0 has another form of scores, also in a digest.
                 "zset" => numbers(&client.words(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])),
                 _ => client.words(&[b"DEBUG", b"DIGEST-VALUE", &key]),
             };
@@ -36,7 +36,7 @@ pub fn dataset(client: &mut Client) -> BTreeMap<(u32, Vec<u8>), [String; 4]> {
 }
 
 /// A reply with its numbers in one form.
-fn numbers(reply: &str) -> String {
+pub fn numbers(reply: &str) -> String {
     let parts = reply.split('"').map(|part| part.parse().map_or(part.to_owned(), |number: f64| format!("{number:?}")));
     parts.collect::<Vec<_>>().join("\"")
 }
@@ -44,6 +44,14 @@ fn numbers(reply: &str) -> String {
 /// Whether the "redis-server" that was found is Valkey: see `scripts/valkey.sh`.
 pub fn is_valkey(client: &mut Client) -> bool {
     client.run("INFO server").contains("server_name:valkey")
+}
+
+/// Whether a server's digests have scores in another form: those of Redis before 7.2. Those of Valkey were never compared.
+pub fn has_other_digests(client: &mut Client) -> bool {
+    let version = client.info("server", "redis_version");
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version < (7, 2) || is_valkey(client)
 }
 
 /// For two clocks, and a machine that is busy with other work.

@@ -81,6 +81,15 @@ pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
 /// numbers have digits that read back as the same double ([`grisu`]), in scientific form (`1e+20`, `1.5e-9`) if the
 /// plain form would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
 pub fn format_double(value: f64, out: &mut Vec<u8>) {
+    const INTEGER_MAX: f64 = (1u64 << 62) as f64;
+    if value != 0.0 && value.abs() <= INTEGER_MAX && value.trunc() == value {
+        return format_i64(value as i64, out);
+    }
+    format_shortest(value, out);
+}
+
+/// As [`format_double`], without the rule for integers: `1e+8`. This is what Redis's double printer makes by itself.
+pub fn format_shortest(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");
     }
@@ -89,10 +98,6 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     }
     if value == 0.0 {
         return out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
-    }
-    const INTEGER_MAX: f64 = (1u64 << 62) as f64;
-    if value.abs() <= INTEGER_MAX && value.trunc() == value {
-        return format_i64(value as i64, out);
     }
     if value < 0.0 {
         out.push(b'-');

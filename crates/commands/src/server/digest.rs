@@ -3,7 +3,7 @@
 //! anything.
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::number::format_general;
+use resp::number::format_shortest;
 use store::digest::Sum as StoreSum;
 use store::{Kind, Value, Visited, Visitor};
 use value::walk::{Element, walk_inline};
@@ -95,9 +95,8 @@ impl Digest<'_> {
             Element::Field(field, value, _) => self.add_pair(field, value),
             Element::Scored(member, score) => {
                 let mut text = Vec::new();
-                // With 17 digits, as Redis 7.0 prints a score here. Redis 7.2 prints the shortest text that reads back
-                // as the same number.
-                format_general(score, &mut text);
+                // As Redis 7.2 prints a score here: 3.1, and 1e+8. Redis 7.0 prints 17 digits.
+                format_shortest(score, &mut text);
                 self.add_pair(member, &text);
             }
             Element::Entry(entry) => {

@@ -25,7 +25,8 @@ fn dataset(seed: u64) -> Vec<String> {
                 3 => format!("RPUSH list:{key} {value} {word} -7"),
                 4 => format!("SADD ints:{key} {word} -{word}"),
                 5 => format!("SADD words:{key} m{word} {word} {value}"),
-                6 => format!("ZADD zset:{key} {word}.1 m{word} -1e{} x 3 three", random.below(300)),
+                // Scores that Redis 7.0 prints as 7.2 does.
+                6 => format!("ZADD zset:{key} {word}.5 m{word} -{}.25 x 3 three", random.below(300)),
                 7 => format!("XADD stream:{key} {}-1 f{} {value} same {word}", n + 1, random.below(3)),
                 _ => format!("PEXPIREAT {}:{key} {}", ["text", "hash", "zset"][n % 3], LATER_MS + word as u64),
             });
@@ -160,8 +161,9 @@ fn each_type_alone_has_redis_s_digest() {
         "RPUSH l a -7 -7 x",
         "SADD ints 1 2 -3",
         "SADD words 1 a \"\"",
-        "ZADD z 3 a -inf b 1.1 c -0.0 d",
-        "ZADD z 1e17 a -1e250 b 123456789.5 c 0.00001 d",
+        // Redis 7.0 prints other scores in another way: see below.
+        "ZADD z 3 a -inf b 1.5 c -0.0 d",
+        "ZADD z 1e17 a -1.6069380442589903e60 b 123456789.5 c 0.125 d",
         "XADD x 1-1 a b 7 -8",
     ] {
         let mut here = Harness::new();
@@ -177,6 +179,21 @@ fn each_type_alone_has_redis_s_digest() {
         assert_eq!(here.run(line), redis.run(line), "{line}");
     }
     assert_eq!(redis_digest(&mut here), redis.run("DEBUG DIGEST"));
+}
+
+/// What Redis 7.2 hashes of a score: the shortest text that reads back as the same number, also of an integer. The digest is that of
+/// the texts 3.1, 1e+8, 1e-7 and -0.1, computed beside.
+#[test]
+fn a_score_enters_redis_s_digest_as_redis_7_2_prints_it() {
+    let mut here = Harness::new();
+    here.run("ZADD z 3.1 a 100000000 b 0.0000001 c -0.1 d");
+    let digest = "1) ad2c2bee113a1211e4923a1236b14e9e4452b9b1";
+    assert_eq!(here.run("DEBUG DIGEST-VALUE z"), digest);
+    here.settings.zset_max_listpack_entries = 0;
+    here.run("ZADD z 3 e");
+    here.run("ZREM z e");
+    assert_eq!(here.run("OBJECT ENCODING z"), "\"skiplist\"");
+    assert_eq!(here.run("DEBUG DIGEST-VALUE z"), digest);
 }
 
 /// The figures of the store that computing a digest may not change. Reads from flash are left out.

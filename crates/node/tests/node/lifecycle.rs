@@ -375,7 +375,7 @@ fn debug_does_what_test_suites_want_or_says_why_not() {
         "PEXPIRE h 10000000",
         "CONFIG SET hash-max-listpack-entries 2 zset-max-listpack-entries 2 list-max-listpack-size 2",
         "HSET table a 1 b 2 c 3",
-        "ZADD tree 1 a 2 b 3.1 c",
+        "ZADD tree 1 a 2 b 3.5 c",
         "RPUSH chunks a b c d",
     ] {
         both(line);
