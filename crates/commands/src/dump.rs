@@ -256,13 +256,21 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         Refused::Envelope => Stop::error("ERR DUMP payload version or checksum are wrong"),
         Refused::Corrupt => BAD_FORMAT,
     })?;
+    // What is repeated must be what is here.
+    let corrected = match &decoded {
+        Decoded::Stream(stream, Some(miscount)) => {
+            Some((*miscount, rdb::dump(Type::Stream3, |out| stream.encode(out))))
+        }
+        _ => None,
+    };
     let expiry = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
         // As a moment, it must be one that RESTORE accepts.
         ttl => Some(cx.ks.clock_ms().saturating_add(ttl).min(i64::MAX as u64)),
     };
-    let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
+    let is_packed = args[3].first().and_then(|&kind| Type::from_u8(kind)).is_some_and(Type::has_text_scores);
+    let value = Built::new(cx, decoded, is_packed).map_err(|Corrupt| BAD_FORMAT)?;
     if expiry.is_some_and(|expiry| expiry <= now_ms) {
         if cx.ks.clear(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
@@ -280,7 +288,13 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     };
     cx.ks.set_use(key, idle, frequency)?;
     cx.ks.event(Class::GENERIC, "restore", key);
-    state(cx, &options, expiry);
+    match &corrected {
+        None => state(cx, &options, expiry, &args[3]),
+        Some((miscount, payload)) => {
+            cx.server.log(&format!("RESTORE of key {}: {miscount}", String::from_utf8_lossy(key.name)));
+            state(cx, &options, expiry, payload);
+        }
+    }
     cx.out.ok();
     Ok(())
 }
@@ -288,7 +302,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
 /// Adds the next part to a stream that is being loaded: see `Stream::merge`.
 fn restore_part(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
-    let Ok(Decoded::Stream(part)) = rdb::restore(&args[3]) else { return Err(BAD_FORMAT) };
+    let Ok(Decoded::Stream(part, None)) = rdb::restore(&args[3]) else { return Err(BAD_FORMAT) };
     match cx.ks.get_for(key, NOTHING)? {
         Some(Value::Boxed(Boxed::Stream(stream))) if stream.takes(&part) => {}
         _ => return Err(BAD_FORMAT),
@@ -304,13 +318,13 @@ fn restore_part(cx: &mut Cx<'_>) -> Run {
 }
 
 /// States the effect: the same value, with its expiry as a moment.
-fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>) {
-    let (args, key) = (cx.args, &cx.keys[0]);
+fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>, payload: &[u8]) {
+    let key = &cx.keys[0];
     let number = |number: u64| Digits::new(number as i64);
     let (at_ms, idle) = (number(expiry.unwrap_or(0)), options.idle_seconds.map(number));
     let frequency = options.frequency.map(|frequency| number(frequency.into()));
     let mut words: SmallVec<[&[u8]; 8]> = SmallVec::new();
-    words.extend([b"RESTORE", key.name, at_ms.as_bytes(), &args[3]]);
+    words.extend([b"RESTORE", key.name, at_ms.as_bytes(), payload]);
     if expiry.is_some() {
         words.push(b"ABSTTL");
     }
@@ -337,11 +351,12 @@ enum Built {
 }
 
 impl Built {
-    fn new(cx: &Cx<'_>, decoded: Decoded) -> Result<Built, Corrupt> {
+    /// `is_packed`: the payload has a sorted set as one string.
+    fn new(cx: &Cx<'_>, decoded: Decoded, is_packed: bool) -> Result<Built, Corrupt> {
         Ok(match decoded {
             Decoded::String(bytes) => Built::String(bytes),
             Decoded::List(parts) => Built::List(parts),
-            Decoded::Stream(stream) => Built::Boxed(Boxed::Stream(stream)),
+            Decoded::Stream(stream, _) => Built::Boxed(Boxed::Stream(stream)),
             Decoded::Hash(parts) => {
                 let mut bytes = Vec::new();
                 let (fields, table) = hashes::put_packed(&mut bytes, parts.pairs(), PackedLimits::of(cx.settings));
@@ -363,7 +378,11 @@ impl Built {
                 let limits = zset_form::Limits::of(cx.settings);
                 let first = members.iter().next().ok_or(Corrupt)?;
                 let mut draft = zset_form::Draft::new(first, members.len(), limits);
-                members.iter().zip(scores).for_each(|(member, score)| draft.set(member, score, limits));
+                let set = match is_packed {
+                    true => zset_form::Draft::set_packed,
+                    false => zset_form::Draft::set,
+                };
+                members.iter().zip(scores).for_each(|(member, score)| set(&mut draft, member, score, limits));
                 if draft.view().len() != members.len() {
                     return Err(Corrupt);
                 }

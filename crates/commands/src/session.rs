@@ -11,8 +11,41 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Watches;
 
-/// In place of a time: the commands of the connection see the wall clock, and nothing has expired for them.
-pub const APPLY: u64 = u64::MAX;
+/// What a connection's commands repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rerun {
+    /// A journal: the commands see this time, in milliseconds since 1970.
+    Journal(u64),
+    /// What a primary does now: nothing has expired for the commands until the primary says so.
+    Primary,
+    /// An append-only file of Redis: nothing has expired for its commands either. But they may not fit here.
+    File,
+}
+
+impl Rerun {
+    /// The time that the commands see. `None`: the present.
+    pub fn time_ms(self) -> Option<u64> {
+        match self {
+            Rerun::Journal(time_ms) => Some(time_ms),
+            Rerun::Primary | Rerun::File => None,
+        }
+    }
+
+    #[inline]
+    pub fn expires_nothing(self) -> bool {
+        matches!(self, Rerun::Primary | Rerun::File)
+    }
+
+    /// Whether it goes on behind a command that cannot run, because a value on flash is damaged: what the command writes is lost then.
+    pub fn goes_on(self) -> bool {
+        matches!(self, Rerun::Journal(_) | Rerun::Primary)
+    }
+
+    /// Whether there was room here when the commands ran first, or a replica looks after that.
+    pub fn has_room(self) -> bool {
+        matches!(self, Rerun::Journal(_) | Rerun::Primary)
+    }
+}
 
 /// The name under which the node loads the dataset. No client can have it.
 pub const LOADER: &str = "(console:loader)";
@@ -50,9 +83,7 @@ pub struct Session {
     pub job: Option<Box<Job>>,
     /// The memory that the running command asks for.
     pub claim: Claim,
-    /// The connection replays a journal: its commands see this time, in milliseconds since 1970. [`APPLY`]: it repeats the present of a
-    /// primary.
-    pub replay_ms: Option<u64>,
+    pub rerun: Option<Rerun>,
     /// What comes was accepted by another server, or in another run: a file's, a journal's or a primary's commands.
     pub repeats: bool,
     /// Where the journal was before and after the connection's last commands that may have written.
@@ -258,7 +289,7 @@ impl Session {
             exchange: None,
             job: None,
             claim: Claim::default(),
-            replay_ms: None,
+            rerun: None,
             repeats: false,
             written: Written::default(),
             replicated: Written::default(),

@@ -11,7 +11,7 @@ use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
 use crate::stand_in;
 use crate::thread::Worker;
-use commands::session::{APPLY, Session};
+use commands::session::{Rerun, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,7 @@ pub const READ_ONLY: &str = "READONLY You can't write against a read only replic
 
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
-/// what a primary does, so nothing has expired for them until the primary says so.
+/// what a primary does, so nothing has expired for them until the primary says so. `REPLAY-AT FILE`: they are those of an append-only file.
 pub const REPLAY_AT: &str = "REPLAY-AT";
 /// From this command on, itself included, the connection gets no reply but errors, until `CLIENT REPLY ON`.
 pub const ERRORS_ONLY: &str = "ERRORS-ONLY";
@@ -135,7 +135,7 @@ pub fn admit<'w>(
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
             // There was room when the journal was written.
-            Admission::Full if session.replay_ms.is_some() => {}
+            Admission::Full if session.rerun.is_some_and(Rerun::has_room) => {}
             Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
         }
     }
@@ -227,11 +227,12 @@ fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<
     let name = &args[0];
     if acl::is_loader(&session.user) {
         if name == REPLAY_AT.as_bytes() {
-            let time_ms = match args.get(1) {
-                Some(b"PRESENT") => Some(APPLY),
-                time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()),
+            let rerun = match args.get(1) {
+                Some(b"PRESENT") => Some(Rerun::Primary),
+                Some(b"FILE") => Some(Rerun::File),
+                time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()).map(Rerun::Journal),
             };
-            return Err(time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt));
+            return Err(rerun.map_or(Halt::Error("ERR no time".into()), Halt::Rerun));
         }
         if name == ERRORS_ONLY.as_bytes() {
             return Err(Halt::ErrorsOnly);

@@ -14,7 +14,7 @@ use crate::lost::{self, LostKey, Step, Words};
 use crate::script;
 use crate::thread::{Live, Worker};
 use commands::host::Host;
-use commands::session::{APPLY, Session};
+use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
@@ -81,7 +81,7 @@ pub fn execute<'a, R>(
     };
     let Call { row, name, args, keys, .. } = call;
     let mut ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
-    if session.replay_ms == Some(APPLY) {
+    if session.rerun.is_some_and(Rerun::expires_nothing) {
         ks.expire_nothing();
     }
     let out = Out::new(output, session.proto);
@@ -248,7 +248,7 @@ pub fn inside(
         ks.resume.failed = None;
         ks.resume.removes_unread = true;
         result = attend(around, session, ks, command.call(args, keys), output);
-    } else if is_damaged && session.replay_ms.is_some() {
+    } else if is_damaged && session.rerun.is_some_and(Rerun::goes_on) {
         let error = ks.resume.failed.clone().expect("it was looked at");
         ks.resume.clear();
         lose(around, session, ks, command, args, keys, &error, output);
@@ -313,7 +313,7 @@ pub fn lose(
         Some((path, offset)) => format!("{error}; flash path {path}, offset {offset}").into(),
         None => error.to_string().into(),
     };
-    let at_ms = session.replay_ms.filter(|&at_ms| at_ms != APPLY).unwrap_or_else(|| around.worker.now_ms());
+    let at_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or_else(|| around.worker.now_ms());
     let mut gone = Vec::new();
     for step in lost::instead(command, args, keys) {
         match step {

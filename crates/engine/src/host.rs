@@ -375,7 +375,7 @@ impl Host for Worker {
     }
 
     fn log(&self, message: &str) {
-        tracing::warn!("DEBUG LOG: {}", message.escape_debug());
+        tracing::warn!("{}", message.escape_debug());
     }
 
     fn set_active_expire(&self, on: bool) {

@@ -13,7 +13,7 @@ use crate::prefetch::prefetch;
 use crate::session::{Current, End, Failed, Place, Prepared, Work};
 use crate::thread::{Live, Worker};
 use crate::{lost, script, stand_in, transaction};
-use commands::session::{APPLY, Reply, Session};
+use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Stop};
 use resp::Out;
 use std::borrow::Cow;
@@ -27,8 +27,8 @@ pub enum Halt {
     Wait(Wait),
     Block(Arc<Blocked>),
     Error(Cow<'static, str>),
-    /// The commands after this one see this time: see [`crate::REPLAY_AT`].
-    ReplayAt(u64),
+    /// The commands after this one repeat this: see [`crate::REPLAY_AT`].
+    Rerun(Rerun),
     /// See [`crate::ERRORS_ONLY`].
     ErrorsOnly,
     End(End),
@@ -76,7 +76,7 @@ pub fn is_calm(worker: &Worker, session: &Session) -> bool {
         | session.multi.is_some()
         | session.tracking.is_some()
         | (session.reply != Reply::On)
-        | session.replay_ms.is_some();
+        | session.rerun.is_some();
     !is_special
         && !stand_in::is_on()
         && !hub.monitors.any()
@@ -122,7 +122,7 @@ pub fn shortcut<'w>(
     let engine = worker.engine(live, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
     let halted = execute(&engine, session, call, stripes, output, |locked| {
-        locked.run().err().map(|stop| halted(&mut locked.cx, command, card, stop))
+        locked.run().err().and_then(|stop| halted(&mut locked.cx, command, card, stop))
     });
     Some((command, settle(worker, session, work, halted)))
 }
@@ -232,7 +232,7 @@ fn cannot_go_on(
         current.resume.removes_unread = true;
         return None;
     }
-    if session.replay_ms.is_none() || !error.is_damage() {
+    if !session.rerun.is_some_and(Rerun::goes_on) || !error.is_damage() {
         return Some(Err(Box::new(Halt::Error(read_failed(&error)))));
     }
     let args = batch.args(place);
@@ -247,7 +247,7 @@ fn cannot_go_on(
     lose(&around, session, &mut ks, command, args, &keys, &error, output);
     ks.finish();
     // Who follows a primary counts it.
-    if session.replay_ms == Some(APPLY) {
+    if session.rerun == Some(Rerun::Primary) {
         return Some(Err(Box::new(Halt::Error(read_failed(&error)))));
     }
     Out::new(output, session.proto).ok();
@@ -288,7 +288,7 @@ fn call(
                 forget_caching(cx.session);
             }
         }
-        result.err().map(|stop| halted(cx, command, card, stop))
+        result.err().and_then(|stop| halted(cx, command, card, stop))
     })
 }
 
@@ -300,8 +300,13 @@ enum Halted {
 }
 
 #[cold]
-fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Halted {
-    Halted::Halt(Box::new(match stop {
+fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Option<Halted> {
+    Some(Halted::Halt(Box::new(match stop {
+        // Nobody else would end the wait: what repeats commands waits for each of them.
+        Stop::Block(block) if cx.session.repeats => {
+            (block.at_once)(&mut cx.out);
+            return None;
+        }
         Stop::Block(block) => {
             card.note_command(command.id);
             Halt::Block(Blocked::begin(cx, command.row, card, &block))
@@ -309,9 +314,9 @@ fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Halted
         Stop::Error(text) => Halt::Error(text),
         Stop::Exchange => Halt::Wait(Wait::Exchange),
         Stop::Memory => Halt::Wait(Wait::Memory),
-        Stop::Cold => return Halted::Cold,
-        Stop::Yield => return Halted::Yield,
-    }))
+        Stop::Cold => return Some(Halted::Cold),
+        Stop::Yield => return Some(Halted::Yield),
+    })))
 }
 
 /// CLIENT CACHING applies to the next command, or to the whole next transaction.

@@ -17,7 +17,7 @@ use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
 use commands::Args;
 use commands::host::Denial;
-use commands::session::{Claim, Multi, Session};
+use commands::session::{Claim, Multi, Rerun, Session};
 use resp::Out;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -56,8 +56,8 @@ pub fn queue(
     // Charged in steps, so that most commands touch no shared counter.
     let step = |bytes: usize| bytes / QUEUE_STEP_BYTES;
     // Of a journal that is replayed nothing is refused.
-    let may_refuse = session.replay_ms.is_none();
-    if may_refuse && step(multi.bytes + bytes) > step(multi.bytes) {
+    let has_room = session.rerun.is_some_and(Rerun::has_room);
+    if !has_room && step(multi.bytes + bytes) > step(multi.bytes) {
         let charged = charge(worker, card, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
         if let Err(Halt::Error(_)) = charged {
             multi.fail();
@@ -68,7 +68,7 @@ pub fn queue(
     multi.push(args);
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
-    if may_refuse && multi.bytes > live.query_bytes_max {
+    if !session.repeats && multi.bytes > live.query_bytes_max {
         return Err(Halt::End(End::QueryLimit));
     }
     out.simple("QUEUED");
@@ -249,7 +249,7 @@ fn keep_room(
 ) -> Result<(), Halt> {
     let (store, memory) = (&worker.hub.store, &worker.hub.memory);
     // What was accepted elsewhere is not refused.
-    if session.claim.room_granted > 0 || session.replay_ms.is_some() || acl::is_loader(&session.user) {
+    if session.claim.room_granted > 0 || session.rerun.is_some_and(Rerun::has_room) || acl::is_loader(&session.user) {
         return Ok(());
     }
     let (mut count, mut words, mut bytes) = (0, 0, 0);
@@ -365,7 +365,7 @@ fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> 
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),
-        Admission::Full if session.replay_ms.is_some() => Ok(()),
+        Admission::Full if session.rerun.is_some_and(Rerun::has_room) => Ok(()),
         Admission::Full => {
             Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
         }

@@ -17,7 +17,7 @@ use crate::route::{self, Halt, route, shortcut};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, withhold};
 use crate::stand_in;
 use crate::stats::WorkerStats;
-use commands::session::{APPLY, Claim, Reply};
+use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -179,7 +179,7 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let wall_ms = worker.now_ms_at(started);
-    let mut now_ms = session.replay_ms.filter(|&time_ms| time_ms != APPLY).unwrap_or(wall_ms);
+    let mut now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
     let mut last = None;
     let mut claimed = false;
     // A connection with a smaller limit of its output ends there, as in Redis.
@@ -257,9 +257,9 @@ fn run(connection: &mut Connection) -> Ran {
                         follow_up(worker, &live, &mut work.current.resume);
                         break Ran::Blocks(blocked);
                     }
-                    Halt::ReplayAt(time_ms) => {
-                        session.replay_ms = Some(time_ms);
-                        now_ms = if time_ms == APPLY { wall_ms } else { time_ms };
+                    Halt::Rerun(rerun) => {
+                        session.rerun = Some(rerun);
+                        now_ms = rerun.time_ms().unwrap_or(wall_ms);
                         Out::new(&mut work.output, session.proto).ok();
                     }
                     Halt::ErrorsOnly => session.reply = Reply::Errors,

@@ -41,5 +41,5 @@ mod window;
 mod write;
 
 pub use read::{Item, Key, Piece, Reader};
-pub use window::Error;
+pub use window::{Error, show_key};
 pub use write::{Options, Writer};

@@ -6,7 +6,7 @@ use crate::stream;
 use crate::window::{Error, Window};
 use std::io::Read;
 use value::Corrupt;
-use value::rdb::stream::Version;
+use value::rdb::stream::{Miscount, Version};
 use value::rdb::{self, Decoded, Parts, Type};
 use value::stream::Stream;
 
@@ -53,6 +53,8 @@ pub struct Key {
     pub expiry_ms: Option<u64>,
     pub idle_s: Option<u64>,
     pub frequency: Option<u8>,
+    /// In which encoding the file has the value.
+    pub kind: u8,
 }
 
 /// A part of a value: members that belong behind those of the pieces before it. A string is one piece, and a stream unless it is wanted in
@@ -62,8 +64,21 @@ pub enum Piece {
     Value(Decoded),
     /// Fields and values alternately, and for each field when it expires: milliseconds since 1970, or 0: never.
     Fields(Parts, Vec<u64>),
-    /// What `Stream::merge` adds to the stream of the pieces before it.
-    Stream(Box<Stream>),
+    /// What `Stream::merge` adds to the stream of the pieces before it, and what was wrong with the counts of the whole stream.
+    Stream(Box<Stream>, Option<Miscount>),
+}
+
+impl Piece {
+    /// Old Redis wrote collections without a member. Newer ones leave such keys out.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Piece::Value(Decoded::String(_) | Decoded::Stream(..)) | Piece::Stream(..) => false,
+            Piece::Value(
+                Decoded::List(parts) | Decoded::Set(parts) | Decoded::Hash(parts) | Decoded::ZSet(parts, _),
+            )
+            | Piece::Fields(parts, _) => parts.is_empty(),
+        }
+    }
 }
 
 /// What the next item is read from.
@@ -113,6 +128,8 @@ pub struct Reader<R> {
     has_pages: bool,
     /// What is behind the first part of a long stream comes as [`Piece::Stream`].
     parts_streams: bool,
+    /// The name of the last key, for errors.
+    name: Vec<u8>,
     state: State,
 }
 
@@ -153,6 +170,7 @@ impl<R: Read> Reader<R> {
             db: 0,
             has_pages: false,
             parts_streams: false,
+            name: Vec::new(),
             state: State::Records,
         })
     }
@@ -169,6 +187,10 @@ impl<R: Read> Reader<R> {
         Reader { parts_streams: true, ..self }
     }
 
+    fn in_key(&mut self, error: Error) -> Error {
+        Error::InKey { name: std::mem::take(&mut self.name), error: error.into() }
+    }
+
     /// Where the next item begins.
     pub fn offset(&self) -> u64 {
         self.window.offset()
@@ -178,8 +200,8 @@ impl<R: Read> Reader<R> {
     pub fn next_item(&mut self) -> Result<Item, Error> {
         match std::mem::replace(&mut self.state, State::End) {
             State::Records => self.record(),
-            State::Value(form, left) => Ok(Item::Piece(self.piece(form, left)?)),
-            State::Stream(parts) => Ok(Item::Piece(self.stream_part(parts, false)?)),
+            State::Value(form, left) => self.piece(form, left).map(Item::Piece).map_err(|error| self.in_key(error)),
+            State::Stream(parts) => self.stream_part(parts, false).map(Item::Piece).map_err(|error| self.in_key(error)),
             State::EndOfKey => {
                 self.state = State::Records;
                 Ok(Item::EndOfKey)
@@ -295,8 +317,10 @@ impl<R: Read> Reader<R> {
             (_, form) => form,
         };
         self.state = State::Value(form, Left::All);
+        self.name.clear();
+        self.name.extend_from_slice(&name);
         let Ahead { expiry_ms, idle_s, frequency } = ahead;
-        Ok(Item::Key(Key { db: self.db, name, expiry_ms, idle_s, frequency }))
+        Ok(Item::Key(Key { db: self.db, name, expiry_ms, idle_s, frequency, kind }))
     }
 
     /// How the value of a type is read. `None`: a module's value.
@@ -347,7 +371,7 @@ impl<R: Read> Reader<R> {
                     let expiry = std::str::from_utf8(words.next().ok_or(Corrupt)?).map_err(|_| Corrupt)?;
                     expiries.push(expiry.parse().map_err(|_| Corrupt)?);
                 }
-                if expiries.is_empty() { Err(Corrupt) } else { Ok(Piece::Fields(pairs, expiries)) }
+                Ok(Piece::Fields(pairs, expiries))
             }),
             Form::FieldsFirst(first) => self.fields(form, left, |reader, pairs| {
                 let expiry = match reader.len()? {
@@ -395,10 +419,7 @@ impl<R: Read> Reader<R> {
     ) -> Result<(), Error> {
         let mut left = match left {
             Left::Members(left) => left,
-            Left::All => match self.len("the size of a collection")? {
-                0 => return Err(self.window.bad("an empty collection")),
-                left => left,
-            },
+            Left::All => self.len("the size of a collection")?,
         };
         let mut read_members = 0;
         while left > 0 {
@@ -461,15 +482,15 @@ impl<R: Read> Reader<R> {
     }
 
     fn stream(&mut self, version: Version) -> Result<Decoded, Error> {
-        self.window.read("a stream", |reader| Ok(Decoded::Stream(rdb::stream::read(reader, version)?.into())))
+        self.window.read("a stream", |reader| rdb::stream::read(reader, version))
     }
 
     /// The next part of a stream. The first is a value of its own.
     fn stream_part(&mut self, mut parts: Box<stream::Parts>, is_first: bool) -> Result<Piece, Error> {
-        let (part, is_last) = parts.next(&mut self.window)?;
+        let (part, miscount, is_last) = parts.next(&mut self.window)?;
         self.state = if is_last { State::EndOfKey } else { State::Stream(parts) };
         let part = Box::new(part);
-        Ok(if is_first { Piece::Value(Decoded::Stream(part)) } else { Piece::Stream(part) })
+        Ok(if is_first { Piece::Value(Decoded::Stream(part, miscount)) } else { Piece::Stream(part, miscount) })
     }
 
     fn module_name(&mut self) -> Result<String, Error> {

@@ -4,14 +4,16 @@
 use crate::read::{PIECE_BYTES, PIECE_MEMBERS};
 use crate::window::{Error, Window};
 use std::io::Read;
-use value::rdb::stream::{self, Head, Version};
+use value::rdb::stream::{self, Head, Miscount, Version};
 use value::stream::{Group, Id, Stream};
 
 /// A stream that is being read.
 pub struct Parts {
     version: Version,
     head: Option<Head>,
-    /// Of the chunks that were read.
+    /// How many chunks were read, how many of them had wrong counts, and how many entries they have.
+    chunks: u64,
+    wrong_chunks: u64,
     entries: u64,
     first_id: Option<Id>,
     group: Option<GroupState>,
@@ -52,27 +54,36 @@ struct Pending {
 
 impl Parts {
     pub fn new(version: Version) -> Parts {
-        Parts { version, head: None, entries: 0, first_id: None, group: None, next: Next::Start }
+        Parts {
+            version,
+            head: None,
+            chunks: 0,
+            wrong_chunks: 0,
+            entries: 0,
+            first_id: None,
+            group: None,
+            next: Next::Start,
+        }
     }
 
-    /// The next part, and whether it is the last one.
-    pub fn next<R: Read>(&mut self, window: &mut Window<R>) -> Result<(Stream, bool), Error> {
-        let mut part = self.begin();
+    /// The next part, what is wrong with the counts of the stream if this part tells it, and whether it is the last part.
+    pub fn next<R: Read>(&mut self, window: &mut Window<R>) -> Result<(Stream, Option<Miscount>, bool), Error> {
+        let (mut part, mut miscount) = (self.begin(), None);
         let (mut bytes, mut members) = (0, 0);
         loop {
             if bytes >= PIECE_BYTES || members >= PIECE_MEMBERS {
-                return Ok((part, false));
+                return Ok((part, miscount, false));
             }
             match self.next {
                 Next::Start => {
                     self.next = Next::Chunks(window.read("a stream", |reader| reader.len())?);
                 }
                 Next::Chunks(0) => {
-                    let version = self.version;
-                    let (head, groups) = window.read("a stream", |reader| stream::head(reader, version))?;
-                    if head.entries != self.entries {
-                        return Err(window.bad("a stream is damaged"));
-                    }
+                    let (version, entries) = (self.version, self.entries);
+                    let (head, groups) = window.read("a stream", |reader| stream::head(reader, version, entries))?;
+                    miscount = head
+                        .miscount((self.chunks, self.wrong_chunks))
+                        .map_err(|_| window.bad("a stream is damaged: it has no entries, and says that it has"))?;
                     head.put(&mut part).map_err(|_| window.bad("a stream is damaged"))?;
                     (self.head, self.next) = (Some(head), Next::Groups(groups));
                 }
@@ -80,15 +91,17 @@ impl Parts {
                     let (base, list) = window.read("a part of a stream", stream::chunk)?;
                     bytes += list.len();
                     let before = part.len();
-                    stream::add_chunk(&mut part, base, list)
+                    let is_corrected = stream::add_chunk(&mut part, base, list)
                         .map_err(|_| window.bad("a part of a stream is damaged"))?;
+                    self.chunks += 1;
+                    self.wrong_chunks += u64::from(is_corrected);
                     self.entries += part.len() - before;
                     if self.first_id.is_none() && !part.is_empty() {
                         self.first_id = Some(part.first_id());
                     }
                     self.next = Next::Chunks(left - 1);
                 }
-                Next::Groups(0) => return Ok((part, true)),
+                Next::Groups(0) => return Ok((part, miscount, true)),
                 Next::Groups(left) => {
                     let group = self.read_group(window, left - 1)?;
                     let made = Group::new(group.last_id, group.entries_read);

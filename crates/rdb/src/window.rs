@@ -23,6 +23,17 @@ pub enum Error {
         offset: u64,
         what: String,
     },
+    /// In the value of this key.
+    InKey {
+        name: Vec<u8>,
+        error: Box<Error>,
+    },
+}
+
+/// A key's name for people.
+pub fn show_key(name: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 100;
+    format!("key '{}'", String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES_MAX)]))
 }
 
 impl fmt::Display for Error {
@@ -31,6 +42,7 @@ impl fmt::Display for Error {
             Error::Io(error) => write!(f, "{error}"),
             Error::Truncated { offset } => write!(f, "the file ends too early: more was expected behind byte {offset}"),
             Error::Bad { offset, what } => write!(f, "byte {offset}: {what}"),
+            Error::InKey { name, error } => write!(f, "{}: {error}", show_key(name)),
         }
     }
 }

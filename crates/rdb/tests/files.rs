@@ -55,11 +55,11 @@ fn read(file: &[u8]) -> Result<Found, Error> {
                     Piece::Value(Decoded::ZSet(parts, scores)) => {
                         all.extend(texts(&parts).iter().zip(scores).map(|(member, score)| format!("{member} {score}")));
                     }
-                    Piece::Value(Decoded::Stream(stream)) => {
+                    Piece::Value(Decoded::Stream(stream, _)) => {
                         let groups: Vec<_> = stream.groups().map(|(name, group)| (text(name), group.last_id)).collect();
                         all.push(format!("{} entries up to {:?}, {groups:?}", stream.len(), stream.last_id));
                     }
-                    Piece::Stream(_) => panic!("nobody has asked for parts"),
+                    Piece::Stream(..) => panic!("nobody has asked for parts"),
                     Piece::Fields(pairs, expiries) => {
                         let pairs = pairs.pairs().zip(expiries);
                         all.extend(pairs.map(|((field, value), at)| format!("{} {} {at}", text(field), text(value))));
@@ -194,7 +194,8 @@ fn damage_is_told_with_its_place() {
     flipped[end..].fill(0);
     assert!(read(&flipped).unwrap().keys.contains_key("3/other"), "a checksum of 0 is none");
     let cut = &REDIS_7_0[..5000];
-    assert!(matches!(read(cut), Err(Error::Truncated { offset: ..=5000 })));
+    let cut = read(cut).unwrap_err().to_string();
+    assert!(cut.starts_with("key '") && cut.contains("': the file ends too early"), "{cut}");
     let unknown = read(&file("REDIS0010", b"\0\x01k\x01v\x1f")).unwrap_err().to_string();
     assert!(unknown.contains("byte 15: a record of the unknown type 31"), "{unknown}");
     // A length of 2^60 bytes ends with the input; nothing is allocated for it.

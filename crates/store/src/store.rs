@@ -76,6 +76,8 @@ pub struct Store {
     is_replaying: AtomicBool,
     /// See [`Store::set_follows`].
     follows: AtomicBool,
+    /// See [`Store::set_loads_commands`].
+    loads_commands: AtomicBool,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -189,6 +191,7 @@ impl Store {
             keeps_expired_until_ms: AtomicU64::new(0),
             is_replaying: AtomicBool::new(false),
             follows: AtomicBool::new(false),
+            loads_commands: AtomicBool::new(false),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -498,7 +501,14 @@ impl Store {
     }
 
     pub(crate) fn keeps_expired(&self, now_ms: u64) -> bool {
-        now_ms < self.keeps_expired_until_ms.load(Relaxed) || self.follows.load(Relaxed)
+        now_ms < self.keeps_expired_until_ms.load(Relaxed)
+            || self.follows.load(Relaxed)
+            || self.loads_commands.load(Relaxed)
+    }
+
+    /// Whether the commands of a file come in, which says what has expired: until its end expired keys stay.
+    pub fn set_loads_commands(&self, on: bool) {
+        self.loads_commands.store(on, Relaxed);
     }
 
     /// Whether the dataset is a copy of another one, which says what has expired: until then an expired key stays, and commands do not see

@@ -51,7 +51,7 @@ impl Sample {
     pub fn piece(&mut self, piece: &Piece) {
         match piece {
             Piece::Value(value) => self.value(value),
-            Piece::Stream(_) => unreachable!("streams are not wanted in parts"),
+            Piece::Stream(..) => unreachable!("streams are not wanted in parts"),
             Piece::Fields(pairs, expiries) => {
                 self.members(pairs);
                 self.adding_bytes += EXPIRY_BYTES * expiries.iter().filter(|&&at_ms| at_ms > 0).count() as u64;
@@ -67,7 +67,7 @@ impl Sample {
                 self.members(parts);
                 scores.iter().for_each(|score| self.string(&score.to_le_bytes()));
             }
-            Decoded::Stream(stream) => {
+            Decoded::Stream(stream, _) => {
                 let mut bytes = Vec::new();
                 write(stream, Version::V3, &mut bytes);
                 self.string(&bytes);

@@ -215,8 +215,8 @@ impl Export {
                 parts.iter().zip(&scores).for_each(|(member, score)| args.extend([score.as_bytes(), member]));
                 self.write(&args)
             }
-            Piece::Value(Decoded::Stream(stream)) => self.write(&[b"RESTORE", name, b"0", &of_stream(stream)]),
-            Piece::Stream(_) => unreachable!("streams are not wanted in parts"),
+            Piece::Value(Decoded::Stream(stream, _)) => self.write(&[b"RESTORE", name, b"0", &of_stream(stream)]),
+            Piece::Stream(..) => unreachable!("streams are not wanted in parts"),
             Piece::Fields(pairs, expiries) => {
                 self.members(b"HSET", name, pairs)?;
                 for ((field, _), at_ms) in pairs.pairs().zip(expiries).filter(|&(_, &at_ms)| at_ms > 0) {
@@ -262,7 +262,7 @@ fn of_stream(stream: &Stream) -> Vec<u8> {
 /// A payload of DUMP in a form that Redis 7.0 reads.
 fn older(payload: &[u8]) -> Vec<u8> {
     match (payload.first().copied().and_then(Type::from_u8), restore(payload)) {
-        (Some(Type::Stream3), Ok(Decoded::Stream(stream))) => of_stream(&stream),
+        (Some(Type::Stream3), Ok(Decoded::Stream(stream, _))) => of_stream(&stream),
         (Some(Type::SetListpack), Ok(Decoded::Set(members))) => dump_for(Type::Set, RDB_VERSION, |out| {
             put_len(out, members.len() as u64);
             members.iter().for_each(|member| put_string(out, member));

@@ -3,13 +3,15 @@
 
 use super::digest;
 use crate::connection::wrong_subcommand;
-use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop, claim_reply};
+use crate::dump;
 use crate::host::REDIS_VERSION;
 use crate::number;
 use crate::object::encoding_name;
 use base::glob;
 use std::time::Duration;
 use store::{Admission, Value};
+use value::rdb::saved_bytes;
 
 const NOT_ALLOWED: Stop = Stop::error(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
@@ -135,7 +137,7 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             return Err(Stop::Error(text.into()));
         }
         (b"log", 3) => {
-            cx.server.log(&String::from_utf8_lossy(&args[2]));
+            cx.server.log(&format!("DEBUG LOG: {}", String::from_utf8_lossy(&args[2])));
             cx.out.ok();
         }
         (b"stringmatch-len", 4) => {
@@ -203,6 +205,10 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
 fn object(cx: &mut Cx<'_>) -> Run {
     let found = cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
     let encoding = encoding_name(cx, &found)?;
+    // All of the value is read, as by DUMP.
+    claim_reply(cx.settings, cx.session, &mut cx.out, 2 * found.ram_bytes)?;
+    let value = cx.ks.view(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
+    let saved = saved_bytes(&dump::payload(value)?).expect("a payload of our own");
     let tier = match (found.hot, found.dirty) {
         (false, _) => "flash",
         (true, false) => "ram,flash",
@@ -211,7 +217,7 @@ fn object(cx: &mut Cx<'_>) -> Run {
     cx.out.simple(&format!(
         "Value at:{tier} refcount:1 encoding:{encoding} serializedlength:{} lru_seconds_idle:{} type:{} frequency:{} \
          flash_pages:{} expiry_ms:{}",
-        found.ram_bytes,
+        saved,
         found.idle_seconds,
         found.kind.name(),
         found.frequency,
@@ -242,7 +248,7 @@ fn listpack(cx: &mut Cx<'_>) -> Run {
     let Some(Value::Inline(_, bytes)) = cx.ks.view(&cx.keys[0])?.filter(|_| is_listpack) else {
         return Err(Stop::error("ERR Not a listpack encoded object."));
     };
-    cx.server.log(&format!("{} bytes: {}", bytes.len(), bytes.escape_ascii()));
+    cx.server.log(&format!("DEBUG LISTPACK: {} bytes: {}", bytes.len(), bytes.escape_ascii()));
     cx.out.simple("Packed bytes written to the log");
     Ok(())
 }

@@ -50,8 +50,14 @@ impl Limits {
 }
 
 /// Sets a member's score in a run. If the set must become a tree first, the run does not change and the new tree is
-/// returned.
-fn set_in_run<B: Buffer>(buffer: &mut B, member: &[u8], score: f64, limits: Limits) -> Option<Tree> {
+/// returned. `put`: what the run gets in place of a score.
+fn set_in_run<B: Buffer>(
+    buffer: &mut B,
+    member: &[u8],
+    score: f64,
+    limits: Limits,
+    put: fn(f64) -> f64,
+) -> Option<Tree> {
     match run::find(buffer.bytes(), member) {
         Some(place) => run::remove(buffer, place),
         None if !limits.allow(buffer.bytes(), member) => {
@@ -61,11 +67,11 @@ fn set_in_run<B: Buffer>(buffer: &mut B, member: &[u8], score: f64, limits: Limi
         }
         None => {}
     }
-    run::insert(buffer, packed(score), member);
+    run::insert(buffer, put(score), member);
     None
 }
 
-/// Redis's packed form has no minus zero; its skip list has.
+/// Redis makes no minus zero in its packed form. Its skip list has it, and so have packed forms of old files.
 fn packed(score: f64) -> f64 {
     score + 0.0
 }
@@ -100,7 +106,7 @@ impl Edit<'_, '_> {
     pub fn set(&mut self, member: &[u8], score: f64, limits: Limits) {
         if let Some(tree) = self.tree() {
             set_in_tree(tree, member, score);
-        } else if let Some(tree) = set_in_run(self.value, member, score, limits) {
+        } else if let Some(tree) = set_in_run(self.value, member, score, limits, packed) {
             self.value.replace_boxed(Boxed::ZSet(tree));
         }
     }
@@ -192,10 +198,19 @@ impl Draft {
     }
 
     pub fn set(&mut self, member: &[u8], score: f64, limits: Limits) {
+        self.set_as(member, score, limits, packed);
+    }
+
+    /// The entry of a packed form that was made elsewhere.
+    pub fn set_packed(&mut self, member: &[u8], score: f64, limits: Limits) {
+        self.set_as(member, score, limits, |score| score);
+    }
+
+    fn set_as(&mut self, member: &[u8], score: f64, limits: Limits, put: fn(f64) -> f64) {
         match self {
             Draft::Tree(tree) => set_in_tree(tree, member, score),
             Draft::Run(bytes) => {
-                if let Some(tree) = set_in_run(bytes, member, score, limits) {
+                if let Some(tree) = set_in_run(bytes, member, score, limits, put) {
                     *self = Draft::Tree(tree);
                 }
             }

@@ -9,7 +9,7 @@
 
 use crate::harness::{Harness, dumps};
 use crate::snapshot::Text;
-use commands::session::APPLY;
+use commands::session::Rerun;
 use engine::Journaling;
 use engine::replication::{Mark, new_id};
 use flash::Sim;
@@ -194,12 +194,12 @@ impl Up {
     }
 
     /// Runs what another server, or an earlier run, has run.
-    fn repeat(&mut self, unit: &[u8], db: u32, replay_ms: u64) {
+    fn repeat(&mut self, unit: &[u8], db: u32, rerun: Rerun) {
         let now_ms = self.here.now_ms;
-        self.here.session.replay_ms = Some(replay_ms);
+        self.here.session.rerun = Some(rerun);
         self.here.session.repeats = true;
-        if replay_ms != APPLY {
-            self.here.now_ms = replay_ms;
+        if let Some(time_ms) = rerun.time_ms() {
+            self.here.now_ms = time_ms;
         }
         self.here.session.db = db as usize;
         for words in commands(unit) {
@@ -209,7 +209,7 @@ impl Up {
             let reply = self.here.words(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
             assert!(!reply.starts_with("(error)"), "{words:?}: {reply}");
         }
-        self.here.session.replay_ms = None;
+        self.here.session.rerun = None;
         self.here.session.repeats = false;
         self.here.session.db = 0;
         self.here.now_ms = now_ms;
@@ -221,7 +221,7 @@ impl Up {
         self.journaling.stream.set_follows(true);
         let mut db = 0;
         for unit in units(said) {
-            self.repeat(unit, db, APPLY);
+            self.repeat(unit, db, Rerun::Primary);
             db = db_after(unit, db);
         }
         self.journaling.stream.set_follows(follows);
@@ -292,7 +292,7 @@ impl Node {
         recovered.records(&self.disk.sim, each).expect("they are whole");
         for (db, time_ms, resp) in records {
             up.journaling.stream.replay(db_after(&resp, db), &resp);
-            up.repeat(&resp, db, time_ms);
+            up.repeat(&resp, db, Rerun::Journal(time_ms));
             up.db = db_after(&resp, db);
         }
         up.here.store.set_replaying(false);
@@ -446,7 +446,7 @@ impl World {
             up.here.now_ms = now_ms;
             let db = up.mark().db.unwrap_or(0);
             up.journaling.keep_verbatim(db, db_after(unit, db), unit);
-            up.repeat(unit, db, APPLY);
+            up.repeat(unit, db, Rerun::Primary);
             node.journal(0);
         }
         self.link.as_mut().expect("it is there").input = input[used..].to_vec();

@@ -7,22 +7,39 @@
 //!
 //! manifest  a line for each file: file NAME seq NUMBER type b|i|h
 //!           b: the dataset as it was at first; i: the changes since, in the order of their numbers; h: no longer needed
+//!           #…: a line that is skipped
 //! ```
+//!
+//! A file that was cut off ends with the beginning of a command. Anything else at its end is damage: zeros, above all.
 
 use config::{is_text, split_words};
 use rdb::Error;
 use std::io::{BufRead, Read};
 
-/// The longest line with a count.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+/// The longest line with a count: a letter, ten digits, and the end of the line.
+const COUNT_BYTES_MAX: u64 = 13;
+/// The longest line that is skipped.
+const REMARK_BYTES_MAX: u64 = 64 << 10;
 
-/// The names of the files to load, in order.
+/// The names of the files to load, in order. As in Redis, an empty manifest is none, and a blank line is damage: a manifest is written
+/// whole, so something else has made it so.
 pub fn manifest(text: &str) -> Result<Vec<String>, String> {
+    if text.is_empty() {
+        return Err("an empty AOF manifest. Restore it from a copy, or write it anew: a line for each file, as in \
+                    file appendonly.aof.1.incr.aof seq 1 type i"
+            .to_owned());
+    }
     let (mut base, mut changes) = (None, Vec::new());
-    for (number, line) in (1..).zip(text.lines()) {
+    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         let bad = |what: &str| Err(format!("line {number}: {what}"));
-        if line.trim().is_empty() || line.starts_with('#') {
+        if line.starts_with('#') {
             continue;
+        }
+        if line.trim().is_empty() {
+            return bad("it is blank");
+        }
+        if !line.ends_with('\n') {
+            return bad("it is cut off: it has no end");
         }
         let Some(words) = split_words(line)
             .ok()
@@ -30,8 +47,9 @@ pub fn manifest(text: &str) -> Result<Vec<String>, String> {
         else {
             return bad("it is no list of names and values");
         };
-        let value = |name: &str| words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
-        let (Some(file), Some(Ok(seq)), Some(kind)) =
+        let value =
+            |name: &str| words.chunks(2).find(|pair| pair[0].eq_ignore_ascii_case(name)).map(|pair| pair[1].as_str());
+        let (Some(file), Some(Ok(seq @ 1..)), Some(kind)) =
             (value("file"), value("seq").map(str::parse::<u64>), value("type"))
         else {
             return bad("file, seq or type is missing");
@@ -80,20 +98,20 @@ impl<R: BufRead> Commands<R> {
         loop {
             command.bytes.clear();
             command.name.clear();
-            if self.source.fill_buf().map_err(Error::Io)?.is_empty() {
-                return Ok(false);
+            match self.source.fill_buf().map_err(Error::Io)?.first() {
+                None => return Ok(false),
+                Some(b'#') => {}
+                Some(_) => break,
             }
-            self.line(&mut command.bytes)?;
-            if !command.bytes.starts_with(b"#") {
-                break;
-            }
-            self.offset += command.bytes.len() as u64;
+            let remark = (&mut self.source).take(REMARK_BYTES_MAX).read_until(b'\n', &mut command.bytes);
+            self.offset += remark.map_err(Error::Io)? as u64;
         }
-        let Some(count @ 1..) = number(&command.bytes, b'*') else { return self.bad("no command begins here") };
+        let count = match self.count(b'*', "no command begins here", &mut command.bytes)? {
+            0 => return self.bad("no command begins here"),
+            count => count,
+        };
         for nth in 0..count {
-            let from = command.bytes.len();
-            self.line(&mut command.bytes)?;
-            let Some(len) = number(&command.bytes[from..], b'$') else { return self.bad("an argument has no length") };
+            let len = self.count(b'$', "an argument has no length", &mut command.bytes)?;
             let from = command.bytes.len();
             let wanted = len + 2;
             let read = (&mut self.source).take(wanted).read_to_end(&mut command.bytes).map_err(Error::Io)?;
@@ -115,15 +133,26 @@ impl<R: BufRead> Commands<R> {
         Err(Error::Bad { offset: self.offset, what: what.to_owned() })
     }
 
-    /// Appends a line with its end.
-    fn line(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
-        let read = (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', out).map_err(Error::Io)?;
-        match out.last() {
-            Some(b'\n') if read > 0 => Ok(()),
-            _ if read as u64 == LINE_BYTES_MAX => self.bad("a line is too long"),
-            _ => Err(Error::Truncated { offset: self.offset }),
+    /// Appends a line with its end: this letter and a number, which is returned.
+    fn count(&mut self, letter: u8, otherwise: &str, out: &mut Vec<u8>) -> Result<u64, Error> {
+        let from = out.len();
+        let read = (&mut self.source).take(COUNT_BYTES_MAX).read_until(b'\n', out).map_err(Error::Io)?;
+        let line = &out[from..];
+        match number(line, letter) {
+            Some(count) => Ok(count),
+            None if (read as u64) < COUNT_BYTES_MAX && is_cut(line, letter) => {
+                Err(Error::Truncated { offset: self.offset })
+            }
+            None => self.bad(otherwise),
         }
     }
+}
+
+/// Whether a line with a number begins like this.
+fn is_cut(line: &[u8], letter: u8) -> bool {
+    let Some((first, digits)) = line.split_first() else { return true };
+    let digits = digits.strip_suffix(b"\r").unwrap_or(digits);
+    *first == letter && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// The number in a line behind its first letter.
@@ -143,16 +172,23 @@ mod tests {
                     file \"with space\" seq 3 type i\nfile appendonly.aof.12.incr.aof seq 12 type i\n";
         assert_eq!(manifest(text).unwrap(), ["appendonly.aof.2.base.rdb", "with space", "appendonly.aof.12.incr.aof"]);
         for (bad, why) in [
-            ("file a seq 1", "line 1: file, seq or type is missing"),
-            ("file a seq x type b", "line 1: file, seq or type is missing"),
-            ("file ../a seq 1 type b", "line 1: the file's name must not be a path"),
-            ("file a seq 1 type b\nfile b seq 2 type b", "line 2: there is a second base file"),
-            ("file a seq 2 type i\nfile b seq 1 type i", "line 2: the files are not in order"),
-            ("file a seq 2 type z", "line 1: its type is none of b, i and h"),
-            ("file", "line 1: it is no list of names and values"),
+            ("file a seq 1\n", "line 1: file, seq or type is missing"),
+            ("file a seq x type b\n", "line 1: file, seq or type is missing"),
+            ("file a seq 0 type b\n", "line 1: file, seq or type is missing"),
+            ("file ../a seq 1 type b\n", "line 1: the file's name must not be a path"),
+            ("file a seq 1 type b\nfile b seq 2 type b\n", "line 2: there is a second base file"),
+            ("file a seq 2 type i\nfile b seq 1 type i\n", "line 2: the files are not in order"),
+            ("file a seq 2 type z\n", "line 1: its type is none of b, i and h"),
+            ("file\n", "line 1: it is no list of names and values"),
+            // As in Redis.
+            ("file a seq 1 type b\n\nfile b seq 1 type i\n", "line 2: it is blank"),
+            ("file a seq 1 type b\n \t", "line 2: it is blank"),
+            ("file a seq 1 type b", "line 1: it is cut off: it has no end"),
         ] {
             assert_eq!(manifest(bad).unwrap_err(), why);
         }
+        assert!(manifest("").unwrap_err().starts_with("an empty AOF manifest"));
+        assert_eq!(manifest("# only a remark").unwrap(), [""; 0]);
     }
 
     #[test]
@@ -180,10 +216,28 @@ mod tests {
             }
             assert_eq!(end, offset);
         }
-        for bad in
-            [&b"+OK\r\n"[..], b"*0\r\n", b"*1\r\n:4\r\n", b"*1\r\n$1\r\nPING\r\n", b"*99999999999\r\n", b"*-1\r\n"]
-        {
+        for bad in [
+            &b"+OK\r\n"[..],
+            b"*0\r\n",
+            b"*1\r\n:4\r\n",
+            b"*1\r\n$1\r\nPING\r\n",
+            b"*99999999999\r\n",
+            b"*-1\r\n",
+            // No command begins like this, so these files were not cut off.
+            &[0; 100],
+            b"\n",
+            b"RED",
+            b"*1\r\n\0\0",
+            b"*1\r\n$4\r\nPING\0\0\0",
+            b"*1\0",
+            b"*99999999999",
+        ] {
             assert!(matches!(read(bad).2, Some(Error::Bad { offset: 100, .. })), "{bad:?}");
         }
+        for cut in [&b"*"[..], b"*1", b"*1\r", b"*1\r\n", b"*1\r\n$", b"*1\r\n$4\r\nPING\r"] {
+            assert!(matches!(read(cut).2, Some(Error::Truncated { offset: 100 })), "{cut:?}");
+        }
+        let (names, _, error) = read(b"*1\r\n$4\r\nPING\r\n#TS:17000");
+        assert!(names.len() == 1 && error.is_none(), "a remark may be cut off");
     }
 }

@@ -4,11 +4,14 @@
 use crate::database::Database;
 use crate::role::Failures;
 use engine::{ERRORS_ONLY, REPLAY_AT, Role};
+use rdb::show_key;
 use resp::client::{Kind, SkipState, encode_command, skip};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -19,7 +22,16 @@ const SOCKET_BYTES: usize = 1 << 20;
 const RECEIVE_BYTES: usize = 64 << 10;
 const CLOSED: &str = "the database has closed the connection";
 /// Errors of commands that stop a load whoever sent the command. Redis ignores other errors of an append-only file.
-const GRAVE: [&[u8]; 5] = [b"OOM ", b"NOPERM", b"LOADING", b"PAUSED", b"ERR unknown command"];
+const GRAVE: [&[u8]; 7] = [
+    b"OOM ",
+    b"EXECABORT Transaction discarded because of: ",
+    b"NOPERM",
+    b"LOADING",
+    b"PAUSED",
+    b"ERR unknown command",
+    // What follows would go into another logical database.
+    b"ERR DB index is out of range",
+];
 
 /// What must be true of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +40,7 @@ pub enum Expect {
     Success,
     /// It is this number.
     Count(u64),
-    /// It is no grave error.
+    /// It is no grave error, and has none in it.
     Any,
     /// It is no error, and so are the replies in it. An error is counted as [`Failures`]: the primary has run the command.
     Applied,
@@ -50,6 +62,15 @@ enum Replies {
     Errors,
 }
 
+/// Where commands stand in their file.
+struct Place {
+    /// The number of the first of them among all that were sent.
+    first: u64,
+    at: u64,
+    /// They make this key.
+    key: Option<Box<[u8]>>,
+}
+
 pub struct Pipe {
     stream: UnixStream,
     unsent: Vec<u8>,
@@ -59,6 +80,11 @@ pub struct Pipe {
     untold: (Expect, u32),
     /// Returns how many errors were not grave.
     comparing: JoinHandle<Result<u64, String>>,
+    /// How many commands were sent, and of how many the reply is what is expected.
+    count: u64,
+    judged: Arc<AtomicU64>,
+    /// Of the commands whose replies are expected, as far as they have one.
+    places: VecDeque<Place>,
     /// The time that the commands see. `None`: the present.
     replay_ms: Option<u64>,
     /// The connection's logical database, if it is known.
@@ -83,9 +109,23 @@ impl Pipe {
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
         let failures = Arc::clone(&database.replication.role.failures);
-        let comparing = builder.spawn(move || compare(other, wanted, &expectations, &failures)).map_err(failed)?;
-        let (untold, db) = ((Expect::Success, 0), Some(0));
-        Ok(Pipe { stream, unsent: Vec::new(), wanted, expected, untold, comparing, replay_ms: None, db })
+        let judged = Arc::new(AtomicU64::new(0));
+        let judging = Arc::clone(&judged);
+        let compare = move || compare(other, wanted, &expectations, &failures, &judging);
+        let comparing = builder.spawn(compare).map_err(failed)?;
+        Ok(Pipe {
+            stream,
+            unsent: Vec::new(),
+            wanted,
+            expected,
+            untold: (Expect::Success, 0),
+            comparing,
+            count: 0,
+            judged,
+            places: VecDeque::new(),
+            replay_ms: None,
+            db: Some(0),
+        })
     }
 
     /// Opens a connection whose commands see a time of the past: at first one before all times, at which nothing has expired.
@@ -116,6 +156,20 @@ impl Pipe {
         let mut pipe = Pipe::open(database, worker)?;
         let sent = pipe.command(&[REPLAY_AT.as_bytes(), b"PRESENT"], Expect::Success);
         sent.map(|()| pipe).map_err(|Broken| CLOSED.to_owned())
+    }
+
+    /// Opens a connection for the commands of an append-only file: nothing has expired for them, and none waits for a key.
+    pub fn file(database: &Database, worker: usize) -> Result<Pipe, String> {
+        let mut pipe = Pipe::open(database, worker)?;
+        let sent = pipe.command(&[REPLAY_AT.as_bytes(), b"FILE"], Expect::Success);
+        sent.map(|()| pipe).map_err(|Broken| CLOSED.to_owned())
+    }
+
+    /// The following commands stand at this byte of a file, and make this key. An error names both.
+    pub fn place(&mut self, at: u64, key: Option<&[u8]>) {
+        if self.places.back().is_none_or(|last| last.at != at) {
+            self.places.push_back(Place { first: self.count, at, key: key.map(Box::from) });
+        }
     }
 
     /// Sets the time that the following commands see, in milliseconds since 1970.
@@ -155,6 +209,7 @@ impl Pipe {
             self.tell()?;
         }
         self.untold = (expect, self.untold.1 + count);
+        self.count += u64::from(count);
         if self.unsent.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -173,6 +228,10 @@ impl Pipe {
         self.unsent.clear();
         // A long string must not stay allocated.
         self.unsent.shrink_to(2 * SEND_BYTES);
+        let judged = self.judged.load(Relaxed);
+        while self.places.get(1).is_some_and(|next| next.first <= judged) {
+            self.places.pop_front();
+        }
         sent.map_err(|_| Broken)
     }
 
@@ -194,7 +253,15 @@ impl Pipe {
         let marked = if self.wanted == Replies::Errors { self.mark() } else { Ok(()) };
         let _ = marked.and_then(|()| self.flush());
         drop(self.expected);
-        self.comparing.join().unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned()))
+        let compared = self.comparing.join();
+        compared.unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned())).map_err(|why| {
+            let judged = self.judged.load(Relaxed);
+            match self.places.iter().rev().find(|place| place.first <= judged) {
+                Some(Place { at, key: Some(key), .. }) => format!("{}: byte {at}: {why}", show_key(key)),
+                Some(Place { at, key: None, .. }) => format!("byte {at}: {why}"),
+                None => why,
+            }
+        })
     }
 }
 
@@ -204,6 +271,7 @@ fn compare(
     wanted: Replies,
     expectations: &Receiver<Expected>,
     failures: &Failures,
+    judged: &AtomicU64,
 ) -> Result<u64, String> {
     let mut replies = Reading { stream, input: Vec::new(), at: 0, failures };
     let mut errors = 0;
@@ -223,9 +291,15 @@ fn compare(
             }
             Err(_) => return Ok(errors),
         };
-        match (0..count).try_for_each(|_| replies.next(expect).map(|is_error| errors += u64::from(is_error))) {
-            Ok(()) => {}
-            Err(why) => break why,
+        let mut good = 0;
+        let compared = (0..count).try_for_each(|_| {
+            errors += replies.next(expect)?;
+            good += 1;
+            Ok(())
+        });
+        judged.fetch_add(good, Relaxed);
+        if let Err(why) = compared {
+            break why;
         }
     };
     // Nothing more may be sent. If the connection is closed already, that is so.
@@ -242,8 +316,8 @@ struct Reading<'f> {
 }
 
 impl Reading<'_> {
-    /// Reads one reply. True: it is an error that is not grave.
-    fn next(&mut self, expect: Expect) -> Result<bool, String> {
+    /// Reads one reply. Returns how many errors it has that are not grave.
+    fn next(&mut self, expect: Expect) -> Result<u64, String> {
         let mut state = SkipState::default();
         loop {
             let reply =
@@ -251,11 +325,16 @@ impl Reading<'_> {
             if let Some(reply) = reply {
                 let bytes = &self.input[self.at..][..reply.consumed];
                 self.at += reply.consumed;
-                if expect == Expect::Applied {
-                    note_errors(bytes, &reply.kind, self.failures);
-                    return Ok(false);
+                let (mut errors, mut grave) = (0, None);
+                match expect {
+                    Expect::Applied => each_error(bytes, &reply.kind, &mut |text| note(text, self.failures)),
+                    Expect::Any => each_error(bytes, &reply.kind, &mut |text| match weigh(text) {
+                        Ok(()) => errors += 1,
+                        Err(why) => grave = Some(why),
+                    }),
+                    Expect::Success | Expect::Count(_) => judge(&reply.kind, expect)?,
                 }
-                return judge(&reply.kind, expect);
+                return grave.map_or(Ok(errors), Err);
             }
             self.input.drain(..self.at);
             self.at = 0;
@@ -271,21 +350,38 @@ impl Reading<'_> {
     }
 }
 
-/// Counts what of a primary's commands has failed: the reply itself, or a reply of a transaction.
-fn note_errors(bytes: &[u8], reply: &Kind<'_>, failures: &Failures) {
-    let note = |text: &[u8]| {
-        let text = String::from_utf8_lossy(text);
-        if failures.note(&text) {
-            tracing::error!("a command that the primary has run fails here, so the datasets may differ: {text}");
-        }
-    };
+/// Counts what of a primary's commands has failed.
+fn note(text: &[u8], failures: &Failures) {
+    let text = String::from_utf8_lossy(text);
+    if failures.note(&text) {
+        tracing::error!("a command that the primary has run fails here, so the datasets may differ: {text}");
+    }
+}
+
+/// Whether a command of an append-only file may fail like this.
+fn weigh(text: &[u8]) -> Result<(), String> {
+    let is_grave = GRAVE.iter().any(|grave| text.starts_with(grave));
+    let text = String::from_utf8_lossy(text);
+    if is_grave {
+        return Err(answered(&text));
+    }
+    tracing::warn!("a command of the append-only file has failed, as it would in Redis: {text}");
+    Ok(())
+}
+
+fn answered(text: &str) -> String {
+    format!("the database answers: {text}")
+}
+
+/// Shows the reply if it is an error, or the errors of a transaction's replies.
+fn each_error(bytes: &[u8], reply: &Kind<'_>, show: &mut dyn FnMut(&[u8])) {
     match reply {
-        Kind::Error(text) => note(text),
+        Kind::Error(text) => show(text),
         Kind::Array { count: 1.. } => {
             let mut rest = bytes.iter().position(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[end + 1..]);
             while let Ok(Some(part)) = skip(rest) {
                 if let Kind::Error(text) = part.kind {
-                    note(text);
+                    show(text);
                 }
                 rest = &rest[part.consumed..];
             }
@@ -294,20 +390,12 @@ fn note_errors(bytes: &[u8], reply: &Kind<'_>, failures: &Failures) {
     }
 }
 
-fn judge(reply: &Kind<'_>, expect: Expect) -> Result<bool, String> {
+fn judge(reply: &Kind<'_>, expect: Expect) -> Result<(), String> {
     match (reply, expect) {
-        (Kind::Error(text), _) => {
-            let is_grave = expect != Expect::Any || GRAVE.iter().any(|grave| text.starts_with(grave));
-            let text = String::from_utf8_lossy(text);
-            if is_grave {
-                return Err(format!("the database answers: {text}"));
-            }
-            tracing::warn!("a command of the append-only file has failed, as it would in Redis: {text}");
-            Ok(true)
-        }
+        (Kind::Error(text), _) => Err(answered(&String::from_utf8_lossy(text))),
         (Kind::Int(count), Expect::Count(expected)) if *count != expected as i64 => {
             Err(format!("a collection has a member twice: {count} of {expected} members are new"))
         }
-        _ => Ok(false),
+        _ => Ok(()),
     }
 }

@@ -35,6 +35,11 @@ impl Pipes {
         Pipes::of(database, Pipe::repeat)
     }
 
+    /// As [`Pipe::file`].
+    pub fn file(database: &Database) -> Result<Pipes, String> {
+        Pipes::of(database, Pipe::file)
+    }
+
     /// As [`Pipe::apply`].
     pub fn apply(database: &Database) -> Result<Pipes, String> {
         Pipes::of(database, Pipe::apply)

@@ -19,8 +19,9 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::{Checkpoint, DumpError, Dumper, Kept, Kind, PartReader, Value, Visited};
 use value::Boxed;
-use value::rdb::Type;
+use value::rdb::{Type, is_minus_zero, scored_listpack};
 use value::walk::{Cursor, Element, walk_inline};
+use value::zset::run;
 
 /// The first version of the format in which fields of hashes expire.
 pub const FIELDS_VERSION: u32 = 12;
@@ -355,6 +356,11 @@ impl<W: Write + Send + 'static> Dumper for Dump<W> {
 
 impl<W: Write> Dump<W> {
     fn inline(&mut self, key: &Visited<'_>, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+        // Any other type would lose it.
+        if kind == Kind::ZSet && run::iter(bytes).any(|(score, _)| is_minus_zero(score)) {
+            self.file.key(key.name, key.expiry, Type::ZSetListpack)?;
+            return self.file.string(&scored_listpack(run::iter(bytes).map(|(score, member)| (member, score))));
+        }
         self.file.key(key.name, key.expiry, type_of(kind))?;
         if kind != Kind::String {
             let mut count = 0;

@@ -49,6 +49,27 @@ impl<'d> Finder<'d> {
         Finder { directory, hasher, progress: Progress::default(), spans: Vec::new(), positions: Vec::new() }
     }
 
+    /// Whether this one whole command of this name changes no data, neither by itself nor for what follows. An unknown command may do
+    /// anything.
+    pub fn changes_nothing(&mut self, name: &[u8], command: &[u8]) -> bool {
+        const CHANGES: u32 = bit::WRITE | bit::MAY_REPLICATE | bit::SCRIPT;
+        let Some(found) = self.directory.find(name).or_else(|| self.directory.original(name)) else { return false };
+        if found.is(CHANGES) || NEEDED.contains(&found.row.name) {
+            return false;
+        }
+        if !found.is(bit::CONTAINER) {
+            return true;
+        }
+        self.spans.clear();
+        match parse(command, &mut self.progress, &LIMITS, &mut self.spans) {
+            Ok(Parsed::Complete { source: Source::Input, .. }) => {
+                let subcommand = found.subcommand(&Args::new(command, &self.spans));
+                subcommand.is_some_and(|subcommand| !subcommand.is(CHANGES))
+            }
+            _ => false,
+        }
+    }
+
     /// `commands`: whole commands, one after the other.
     pub fn find(&mut self, mut commands: &[u8]) -> Result<Touched, String> {
         let (mut count, mut selects, mut stripe, mut is_several) = (0, false, None, false);
@@ -89,6 +110,9 @@ impl<'d> Finder<'d> {
         })
     }
 }
+
+/// Commands that frame others, choose the logical database, or bring scripts.
+const NEEDED: [&str; 5] = ["multi", "exec", "discard", "select", "script"];
 
 /// Only of a command whose row says so is it certain that it touches nothing but its keys.
 fn keys_of(directory: &Directory, hasher: &Hasher, args: Args<'_>, positions: &mut Vec<usize>) -> Keys {
@@ -183,6 +207,46 @@ mod tests {
             assert_eq!(find(&[message]), (None, true), "{message}");
         }
         assert_eq!(find(&["MULTI", "PUBLISH c m", "EXEC"]), (None, false));
+    }
+
+    #[test]
+    fn reads_and_commands_about_the_connection_change_nothing() {
+        let directory = Directory::new(commands::table::all(), &[("set".into(), "put".into())]).unwrap();
+        let hasher = Hasher::new([1, 2]);
+        let mut finder = Finder::new(&directory, &hasher);
+        let mut is_idle = |line: &str| {
+            let (words, mut bytes) = (line.split(' ').map(str::as_bytes).collect::<Vec<_>>(), Vec::new());
+            encode_command(&words, &mut bytes);
+            finder.changes_nothing(words[0], &bytes)
+        };
+        for line in [
+            "GET k",
+            "client reply off",
+            "SUBSCRIBE a b",
+            "QUIT",
+            "SHUTDOWN",
+            "CONFIG SET a b",
+            "WAIT 1 0",
+            "FUNCTION LIST",
+        ] {
+            assert!(is_idle(line), "{line}");
+        }
+        for line in [
+            "put k v",
+            "SET k v",
+            "FUNCTION LOAD x",
+            "EVAL x 0",
+            "SCRIPT LOAD x",
+            "MULTI",
+            "select 3",
+            "PFCOUNT p",
+            "XGROUP CREATE a b c",
+            "NOSUCH",
+            "CLIENT NOSUCH",
+            "FUNCTION",
+        ] {
+            assert!(!is_idle(line), "{line}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use crate::common::{Client, Node, Redis, eventually, free_port};
 use flintkv_tests::generator::Commands;
 use flintkv_tests::{Random, tool};
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -295,7 +294,7 @@ fn damaged_files_keep_the_node_from_starting() {
     let said = refused("dump.rdb", b"REDIS0010\x00\x01k\x01v\x1f", &[]);
     assert!(said.contains("dump.rdb: byte 15: a record of the unknown type 31"), "{said}");
     let said = refused("dump.rdb", b"REDIS0010\x02\x01s\x02\x01a\x01a\xff\0\0\0\0\0\0\0\0", &[]);
-    assert!(said.contains("a collection has a member twice"), "{said}");
+    assert!(said.contains("dump.rdb: key 's': byte 9: a collection has a member twice"), "{said}");
     let said = refused("dump.rdb", b"REDIS0010\xfe\x32\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0", &[]);
     assert!(said.contains("the database answers: ERR DB index is out of range"), "{said}");
     let aof = [("appendonly", "yes"), ("aof-load-truncated", "no")];
@@ -309,22 +308,406 @@ fn damaged_files_keep_the_node_from_starting() {
 fn a_cut_append_only_file_is_loaded_up_to_the_last_whole_command() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("appendonly.aof");
-    let words = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let args: Vec<String> = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-        format!("*{}\r\n{}", args.len(), args.concat())
-    };
     let whole = ["SELECT 0", "SET a 1", "MULTI", "SET b 2", "EXEC", "LPUSH a wrong-type", "MULTI", "SET a 3"];
-    let mut text: String = whole.iter().map(|line| words(line)).collect();
-    text.push_str("*3\r\n$3\r\nSET\r\n$1\r\na");
-    File::create(&file).unwrap().write_all(text.as_bytes()).unwrap();
+    let text = [&aof(&whole)[..], b"*3\r\n$3\r\nSET\r\n$1\r\na"].concat();
+    fs::write(&file, &text).unwrap();
     let node = Node::start(&[("dir", folder.path().to_str().unwrap()), ("appendonly", "yes")]);
     let mut client = node.connect();
     loaded(&mut client);
     eventually("clients are served", || client.run("PING") == "PONG");
     assert_eq!(client.run("MGET a b"), "1) \"1\"\n2) \"2\"");
     assert!(node.log().contains("is cut off and left out"), "{}", node.log());
-    assert_eq!(fs::read(&file).unwrap(), text.as_bytes(), "the file is not changed");
+    assert_eq!(fs::read(&file).unwrap(), text, "the file is not changed");
+}
+
+/// The commands as an append-only file has them.
+fn aof(lines: &[&str]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for line in lines {
+        let words = flintkv_tests::words(line);
+        resp::client::encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut file);
+    }
+    file
+}
+
+/// A dump of the version, with these records.
+fn dump(version: u32, records: &[u8]) -> Vec<u8> {
+    let mut file = format!("REDIS{version:04}").into_bytes();
+    file.extend_from_slice(records);
+    // No checksum.
+    file.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    file
+}
+
+/// A node that has loaded the files of this directory.
+fn started(dir: &Path, appendonly: &str) -> (Node, Client) {
+    let directives = [("dir", dir.to_str().unwrap()), ("appendonly", appendonly), ("enable-debug-command", "yes")];
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    loaded(&mut client);
+    eventually("clients are served", || client.run("PING") == "PONG");
+    (node, client)
+}
+
+/// Why a node does not start with the files of this directory.
+fn not_started(dir: &Path, appendonly: &str) -> String {
+    let directives = [("dir", dir.to_str().unwrap()), ("appendonly", appendonly)];
+    Node::try_start_alone(free_port(), &directives).expect_err("it must not start")
+}
+
+/// Redis writes moments, and says itself with DEL what has expired. Until the end of such a file nothing has: a counter that had
+/// expired would begin again, without an expiry.
+#[test]
+fn nothing_expires_while_an_append_only_file_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = [
+        "SELECT 0",
+        "INCR hits",
+        "PEXPIREAT hits 1700000000000",
+        "INCR hits",
+        "RPUSH list a",
+        "PEXPIREAT list 1700000000000",
+        "RPUSH list b",
+        "HSET hash f 1",
+        "EXPIREAT hash 1700000000",
+        "HINCRBY hash f 1",
+        "SADD set a",
+        "PEXPIREAT set 1700000000000",
+        "MULTI",
+        "SADD set b",
+        "ZADD zset 1 a",
+        "PEXPIREAT zset 1700000000000",
+        "ZADD zset 2 b",
+        "EXEC",
+        "SET text a PXAT 1700000000000",
+        "APPEND text b",
+        "EVAL \"redis.call('pexpireat', KEYS[1], 1700000000000) redis.call('append', KEYS[1], 'c')\" 1 text",
+        "XADD stream 1-1 f v",
+        "PEXPIREAT stream 1700000000000",
+        "XADD stream 2-1 f v",
+        "GETEX base PXAT 1700000000000",
+        "APPEND base b",
+        "RENAME gone renamed",
+        "APPEND renamed b",
+        "SET kept a PXAT 1700000000000",
+        "PERSIST kept",
+        "APPEND kept b",
+        "SET later a PXAT 4000000000000",
+        "EXPIRE negative -1",
+        "SET negative a",
+        "EXPIRE negative -1",
+        "APPEND negative b",
+    ];
+    // The same with a base: its keys have not expired either.
+    let base = dump(10, b"\x00\x04base\x01a\xfc\x00\x68\xe5\xcf\x8b\x01\0\0\x00\x04gone\x01a");
+    let write = |parts: bool, name: &str| {
+        let dir = folder.path().join(format!("{name}-{parts}"));
+        fs::create_dir(&dir).unwrap();
+        if !parts {
+            fs::write(dir.join("appendonly.aof"), [&base[..], &aof(&lines)].concat()).unwrap();
+            return dir;
+        }
+        let parts = dir.join("appendonlydir");
+        fs::create_dir(&parts).unwrap();
+        let manifest = "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";
+        fs::write(parts.join("appendonly.aof.manifest"), manifest).unwrap();
+        fs::write(parts.join("appendonly.aof.1.base.rdb"), &base).unwrap();
+        fs::write(parts.join("appendonly.aof.1.incr.aof"), aof(&lines)).unwrap();
+        dir
+    };
+    for parts in [false, true] {
+        // Redis changes its directory.
+        let theirs = write(parts, "redis");
+        let redis = Redis::if_installed(&["--dir", theirs.to_str().unwrap(), "--appendonly", "yes"]);
+        let there = redis.map(|redis| {
+            let mut theirs = redis.connect();
+            loaded(&mut theirs);
+            sorted_lines(&theirs.run("KEYS *"))
+        });
+        let dir = write(parts, "ours");
+        let (node, mut client) = started(&dir, "yes");
+        eventually("what has expired is gone", || client.run("DBSIZE") == "(integer) 2");
+        assert_eq!(sorted_lines(&client.run("KEYS *")), ["\"kept\"", "\"later\""]);
+        assert!(there.is_none_or(|there| there == ["\"kept\"", "\"later\""]));
+        assert!(node.log().contains(": 12 keys and 0 expired"), "{}", node.log());
+        assert_eq!(client.run("MGET kept later"), "1) \"ab\"\n2) \"a\"");
+        assert_eq!(client.run("PTTL kept"), "(integer) -1");
+        // The journal that goes on says so too.
+        drop(client);
+        drop(node);
+        let (_node, mut client) = started(&dir, "yes");
+        assert_eq!(client.run("MGET hits text base kept"), "1) (nil)\n2) (nil)\n3) (nil)\n4) \"ab\"");
+    }
+}
+
+/// Of a reply with several elements, without their numbers.
+fn sorted_lines(reply: &str) -> Vec<String> {
+    let mut lines: Vec<String> =
+        reply.lines().map(|line| line.split_once(") ").map_or(line, |(_, line)| line).to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+/// Redis blocks no command of a file, as nobody could end the wait.
+#[test]
+fn no_command_of_an_append_only_file_waits_for_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = [
+        "RPUSH l one",
+        "BLPOP l 0",
+        "BLPOP l 0",
+        "BRPOP l 0",
+        "BLMOVE l m LEFT RIGHT 0",
+        "BRPOPLPUSH l m 0",
+        "BLMPOP 0 1 l LEFT",
+        "BZPOPMIN z 0",
+        "BZPOPMAX z 0",
+        "BZMPOP 0 1 z MIN",
+        "XADD x 1-1 f v",
+        "XGROUP CREATE x g 0",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS x >",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS x >",
+        "XREAD BLOCK 0 STREAMS x $",
+        "WAIT 1 0",
+        "MULTI",
+        "BLPOP l 0",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS x >",
+        "EXEC",
+        "EVAL \"redis.call('wait', 1, 0) return redis.call('blpop', 'l', 0)\" 0",
+        // What is about a client, and would end or confuse what loads the file.
+        "CLIENT REPLY OFF",
+        "SUBSCRIBE a b",
+        "MONITOR",
+        "RESET",
+        "QUIT",
+        "SET end 1",
+    ];
+    fs::write(folder.path().join("appendonly.aof"), aof(&lines)).unwrap();
+    let (node, mut client) = started(folder.path(), "yes");
+    assert_eq!(client.run("MGET end"), "1) \"1\"");
+    assert_eq!(client.run("EXISTS l m z"), "(integer) 0");
+    assert_eq!(client.run("XPENDING x g"), "1) (integer) 1\n2) \"1-1\"\n3) \"1-1\"\n4) 1) 1) \"c\"\n      2) \"1\"");
+    assert!(node.log().contains(": 2 keys and 0 expired"), "{}", node.log());
+}
+
+/// What stands behind a dump is no part of it, whatever it looks like.
+#[test]
+fn what_follows_a_dump_is_never_run() {
+    let whole = dump(10, b"\x00\x01k\x01v");
+    for (nth, behind) in [&b"\n"[..], &[0; 100], &whole, &aof(&["SET evil 1"])].into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("dump.rdb"), [&whole, behind].concat()).unwrap();
+        let (node, mut client) = started(folder.path(), "no");
+        assert_eq!(client.run("KEYS *"), "1) \"k\"", "{nth}");
+        let said = format!("dump.rdb: the dump ends at byte {}; what follows is ignored", whole.len());
+        assert!(node.log().contains(&said), "{}", node.log());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("dump.rdb"), aof(&["SET evil 1"])).unwrap();
+    let said = not_started(folder.path(), "no");
+    assert!(said.contains("dump.rdb: byte 0: this is no RDB file"), "{said}");
+}
+
+/// A file that was cut off ends with the beginning of a command; these do not.
+#[test]
+fn damaged_append_only_files_are_refused_as_in_redis() {
+    let commands = aof(&["SET k v"]);
+    for damaged in [vec![0; 100], [&commands[..], &[0; 100]].concat(), [&commands[..], b"*2\r\n\0\0\0"].concat()] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("appendonly.aof"), &damaged).unwrap();
+        let said = not_started(folder.path(), "yes");
+        let at = if damaged[0] == 0 { 0 } else { commands.len() };
+        assert!(said.contains(&format!("appendonly.aof: byte {at}: ")), "{said}");
+        assert!(said.contains("repair it with redis-check-aof"), "{said}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let parts = folder.path().join("appendonlydir");
+    fs::create_dir(&parts).unwrap();
+    fs::write(parts.join("appendonly.aof.1.incr.aof"), &commands).unwrap();
+    let manifest = parts.join("appendonly.aof.manifest");
+    fs::write(&manifest, "").unwrap();
+    let said = not_started(folder.path(), "yes");
+    assert!(said.contains("appendonly.aof.manifest: an empty AOF manifest"), "{said}");
+    fs::write(&manifest, "\nfile appendonly.aof.1.incr.aof seq 1 type i\n").unwrap();
+    let said = not_started(folder.path(), "yes");
+    assert!(said.contains("appendonly.aof.manifest: line 1: it is blank"), "{said}");
+    assert!(!folder.path().join("flintkv.journal").exists(), "nothing was begun");
+    fs::write(&manifest, "file appendonly.aof.1.incr.aof seq 1 type i\n").unwrap();
+    let (_node, mut client) = started(folder.path(), "yes");
+    assert_eq!(client.run("GET k"), "\"v\"");
+}
+
+/// A stream of three entries that says that it has five, as Redis before 7.0 wrote some after XTRIM, in the format of 7.0. `node`: how
+/// many entries its node says.
+fn miscounted(node: u8) -> Vec<u8> {
+    let mut list = vec![node, 1, 0, 1, 1, 1, 0x81, b'f', 2, 0, 1];
+    for (nth, value) in (0..).zip([b"v0", b"v1", b"v2"]) {
+        list.extend([2, 1, nth, 1, 1, 1, 0x82, value[0], value[1], 3, 4, 1]);
+    }
+    let bytes = list.len() as u8 + 7;
+    let elements = 5 + 3 * 5;
+    let list = [&[bytes, 0, 0, 0, elements, 0][..], &list, &[0xff]].concat();
+    let mut stream = vec![1, 16];
+    stream.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, bytes]);
+    stream.extend(list);
+    // 5 entries, the last id 3-1, the first 1-1, none deleted, 3 added, no groups.
+    stream.extend([5, 3, 1, 1, 1, 0, 0, 3, 0]);
+    stream
+}
+
+#[test]
+fn a_stream_s_entries_count_and_not_what_is_said_of_them() {
+    for (node, of_nodes) in [(3, ""), (4, "; the counts of 1 of its nodes were wrong")] {
+        let folder = tempfile::tempdir().unwrap();
+        let stream = miscounted(node);
+        let records = [b"\x13\x06events", &stream[..], b"\x00\x01k\x01v"].concat();
+        fs::write(folder.path().join("dump.rdb"), dump(10, &records)).unwrap();
+        let (node, mut client) = started(folder.path(), "no");
+        let log = node.log();
+        let said = format!(
+            "key 'events': the stream is said to have 5 entries, and it has 3{of_nodes}. The counts are corrected"
+        );
+        assert_eq!(log.matches("dump.rdb: key").count(), 1, "{log}");
+        assert_eq!(log.matches(&said).count(), 1, "{log}");
+        assert_eq!(client.run("XLEN events"), "(integer) 3");
+        let entries = client.run("XRANGE events - +");
+        assert_eq!(entries.matches("\"v").count(), 3, "{entries}");
+        assert_eq!(client.run("XTRIM events MAXLEN 1"), "(integer) 2");
+        assert_eq!(client.run("XLEN events"), "(integer) 1");
+
+        let payload = value::rdb::dump_for(value::rdb::Type::Stream2, 10, |out| out.extend_from_slice(&stream));
+        assert_eq!(client.words(&[b"RESTORE", b"restored", b"0", &payload]), "OK");
+        assert_eq!(client.run("XLEN restored"), "(integer) 3");
+        assert_eq!(node.log().matches("RESTORE of key restored: the stream is said").count(), 1);
+        let Some(redis) = Redis::if_installed(&[]) else { continue };
+        let mut theirs = redis.connect();
+        assert_eq!(theirs.words(&[b"RESTORE", b"restored", b"0", &payload]), "OK");
+        assert_eq!(theirs.run("XRANGE restored - +"), entries, "Redis reads it, although it says XLEN 5");
+    }
+}
+
+/// Old versions of Redis wrote collections without a member; newer ones leave them out.
+#[test]
+fn empty_collections_of_a_dump_are_left_out() {
+    let ziplist = b"\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff";
+    let records = [
+        &b"\x01\x01l\x00\x02\x01s\x00\x04\x01h\x00\x05\x01z\x00\x0e\x01q\x00\x0d\x01p"[..],
+        ziplist,
+        b"\xfc\x00\x00\xe7\xf3\xa3\x03\0\0\x02\x01e\x00\x00\x01k\x01v",
+    ]
+    .concat();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("dump.rdb"), dump(10, &records)).unwrap();
+    let (node, mut client) = started(folder.path(), "no");
+    assert_eq!(client.run("KEYS *"), "1) \"k\"");
+    assert_eq!(client.run("PTTL k"), "(integer) -1");
+    assert!(node.log().contains("dump.rdb: key 'p' has no members and is left out"), "{}", node.log());
+    assert!(node.log().contains(": 1 keys and 0 expired"), "{}", node.log());
+    let Some(redis) = Redis::if_installed(&["--dir", folder.path().to_str().unwrap()]) else { return };
+    assert_eq!(redis.connect().run("KEYS *"), "1) \"k\"");
+}
+
+/// Before 7.2 Redis wrote a score of minus zero as a text into packed sorted sets. Redis 7.2 reads it as it is; it makes no new one there.
+#[test]
+fn minus_zero_of_an_old_packed_sorted_set_stays() {
+    let ziplist = b"\x12\0\0\0\x0d\0\0\0\x02\0\0\x01a\x03\x02-0\xff";
+    let listpack = b"\x0e\0\0\0\x02\0\x81a\x02\x82-0\x03\xff";
+    let records = [b"\x0c\x03old\x12", &ziplist[..], b"\x11\x05newer\x0e", &listpack[..]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("dump.rdb"), dump(10, &records)).unwrap();
+    let (_node, mut client) = started(folder.path(), "no");
+    let redis = Redis::if_installed(&["--dir", folder.path().to_str().unwrap()]);
+    let mut theirs = redis.as_ref().map(Redis::connect);
+    for key in ["old", "newer"] {
+        for line in [format!("ZSCORE {key} a"), format!("ZRANGE {key} 0 -1 WITHSCORES")] {
+            let reply = client.run(&line);
+            assert!(reply.contains("\"-0\""), "{line}: {reply}");
+            assert!(theirs.as_mut().is_none_or(|theirs| theirs.run(&line) == reply), "{line}: {reply}");
+        }
+    }
+    assert_eq!(client.run("DEBUG RELOAD"), "OK");
+    assert_eq!(client.run("ZSCORE old a"), "\"-0\"");
+    let payload = client.value(&[b"DUMP", b"newer"]);
+    let Some(resp::client::Value::Bulk(payload)) = payload else { panic!("{payload:?}") };
+    assert_eq!(client.words(&[b"RESTORE", b"copy", b"0", &payload]), "OK");
+    assert_eq!(client.run("ZSCORE copy a"), "\"-0\"");
+    client.run("ZADD new -0 a");
+    assert_eq!(client.run("ZSCORE new a"), "\"0\"");
+}
+
+/// The size of the value in a dump, as Redis tells it. Long strings count as compressed; how well differs a little.
+#[test]
+fn debug_object_tells_the_size_in_a_dump() {
+    let node = Node::start(&[("enable-debug-command", "yes")]);
+    let mut client = node.connect();
+    let redis = Redis::if_installed(&["--enable-debug-command", "yes"]);
+    let mut theirs = redis.as_ref().map(Redis::connect);
+    let serialized = |client: &mut Client, key: &str| {
+        let told = client.run(&format!("DEBUG OBJECT {key}"));
+        let at = told.find("serializedlength:").expect("it is told") + "serializedlength:".len();
+        told[at..].split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let noise = "qwertyuiopasdfghjklzxcvbnm1234567890QWERTYUIOPASDFGHJKLZXCVBNM";
+    let lines = [
+        "SET word hello".to_owned(),
+        "SET number 12345".to_owned(),
+        "SET large 123456789012345".to_owned(),
+        format!("SET noise {noise}"),
+        format!("SET same {}", "a".repeat(1000)),
+        "HSET hash a 1 b 2".to_owned(),
+        format!("HSET table field {noise}{noise}"),
+        "RPUSH list a b 3".to_owned(),
+        "SADD ints 1 2 3".to_owned(),
+        "ZADD zset 1 a 2.5 b".to_owned(),
+        format!("ZADD tree 1 {noise}{noise}"),
+        "XADD stream 1-1 f v".to_owned(),
+    ];
+    for line in lines {
+        let key = line.split(' ').nth(1).unwrap();
+        client.run(&line);
+        let told = serialized(&mut client, key);
+        let Some(theirs) = &mut theirs else { continue };
+        theirs.run(&line);
+        let expected = serialized(theirs, key);
+        let slack = if matches!(key, "same" | "table" | "tree" | "stream") { 4 } else { 0 };
+        assert!(told.abs_diff(expected) <= slack, "{line}: {told} and not {expected}");
+    }
+    assert_eq!(serialized(&mut client, "word"), 6);
+    assert!(serialized(&mut client, "same") < 50);
+}
+
+/// Whoever has to mend a dump must know where.
+#[test]
+fn an_error_in_a_dump_names_the_key_and_the_byte() {
+    for (records, why) in [
+        (&b"\x00\x01k\x01v\x15\x01x\x01\x03abc"[..], "dump.rdb: key 'x': byte 17: a stream is damaged"),
+        (
+            b"\x00\x01k\x01v\x01\x04list\x02\x01a\x05",
+            "dump.rdb: key 'list': the file ends too early: more was expected behind byte 23",
+        ),
+        (b"\x00\x01k\x01v\x02\x01s\x02\x01a\x01a", "dump.rdb: key 's': byte 14: a collection has a member twice"),
+        (
+            b"\x00\x01k\x01v\x00\x01l\x01v\x01\x01k\x01\x01a",
+            "dump.rdb: key 'k': byte 19: the database answers: WRONGTYPE",
+        ),
+        (b"\xf5\x03abc", "dump.rdb: byte 9: the database answers: ERR"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = match why.contains("too early") {
+            true => [b"REDIS0011", records].concat(),
+            false => dump(11, records),
+        };
+        fs::write(folder.path().join("dump.rdb"), file).unwrap();
+        let said = not_started(folder.path(), "no");
+        assert!(said.contains(why), "{said}");
+    }
+    for (line, why) in [("NOSUCH c", "ERR unknown command"), ("SELECT 99", "ERR DB index is out of range")] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("appendonly.aof"), aof(&["SET a 1", "SET b 2", line, "SET c 3"])).unwrap();
+        let said = not_started(folder.path(), "yes");
+        let at = aof(&["SET a 1", "SET b 2"]).len();
+        assert!(said.contains(&format!("appendonly.aof: byte {at}: the database answers: {why}")), "{said}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod collect;
 mod crc64;
 mod intset;
 mod lzf;
+mod saved;
 pub mod stream;
 mod ziplist;
 mod zipmap;
@@ -28,7 +29,9 @@ mod zipmap;
 pub use collect::Parts;
 pub use crc64::{crc64, crc64_after};
 pub use lzf::Compressor;
+pub use saved::saved_bytes;
 
+use self::stream::Miscount;
 use crate::stream::Stream;
 use crate::{Corrupt, listpack};
 use std::borrow::Cow;
@@ -101,6 +104,11 @@ impl Type {
         }
     }
 
+    /// Whether a sorted set of this type is one string, in which a score is a text: it may be minus zero.
+    pub fn has_text_scores(self) -> bool {
+        matches!(self, Type::ZSetZiplist | Type::ZSetListpack)
+    }
+
     pub fn from_u8(number: u8) -> Option<Type> {
         Type::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
@@ -116,7 +124,8 @@ pub enum Decoded {
     Hash(Parts),
     /// Members with their scores; no score is NaN.
     ZSet(Parts, Vec<f64>),
-    Stream(Box<Stream>),
+    /// And what was wrong with its counts.
+    Stream(Box<Stream>, Option<Miscount>),
 }
 
 /// Why a payload is refused.
@@ -197,12 +206,12 @@ fn read_value(bytes: &[u8]) -> Result<Decoded, Corrupt> {
             }
             Decoded::List(parts)
         }
-        Type::Stream1 => Decoded::Stream(stream::read(&mut reader, stream::Version::V1)?.into()),
-        Type::Stream2 => Decoded::Stream(stream::read(&mut reader, stream::Version::V2)?.into()),
-        Type::Stream3 => Decoded::Stream(stream::read(&mut reader, stream::Version::V3)?.into()),
+        Type::Stream1 => stream::read(&mut reader, stream::Version::V1)?,
+        Type::Stream2 => stream::read(&mut reader, stream::Version::V2)?,
+        Type::Stream3 => stream::read(&mut reader, stream::Version::V3)?,
     };
     let is_sound = match &value {
-        Decoded::String(_) | Decoded::Stream(_) => true,
+        Decoded::String(_) | Decoded::Stream(..) => true,
         Decoded::Hash(parts) => !parts.is_empty() && parts.len().is_multiple_of(2),
         Decoded::List(parts) | Decoded::Set(parts) | Decoded::ZSet(parts, _) => !parts.is_empty(),
     };
@@ -299,6 +308,11 @@ pub fn put_listpack<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8
 
 /// Members with scores as one listpack.
 pub fn put_scored_listpack<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a [u8], f64)>) {
+    put_string(out, &scored_listpack(members));
+}
+
+/// The listpack of a sorted set: members and their scores as texts.
+pub fn scored_listpack<'a>(members: impl Iterator<Item = (&'a [u8], f64)>) -> Vec<u8> {
     let mut list = listpack::new();
     listpack::append(&mut list, |push| {
         for (member, score) in members {
@@ -306,7 +320,12 @@ pub fn put_scored_listpack<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = 
             push.bytes(format!("{score:?}").trim_end_matches(".0").as_bytes());
         }
     });
-    put_string(out, &list);
+    list
+}
+
+/// Whether the score is minus zero. The packed form of a sorted set has it only if it was made by Redis before 7.2.
+pub fn is_minus_zero(score: f64) -> bool {
+    score == 0.0 && score.is_sign_negative()
 }
 
 /// Writes members with their scores one by one.

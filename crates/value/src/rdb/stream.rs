@@ -15,9 +15,11 @@
 //!     pending      how many; each an id (16 bytes)
 //! ```
 
+use super::Decoded;
 use super::{Reader, put_len, put_string};
 use crate::Corrupt;
 use crate::stream::{Counts, Group, Id, Stream};
+use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
@@ -94,32 +96,63 @@ fn ms(reader: &mut Reader<'_>) -> Result<i64, Corrupt> {
     reader.array().map(i64::from_le_bytes)
 }
 
-/// Every counted item takes at least one byte, so no loop runs longer than the input.
-pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt> {
-    let mut stream = Stream::new();
-    for _ in 0..reader.len()? {
-        let base = reader.string()?;
-        let base = Id::from_bytes(base[..].try_into().map_err(|_| Corrupt)?);
-        stream.push_chunk(base, reader.string()?.into_owned())?;
-    }
-    read_after_chunks(&mut stream, reader, version)?;
-    Ok(stream)
+/// Counts of a stream that disagree with its entries. Redis before 7.0 wrote such streams after some XTRIMs, and reads them: XLEN is
+/// what it was told. Here the entries count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miscount {
+    pub told: u64,
+    pub found: u64,
+    /// Chunks with wrong counts of their own.
+    pub chunks: u64,
 }
 
-/// Reads what follows the chunks, which `stream` has.
-pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: Version) -> Result<(), Corrupt> {
-    let entries = reader.len()?;
+impl Miscount {
+    fn of(told: u64, found: u64, chunks: u64, wrong: u64) -> Result<Option<Miscount>, Corrupt> {
+        // Redis refuses this too: the entries are not there.
+        if chunks == 0 && told > 0 {
+            return Err(Corrupt);
+        }
+        Ok((told != found || wrong > 0).then_some(Miscount { told, found, chunks: wrong }))
+    }
+}
+
+impl fmt::Display for Miscount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Miscount { told, found, chunks } = self;
+        write!(f, "the stream is said to have {told} entries, and it has {found}")?;
+        if *chunks > 0 {
+            write!(f, "; the counts of {chunks} of its nodes were wrong")?;
+        }
+        f.write_str(". The counts are corrected")
+    }
+}
+
+/// Every counted item takes at least one byte, so no loop runs longer than the input.
+pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Decoded, Corrupt> {
+    let mut stream = Stream::new();
+    let (chunks, mut wrong) = (reader.len()?, 0);
+    for _ in 0..chunks {
+        let base = reader.string()?;
+        let base = Id::from_bytes(base[..].try_into().map_err(|_| Corrupt)?);
+        wrong += u64::from(stream.push_chunk(base, reader.string()?.into_owned())?);
+    }
+    let told = read_after_chunks(&mut stream, reader, version)?;
+    let found = stream.len();
+    let miscount = Miscount::of(told, found, chunks, wrong)?;
+    Ok(Decoded::Stream(stream.into(), miscount))
+}
+
+/// Reads what follows the chunks, which `stream` has. Returns how many entries it tells.
+pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: Version) -> Result<u64, Corrupt> {
+    let told = reader.len()?;
     stream.last_id = id(reader)?;
     stream.settle()?;
-    stream.entries_added = entries;
+    stream.entries_added = stream.len();
     if version >= Version::V2 {
         // Ignored: the entries tell the first id.
         id(reader)?;
         stream.max_deleted_id = id(reader)?;
         stream.entries_added = reader.len()?;
-    }
-    if entries != stream.len() {
-        return Err(Corrupt);
     }
     for _ in 0..reader.len()? {
         let name = reader.string()?;
@@ -131,7 +164,7 @@ pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: 
             return Err(Corrupt);
         }
     }
-    Ok(())
+    Ok(told)
 }
 
 fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
@@ -170,7 +203,9 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
 
 /// What stands between the chunks and the groups.
 pub struct Head {
-    pub entries: u64,
+    /// How many entries the stream is said to have, and how many its chunks have.
+    told: u64,
+    entries: u64,
     last_id: Id,
     max_deleted_id: Id,
     entries_added: u64,
@@ -185,9 +220,14 @@ impl Head {
         Ok(())
     }
 
+    /// What is wrong with the counts. `chunks`: how many there are, and how many of them counted their entries wrong.
+    pub fn miscount(&self, (chunks, wrong): (u64, u64)) -> Result<Option<Miscount>, Corrupt> {
+        Miscount::of(self.told, self.entries, chunks, wrong)
+    }
+
     /// How many entries there have been up to an id, if that is known. `first_id`: of the whole stream.
     pub fn entries_until(&self, first_id: Option<Id>, id: Id) -> Option<u64> {
-        let Head { entries, last_id, max_deleted_id, entries_added } = *self;
+        let Head { entries, last_id, max_deleted_id, entries_added, .. } = *self;
         Counts { entries, entries_added, first_id: first_id.unwrap_or(Id::MIN), last_id, max_deleted_id }.until(id)
     }
 }
@@ -199,16 +239,16 @@ pub fn chunk(reader: &mut Reader<'_>) -> Result<(Id, Vec<u8>), Corrupt> {
     Ok((base, reader.string()?.into_owned()))
 }
 
-/// Adds a chunk to a part of a stream, whose other chunks are not known.
-pub fn add_chunk(part: &mut Stream, base: Id, list: Vec<u8>) -> Result<(), Corrupt> {
-    part.push_chunk(base, list)?;
-    part.end_with_chunks();
-    Ok(())
+/// Adds a chunk to a part of a stream, whose other chunks are not known. True: it counted its entries wrong, which was corrected.
+pub fn add_chunk(part: &mut Stream, base: Id, list: Vec<u8>) -> Result<bool, Corrupt> {
+    let is_corrected = part.push_chunk(base, list)?;
+    part.end_with_chunks(base);
+    Ok(is_corrected)
 }
 
-/// Returns it, and how many groups follow.
-pub fn head(reader: &mut Reader<'_>, version: Version) -> Result<(Head, u64), Corrupt> {
-    let entries = reader.len()?;
+/// Reads what follows the chunks, which have so many entries. Returns it, and how many groups follow.
+pub fn head(reader: &mut Reader<'_>, version: Version, entries: u64) -> Result<(Head, u64), Corrupt> {
+    let told = reader.len()?;
     let last_id = id(reader)?;
     let (mut max_deleted_id, mut entries_added) = (Id::MIN, entries);
     if version >= Version::V2 {
@@ -217,7 +257,7 @@ pub fn head(reader: &mut Reader<'_>, version: Version) -> Result<(Head, u64), Co
         max_deleted_id = id(reader)?;
         entries_added = reader.len()?;
     }
-    Ok((Head { entries, last_id, max_deleted_id, entries_added }, reader.len()?))
+    Ok((Head { told, entries, last_id, max_deleted_id, entries_added }, reader.len()?))
 }
 
 /// A group's name, its last id, how many entries it has read, and how many pending entries follow.

@@ -169,7 +169,7 @@ proptest! {
     fn hostile_values_never_panic(kind in 0..24u8, body in proptest::collection::vec(any::<u8>(), 0..120), wrap in any::<bool>()) {
         let mut bytes = vec![kind];
         if wrap { put_string(&mut bytes, &body) } else { bytes.extend_from_slice(&body) }
-        if let Ok(Decoded::Stream(stream)) = read_value(&bytes) {
+        if let Ok(Decoded::Stream(stream, _)) = read_value(&bytes) {
             let mut again = Vec::new();
             stream.encode(&mut again);
             prop_assert!(Stream::decode(&again).is_ok());

@@ -48,8 +48,8 @@ pub struct Summary {
 
 /// The header before the first entry.
 struct Head {
-    live: u64,
-    deleted: u64,
+    live: i64,
+    deleted: i64,
     /// The position of the number of deleted entries.
     deleted_at: usize,
     fields: usize,
@@ -140,7 +140,7 @@ impl Numbered for Chunk {
     }
 
     fn accepts(&self, bytes: &[u8]) -> bool {
-        summary(bytes, self.base) == Ok(self.summary)
+        summary(bytes, self.base) == Ok((self.summary, true))
     }
 }
 
@@ -159,11 +159,16 @@ impl Chunk {
         Chunk { part: Part::of(list), number: 0, base, summary }
     }
 
-    /// A chunk from a dump. Its entries must be in order.
-    pub fn from_bytes(base: Id, mut list: Vec<u8>) -> Result<Chunk, Corrupt> {
-        let summary = summary(&list, base)?;
+    /// A chunk from a dump. Its entries must be in order. True: its own counts of them were wrong, and are corrected.
+    pub fn from_bytes(base: Id, mut list: Vec<u8>) -> Result<(Chunk, bool), Corrupt> {
+        let (summary, is_sound) = summary(&list, base)?;
+        if !is_sound {
+            let head = head(&list).ok_or(Corrupt)?;
+            listpack::replace_int(&mut list, head.deleted_at, summary.deleted.into());
+            listpack::replace_int(&mut list, listpack::FIRST, summary.live.into());
+        }
         list.reserve_exact(malloc_bytes(list.len()) - list.len());
-        Ok(Chunk { part: Part::of(list), number: 0, base, summary })
+        Ok((Chunk { part: Part::of(list), number: 0, base, summary }, !is_sound))
     }
 
     /// See `skeleton`. `before`: the number of the chunk before this one.
@@ -254,7 +259,7 @@ impl Chunk {
             }
             push.int(if same { fields as i64 + 3 } else { 2 * fields as i64 + 4 });
         });
-        listpack::replace_int(list, listpack::FIRST, head.live as i64 + 1);
+        listpack::replace_int(list, listpack::FIRST, head.live + 1);
         if self.summary.live == 0 {
             self.summary.first = id;
         }
@@ -274,8 +279,8 @@ impl Chunk {
             let flags = number(list, at).map_or(0, |(flags, _)| flags);
             // From the back to the front: a number that gets longer moves the bytes after it.
             listpack::replace_int(list, at, flags | DELETED);
-            listpack::replace_int(list, head.deleted_at, head.deleted as i64 + 1);
-            listpack::replace_int(list, listpack::FIRST, head.live as i64 - 1);
+            listpack::replace_int(list, head.deleted_at, head.deleted + 1);
+            listpack::replace_int(list, listpack::FIRST, head.live - 1);
             deleted += 1;
         }
         self.summary.live -= deleted as u32;
@@ -317,8 +322,8 @@ impl Chunk {
     }
 }
 
-/// The summary of a chunk's bytes, if they are a chunk up to their last byte.
-fn summary(list: &[u8], base: Id) -> Result<Summary, Corrupt> {
+/// The summary of a chunk's bytes, if they are a chunk up to their last byte, and whether the counts in its head agree.
+fn summary(list: &[u8], base: Id) -> Result<(Summary, bool), Corrupt> {
     let elements = listpack::check(list)?;
     let head = head(list).ok_or(Corrupt)?;
     let (mut live, mut deleted, mut first, mut last, mut at) = (0, 0, None, None, head.entries_at);
@@ -340,9 +345,9 @@ fn summary(list: &[u8], base: Id) -> Result<Summary, Corrupt> {
         }
         at = entry.next;
     }
-    let sound = left == 0 && u64::from(live) == head.live && u64::from(deleted) == head.deleted;
+    let is_sound = head.live == i64::from(live) && head.deleted == i64::from(deleted);
     match last {
-        Some(last) if sound => Ok(Summary { first: first.unwrap_or(Id::MIN), last, live, deleted }),
+        Some(last) if left == 0 => Ok((Summary { first: first.unwrap_or(Id::MIN), last, live, deleted }, is_sound)),
         _ => Err(Corrupt),
     }
 }
@@ -361,7 +366,6 @@ fn head(list: &[u8]) -> Option<Head> {
     let (fields, fields_at) = count(list, at)?;
     let at = skip(list, fields_at, fields)?;
     let (zero, entries_at) = number(list, at)?;
-    let (live, deleted) = (u64::try_from(live).ok()?, u64::try_from(deleted).ok()?);
     (zero == 0).then_some(Head { live, deleted, deleted_at, fields, fields_at, entries_at })
 }
 

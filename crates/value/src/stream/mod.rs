@@ -378,20 +378,23 @@ impl Stream {
         self.chunks.iter().map(|chunk| (chunk.base, chunk.bytes()))
     }
 
-    /// Adds a chunk of a dump. Chunks come in order, and `last_id` must be set before.
-    pub(crate) fn push_chunk(&mut self, base: Id, list: Vec<u8>) -> Result<(), Corrupt> {
-        let chunk = Chunk::from_bytes(base, list)?;
+    /// Adds a chunk of a dump. Chunks come in order. True: it counted its entries wrong, which was corrected.
+    pub(crate) fn push_chunk(&mut self, base: Id, list: Vec<u8>) -> Result<bool, Corrupt> {
+        let (chunk, is_corrected) = Chunk::from_bytes(base, list)?;
         if self.chunks.back().is_some_and(|last| last.summary.last >= base) {
             return Err(Corrupt);
         }
-        self.len += chunk.live();
-        self.push(chunk);
-        Ok(())
+        // A chunk without entries is none.
+        if chunk.live() > 0 {
+            self.len += chunk.live();
+            self.push(chunk);
+        }
+        Ok(is_corrected)
     }
 
-    /// A part of a dump ends with its chunks.
-    pub(crate) fn end_with_chunks(&mut self) {
-        self.last_id = self.chunks.back().map_or(Id::MIN, |chunk| chunk.summary.last);
+    /// A part of a dump ends with its chunks. `base`: of the last one, which is left out if it has no entries.
+    pub(crate) fn end_with_chunks(&mut self, base: Id) {
+        self.last_id = self.chunks.back().map_or(base, |chunk| chunk.summary.last);
         self.entries_added = self.len;
     }
 
@@ -455,8 +458,8 @@ impl Stream {
             return Err(Corrupt);
         }
         let mut reader = rdb::Reader::new(input.rest());
-        rdb::stream::read_after_chunks(&mut stream, &mut reader, rdb::stream::Version::V3)?;
-        if reader.is_empty() { Ok(stream) } else { Err(Corrupt) }
+        let told = rdb::stream::read_after_chunks(&mut stream, &mut reader, rdb::stream::Version::V3)?;
+        if reader.is_empty() && told == stream.len { Ok(stream) } else { Err(Corrupt) }
     }
 
     /// Appends the stream's form for flash, which is that of a dump.
@@ -466,8 +469,10 @@ impl Stream {
 
     pub fn decode(bytes: &[u8]) -> Result<Stream, Corrupt> {
         let mut reader = rdb::Reader::new(bytes);
-        let stream = rdb::stream::read(&mut reader, rdb::stream::Version::V3)?;
-        if reader.is_empty() { Ok(stream) } else { Err(Corrupt) }
+        match rdb::stream::read(&mut reader, rdb::stream::Version::V3)? {
+            rdb::Decoded::Stream(stream, None) if reader.is_empty() => Ok(*stream),
+            _ => Err(Corrupt),
+        }
     }
 }
 

@@ -235,9 +235,7 @@ impl Host for NoServer {
     fn sleep(&self, _: Duration) {
         no_server()
     }
-    fn log(&self, _: &str) {
-        no_server()
-    }
+    fn log(&self, _: &str) {}
     fn sha1(&self, bytes: &[u8]) -> [u8; 20] {
         let hash = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, bytes);
         hash.as_ref().try_into().expect("SHA-1 has 20 bytes")
