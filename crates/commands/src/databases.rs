@@ -44,7 +44,8 @@ pub const ROWS: &[Row] = &[
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys in RAM.",
-        summary: "Deletes the keys of all databases; with ASYNC their memory is freed in the background.",
+        summary: "Deletes the keys of all databases; with ASYNC their memory is freed in the background. With points of save it \
+                  writes the dump, so that the keys do not come back.",
         syntax: "[ASYNC | SYNC]",
         examples: &[
             is("SET k v", "OK"),
@@ -53,8 +54,13 @@ pub const ROWS: &[Row] = &[
             is("FLUSHALL NOW", "(error) ERR syntax error"),
         ],
         run: |cx| {
-            let lazy = lazy(cx)?;
-            cx.ks.flush(None, lazy);
+            // Not when the handler runs again after its job.
+            if cx.session.job.is_none() {
+                let lazy = lazy(cx)?;
+                cx.ks.flush(None, lazy);
+            }
+            let may_wait = !cx.ks.runs_once() && !cx.session.repeats;
+            cx.server.save_flushed(cx.session, may_wait)?;
             cx.out.ok();
             Ok(())
         },

@@ -177,6 +177,9 @@ pub trait Host: Scripting + Replication {
     fn save_in_background(&self, schedule: bool) -> Result<&'static str, String>;
     /// Whether SHUTDOWN saves if it is not told.
     fn saves_at_end(&self) -> bool;
+    /// All keys were deleted: the dump must not bring them back, if there are points of `save`. To write it becomes the session's
+    /// job, unless the command may not wait.
+    fn save_flushed(&self, me: &mut Session, may_wait: bool) -> Run;
 
     // --- replication
     /// REPLICAOF: host and port of the primary that the database follows from now on; `None`: it becomes a primary. A promotion

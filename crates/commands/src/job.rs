@@ -26,6 +26,8 @@ pub enum Task {
     RewriteConfig,
     /// SAVE.
     Save,
+    /// The dump after FLUSHALL.
+    SaveFlushed,
     /// DEBUG RELOAD. `saves`: the file is written first.
     Reload {
         saves: bool,
@@ -45,6 +47,7 @@ impl fmt::Debug for Task {
             Task::SetConfig { .. } => "SetConfig",
             Task::RewriteConfig => "RewriteConfig",
             Task::Save => "Save",
+            Task::SaveFlushed => "SaveFlushed",
             Task::Reload { .. } => "Reload",
             Task::Follow { .. } => "Follow",
             Task::AbortFailover => "AbortFailover",

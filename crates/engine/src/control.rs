@@ -34,6 +34,9 @@ pub trait Control: Send + Sync {
     fn save(&self) -> Result<(), String>;
     /// BGSAVE. Returns the reply.
     fn save_in_background(&self, schedule: bool) -> Result<&'static str, String>;
+    /// Writes the dump of a dataset that was emptied. What fails is in the log, as the keys are gone anyhow. `waits`: when this
+    /// returns, it is written, unless something else is being written.
+    fn save_flushed(&self, waits: bool);
     /// Whether SHUTDOWN saves if it is not told.
     fn saves_at_end(&self) -> bool;
     /// DEBUG RELOAD. Waits until the dataset is loaded.

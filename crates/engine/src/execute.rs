@@ -101,7 +101,7 @@ impl Locked<'_> {
             Ok(()) => self.commit(),
             // Commit the step of a long command, the changes before a wait, and the changes of a command that failed
             // in part.
-            Err(Stop::Yield | Stop::Block(_)) if cx.ks.wrote() => self.commit(),
+            Err(Stop::Yield | Stop::Block(_) | Stop::Exchange) if cx.ks.wrote() => self.commit(),
             Err(_) if cx.ks.stands() => self.commit(),
             Err(_) => cx.ks.give_up(),
         }

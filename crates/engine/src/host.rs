@@ -256,6 +256,21 @@ impl Host for Worker {
         self.hub.control().is_some_and(|control| control.saves_at_end())
     }
 
+    fn save_flushed(&self, me: &mut Session, may_wait: bool) -> Run {
+        if let Some(outcome) = job::outcome(me) {
+            return outcome;
+        }
+        let control = self.hub.control().filter(|control| control.saves_at_end());
+        match control {
+            None => Ok(()),
+            Some(_) if may_wait => job::leave(me, Task::SaveFlushed),
+            Some(control) => {
+                control.save_flushed(false);
+                Ok(())
+            }
+        }
+    }
+
     fn journaled(&self, me: &Session) -> Option<(u64, bool)> {
         let journaling = &self.hub.journaling;
         let now = journaling.position();

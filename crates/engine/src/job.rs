@@ -41,6 +41,10 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
         }
         Task::RewriteConfig => control.rewrite_config(CHANGE_PATIENCE),
         Task::Save => control.save(),
+        Task::SaveFlushed => {
+            control.save_flushed(true);
+            Ok(())
+        }
         Task::Reload { saves } => control.reload(*saves),
         Task::Follow { primary } => control.follow(primary.as_ref().map(|(host, port)| (host.as_str(), *port)), true),
         Task::AbortFailover => control.abort_failover(true),

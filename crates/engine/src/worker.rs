@@ -250,6 +250,10 @@ fn run(connection: &mut Connection) -> Ran {
                         stats.error(&text);
                     }
                     Halt::Wait(wait) => {
+                        if matches!(wait, Wait::Exchange) {
+                            // It may have changed something already: others do not wait for what it waits for.
+                            follow_up(worker, &live, &mut work.current.resume);
+                        }
                         work.current.again = true;
                         break Ran::Waits(wait);
                     }

@@ -95,6 +95,10 @@ impl Control for Database {
         !self.hub.config.snapshot().redis_files.save_points.is_empty()
     }
 
+    fn save_flushed(&self, waits: bool) {
+        self.save_flushed_dump(waits);
+    }
+
     fn reload(&self, saves: bool) -> Result<(), String> {
         self.reload_dump(saves)
     }

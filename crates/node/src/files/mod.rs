@@ -128,10 +128,29 @@ impl Database {
         self.save_if_open()
     }
 
-    /// Saves at the end of the node, after the dump or the base that is being written.
+    /// Saves after the dump or the base that is being written.
     pub(crate) fn save_last_dump(&self) -> Result<(), String> {
         let _busy = self.files.busy.lock();
         self.save_if_open()
+    }
+
+    /// FLUSHALL: the last dump must not bring the keys back. While something else is being saved, this save comes after it, and nobody
+    /// waits for both. `waits`: otherwise it is written when this returns.
+    pub(crate) fn save_flushed_dump(&self, waits: bool) {
+        // What is being loaded was not emptied by a client.
+        if self.hub.clients.gate() != Gate::Open {
+            return;
+        }
+        if waits && let Some(_busy) = self.files.busy.try_lock() {
+            // The log has the error.
+            let _ = self.save_if_open();
+            return;
+        }
+        let Some(database) = self.me.upgrade() else { return };
+        let save = move || _ = database.save_last_dump();
+        if let Err(error) = std::thread::Builder::new().name("save".into()).spawn(save) {
+            tracing::error!("database '{}': the dump still has the keys that were deleted: {error}", self.hub.name);
+        }
     }
 
     fn save_if_open(&self) -> Result<(), String> {

@@ -711,6 +711,57 @@ fn an_error_in_a_dump_names_the_key_and_the_byte() {
 }
 
 #[test]
+fn flushall_writes_the_dump_if_there_are_points_of_save() {
+    let empty =
+        |dir: &Path| fs::read(dir.join("dump.rdb")).is_ok_and(|dump| !dump.windows(3).any(|bytes| bytes == b"key"));
+    let mut node = Node::start(&[("save", "3600 1")]);
+    let dir = node.dir.clone();
+    let mut client = node.connect();
+    for flush in ["FLUSHALL", "FLUSHALL ASYNC"] {
+        client.run("SET key value");
+        client.run("XGROUP CREATE stream g $ MKSTREAM");
+        let mut waits = node.connect();
+        waits.send(b"XREADGROUP GROUP g c BLOCK 0 STREAMS stream >\r\n");
+        eventually("it waits", || client.info("clients", "blocked_clients") == "1");
+        assert_eq!(client.run("SAVE"), "OK");
+        assert!(!empty(dir.path()));
+        assert_eq!(client.run(flush), "OK");
+        assert!(empty(dir.path()), "the reply comes when the dump is written");
+        assert!(waits.read().starts_with("(error) NOGROUP"), "others are told");
+        assert_eq!(client.run("DBSIZE"), "(integer) 0");
+    }
+    // A transaction or a script cannot wait for it.
+    let save = |client: &mut Client| eventually("nothing else is being saved", || client.run("SAVE") == "OK");
+    for lines in [&["MULTI", "FLUSHALL", "EXEC"][..], &["EVAL \"return redis.call('flushall')\" 0"]] {
+        client.run("SET key value");
+        save(&mut client);
+        for line in lines {
+            let reply = client.run(line);
+            assert!(!reply.contains("error"), "{reply}");
+        }
+        eventually("the dump is written", || empty(dir.path()));
+    }
+    client.run("SET key value");
+    save(&mut client);
+    assert_eq!(client.run("FLUSHDB"), "OK");
+    assert!(!empty(dir.path()), "as in Redis");
+    client.run("FLUSHALL");
+    // kill -9
+    node.signal(9);
+    node.ended();
+    let node = Node::start_in(&dir, None, &[]);
+    let mut client = node.connect();
+    eventually("clients are served", || client.run("PING") == "PONG");
+    assert_eq!(client.run("DBSIZE"), "(integer) 0");
+
+    // Without points of save the dump stays as it is.
+    client.run("SET key value");
+    assert_eq!(client.run("SAVE"), "OK");
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    assert!(!empty(dir.path()));
+}
+
+#[test]
 fn expiring_fields_are_not_lost_by_a_version_without_them() {
     let node = Node::start(&[("enable-debug-command", "yes")]);
     let mut client = node.connect();

@@ -115,6 +115,10 @@ impl Host for NoServer {
         false
     }
 
+    fn save_flushed(&self, _: &mut Session, _: bool) -> Run {
+        Ok(())
+    }
+
     fn journaled(&self, _: &Session) -> Option<(u64, bool)> {
         None
     }
