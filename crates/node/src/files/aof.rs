@@ -16,8 +16,10 @@ use config::{is_text, split_words};
 use rdb::Error;
 use std::io::{BufRead, Read};
 
-/// The longest line with a count: a letter, ten digits, and the end of the line.
-const COUNT_BYTES_MAX: u64 = 13;
+/// The longest count.
+const DIGITS_MAX: usize = 10;
+/// The longest line with a count: a letter, the digits, and the end of the line.
+const COUNT_BYTES_MAX: u64 = 1 + DIGITS_MAX as u64 + 2;
 /// The longest line that is skipped.
 const REMARK_BYTES_MAX: u64 = 64 << 10;
 
@@ -152,7 +154,7 @@ impl<R: BufRead> Commands<R> {
 fn is_cut(line: &[u8], letter: u8) -> bool {
     let Some((first, digits)) = line.split_first() else { return true };
     let digits = digits.strip_suffix(b"\r").unwrap_or(digits);
-    *first == letter && digits.iter().all(u8::is_ascii_digit)
+    *first == letter && digits.len() <= DIGITS_MAX && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// The number in a line behind its first letter.
