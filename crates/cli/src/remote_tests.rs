@@ -16,7 +16,11 @@ fn run(mock: &Mock, line: &str) -> Result<String, Failure> {
     let flash = crate::Flash {
         find_keys: |_, _, _, _| unreachable!(),
         save_values: |_, _, _, _| unreachable!(),
-        write_values: |_, _, _| unreachable!(),
+        check_values: |_, _| unreachable!(),
+        follow: |_, _| unreachable!(),
+        write_values: |_, _, _, _| unreachable!(),
+        write_index: |_, _, _| unreachable!(),
+        save_readable: |_, _, _, _, _| unreachable!(),
     };
     crate::run(&Cli::try_parse_from(argv).unwrap_or_else(|error| panic!("{line}: {error}")).command, &flash)
 }

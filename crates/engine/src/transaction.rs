@@ -13,7 +13,7 @@ use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
 use crate::script;
-use crate::session::{Current, End, Work};
+use crate::session::{Current, End, Failed, Work};
 use crate::thread::{Live, Worker};
 use commands::Args;
 use commands::host::Denial;
@@ -86,7 +86,7 @@ fn charge(
     bytes: usize,
 ) -> Result<(), Halt> {
     let (store, memory) = (&worker.hub.store, &worker.hub.memory);
-    if let Some(text) = current.failed.take() {
+    if let Some(Failed::Memory(text)) = current.failed.take() {
         return Err(Halt::Error(text));
     }
     if claim.granted >= bytes || memory.ask_now(card, bytes) {

@@ -477,6 +477,13 @@ pub(super) struct Logs {
     data_bytes: u64,
 }
 
+fn lock_to_read(file: &File, path: &Path) -> Result<(), String> {
+    flash::lock::shared(file, path).map_err(|refused| match refused {
+        flash::lock::Refused::InUse(holder) => about(path, format!("a node uses it ({holder}): stop the node")),
+        flash::lock::Refused::Io { source, .. } => about(path, source),
+    })
+}
+
 impl Logs {
     /// Each path is a directory, or the log file itself. `log`: the files' name, and the log's id; `None`: a directory has one log file only.
     fn open(paths: &[PathBuf], log: Option<(&str, [u8; 16])>) -> Result<Logs, String> {
@@ -492,12 +499,7 @@ impl Logs {
                 (true, None) => only_log(path)?,
             };
             let file = File::open(&path).map_err(|error| about(&path, error))?;
-            flash::lock::shared(&file, &path).map_err(|refused| match refused {
-                flash::lock::Refused::InUse(holder) => {
-                    about(&path, format!("a node uses it ({holder}): stop the node"))
-                }
-                flash::lock::Refused::Io { source, .. } => about(&path, source),
-            })?;
+            lock_to_read(&file, &path)?;
             let mut start = vec![0; 2 * PAGE_BYTES];
             file.read_exact_at(&mut start, 0).map_err(|error| about(&path, error))?;
             let found = Superblock::newest(&start).map_err(|error| about(&path, error))?;
@@ -529,9 +531,7 @@ impl Logs {
                 }
                 file => file.map_err(|error| about(&path, error))?,
             };
-            if flash::files::lock_to_read(&file).is_err() {
-                return Err(about(&path, "a node uses it: stop the node"));
-            }
+            lock_to_read(&file, &path)?;
             let mut start = vec![0; 2 * PAGE_BYTES];
             let read = file.read_exact_at(&mut start, 0);
             match read.and_then(|()| Superblock::newest(&start)) {
