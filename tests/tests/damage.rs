@@ -169,7 +169,7 @@ fn refusal(dir: &Path) -> String {
 
 /// Runs the cases on the file that `of` finds.
 fn check(dataset: &Dataset, (begin, end): (&str, &str), cases: impl Fn(&Path) -> Vec<Case>) {
-    for case in cases(&dataset.0.path().to_owned()) {
+    for case in cases(dataset.0.path()) {
         let Case { harm: how, start, found, form, saved } = case;
         let copy = dataset.copy();
         harm(&file(&copy, begin, end), how);

@@ -55,7 +55,7 @@ pub struct Flash {
     /// Reads all values that an index names: which cannot be read.
     pub check_values: fn(&Path, &[PathBuf]) -> Result<Unreadable, String>,
     /// Follows what the journal makes of values that are not there, and returns the keys that are lost at its end.
-    pub follow: fn(&Missing<'_>, &Records<'_>) -> Result<Vec<(u64, Vec<u8>)>, String>,
+    pub follow: fn(&Missing<'_>, &Records<'_>) -> Result<Names, String>,
     /// Writes the values that an index names as a dump, but for those that cannot be read.
     pub write_values: WriteValues,
     /// Writes an index without the entries of values that cannot be read. Returns its size.
@@ -66,6 +66,9 @@ pub struct Flash {
 
 /// Entries of an index whose values cannot be read, by their stripes, uids and hashes.
 pub type Unread = HashSet<(u16, u16, u64)>;
+
+/// Names of keys, with their logical databases.
+pub type Names = Vec<(u64, Vec<u8>)>;
 
 /// What a journal starts from.
 pub enum Missing<'m> {
@@ -102,7 +105,7 @@ pub struct FoundAgain {
     /// For the damaged parts of an index.
     pub entries: ::journal::index::Entries,
     /// Keys that the journal changes, and that must not be there after it: nobody knows what they were before.
-    pub left_out: Vec<(u64, Vec<u8>)>,
+    pub left_out: Names,
     /// What to say of it.
     pub said: String,
 }

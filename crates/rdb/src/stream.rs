@@ -212,6 +212,7 @@ impl GroupState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use value::rdb::put_len;
     use value::stream::ChunkLimits;
 
     /// Entries, some of which are deleted, and groups with consumers.
@@ -224,7 +225,7 @@ mod tests {
         }
         [1, 2, entries / 2].into_iter().for_each(|ms| _ = stream.remove(Id::new(ms, 0)));
         let mut group = Group::new(Id::new(pending, 0), Some(pending));
-        for (consumer, ids) in [("ann", 1..=pending / 3), ("bob", pending / 3 + 1..=pending), ("idle", 1..=0)] {
+        for (consumer, ids) in [("ann", 1..=pending / 3), ("bob", pending / 3 + 1..=pending), ("idle", pending + 1..=pending)] {
             group.create_consumer(consumer.as_bytes(), 7);
             if let Some(consumer) = group.consumer_mut(consumer.as_bytes()) {
                 consumer.active_ms = 8;
@@ -242,13 +243,14 @@ mod tests {
         bytes
     }
 
-    /// How many parts there are, and what they make.
-    fn merged(bytes: &[u8]) -> Result<(usize, Stream), Error> {
+    /// How many parts there are, what they make, and what is told of its counts.
+    fn merged(bytes: &[u8]) -> Result<(usize, Stream, Option<Miscount>), Error> {
         let (mut window, mut parts) = (Window::new(bytes), Parts::new(Version::V3));
-        let (mut whole, mut is_last) = parts.next(&mut window)?;
+        let (mut whole, mut miscount, mut is_last) = parts.next(&mut window)?;
         let mut count = 1;
         while !is_last {
-            let (part, last) = parts.next(&mut window)?;
+            let (part, told, last) = parts.next(&mut window)?;
+            miscount = miscount.or(told);
             // Each is a stream of its own.
             let part_bytes = encoded(&part);
             assert!(part_bytes.len() < PIECE_BYTES + 8192, "{}", part_bytes.len());
@@ -260,24 +262,38 @@ mod tests {
             is_last = last;
             count += 1;
         }
-        Ok((count, whole))
+        Ok((count, whole, miscount))
     }
 
     #[test]
     fn the_parts_of_a_stream_make_the_stream() {
         for (entries, pending, parts) in [(0, 0, 1), (50, 20, 1), (8000, 5000, 5), (3, 9000, 3), (6000, 0, 3)] {
             let bytes = encoded(&stream(entries, pending));
-            let (count, whole) = merged(&bytes).unwrap();
+            let (count, whole, miscount) = merged(&bytes).unwrap();
+            assert_eq!(miscount, None);
             assert!(encoded(&whole) == bytes, "{entries} entries, {pending} pending");
             assert!(count.abs_diff(parts) <= 1, "{count} parts of {entries} entries, {pending} pending");
         }
     }
 
     #[test]
+    fn a_count_that_disagrees_is_corrected_in_parts_too() {
+        let sound = stream(8000, 50);
+        let (bytes, mut tail, mut count, mut other) = (encoded(&sound), Vec::new(), Vec::new(), Vec::new());
+        stream::write_after_chunks(&sound, Version::V3, &mut tail);
+        put_len(&mut count, sound.len());
+        put_len(&mut other, sound.len() + 2);
+        let chunks = &bytes[..bytes.len() - tail.len()];
+        let (parts, whole, miscount) = merged(&[chunks, &other, &tail[count.len()..]].concat()).unwrap();
+        assert!(parts > 1 && encoded(&whole) == bytes);
+        assert_eq!(miscount, Some(Miscount { told: sound.len() + 2, found: sound.len(), chunks: 0 }));
+    }
+
+    #[test]
     fn parts_that_do_not_follow_and_damaged_bytes_are_refused() {
         let bytes = encoded(&stream(5000, 50));
         let (mut window, mut parts) = (Window::new(&bytes[..]), Parts::new(Version::V3));
-        let (first, _) = parts.next(&mut window).unwrap();
+        let (first, ..) = parts.next(&mut window).unwrap();
         assert!(!first.takes(&Stream::decode(&encoded(&first)).unwrap()));
         for cut in (0..bytes.len()).step_by(9973) {
             assert!(merged(&bytes[..cut]).is_err(), "cut at {cut}");

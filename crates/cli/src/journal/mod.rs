@@ -19,7 +19,7 @@ use resp::client::{Value, parse_value};
 
 use crate::args::{Journal, JournalAction, Repair};
 use crate::failure::Failure;
-use crate::{Flash, Missing, Unreadable};
+use crate::{Flash, Missing, Names, Unreadable};
 
 const ADVICE: &str = "restore the directory from a copy, or move it away to start without it";
 const IN_USE: &str = "in use by a running node: the end may be missing";
@@ -103,7 +103,7 @@ fn check_values(
     dir: &Path,
     (manifest, view): (&Manifest, &View),
     (flash, flash_paths): (&Flash, &[PathBuf]),
-) -> Result<(Unreadable, Vec<(u64, Vec<u8>)>), Failure> {
+) -> Result<(Unreadable, Names), Failure> {
     let nothing = Unreadable { entries: HashSet::new(), files: Vec::new() };
     let Some(index) = manifest.index.as_ref().map(|index| dir.join(&index.name)) else {
         return Ok((nothing, Vec::new()));

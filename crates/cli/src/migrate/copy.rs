@@ -381,7 +381,9 @@ impl Mover for Copy {
     }
 
     fn hold(&mut self, _: &mut Ends, on: bool) -> bool {
-        self.sources.iter_mut().fold(true, |all, source| pause(&mut source.server, on) && all)
+        // All are asked, also behind one that refuses.
+        let refused = self.sources.iter_mut().map(|source| pause(&mut source.server, on)).filter(|&paused| !paused);
+        refused.count() == 0
     }
 
     fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure> {
