@@ -565,9 +565,14 @@ impl Clients {
 
 fn end(card: &Card) {
     card.killed.store(true, Relaxed);
-    // TLS ends with a message, which only the connection's task can send. It is woken all the same, and nothing more is read.
-    let how = if card.outbox.is_sent_by_task() { Shutdown::Read } else { Shutdown::Both };
-    shut(card, how);
+    if card.outbox.is_sent_by_task() {
+        // TLS ends with a message, which only the connection's task can send. A task that waits for a client that has said that no more
+        // comes would not see the shutdown.
+        shut(card, Shutdown::Read);
+        card.outbox.wake();
+    } else {
+        shut(card, Shutdown::Both);
+    }
 }
 
 /// The shutdown of the socket wakes the connection's task on its worker, as if the client had hung up.

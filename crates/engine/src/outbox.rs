@@ -109,6 +109,12 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+
     /// Charges the queue as long as it is: its messages are charged for themselves, and many may be small.
     fn charge(&mut self) {
         let (now, before) = (self.queue.capacity() * size_of::<Message>(), self.lent);
@@ -368,9 +374,12 @@ impl Outbox {
     /// Leaves the rest to the connection's task.
     fn hand_over(&self, inner: &Inner) {
         self.hold();
-        if let Some(waker) = &inner.waker {
-            waker.wake_by_ref();
-        }
+        inner.wake();
+    }
+
+    /// Wakes the connection's task, whatever it waits for.
+    pub fn wake(&self) {
+        self.inner.lock().wake();
     }
 }
 

@@ -225,7 +225,9 @@ mod tests {
         }
         [1, 2, entries / 2].into_iter().for_each(|ms| _ = stream.remove(Id::new(ms, 0)));
         let mut group = Group::new(Id::new(pending, 0), Some(pending));
-        for (consumer, ids) in [("ann", 1..=pending / 3), ("bob", pending / 3 + 1..=pending), ("idle", pending + 1..=pending)] {
+        for (consumer, ids) in
+            [("ann", 1..=pending / 3), ("bob", pending / 3 + 1..=pending), ("idle", pending + 1..=pending)]
+        {
             group.create_consumer(consumer.as_bytes(), 7);
             if let Some(consumer) = group.consumer_mut(consumer.as_bytes()) {
                 consumer.active_ms = 8;

@@ -200,7 +200,9 @@ fn run_resizing(
                     Ok(names) => {
                         let found: BTreeSet<_> = names.iter().cloned().collect();
                         assert_eq!(names.len(), found.len(), "seed {seed} step {step}: a name came twice");
-                        assert_eq!(found, expected, "seed {seed} step {step}");
+                        // A name that cannot be read is left out.
+                        assert!(found.is_subset(&expected), "seed {seed} step {step}: {found:?}");
+                        assert!(!clean || found == expected, "seed {seed} step {step}: {found:?}");
                     }
                     Err(error) => assert!(!clean, "seed {seed} step {step}: {error}"),
                 }

@@ -444,7 +444,6 @@ mod tests {
             "repair",
             "repair /x --cut",
             "repair /x --to /y --from-segments",
-            "repair /x --to /y --flash-path /f",
             "repair /x --from-segments --flash-path /f",
             "repair /x --to /y --from-segments --flash-path /f --lose-keys",
             "migrate",

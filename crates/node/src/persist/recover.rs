@@ -250,7 +250,7 @@ mod tests {
     fn a_full_file_system_is_no_reason_to_restore_the_directory() {
         let folder = Path::new("/d");
         let full = refused(&OpenError::NoSpace { file: "/d/journal-0003".into(), needed_bytes: 7 }, folder);
-        let text = "/d/journal-0003 needs 7 bytes, which its file system does not have. Nothing is lost: make room there, and start again";
+        let text = "/d/journal-0003 needs 7 B, which its file system does not have. Nothing is lost: make room there, and start again";
         assert_eq!(full, text);
         let missing = refused(&OpenError::Missing { file: "/d/journal-0003".into() }, folder);
         assert!(missing.ends_with("Restore /d from a copy, or move it away to start without it"), "{missing}");

@@ -680,7 +680,7 @@ fn debug_object_tells_the_size_in_a_dump() {
 #[test]
 fn an_error_in_a_dump_names_the_key_and_the_byte() {
     for (records, why) in [
-        (&b"\x00\x01k\x01v\x15\x01x\x01\x03abc"[..], "dump.rdb: key 'x': byte 17: a stream is damaged"),
+        (&b"\x00\x01k\x01v\x15\x01x\x01\x03abc"[..], "dump.rdb: key 'x': byte 18: a part of a stream is damaged"),
         (
             b"\x00\x01k\x01v\x01\x04list\x02\x01a\x05",
             "dump.rdb: key 'list': the file ends too early: more was expected behind byte 23",

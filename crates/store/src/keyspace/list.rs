@@ -11,8 +11,7 @@
 //! those whose page is damaged, and large compressed values. So each key that was there when its entry was gathered is shown once,
 //! unless it was removed before it was named, or its name cannot be read: a list without it is worth more than none.
 
-use super::resume::Named;
-use super::{Cold, ColdRead, Identity, Keyspace, Resume};
+use super::{Cold, ColdRead, Identity, Keyspace, Named, Resume};
 use crate::keyspace::direct;
 use crate::log::page::{Page, Scratch};
 use crate::log::run::Run;

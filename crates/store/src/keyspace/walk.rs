@@ -1,8 +1,7 @@
 //! Owns random keys. Never reads values: of a cold entry it reads only the name.
 
 use super::list::Cursor;
-use super::resume::Named;
-use super::{Cold, ColdRead, Keyspace};
+use super::{Cold, ColdRead, Keyspace, Named};
 use crate::keyspace::direct;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 
