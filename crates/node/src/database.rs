@@ -2,8 +2,7 @@
 
 use crate::crew::{Loops, Rounds};
 use crate::ending::Ending;
-use crate::persist::{self, AtRest};
-use crate::progress::{Failure, Kept, Progress};
+use crate::progress::{AtRest, Failure, Kept, Progress};
 use crate::role::Replication;
 use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
@@ -394,7 +393,7 @@ impl Database {
         self.may_switch(draft)?;
         // It was switched by somebody else since this change was looked at.
         let files = files.ok_or_else(|| draft.refused_for("appendonly", "it has just been switched: try again"))?;
-        let switched = persist::switch(self, draft.now.redis_files.appendonly, files);
+        let switched = self.switch_journal(draft.now.redis_files.appendonly, files);
         switched.map_err(|why| draft.refused_for("appendonly", &why))
     }
 

@@ -3,11 +3,14 @@
 use crate::estimate::{Estimate, Rates, Work};
 use journal::Log;
 use journal::manifest::{Base, Manifest};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+/// The lock of files, while the dataset is neither saved nor loaded.
+pub struct AtRest<'d>(#[allow(dead_code, reason = "held")] pub MutexGuard<'d, ()>);
 
 /// What was loaded and saved, for INFO and LASTSAVE.
 #[derive(Default)]

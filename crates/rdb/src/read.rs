@@ -3,7 +3,7 @@
 
 use crate::opcode::{self, module};
 use crate::stream;
-use crate::window::{Error, Window};
+use crate::window::{Error, PIECE_BYTES, PIECE_MEMBERS, Window};
 use std::io::Read;
 use value::Corrupt;
 use value::rdb::stream::{Miscount, Version};
@@ -15,9 +15,6 @@ const VERSION_MAX: u32 = 12;
 const VALKEY_VERSION: u32 = 80;
 /// Files have a checksum since this version.
 const CHECKSUM_VERSION: u32 = 5;
-/// A piece of a collection ends when it has this many bytes or members.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
-pub(crate) const PIECE_MEMBERS: usize = 4096;
 
 /// Pages and dictionaries are shorter than this.
 const OWN_BYTES_MAX: u64 = 4 << 20;

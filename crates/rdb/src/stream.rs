@@ -1,8 +1,7 @@
 //! Owns reading a stream in parts: each is a stream with some of the chunks, or some of what the groups have, and `Stream::merge` puts them
 //! together in their order. Never holds more of a stream than a part, and of one group the ids of its pending entries.
 
-use crate::read::{PIECE_BYTES, PIECE_MEMBERS};
-use crate::window::{Error, Window};
+use crate::window::{Error, PIECE_BYTES, PIECE_MEMBERS, Window};
 use std::io::Read;
 use value::rdb::stream::{self, Head, Miscount, Version};
 use value::stream::{Group, Id, Stream};

@@ -11,6 +11,10 @@ use value::rdb::{self, crc64_after};
 /// The window asks the source for at least this many bytes.
 const FILL_BYTES: usize = 256 << 10;
 
+/// A piece of a collection ends when it has this many bytes or members.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_MEMBERS: usize = 4096;
+
 /// Why reading ended. Offsets are those of the file, in bytes.
 #[derive(Debug)]
 pub enum Error {

@@ -32,14 +32,13 @@ pub mod values;
 use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
-use crate::progress::Kept;
+use crate::progress::{AtRest, Kept};
 use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
 use engine::{Gate, random};
 use journal::manifest::{self, Base, Found, Manifest};
 use journal::{Opened, Policy, Settings};
-use parking_lot::MutexGuard;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -169,9 +168,6 @@ pub fn delete(database: &Database) {
     }
 }
 
-/// The lock of files, while the dataset is neither saved nor loaded.
-pub struct AtRest<'d>(#[allow(dead_code, reason = "held")] MutexGuard<'d, ()>);
-
 impl Database {
     /// Waits, up to `patience` if there is any, until the dataset is neither saved nor loaded.
     pub(crate) fn files_at_rest(&self, patience: Option<Duration>) -> Result<AtRest<'_>, String> {
@@ -192,12 +188,12 @@ impl Database {
             std::thread::sleep(LOADING_STEP);
         }
     }
-}
 
-/// Applies a changed `appendonly`. An error changes nothing.
-pub fn switch(database: &Database, is_on: bool, _files: &AtRest<'_>) -> Result<(), String> {
-    let done = if is_on { begin(database) } else { end(database) };
-    done.inspect_err(|why| tracing::error!("database '{}': appendonly is not switched: {why}", database.hub.name))
+    /// Applies a changed `appendonly`. An error changes nothing.
+    pub(crate) fn switch_journal(&self, is_on: bool, _files: &AtRest<'_>) -> Result<(), String> {
+        let done = if is_on { begin(self) } else { end(self) };
+        done.inspect_err(|why| tracing::error!("database '{}': appendonly is not switched: {why}", self.hub.name))
+    }
 }
 
 /// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.
