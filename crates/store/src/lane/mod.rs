@@ -501,6 +501,10 @@ impl Lane {
             self.reading.remove(&page);
         }
         let buf = done.buf.expect("a read brings its buffer back");
+        if buf.capacity_pages() > LARGE_PAGES {
+            self.large_reads -= 1;
+            self.store.take_back(large_read_bytes(buf.capacity_pages()));
+        }
         if let [ReadWaiter(Waiter { cold: ColdRead { run: Some(run), .. }, pending })] = &waiters[..] {
             pending.borrow_mut().finish(Outcome::Run(run.page, done.result.is_ok().then_some(buf)));
             return;
@@ -518,10 +522,6 @@ impl Lane {
             waiter.pending.borrow_mut().finish(outcome);
         }
         self.scratch.release();
-        if buf.capacity_pages() > LARGE_PAGES {
-            self.large_reads -= 1;
-            self.store.take_back(large_read_bytes(buf.capacity_pages()));
-        }
         if buf.capacity_pages() == SMALL_PAGES && self.page_bufs.len() < PAGE_BUFS_MAX {
             self.page_bufs.push(buf);
         }
