@@ -14,7 +14,7 @@
 use super::{Cold, ColdRead, Identity, Keyspace, Named, Resume};
 use crate::keyspace::direct;
 use crate::log::page::{Page, Scratch};
-use crate::log::run::Run;
+use crate::log::run::{RUN_PAGES, Run};
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
 use crate::mem::lend::LENT_BYTES_MIN;
@@ -177,9 +177,9 @@ pub(crate) struct List {
     is_gathering: bool,
     /// The notes of the round that no run was made for yet.
     notes: Notes,
-    /// The notes of the runs that were asked for, both in the order of pages.
+    /// The notes of the runs that were asked for, both in the order of pages. A run may begin on the last page of the one before it.
     asked: VecDeque<Note>,
-    runs: VecDeque<Run>,
+    runs: VecDeque<AskedRun>,
     /// The runs that were read, by their first pages. `None`: it could not be read.
     read: HashMap<u32, Option<PageBuf>>,
     /// See [`PAGES_AT_ONCE`].
@@ -192,6 +192,12 @@ pub(crate) struct List {
     names: Vec<u8>,
     /// See [`Resume::has_advanced`].
     pub(super) advanced: bool,
+}
+
+/// A run that was asked for, and how many of the notes that were asked for are left of it.
+struct AskedRun {
+    run: Run,
+    notes: usize,
 }
 
 /// The newest record of a note that is on the page.
@@ -315,7 +321,7 @@ impl List {
     }
 
     fn is_next_read(&self) -> bool {
-        self.runs.front().is_some_and(|run| self.read.contains_key(&run.page))
+        self.runs.front().is_some_and(|asked| self.read.contains_key(&asked.run.page))
     }
 
     /// Takes the entries of a stripe from the position on. If others follow the last one that was taken, returns where to go on.
@@ -457,7 +463,7 @@ impl Slice<'_, '_> {
     /// Asks for runs if there is nothing to name, or some that can be named meanwhile. A transaction or script reads one at once.
     fn ask(&mut self, list: &mut List) {
         let (store, at_once) = (self.ks.store, self.ks.at_once);
-        let mut pages: u32 = list.runs.iter().map(|run| run.pages).sum();
+        let mut pages: u32 = list.runs.iter().map(|asked| asked.run.pages).sum();
         if !list.runs.is_empty() && (at_once || !list.is_next_read() || pages > list.pages_at_once) {
             return;
         }
@@ -465,11 +471,12 @@ impl Slice<'_, '_> {
         while pages < until
             && let Some(first) = list.notes.peek()
         {
-            let mut run = first.pages(store);
+            let (mut run, noted) = (first.pages(store), list.asked.len());
             while list.notes.peek().is_some_and(|note| run.take(&store.segments, note.pages(store))) {
                 list.asked.extend(list.notes.pop());
             }
-            list.runs.push_back(run);
+            assert!(run.pages <= RUN_PAGES + NAME_PAGES, "{run:?}");
+            list.runs.push_back(AskedRun { run, notes: list.asked.len() - noted });
             pages += run.pages;
             if at_once {
                 self.pay(run.pages as usize * PAGE_COST);
@@ -482,13 +489,18 @@ impl Slice<'_, '_> {
 
     /// Names the notes of the next page, which was read.
     fn name(&mut self, list: &mut List, show: &mut Show<'_>) {
-        let (Some(run), Some(page)) = (list.runs.front().copied(), list.asked.front().map(Note::page)) else {
+        let (Some(asked), Some(page)) = (list.runs.front_mut(), list.asked.front().map(Note::page)) else {
             unreachable!("a run is asked for because there are notes")
         };
+        let run = asked.run;
         list.here.clear();
-        while list.asked.front().is_some_and(|note| note.page() == page) {
-            list.here.extend(list.asked.pop_front());
+        while asked.notes > 0
+            && let Some(note) = list.asked.pop_front_if(|note| note.page() == page)
+        {
+            list.here.push(note);
+            asked.notes -= 1;
         }
+        let has_more = asked.notes > 0;
         list.here.sort_unstable_by_key(Note::fingerprint);
         list.found.clear();
         list.found.resize(list.here.len(), None);
@@ -506,7 +518,7 @@ impl Slice<'_, '_> {
             }
         }
         list.advanced = true;
-        if list.asked.front().is_some_and(|note| note.page() < run.end()) {
+        if has_more {
             list.read.insert(run.page, read);
         } else {
             list.runs.pop_front();

@@ -3,7 +3,7 @@
 use super::segment::Segments;
 
 /// One read covers at most this many pages, unless a single record is longer, and skips at most this many that nobody wants.
-const RUN_PAGES: u32 = 64;
+pub(crate) const RUN_PAGES: u32 = 64;
 const GAP_PAGES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
