@@ -212,7 +212,7 @@ function create(body: Body, dry: boolean): Answer {
   const free = room();
   const fields: { field: string; message: string }[] = [];
   if (DATABASES.some((db) => db.name === body.name)) fields.push({ field: "name", message: `There is a database '${body.name}' already.` });
-  if (body.shards > 1) fields.push({ field: "shards", message: "Sharding is not supported yet: 1." });
+  if (body.shards > 1) fields.push({ field: "shards", message: "a database has one shard until there are clusters: leave shards at 1, and divide keys over several databases in the client" });
   if (body.ram_limit_bytes > free.ram_bytes - free.ram_taken_bytes) fields.push({ field: "ram_limit_bytes", message: "More RAM than is left." });
   if (fields.length > 0) return fail(422, "invalid", fields.map((one) => one.message).join(" "), fields);
   const db = database(body.name, body.port ?? 6390 + DATABASES.length, body.memory_limit_bytes, body.ram_limit_bytes, {});
@@ -294,7 +294,7 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
         { name: "timeout", value: "300", default: "0", changed: true, change: "live", group: "Clients", doc: "Seconds after which an idle client is disconnected; 0 is never.", effect: null, secret: false },
         { name: "requirepass", value: null, default: null, changed: true, change: "live", group: "Security", doc: "The password of the default user.", effect: null, secret: true },
         { name: "flash-path", value: "/mnt/nvme0/flintkv /mnt/nvme1/flintkv", default: "", changed: true, change: "start", group: "Flash", doc: "Where values that are not in RAM are kept. May be repeated.", effect: null, secret: false },
-        { name: "rdbcompression", value: "yes", default: "yes", changed: false, change: "live", group: "Persistence", doc: "Compresses RDB files.", effect: "there is no RDB file yet", secret: false },
+        { name: "activedefrag", value: "no", default: "no", changed: false, change: "live", group: "Memory", doc: "", effect: "the allocator returns memory by itself", secret: false },
       ]);
     default:
       return method === "GET" ? fail(404, "not_found", "Nothing is here.") : { status: 204 };

@@ -1,5 +1,5 @@
-//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: it states what is
-//! true of a single node and refuses everything else. Never pretends that something was done.
+//! Owns REPLICAOF and the commands of dumps and of the journal, which it hands on to the server. Owns the commands of clusters and
+//! modules, too: there are none, so it refuses them. Never pretends that something was done.
 
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
         since: "1.0.0",
         complexity: "O(N) where N is the size of the dataset.",
-        summary: "Writes the dataset to a dump file that Redis loads. Commands that touch the dataset wait until it is written.",
+        summary: "Writes the dataset to a dump file that Redis loads, and replies when it is written. Other connections go on meanwhile.",
         examples: &[is("SAVE", "OK")],
         run: |cx| {
             cx.server.save(cx.session)?;

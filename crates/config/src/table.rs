@@ -203,7 +203,8 @@ const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file 
 const NO_REHASH: Effect = Effect::Inert("the index is never rehashed as a whole");
 const NO_DEFRAG: Effect = Effect::Inert("the allocator returns memory by itself");
 const NO_SAMPLES: Effect = Effect::Inert("victims come from a sweep with frequency bits, not from samples");
-const NO_LAZYFREE: Effect = Effect::Inert("a value is freed when it is replaced");
+const NO_LAZYFREE: Effect =
+    Effect::Inert("large collections are always freed in the background; a flush frees there with ASYNC only");
 const NO_HZ: Effect = Effect::Inert("background work paces itself");
 const NO_CPULIST: Effect = Effect::Inert("use taskset or the service manager to choose processors");
 const NO_NEED: Effect = Effect::Inert("FlintKV has nothing that it could change");

@@ -159,7 +159,7 @@ fn rof_replicated(scale: Scale) -> Spec {
     };
     let mut spec = redis_on_flash("rof-replicated", "Redis on Flash, replicated", scale, &size, published);
     spec.notes.push(String::from(
-        "one node without replicas for now: it has the primaries' half of the published memory limit (100 GB are \
+        "one node without replicas: it has the primaries' half of the published memory limit (100 GB are \
          primaries and replicas together), and no write was replicated",
     ));
     spec

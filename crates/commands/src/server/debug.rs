@@ -45,13 +45,13 @@ const REFUSED: [(&[&str], &str); 5] = [
         &["loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
         "there is no append-only file and no forked process that it could be about",
     ),
-    (&["change-repl-id", "replicate", "replybuffer"], "Replication is not supported: this server stands alone"),
+    (&["change-repl-id", "replicate"], "the stream to replicas and its id follow from the dataset alone"),
     (
         &["drop-cluster-packet-filter", "close-cluster-link-on-packet-drop"],
         "This instance has cluster support disabled",
     ),
     (
-        &["quicklist-packed-threshold", "dict-resizing", "htstats", "quicklist"],
+        &["quicklist-packed-threshold", "dict-resizing", "htstats", "quicklist", "replybuffer"],
         "the structure it is about is Redis's own",
     ),
     (

@@ -407,7 +407,7 @@ fn debug_does_what_test_suites_want_or_says_why_not() {
     assert_eq!(a.run("DEBUG LISTPACK l"), "Packed bytes written to the log");
     for (line, why) in [
         ("DEBUG LOADAOF", "there is no append-only file and no forked process that it could be about"),
-        ("DEBUG CHANGE-REPL-ID", "Replication is not supported: this server stands alone"),
+        ("DEBUG CHANGE-REPL-ID", "the stream to replicas and its id follow from the dataset alone"),
         ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "the structure it is about is Redis's own"),
         ("DEBUG JMAP", "it reaches into Redis's own internals"),
     ] {
