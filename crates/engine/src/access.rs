@@ -2,7 +2,7 @@
 //! rule.
 
 use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console};
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::clock::wall_ms;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
@@ -107,9 +107,9 @@ pub fn check(
         counter.add(1);
         // The entry shows the client with the command that it gave: EXEC or the script, or else the refused one.
         if matches!(context, Context::TopLevel | Context::Queued)
-            && let Some(card) = worker.hub.clients.card(session.id)
+            && let Some(client_info) = worker.hub.clients.client_info(session.id)
         {
-            card.note_command(command.id);
+            client_info.note_command(command.id);
         }
         note(worker, session, reason, context, object, session.user.as_bytes());
     }
@@ -157,7 +157,7 @@ fn note(worker: &Worker, session: &Session, reason: &'static str, context: Conte
         created_ms: now_ms,
         updated_ms: now_ms,
     };
-    worker.hub.users.log(denial, worker.live().config.acllog_max_len);
+    worker.hub.users.log(denial, worker.config_snapshot().config.acllog_max_len);
 }
 
 pub fn context(session: &Session) -> Context {
@@ -173,19 +173,19 @@ fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
             if user.allows_channel(&name, space == Space::Pattern) {
                 continue;
             }
-            let of_user = hub.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
-            of_user.for_each(|card| ends_me |= end(hub, me, &card));
+            let of_user = hub.pubsub.subscribers(space, &name).into_iter().filter(|client_info| client_info.is_of(&user.name));
+            of_user.for_each(|client_info| ends_me |= end(hub, me, &client_info));
         }
     }
     ends_me
 }
 
 /// Ends a connection. Returns true if it is the caller's, which ends after its reply.
-fn end(hub: &Hub, me: &Session, card: &Card) -> bool {
-    if card.id != me.id {
-        hub.clients.end_where(|other| other.id == card.id);
+fn end(hub: &Hub, me: &Session, client_info: &ClientInfo) -> bool {
+    if client_info.id != me.id {
+        hub.clients.end_where(|other| other.id == client_info.id);
     }
-    card.id == me.id
+    client_info.id == me.id
 }
 
 impl Access for Worker {
@@ -214,7 +214,7 @@ impl Access for Worker {
     }
 
     fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String> {
-        let all_channels = self.live().config.acl_pubsub_all;
+        let all_channels = self.config_snapshot().config.acl_pubsub_all;
         let user = self.hub.users.set(name, &rules, all_channels)?;
         Ok(end_listeners(&self.hub, me, &user))
     }
@@ -238,7 +238,7 @@ impl Access for Worker {
         for name in names.iter().filter(|name| self.hub.users.remove(name)) {
             killed.count += 1;
             let name = String::from_utf8_lossy(name);
-            self.hub.clients.end_where(|card| card.id != me.id && card.is_of(&name));
+            self.hub.clients.end_where(|client_info| client_info.id != me.id && client_info.is_of(&name));
             killed.me |= me.user == name;
         }
         killed
@@ -293,8 +293,8 @@ impl Access for Worker {
         let mut ends_me = false;
         // As in Redis, the connections of the default user stay, whatever it may do now.
         for user in before.iter().filter(|user| &*user.name != "default" && !is_as_before(user)) {
-            for card in self.hub.clients.cards_where(|card| card.is_of(&user.name)) {
-                ends_me |= end(&self.hub, me, &card);
+            for client_info in self.hub.clients.cards_where(|client_info| client_info.is_of(&user.name)) {
+                ends_me |= end(&self.hub, me, &client_info);
             }
         }
         Ok(end_listeners(&self.hub, me, &self.hub.users.default_user()) | ends_me)

@@ -1,11 +1,11 @@
 //! Owns what is recorded of a command that has run: counts and times, the slow log, MONITOR's lines. Never knows what
 //! the command did.
 
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::hub::is_secret;
 use crate::stats::{bucket, shortened};
-use crate::thread::{Live, Worker};
+use crate::thread::{ConfigSnapshot, Worker};
 use commands::Args;
 use commands::host::SlowCommand;
 use commands::session::Session;
@@ -25,8 +25,8 @@ pub struct Spent {
 #[inline]
 pub fn account<'a>(
     worker: &Worker,
-    live: &Live,
-    card: &Card,
+    snapshot: &ConfigSnapshot,
+    client_info: &ClientInfo,
     command: &Command,
     args: impl FnOnce() -> Args<'a>,
     Spent { nanos, failed, met_flash, in_script }: Spent,
@@ -40,7 +40,7 @@ pub fn account<'a>(
         counts.failed.add(1);
     }
     let bucket = bucket(nanos);
-    if live.latency_tracking {
+    if snapshot.latency_tracking {
         counts.latency().record_in(bucket);
     }
     if command.is(bit::READS)
@@ -48,15 +48,15 @@ pub fn account<'a>(
     {
         if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record_in(bucket);
     }
-    if nanos >= live.slow_nanos && !in_script {
-        slow(worker, live, card, command, args(), nanos, now_ms);
+    if nanos >= snapshot.slow_nanos && !in_script {
+        slow(worker, snapshot, client_info, command, args(), nanos, now_ms);
     }
 }
 
 /// Records a long command in the slow log and the latency monitor.
 #[cold]
-fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
-    let (hub, config) = (&worker.hub, &live.config);
+fn slow(worker: &Worker, snapshot: &ConfigSnapshot, client_info: &ClientInfo, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
+    let (hub, config) = (&worker.hub, &snapshot.config);
     let at_s = now_ms / 1000;
     if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {
         let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
@@ -77,18 +77,18 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
             at_s,
             duration_us: nanos / 1000,
             args: words,
-            addr: card.peer.addr(),
-            name: card.labels.lock().name.to_string(),
+            addr: client_info.peer.addr(),
+            name: client_info.labels.lock().name.to_string(),
         };
         hub.slow_log.push(entry, config.slowlog_max_len);
     }
 }
 
-/// Shows a command that has run to the monitors. `card` is the client's, or `None` inside a script.
+/// Shows a command that has run to the monitors. `client_info` is the client's, or `None` inside a script.
 #[cold]
-pub fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Command, args: Args<'_>) {
+pub fn show(worker: &Worker, session: &Session, client_info: Option<&ClientInfo>, command: &Command, args: Args<'_>) {
     if !command.is(bit::UNSEEN) {
-        let from = card.map(|card| &card.peer);
+        let from = client_info.map(|client_info| &client_info.peer);
         worker.hub.monitors.show(&worker.hub, worker.time_us(), session.db, from, args);
     }
 }

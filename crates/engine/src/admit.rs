@@ -3,13 +3,13 @@
 
 use crate::access;
 use crate::acl;
-use crate::clients::Gate;
+use crate::clients::LoadState;
 use crate::directory::{Command, bit};
-use crate::journaling::Room;
+use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
-use crate::stand_in;
+use crate::nested_poll;
 use crate::thread::Worker;
 use commands::session::{Rerun, Session};
 use commands::{Args, Stop, unknown_subcommand};
@@ -93,7 +93,7 @@ pub fn admit<'w>(
         return Err(refused(worker, command, text));
     }
     if let Some(text) = hub.scripts.busy() {
-        if stand_in::is_on() && uses_watches(session, command) {
+        if nested_poll::is_on() && uses_watches(session, command) {
             return Err(Halt::Wait(Wait::Stripes));
         }
         // What a primary sends waits for the script.
@@ -103,12 +103,12 @@ pub fn admit<'w>(
         if !command.is(bit::ALLOW_BUSY) {
             return Err(refused(worker, command, text.into()));
         }
-    } else if stand_in::is_on() && worker.runs_script() && !runs_beside(worker, session, command, args) {
+    } else if nested_poll::is_on() && worker.runs_script() && !runs_beside(worker, session, command, args) {
         // Asked again in each pass: later the script may be busy.
         return Err(Halt::Wait(Wait::Turn));
     }
     if hub.clients.may_be_paused() && !acl::is_loader(&session.user) {
-        if let Some(halt) = gate(worker, command) {
+        if let Some(halt) = refused_while_loading(worker, command) {
             return Err(halt);
         }
         if hub.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
@@ -133,7 +133,7 @@ pub fn admit<'w>(
         match hub.store.admission() {
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
-            Admission::Slow => return Err(Halt::Wait(Wait::Room)),
+            Admission::Slow => return Err(Halt::Wait(Wait::Demotion)),
             // There was room when the journal was written.
             Admission::Full if session.rerun.is_some_and(Rerun::has_room) => {}
             Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
@@ -158,25 +158,25 @@ pub fn is_stale(worker: &Worker, session: &Session) -> bool {
 #[inline]
 pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
     let journaling = &worker.hub.journaling;
-    match journaling.room() {
-        Room::Free => Ok(()),
+    match journaling.write_admission() {
+        WriteAdmission::Open => Ok(()),
         _ if acl::is_loader(&session.user) => Ok(()),
-        Room::ReadOnly => Err(Halt::Error(READ_ONLY.into())),
-        Room::Behind => Err(Halt::Wait(Wait::Journal)),
-        Room::Failed => Err(Halt::Error(journaling.refusal().into())),
-        Room::TooFewReplicas => Err(Halt::Error(TOO_FEW_REPLICAS.into())),
+        WriteAdmission::ReadOnly => Err(Halt::Error(READ_ONLY.into())),
+        WriteAdmission::Behind => Err(Halt::Wait(Wait::Journal)),
+        WriteAdmission::Failed => Err(Halt::Error(journaling.refusal().into())),
+        WriteAdmission::TooFewReplicas => Err(Halt::Error(TOO_FEW_REPLICAS.into())),
     }
 }
 
 /// Keeps a command from a dataset that is being loaded.
 #[cold]
-fn gate(worker: &Worker, command: &Command) -> Option<Halt> {
+fn refused_while_loading(worker: &Worker, command: &Command) -> Option<Halt> {
     let clients = &worker.hub.clients;
-    match clients.gate() {
-        Gate::Open => None,
-        Gate::Loading | Gate::Arriving if command.is(bit::LOADING) => None,
-        Gate::Arriving if command.is(bit::WHILE_ARRIVING) => None,
-        Gate::Loading | Gate::Arriving => {
+    match clients.load_state() {
+        LoadState::Open => None,
+        LoadState::Loading | LoadState::Arriving if command.is(bit::LOADING) => None,
+        LoadState::Arriving if command.is(bit::WHILE_ARRIVING) => None,
+        LoadState::Loading | LoadState::Arriving => {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))
         }

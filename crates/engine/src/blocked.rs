@@ -14,12 +14,12 @@
 use crate::access;
 use crate::account::{Spent, account};
 use crate::admit::READ_ONLY;
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
-use crate::journaling::Room;
+use crate::journaling::WriteAdmission;
 use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, End, withhold};
-use crate::thread::{Live, Worker};
+use crate::thread::{ConfigSnapshot, Worker};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, State};
 use commands::host::{Replication, Unblock};
@@ -45,9 +45,9 @@ impl Blocked {
     /// The handler found nothing: the client enters the queues of its keys while the stripes of `cx` are still
     /// locked.
     #[cold]
-    pub fn begin(cx: &mut Cx<'_>, row: &'static Row, card: &Card, block: &Block) -> Arc<Blocked> {
+    pub fn begin(cx: &mut Cx<'_>, row: &'static Row, client_info: &ClientInfo, block: &Block) -> Arc<Blocked> {
         let keys = cx.keys;
-        let ticket = cx.ks.wait(&keys[..block.keys], card.id, block.wants);
+        let ticket = cx.ks.wait(&keys[..block.keys], client_info.id, block.wants);
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         for (at, arg) in cx.args.from(0).enumerate() {
             let rewritten = block.rewritten.iter().find(|(position, _)| *position == at);
@@ -59,7 +59,7 @@ impl Blocked {
             row,
             bytes: bytes.into(),
             spans: spans.into(),
-            client: card.id,
+            client: client_info.id,
             user: cx.session.user.clone(),
             db: cx.ks.db(),
             proto: cx.out.proto(),
@@ -73,7 +73,7 @@ impl Blocked {
             at_timeout: block.at_timeout,
             state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
         });
-        *card.blocked.lock() = Some(Arc::clone(&blocked));
+        *client_info.blocked.lock() = Some(Arc::clone(&blocked));
         blocked
     }
 
@@ -99,7 +99,7 @@ enum Attempt {
 
 /// Runs a blocked command once. `own`: the caller is the command's own connection. Only that connection may run a
 /// command in phase `Called`.
-fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bool, resume: &mut Resume) -> Attempt {
+fn attempt(worker: &Worker, snapshot: &ConfigSnapshot, blocked: &Blocked, client_info: &ClientInfo, own: bool, resume: &mut Resume) -> Attempt {
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
     let awaited = &keys[..blocked.keys];
@@ -112,7 +112,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
     let is_write = blocked.row.flags.contains(&Flag::Write);
-    let may_not_write = is_write && worker.hub.journaling.room() == Room::ReadOnly;
+    let may_not_write = is_write && worker.hub.journaling.write_admission() == WriteAdmission::ReadOnly;
     let denied = match may_not_write {
         true => Some(READ_ONLY.to_owned()),
         false => blocked.denied(worker, &session),
@@ -121,7 +121,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
     // Hold the lock until the reply is stored: a timeout must not come between the run and its reply.
     let mut held = None;
     let call = Call { row: blocked.row, name: blocked.row.name, is_barrier: false, args: blocked.args(), keys: &keys };
-    let engine = worker.engine(live, worker.now_ms());
+    let engine = worker.engine(snapshot, worker.now_ms());
     let stripes = Stripes::Patiently(resume);
     let outcome = execute(&engine, &mut session, call, stripes, &mut reply, |locked| {
         let state = held.insert(blocked.state.lock());
@@ -132,7 +132,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
             Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
         }
         // What the command changes is told to its own client after the reply.
-        card.outbox.owe_reply();
+        client_info.outbox.owe_reply();
         runs = true;
         let begun = worker.ticks();
         let is_denied = denied.is_some();
@@ -173,7 +173,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
     match (ended, held) {
         (Some((error, nanos)), Some(mut state)) => state.answer(Phase::Served, blocked, reply, error, nanos),
         // It has found nothing again, or its own connection must run it.
-        _ if runs => card.outbox.answered(),
+        _ if runs => client_info.outbox.answered(),
         _ => {}
     }
     outcome.expect("waited for as long as it takes")
@@ -182,17 +182,17 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
 /// Runs the commands blocked on the keys that a command has made ready, in order. These commands may make further
 /// keys ready, whose commands run too. No stripe is locked.
 #[cold]
-pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
+pub fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
     let hub = &worker.hub;
     let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
         while let Some((ticket, client)) = hub.store.waiter(&key) {
             key.behind(ticket);
-            let Some(card) = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed)) else { continue };
-            let blocked = card.blocked.lock().clone().filter(|blocked| blocked.ticket == ticket);
+            let Some(client_info) = hub.clients.client_info(client).filter(|client_info| !client_info.killed.load(Relaxed)) else { continue };
+            let blocked = client_info.blocked.lock().clone().filter(|blocked| blocked.ticket == ticket);
             let Some(blocked) = blocked else { continue };
             let mut resume = Resume::default();
-            let outcome = attempt(worker, live, &blocked, &card, false, &mut resume);
+            let outcome = attempt(worker, snapshot, &blocked, &client_info, false, &mut resume);
             keys.extend(resume.ready.drain(..));
             by.touched.append(&mut resume.touched);
             if outcome == Attempt::Called {
@@ -204,11 +204,11 @@ pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
 }
 
 /// The connection runs its own blocked command: it reads the cold values first.
-async fn run_own(worker: &Rc<Worker>, blocked: &Blocked, card: &Card) {
+async fn run_own(worker: &Rc<Worker>, blocked: &Blocked, client_info: &ClientInfo) {
     let mut resume = Resume::default();
     let mut read = Vec::new();
     let mut misses = 0;
-    while attempt(worker, &worker.live(), blocked, card, true, &mut resume) == Attempt::Called {
+    while attempt(worker, &worker.config_snapshot(), blocked, client_info, true, &mut resume) == Attempt::Called {
         misses += 1;
         if let Err(error) = fetch(worker, &mut resume, misses > MISSES_MAX, &mut read).await {
             let text = Some(read_failed(&error).into_owned());
@@ -222,7 +222,7 @@ async fn run_own(worker: &Rc<Worker>, blocked: &Blocked, card: &Card) {
     let mut lane = worker.lane();
     read.drain(..).for_each(|ticket| lane.release(ticket));
     drop(lane);
-    follow_up(worker, &worker.live(), &mut resume);
+    follow_up(worker, &worker.config_snapshot(), &mut resume);
 }
 
 /// Reads the values that a run found cold. They stay in RAM until the tickets in `read` are released.
@@ -252,7 +252,7 @@ async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut V
 /// A client's place in the queues of its keys. Dropping it leaves the queues, whatever ends the wait.
 struct Place {
     worker: Rc<Worker>,
-    card: Arc<Card>,
+    client_info: Arc<ClientInfo>,
     blocked: Arc<Blocked>,
 }
 
@@ -264,16 +264,16 @@ impl Place {
             state.count = Some(Arc::clone(&connection.worker.hub.clients.blocked));
             state.recount();
         }
-        Place { worker: Rc::clone(&connection.worker), card: Arc::clone(&connection.card), blocked }
+        Place { worker: Rc::clone(&connection.worker), client_info: Arc::clone(&connection.client_info), blocked }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Place { worker, card, blocked } = self;
-        *card.blocked.lock() = None;
+        let Place { worker, client_info, blocked } = self;
+        *client_info.blocked.lock() = None;
         if blocked.until_reached.is_some() {
-            worker.gate.forget(blocked.client);
+            worker.commit_waiter.forget(blocked.client);
             worker.hub.links.forget(blocked.client);
         }
         let phase = {
@@ -299,7 +299,7 @@ impl Drop for Place {
             ks.pass_on(awaited, blocked.ticket);
             ks.finish();
         }
-        follow_up(worker, &worker.live(), &mut resume);
+        follow_up(worker, &worker.config_snapshot(), &mut resume);
     }
 }
 
@@ -317,7 +317,7 @@ pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(
     });
     while !poll_fn(|cx| poll_wait(connection, blocked, sleep.as_mut(), cx)).await? {
         connection.worker.refresh_now_ms();
-        run_own(&connection.worker, blocked, &connection.card).await;
+        run_own(&connection.worker, blocked, &connection.client_info).await;
     }
     connection.withdraw();
     answer(connection, blocked)
@@ -357,7 +357,7 @@ fn poll_wait(
 /// Whether the wait is over because the writes are where the command wants them, or because there is no journal any more.
 fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &Context<'_>) -> bool {
     let here = match until.waits_here {
-        true => worker.gate.poll_durable(until.position, blocked.client, cx),
+        true => worker.commit_waiter.poll_durable(until.position, blocked.client, cx),
         false => Poll::Ready(true),
     };
     let has_journal = here != Poll::Ready(false);
@@ -377,9 +377,9 @@ fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &C
 }
 
 fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
-    let Connection { worker, session, card, work, .. } = connection;
+    let Connection { worker, session, client_info, work, .. } = connection;
     worker.refresh_now_ms();
-    let (live, stats) = (worker.live(), worker.stats());
+    let (snapshot, stats) = (worker.config_snapshot(), worker.stats());
     let output = &mut work.get_or_insert_with(|| worker.take_work()).output;
     let (phase, served) = {
         let mut state = blocked.state.lock();
@@ -404,11 +404,11 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         }
         Served { reply, error, nanos: Some(0) }
     });
-    card.outbox.hold();
-    card.outbox.drain_before_reply(output);
+    client_info.outbox.hold();
+    client_info.outbox.drain_before_reply(output);
     let reply_from = output.len();
     output.extend_from_slice(&reply);
-    card.outbox.answered();
+    client_info.outbox.answered();
     if let Some(error) = &error {
         stats.error(error);
     }
@@ -417,7 +417,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         match nanos {
             Some(nanos) => {
                 let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
-                account(worker, &live, card, command, || args, spent, worker.now_ms());
+                account(worker, &snapshot, client_info, command, || args, spent, worker.now_ms());
             }
             None => stats.by_command[command.id].rejected.add(1),
         }
@@ -426,7 +426,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     if session.reply != Reply::On {
         withhold(session, output, reply_from);
     }
-    card.outbox.drain_into(output);
+    client_info.outbox.drain_into(output);
     if let Some(work) = work {
         // Another worker may have written for it.
         let position = worker.hub.journaling.position();
@@ -440,7 +440,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     if phase == Phase::Ended(Unblock::Replica) {
         return Err(End::Asked);
     }
-    if output_bytes > live.output_bytes_max {
+    if output_bytes > snapshot.output_bytes_max {
         stats.output_limit_closed.add(1);
         return Err(End::OutputLimit);
     }

@@ -62,7 +62,7 @@ impl Peer {
 /// What others may see of a connection. Its worker writes, every thread may read. All values may be slightly out of
 /// date.
 #[derive(Debug)]
-pub struct Card {
+pub struct ClientInfo {
     pub id: u64,
     pub peer: Peer,
     fd: RawFd,
@@ -110,7 +110,7 @@ pub struct Card {
     pub labels: Mutex<Labels>,
 }
 
-/// Bits of [`Card::following`].
+/// Bits of [`ClientInfo::following`].
 pub mod following {
     pub const ON: u32 = 1;
     pub const BCAST: u32 = 1 << 1;
@@ -122,7 +122,7 @@ pub mod following {
 pub const NO_COMMAND: usize = usize::MAX;
 const NO_MULTI: usize = usize::MAX;
 
-impl Card {
+impl ClientInfo {
     /// Sets the command that CLIENT LIST shows: the running or the last one.
     #[inline]
     pub fn note_command(&self, id: usize) {
@@ -280,7 +280,7 @@ impl Card {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Card>()
+        size_of::<ClientInfo>()
             + size_of::<Session>()
             + self.query_bytes.load(Relaxed)
             + self.query_free_bytes.load(Relaxed)
@@ -293,7 +293,7 @@ impl Card {
 
 #[derive(Debug, Default)]
 pub struct Clients {
-    cards: Mutex<BTreeMap<u64, Arc<Card>>>,
+    client_infos: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     count: AtomicUsize,
     last_id: AtomicU64,
     /// The number of clients whose command waits for a key or for the end of a pause.
@@ -311,14 +311,14 @@ pub struct Clients {
     pub stale: AtomicBool,
     /// The last dump has failed, and writes are refused for that.
     pub unsaved: AtomicBool,
-    /// A [`Gate`].
-    gate: AtomicU8,
+    /// A [`LoadState`].
+    load_state: AtomicU8,
 }
 
 /// What keeps clients from the dataset as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Gate {
+pub enum LoadState {
     Open,
     /// The dataset is being loaded. Commands are refused.
     Loading,
@@ -352,9 +352,9 @@ impl Clients {
         self.count.load(Relaxed)
     }
 
-    pub fn add(&self, fd: RawFd, peer: Peer, worker: usize, now_ms: u64) -> Arc<Card> {
+    pub fn add(&self, fd: RawFd, peer: Peer, worker: usize, now_ms: u64) -> Arc<ClientInfo> {
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
-        let card = Arc::new(Card {
+        let client_info = Arc::new(ClientInfo {
             id,
             peer,
             fd,
@@ -388,47 +388,47 @@ impl Clients {
             labels: Mutex::default(),
         });
         self.count.fetch_add(1, Relaxed);
-        self.cards.lock().insert(id, Arc::clone(&card));
-        card
+        self.client_infos.lock().insert(id, Arc::clone(&client_info));
+        client_info
     }
 
     /// Call this before the connection's socket is closed: afterwards no thread uses its descriptor.
-    pub fn remove(&self, card: &Card) {
-        if self.cards.lock().remove(&card.id).is_some() {
+    pub fn remove(&self, client_info: &ClientInfo) {
+        if self.client_infos.lock().remove(&client_info.id).is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
     }
 
     /// Ends a connection whose client does not read what others send, if the connection still exists.
-    pub fn end_too_slow(&self, card: &Card) {
+    pub fn end_too_slow(&self, client_info: &ClientInfo) {
         self.too_slow.fetch_add(1, Relaxed);
-        if self.cards.lock().contains_key(&card.id) {
-            end(card);
+        if self.client_infos.lock().contains_key(&client_info.id) {
+            end(client_info);
         }
     }
 
-    pub fn card(&self, id: u64) -> Option<Arc<Card>> {
-        self.cards.lock().get(&id).cloned()
+    pub fn client_info(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.client_infos.lock().get(&id).cloned()
     }
 
-    pub fn cards_where(&self, fits: impl Fn(&Card) -> bool) -> Vec<Arc<Card>> {
-        self.cards.lock().values().filter(|card| fits(card)).cloned().collect()
+    pub fn cards_where(&self, fits: impl Fn(&ClientInfo) -> bool) -> Vec<Arc<ClientInfo>> {
+        self.client_infos.lock().values().filter(|client_info| fits(client_info)).cloned().collect()
     }
 
     pub fn list(&self, filter: &ClientFilter, now_ms: u64, command_name: &dyn Fn(usize) -> &'static str) -> String {
-        let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
+        let client_infos: Vec<Arc<ClientInfo>> = self.client_infos.lock().values().cloned().collect();
         let mut lines = String::new();
-        for card in cards.iter().filter(|card| card.fits(filter, now_ms)) {
-            card.line(now_ms, command_name, &mut lines);
+        for client_info in client_infos.iter().filter(|client_info| client_info.fits(filter, now_ms)) {
+            client_info.line(now_ms, command_name, &mut lines);
         }
         lines
     }
 
     /// Ends the wait of all clients that are blocked.
     pub fn unblock_all(&self, how: Unblock) {
-        let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
-        for card in cards {
-            let blocked = card.blocked.lock().clone();
+        let client_infos: Vec<Arc<ClientInfo>> = self.client_infos.lock().values().cloned().collect();
+        for client_info in client_infos {
+            let blocked = client_info.blocked.lock().clone();
             if let Some(blocked) = blocked {
                 blocked.unblock(how);
             }
@@ -437,13 +437,13 @@ impl Clients {
 
     /// The caller is counted but not ended: its connection ends after the reply.
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
-        let cards = self.cards.lock();
+        let client_infos = self.client_infos.lock();
         let mut killed = Killed { count: 0, me: false };
-        for card in cards.values().filter(|card| card.fits(filter, now_ms) && !card.is_loader()) {
-            match card.id == me {
+        for client_info in client_infos.values().filter(|client_info| client_info.fits(filter, now_ms) && !client_info.is_loader()) {
+            match client_info.id == me {
                 true if filter.skip_me => continue,
                 true => killed.me = true,
-                false => end(card),
+                false => end(client_info),
             }
             killed.count += 1;
         }
@@ -451,23 +451,23 @@ impl Clients {
     }
 
     /// Ends every connection for which `why` returns true.
-    pub fn end_where(&self, mut why: impl FnMut(&Card) -> bool) -> usize {
-        let cards = self.cards.lock();
-        cards.values().filter(|card| why(card)).map(|card| end(card)).count()
+    pub fn end_where(&self, mut why: impl FnMut(&ClientInfo) -> bool) -> usize {
+        let client_infos = self.client_infos.lock();
+        client_infos.values().filter(|client_info| why(client_info)).map(|client_info| end(client_info)).count()
     }
 
     /// What connections still hold that were ended.
     pub fn ending_bytes(&self) -> usize {
-        let cards = self.cards.lock();
-        cards.values().filter(|card| card.killed.load(Relaxed)).map(|card| card.charged_bytes()).sum()
+        let client_infos = self.client_infos.lock();
+        client_infos.values().filter(|client_info| client_info.killed.load(Relaxed)).map(|client_info| client_info.charged_bytes()).sum()
     }
 
     /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT.
     /// Messages from others count too. `None`: nobody may be ended, or it is the connection `waits`, for which this would be done.
-    pub fn end_largest(&self, bytes_min: usize, waits: u64) -> Option<Arc<Card>> {
-        let cards = self.cards.lock();
-        let may_end = |card: &&Arc<Card>| !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
-        let largest = cards.values().filter(may_end).max_by_key(|card| card.charged_bytes())?;
+    pub fn end_largest(&self, bytes_min: usize, waits: u64) -> Option<Arc<ClientInfo>> {
+        let client_infos = self.client_infos.lock();
+        let may_end = |client_info: &&Arc<ClientInfo>| !client_info.killed.load(Relaxed) && !client_info.no_evict.load(Relaxed);
+        let largest = client_infos.values().filter(may_end).max_by_key(|client_info| client_info.charged_bytes())?;
         if largest.charged_bytes() <= bytes_min || largest.id == waits {
             return None;
         }
@@ -477,20 +477,20 @@ impl Clients {
 
     /// Stops reading from all clients. Commands that were already read still run and are answered.
     pub fn hang_up_all(&self) {
-        for card in self.cards.lock().values() {
-            shut(card, Shutdown::Read);
+        for client_info in self.client_infos.lock().values() {
+            shut(client_info, Shutdown::Read);
         }
     }
 
     pub fn totals(&self) -> ClientTotals {
-        let cards = self.cards.lock();
-        let mut totals = ClientTotals { count: cards.len(), ..ClientTotals::default() };
-        for card in cards.values() {
-            totals.query_bytes_max = totals.query_bytes_max.max(card.query_bytes.load(Relaxed));
+        let client_infos = self.client_infos.lock();
+        let mut totals = ClientTotals { count: client_infos.len(), ..ClientTotals::default() };
+        for client_info in client_infos.values() {
+            totals.query_bytes_max = totals.query_bytes_max.max(client_info.query_bytes.load(Relaxed));
             totals.output_bytes_max =
-                totals.output_bytes_max.max(card.output_bytes.load(Relaxed) + card.outbox.bytes());
-            totals.listening += usize::from(card.listens());
-            totals.memory_bytes += card.memory_bytes();
+                totals.output_bytes_max.max(client_info.output_bytes.load(Relaxed) + client_info.outbox.bytes());
+            totals.listening += usize::from(client_info.listens());
+            totals.memory_bytes += client_info.memory_bytes();
         }
         totals
     }
@@ -535,17 +535,17 @@ impl Clients {
         self.paused_until_ms.load(Relaxed) != 0
             || self.held.load(Relaxed) != 0
             || self.suspended.load(Relaxed)
-            || self.gate.load(Relaxed) != Gate::Open as u8
+            || self.load_state.load(Relaxed) != LoadState::Open as u8
             || self.unsaved.load(Relaxed)
             || self.stale.load(Relaxed)
     }
 
-    pub fn set_gate(&self, gate: Gate) {
-        self.gate.store(gate as u8, Relaxed);
+    pub fn set_load_state(&self, load_state: LoadState) {
+        self.load_state.store(load_state as u8, Relaxed);
     }
 
-    pub fn gate(&self) -> Gate {
-        [Gate::Open, Gate::Loading, Gate::Arriving][usize::from(self.gate.load(Relaxed))]
+    pub fn load_state(&self) -> LoadState {
+        [LoadState::Open, LoadState::Loading, LoadState::Arriving][usize::from(self.load_state.load(Relaxed))]
     }
 
     /// Whether a command must wait now. Clears a pause that is over.
@@ -563,23 +563,23 @@ impl Clients {
     }
 }
 
-fn end(card: &Card) {
-    card.killed.store(true, Relaxed);
-    if card.outbox.is_sent_by_task() {
+fn end(client_info: &ClientInfo) {
+    client_info.killed.store(true, Relaxed);
+    if client_info.outbox.is_sent_by_task() {
         // TLS ends with a message, which only the connection's task can send. A task that waits for a client that has said that no more
         // comes would not see the shutdown.
-        shut(card, Shutdown::Read);
-        card.outbox.wake();
+        shut(client_info, Shutdown::Read);
+        client_info.outbox.wake();
     } else {
-        shut(card, Shutdown::Both);
+        shut(client_info, Shutdown::Both);
     }
 }
 
 /// The shutdown of the socket wakes the connection's task on its worker, as if the client had hung up.
-fn shut(card: &Card, how: Shutdown) {
+fn shut(client_info: &ClientInfo, how: Shutdown) {
     // SAFETY: the descriptor is open: a connection leaves the register before its socket is closed, and the
     // register's lock is held here.
-    let fd = unsafe { BorrowedFd::borrow_raw(card.fd) };
+    let fd = unsafe { BorrowedFd::borrow_raw(client_info.fd) };
     // The socket may already be disconnected (ENOTCONN); then nothing is left to do.
     let _ = rustix::net::shutdown(fd, how);
 }
@@ -600,15 +600,15 @@ mod tests {
         let clients = Clients::default();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (other, _keep) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(1000), 0, 5_000);
+        let client_info = clients.add(ours.as_raw_fd(), peer(1000), 0, 5_000);
         let other_card = clients.add(other.as_raw_fd(), peer(1001), 0, 5_000);
         let filter = ClientFilter { addr: Some("127.0.0.1:1000".to_owned()), ..ClientFilter::default() };
         let killed = clients.kill(other_card.id, &filter, 6_000);
         assert_eq!(killed, Killed { count: 1, me: false });
         assert_eq!(theirs.read(&mut [0; 8]).unwrap(), 0);
-        assert!(card.killed.load(Relaxed));
+        assert!(client_info.killed.load(Relaxed));
         assert!(!other_card.killed.load(Relaxed));
-        clients.remove(&card);
+        clients.remove(&client_info);
         assert_eq!(clients.count(), 1);
     }
 
@@ -616,11 +616,11 @@ mod tests {
     fn kill_skips_the_caller_or_leaves_it_to_end_itself() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(1), 0, 0);
+        let client_info = clients.add(ours.as_raw_fd(), peer(1), 0, 0);
         let skip = ClientFilter { skip_me: true, ..ClientFilter::default() };
-        assert_eq!(clients.kill(card.id, &skip, 1), Killed { count: 0, me: false });
-        assert_eq!(clients.kill(card.id, &ClientFilter::default(), 1), Killed { count: 1, me: true });
-        assert!(!card.killed.load(Relaxed));
+        assert_eq!(clients.kill(client_info.id, &skip, 1), Killed { count: 0, me: false });
+        assert_eq!(clients.kill(client_info.id, &ClientFilter::default(), 1), Killed { count: 1, me: true });
+        assert!(!client_info.killed.load(Relaxed));
     }
 
     #[test]
@@ -660,11 +660,11 @@ mod tests {
     fn a_line_shows_what_the_session_published() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(7), 0, 1_000);
-        let mut session = Session::new(card.id, true, true);
+        let client_info = clients.add(ours.as_raw_fd(), peer(7), 0, 1_000);
+        let mut session = Session::new(client_info.id, true, true);
         session.db = 3;
         session.labels.name = "worker".into();
-        card.publish(&session);
+        client_info.publish(&session);
         let list = clients.list(&ClientFilter::default(), 4_000, &|_| "get");
         assert!(list.starts_with("id=1 addr=127.0.0.1:7 laddr=127.0.0.1:6379 fd="), "{list}");
         assert!(list.contains(" name=worker age=3 idle=3 flags=N db=3 "), "{list}");

@@ -8,11 +8,11 @@
 
 use crate::account::{Spent, account, show};
 use crate::blocked;
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::lost::{self, LostKey, Step, Words};
 use crate::script;
-use crate::thread::{Live, Worker};
+use crate::thread::{ConfigSnapshot, Worker};
 use commands::host::Host;
 use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
@@ -197,9 +197,9 @@ pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key
 /// What is left to do before this client's next command: run the commands blocked on keys that this command made
 /// ready, and, in the all-cold mode, move the touched values out of RAM. No stripe is locked.
 #[inline]
-pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
+pub fn follow_up(worker: &Worker, snapshot: &ConfigSnapshot, resume: &mut Resume) {
     if !resume.ready.is_empty() {
-        blocked::serve(worker, live, resume);
+        blocked::serve(worker, snapshot, resume);
     }
     if !resume.touched.is_empty() {
         worker.lane().chill(worker.now_ms(), &mut resume.touched);
@@ -216,8 +216,8 @@ pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
 /// What the commands inside a transaction or script get.
 pub struct Around<'a> {
     pub worker: &'a Worker,
-    pub live: &'a Live,
-    pub card: &'a Card,
+    pub snapshot: &'a ConfigSnapshot,
+    pub client_info: &'a ClientInfo,
     /// The command is inside a script: MONITOR shows it as the script's, and the slow log leaves it out.
     pub is_script: bool,
 }
@@ -233,10 +233,10 @@ pub fn inside(
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> bool {
-    let &Around { worker, card, is_script, .. } = around;
+    let &Around { worker, client_info, is_script, .. } = around;
     // An earlier command of the same transaction may have been CONFIG SET.
     let mut newer = None;
-    let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
+    let around = &Around { snapshot: worker.newest(around.snapshot, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
     let mut result = match command.is(bit::SCRIPT) {
         true => script::inside(around, session, ks, command, args, output),
@@ -258,7 +258,7 @@ pub fn inside(
         follow(worker, session, command, keys, &result);
     }
     if worker.hub.monitors.any() {
-        show(worker, session, (!is_script).then_some(card), command, args);
+        show(worker, session, (!is_script).then_some(client_info), command, args);
     }
     let stats = worker.stats();
     let error = match result {
@@ -282,7 +282,7 @@ pub fn inside(
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
     // This command may have been CONFIG SET.
     let mut newest = None;
-    account(worker, worker.newest(around.live, &mut newest), card, command, || args, spent, ks.now_ms());
+    account(worker, worker.newest(around.snapshot, &mut newest), client_info, command, || args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }
@@ -340,14 +340,14 @@ pub fn lose(
 
 /// Runs a handler to its end, without unlocking and without parking.
 fn attend(
-    &Around { worker, live, card, is_script }: &Around<'_>,
+    &Around { worker, snapshot, client_info, is_script }: &Around<'_>,
     session: &mut Session,
     ks: &mut Keyspace<'_>,
     call: Call<'_>,
     output: &mut Vec<u8>,
 ) -> Run {
     let reply_from = output.len();
-    let engine = worker.engine(live, ks.now_ms());
+    let engine = worker.engine(snapshot, ks.now_ms());
     loop {
         let result = execute(&engine, session, call, Stripes::Of(ks), output, Locked::run);
         match result.expect("the stripes are locked") {
@@ -357,7 +357,7 @@ fn attend(
                 output.truncate(reply_from);
                 let bytes = session.claim.wanted;
                 let memory = &worker.hub.memory;
-                if !memory.ask_now(card, bytes - session.claim.granted) {
+                if !memory.ask_now(client_info, bytes - session.claim.granted) {
                     return Err(Stop::Error(memory.too_much(bytes).text().into()));
                 }
                 session.claim.granted = bytes;
@@ -371,7 +371,7 @@ fn attend(
                 let granted = std::mem::take(&mut session.claim.granted);
                 let stays = if is_script { 0 } else { output.len() - reply_from };
                 if granted > stays {
-                    worker.hub.memory.give_back(card, granted - stays);
+                    worker.hub.memory.give_back(client_info, granted - stays);
                 }
                 return result;
             }

@@ -83,14 +83,14 @@ pub async fn feed(connection: &mut Connection) -> End {
     let Some(mut replica) = connection.session.replica.take() else { return End::Asked };
     let Some(ask) = replica.asks.take() else { return End::Asked };
     // A script that keeps the thread does not serve links.
-    connection.seat.set_open(false);
+    connection.task_slot.set_open(false);
     // The replies to what came before PSYNC.
     if let Err(end) = poll_fn(|cx| connection.poll_send(cx)).await {
         return end;
     }
-    connection.card.is_replica.store(true, Relaxed);
-    let from = connection.card.peer.ip();
-    let link = Arc::new(Link::new(connection.card.id, from, &replica, worker.refresh_now_ms()));
+    connection.client_info.is_replica.store(true, Relaxed);
+    let from = connection.client_info.peer.ip();
+    let link = Arc::new(Link::new(connection.client_info.id, from, &replica, worker.refresh_now_ms()));
     let (ip, port) = (link.ip.clone(), link.port);
     let hub = Arc::clone(&worker.hub);
     hub.links.add(Arc::clone(&link));
@@ -321,7 +321,7 @@ impl Feed {
     }
 
     fn fill_from_stream(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
-        let (worker, client) = (&connection.worker, connection.card.id);
+        let (worker, client) = (&connection.worker, connection.client_info.id);
         let (journaling, links) = (&worker.hub.journaling, &worker.hub.links);
         let end = journaling.stream.offset();
         let is_urgent = links.hurries(self.next) || end.saturating_sub(self.next) >= MUCH_BYTES;
@@ -340,13 +340,13 @@ impl Feed {
         }
         // What is sent must not be lost here: see `appendfsync always`. The journal has it before the stream does.
         let end = journaling.stream.offset();
-        if worker.gate.poll_safe(journaling.position(), cx).is_pending() {
+        if worker.commit_waiter.poll_safe(journaling.position(), cx).is_pending() {
             return Ok(Poll::Pending);
         }
         let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
         journaling.stream.read(self.next, max, &mut self.out).map_err(|Gone| Ended::Gone)?;
         // If the stream was replaced by another, the links were ended before.
-        if connection.card.killed.load(Relaxed) {
+        if connection.client_info.killed.load(Relaxed) {
             return Err(Ended::Connection(End::Killed));
         }
         self.next += self.out.len() as u64;
@@ -366,9 +366,9 @@ impl Feed {
     }
 
     fn note_all(&mut self, connection: &mut Connection) -> Result<(), End> {
-        let Connection { worker, work: Some(work), card, .. } = connection else { return Ok(()) };
+        let Connection { worker, work: Some(work), client_info, .. } = connection else { return Ok(()) };
         let now_ms = worker.refresh_now_ms();
-        let (batch, limits) = (&mut work.batch, &worker.live().limits);
+        let (batch, limits) = (&mut work.batch, &worker.config_snapshot().limits);
         loop {
             while let Some(&place) = batch.commands.get(batch.next) {
                 batch.next += 1;
@@ -382,7 +382,7 @@ impl Feed {
                 break;
             }
         }
-        card.active_ms.store(now_ms, Relaxed);
+        client_info.active_ms.store(now_ms, Relaxed);
         worker.hub.links.has_progress();
         if batch.broken.is_some() { Err(End::Asked) } else { Ok(()) }
     }

@@ -6,7 +6,7 @@ use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::hub::Hub;
 use crate::job;
-use crate::post::Message;
+use crate::worker_handle::Message;
 use crate::thread::Worker;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,
@@ -54,7 +54,7 @@ impl Replication for Worker {
     }
 
     fn is_replica(&self) -> bool {
-        self.live().config.replica.primary.is_some()
+        self.config_snapshot().config.replica.primary.is_some()
     }
 
     fn role(&self) -> Role {
@@ -98,16 +98,16 @@ impl Host for Worker {
     }
 
     fn debug_allowed(&self, session: &Session) -> bool {
-        self.live().config.enable_debug_command.allows(session.local)
+        self.config_snapshot().config.enable_debug_command.allows(session.local)
     }
 
     fn modules_allowed(&self, session: &Session) -> bool {
-        self.live().config.enable_module_command.allows(session.local)
+        self.config_snapshot().config.enable_module_command.allows(session.local)
     }
 
     fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
         // Publish what the caller changed in this batch, so that its own line is current.
-        if let Some(mine) = self.hub.clients.card(me.id) {
+        if let Some(mine) = self.hub.clients.client_info(me.id) {
             mine.publish(me);
         }
         self.hub.clients.list(filter, wall_ms(), &|id| self.hub.directory.name(id))
@@ -125,7 +125,7 @@ impl Host for Worker {
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
-        let blocked = self.hub.clients.card(id).and_then(|card| card.blocked.lock().clone());
+        let blocked = self.hub.clients.client_info(id).and_then(|client_info| client_info.blocked.lock().clone());
         blocked.is_some_and(|blocked| blocked.unblock(how))
     }
 
@@ -135,8 +135,8 @@ impl Host for Worker {
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
         // The caller is in the register while its command runs.
-        let Some(card) = self.hub.clients.card(me.id) else { return };
-        self.hub.pubsub.subscribe(space, name, card);
+        let Some(client_info) = self.hub.clients.client_info(me.id) else { return };
+        self.hub.pubsub.subscribe(space, name, client_info);
     }
 
     fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]) {
@@ -156,26 +156,26 @@ impl Host for Worker {
     }
 
     fn client_exists(&self, id: u64) -> bool {
-        self.hub.clients.card(id).is_some()
+        self.hub.clients.client_info(id).is_some()
     }
 
     fn tracking_changed(&self, me: &Session) {
-        let Some(card) = self.hub.clients.card(me.id) else { return };
+        let Some(client_info) = self.hub.clients.client_info(me.id) else { return };
         match &me.tracking {
-            Some(choice) => self.hub.tracking.start(&self.hub.store, &card, choice),
-            None => self.hub.tracking.stop(&self.hub.store, &card),
+            Some(choice) => self.hub.tracking.start(&self.hub.store, &client_info, choice),
+            None => self.hub.tracking.stop(&self.hub.store, &client_info),
         }
     }
 
     fn redirect_broken(&self, me: &Session) -> bool {
-        self.hub.clients.card(me.id).is_some_and(|card| card.following.load(Relaxed) & following::BROKEN != 0)
+        self.hub.clients.client_info(me.id).is_some_and(|client_info| client_info.following.load(Relaxed) & following::BROKEN != 0)
     }
 
     fn monitors_changed(&self, me: &Session) {
-        let Some(card) = self.hub.clients.card(me.id) else { return };
-        card.monitors.store(me.monitors, Relaxed);
+        let Some(client_info) = self.hub.clients.client_info(me.id) else { return };
+        client_info.monitors.store(me.monitors, Relaxed);
         match me.monitors {
-            true => self.hub.monitors.add(card),
+            true => self.hub.monitors.add(client_info),
             false => self.hub.monitors.remove(me.id),
         }
     }
@@ -378,9 +378,9 @@ impl Host for Worker {
 
     fn sleep(&self, duration: Duration) {
         let until = Instant::now() + duration.min(SLEEP_MAX);
-        for (_, post) in self.hub.posts.iter().enumerate().filter(|&(index, _)| index != self.index) {
+        for (_, worker_handle) in self.hub.worker_handles.iter().enumerate().filter(|&(index, _)| index != self.index) {
             // A worker that has stopped serves nobody.
-            let _ = post.sender.send(Message::Sleep(until));
+            let _ = worker_handle.sender.send(Message::Sleep(until));
         }
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
     }

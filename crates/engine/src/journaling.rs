@@ -18,7 +18,7 @@ use store::{Effects, Sent};
 pub struct Journaling {
     pub stream: Stream,
     is_on: AtomicBool,
-    log: Shelf,
+    log: PerThreadRwLock,
     /// Writers must ask the log whether it has room.
     is_tight: AtomicBool,
     /// Fewer replicas keep up than writes need: see `min-replicas-to-write`.
@@ -27,37 +27,37 @@ pub struct Journaling {
     is_read_only: AtomicBool,
     /// Why writers get an error instead of waiting for room.
     refusing: Mutex<Option<String>>,
-    /// What wakes each worker's gate, with the worker's number.
+    /// What wakes each worker's commit waiter, with the worker's number.
     tasks: Mutex<Vec<(usize, Waker)>>,
 }
 
 /// The connections of a worker that wait for the journal. The journal's thread wakes one task of the worker, and this one the
 /// connections: each wake-up from another thread is a system call. And the task asks the journal only once for all connections that were
 /// ready when the first one had to wait, so that they share a sync.
-pub struct Gate {
+pub struct CommitWaiter {
     journaling: Arc<Journaling>,
     /// The worker's number.
     index: usize,
-    waiting: RefCell<Vec<(For, Waker)>>,
+    waiting: RefCell<Vec<(WaitFor, Waker)>>,
     /// What wakes the worker's task for this.
     task: RefCell<Option<Waker>>,
 }
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
+enum WaitFor {
     /// The replies before this position may leave.
     Position(u64),
     /// The journal is durable up to this position. One connection waits for one position at a time.
     Durable { position: u64, client: u64 },
     /// Commands may write.
-    Room,
+    Writable,
 }
 
 /// Whether commands may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    Free,
+pub enum WriteAdmission {
+    Open,
     /// The database is a replica: only what its primary sends may write.
     ReadOnly,
     /// The device is behind.
@@ -127,8 +127,8 @@ impl Journaling {
     /// Whether commands may write. This one does not know the records of commands that run now on other workers, so the journal keeps
     /// room for some.
     #[inline]
-    pub fn room(&self) -> Room {
-        if self.is_tight.load(Relaxed) { self.ask_room() } else { Room::Free }
+    pub fn write_admission(&self) -> WriteAdmission {
+        if self.is_tight.load(Relaxed) { self.ask_write_admission() } else { WriteAdmission::Open }
     }
 
     /// From now on, writes get an error because few replicas keep up, or do not.
@@ -144,18 +144,18 @@ impl Journaling {
         self.wake();
     }
 
-    fn ask_room(&self) -> Room {
+    fn ask_write_admission(&self) -> WriteAdmission {
         if self.is_read_only.load(Relaxed) {
-            return Room::ReadOnly;
+            return WriteAdmission::ReadOnly;
         }
         let room = self.with(|log| match log.is_behind() {
-            _ if log.has_failed() => Room::Failed,
-            true if self.refusing.lock().is_some() => Room::Failed,
-            true => Room::Behind,
-            false => Room::Free,
+            _ if log.has_failed() => WriteAdmission::Failed,
+            true if self.refusing.lock().is_some() => WriteAdmission::Failed,
+            true => WriteAdmission::Behind,
+            false => WriteAdmission::Open,
         });
-        match room.unwrap_or(Room::Free) {
-            Room::Free if self.has_too_few_replicas.load(Relaxed) => Room::TooFewReplicas,
+        match room.unwrap_or(WriteAdmission::Open) {
+            WriteAdmission::Open if self.has_too_few_replicas.load(Relaxed) => WriteAdmission::TooFewReplicas,
             room => room,
         }
     }
@@ -180,11 +180,11 @@ impl Journaling {
         self.with(|log| log.durable() >= position)
     }
 
-    fn is_there(&self, awaited: For) -> bool {
+    fn is_there(&self, awaited: WaitFor) -> bool {
         match awaited {
-            For::Position(position) => self.is_safe(position),
-            For::Durable { position, .. } => self.is_durable(position).unwrap_or(true),
-            For::Room => self.room() != Room::Behind,
+            WaitFor::Position(position) => self.is_safe(position),
+            WaitFor::Durable { position, .. } => self.is_durable(position).unwrap_or(true),
+            WaitFor::Writable => self.write_admission() != WriteAdmission::Behind,
         }
     }
 
@@ -192,7 +192,7 @@ impl Journaling {
     fn wake(&self) {
         let tasks = self.tasks.lock();
         // While the lock is held, so that the newest state is what remains.
-        self.is_tight.store(self.ask_room() != Room::Free, Relaxed);
+        self.is_tight.store(self.ask_write_admission() != WriteAdmission::Open, Relaxed);
         tasks.iter().for_each(|(_, task)| task.wake_by_ref());
     }
 
@@ -235,7 +235,7 @@ impl Journaling {
                 });
             }
             journaling.with(|log| {
-                keep_sent(log, sent);
+                append_sent(log, sent);
                 journaling.notice(log);
             });
         })
@@ -284,34 +284,34 @@ impl Journaling {
     }
 }
 
-impl Gate {
-    pub fn new(journaling: Arc<Journaling>, index: usize) -> Gate {
-        Gate { journaling, index, waiting: RefCell::default(), task: RefCell::default() }
+impl CommitWaiter {
+    pub fn new(journaling: Arc<Journaling>, index: usize) -> CommitWaiter {
+        CommitWaiter { journaling, index, waiting: RefCell::default(), task: RefCell::default() }
     }
 
     /// Waits until replies may leave that have seen this position.
     pub fn poll_safe(&self, position: u64, cx: &Context<'_>) -> Poll<()> {
-        self.poll(For::Position(position), cx)
+        self.poll(WaitFor::Position(position), cx)
     }
 
     /// Waits until commands may write, or never may again.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll(For::Room, cx)
+    pub fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll(WaitFor::Writable, cx)
     }
 
     /// Waits until the journal is durable up to this position: true. False: there is no journal.
     pub fn poll_durable(&self, position: u64, client: u64, cx: &Context<'_>) -> Poll<bool> {
         self.forget(client);
-        self.poll(For::Durable { position, client }, cx).map(|()| self.journaling.is_on())
+        self.poll(WaitFor::Durable { position, client }, cx).map(|()| self.journaling.is_on())
     }
 
     /// The client does not wait for a position to be durable any more. With `appendfsync no`, nothing else might tell for hours.
     pub fn forget(&self, waiter: u64) {
-        let is_its = |awaited: &For| matches!(awaited, For::Durable { client, .. } if *client == waiter);
+        let is_its = |awaited: &WaitFor| matches!(awaited, WaitFor::Durable { client, .. } if *client == waiter);
         self.waiting.borrow_mut().retain(|(awaited, _)| !is_its(awaited));
     }
 
-    fn poll(&self, awaited: For, cx: &Context<'_>) -> Poll<()> {
+    fn poll(&self, awaited: WaitFor, cx: &Context<'_>) -> Poll<()> {
         if self.journaling.is_there(awaited) {
             return Poll::Ready(());
         }
@@ -343,8 +343,8 @@ impl Gate {
         let mut waiting = self.waiting.borrow_mut();
         let go_on: Vec<_> = waiting.extract_if(.., |(awaited, _)| self.journaling.is_there(*awaited)).collect();
         let positions = waiting.iter().filter_map(|(awaited, _)| match *awaited {
-            For::Position(position) | For::Durable { position, .. } => Some(position),
-            For::Room => None,
+            WaitFor::Position(position) | WaitFor::Durable { position, .. } => Some(position),
+            WaitFor::Writable => None,
         });
         if let Some(wanted) = positions.max() {
             self.journaling.with(|log| log.want(wanted));
@@ -354,8 +354,8 @@ impl Gate {
     }
 }
 
-/// The gate's task runs.
-struct Listening<'g>(&'g Gate);
+/// The commit waiter's task runs.
+struct Listening<'g>(&'g CommitWaiter);
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
@@ -366,31 +366,31 @@ impl Drop for Listening<'_> {
 
 /// The log, in copies, of which each thread locks its own: the lock's counter would else move between the processors with each command.
 #[derive(Default)]
-struct Shelf([Place; PLACES]);
+struct PerThreadRwLock([LockShard; LOCK_SHARDS]);
 
 /// With more threads, some share a copy.
-const PLACES: usize = 16;
+const LOCK_SHARDS: usize = 16;
 
 /// On cache lines of its own: a processor may fetch two at once.
 #[derive(Default)]
 #[repr(align(128))]
-struct Place(RwLock<Option<Arc<Log>>>);
+struct LockShard(RwLock<Option<Arc<Log>>>);
 
-impl Shelf {
+impl PerThreadRwLock {
     /// When this returns, nobody uses the log that was there.
     fn put(&self, log: Option<Arc<Log>>) {
-        self.0.iter().for_each(|place| *place.0.write() = log.clone());
+        self.0.iter().for_each(|shard| *shard.0.write() = log.clone());
     }
 
     #[inline]
     fn with<T>(&self, ask: impl FnOnce(&Log) -> T) -> Option<T> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local!(static PLACE: usize = NEXT.fetch_add(1, Relaxed) % PLACES);
-        self.0[PLACE.with(|&place| place)].0.read().as_deref().map(ask)
+        thread_local!(static SHARD: usize = NEXT.fetch_add(1, Relaxed) % LOCK_SHARDS);
+        self.0[SHARD.with(|&shard| shard)].0.read().as_deref().map(ask)
     }
 }
 
-fn keep_sent(log: &Log, sent: &Sent<'_>) {
+fn append_sent(log: &Log, sent: &Sent<'_>) {
     append(log, sent.db as u32, sent.now_ms, sent.bytes);
 }
 
@@ -573,21 +573,21 @@ mod tests {
         let mut effects = Effects::default();
         effects.push(Why::Command, 2, 17, [&b"DEL"[..], b"k"]);
         keeper(&effects);
-        assert!(journaling.is_clear() && journaling.room() == Room::Free);
+        assert!(journaling.is_clear() && journaling.write_admission() == WriteAdmission::Open);
 
         journaling.attach(Arc::clone(&log));
         keeper(&effects);
         let position = journaling.position();
         assert!(position > 0);
-        let gate = Gate::new(Arc::clone(&journaling), 0);
-        let mut task = pin!(gate.serve());
+        let commit_waiter = CommitWaiter::new(Arc::clone(&journaling), 0);
+        let mut task = pin!(commit_waiter.serve());
         let woken = Arc::<Woken>::default();
         let waker = Arc::clone(&woken).into();
         let cx = Context::from_waker(&waker);
         let task_woken = Arc::<Woken>::default();
         let task_waker = Arc::clone(&task_woken).into();
         let task_cx = &mut Context::from_waker(&task_waker);
-        if gate.poll_safe(position, &cx).is_pending() {
+        if commit_waiter.poll_safe(position, &cx).is_pending() {
             for passes in 1.. {
                 assert!(task.as_mut().poll(task_cx).is_pending());
                 if woken.0.load(Relaxed) == 1 {
@@ -598,11 +598,11 @@ mod tests {
                 }
             }
         }
-        assert!(gate.poll_safe(position, &cx).is_ready() && log.durable() == position);
-        assert!(gate.poll_room(&cx).is_ready());
-        assert!(gate.poll_durable(position + 1, 7, &cx).is_pending());
-        gate.forget(7);
-        assert!(gate.waiting.borrow().is_empty());
+        assert!(commit_waiter.poll_safe(position, &cx).is_ready() && log.durable() == position);
+        assert!(commit_waiter.poll_writable(&cx).is_ready());
+        assert!(commit_waiter.poll_durable(position + 1, 7, &cx).is_pending());
+        commit_waiter.forget(7);
+        assert!(commit_waiter.waiting.borrow().is_empty());
         log.close().unwrap();
         drop((journaling, keeper, log));
 

@@ -10,7 +10,7 @@
 //! - `park` holds every kind of waiting except the wait for a key, which is in `blocked`.
 //! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`.
 //! - `access` decides whether a user may run a command.
-//! - `stand_in` serves connections while a script blocks their thread.
+//! - `nested_poll` serves connections while a script blocks their thread.
 //! - `feed` serves the connection of a replica after PSYNC.
 //! - `host` answers the commands about the server itself.
 //! - `thread` is a worker: what one database has on one thread.
@@ -20,10 +20,10 @@
 //! - `clients` is the register of connections, `acl` holds the users, `stats` the figures.
 //! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
-//! - `post` is the way to a worker, `waiter` a blocked client's command.
+//! - `worker_handle` is the way to a worker, `waiter` a blocked client's command.
 //! - `ahead` holds what a client has sent before it is its turn.
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
-//! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
+//! - `task_slot` holds the tasks of a worker's connections, `reply_coalescer` those whose replies wait for other connections.
 //! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
 //! - `replication` is the stream of effects that replicas get.
@@ -51,12 +51,12 @@ mod host;
 mod hub;
 mod job;
 mod journaling;
-mod later;
+mod reply_coalescer;
 mod lost;
 mod memory;
 mod outbox;
 mod park;
-mod post;
+mod worker_handle;
 mod prefetch;
 mod pubsub;
 pub mod random;
@@ -64,13 +64,13 @@ pub mod replication;
 mod route;
 mod script;
 mod scripts;
-mod seat;
+mod task_slot;
 mod session;
-mod stand_in;
+mod nested_poll;
 mod stats;
 pub mod thread;
 mod transaction;
-mod turns;
+mod fair_queue;
 mod waiter;
 mod worker;
 
@@ -78,7 +78,7 @@ mod worker;
 pub use acl::try_rules;
 pub use acl::{Role, Users};
 pub use admit::{ERRORS_ONLY, REPLAY_AT};
-pub use clients::{Card, Gate, Hold, Peer};
+pub use clients::{ClientInfo, LoadState, Hold, Peer};
 pub use clock::wall_ms;
 pub use control::{CHANGE_PATIENCE, Control};
 pub use directory::{Command, Directory, bit};
@@ -87,6 +87,6 @@ pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
 pub use journaling::Journaling;
 pub use lost::{Lost, LostKey, Step, Words, instead};
-pub use post::{Message, Post, Socket};
-pub use stand_in::pass_while_waiting;
+pub use worker_handle::{Message, WorkerHandle, Socket};
+pub use nested_poll::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};

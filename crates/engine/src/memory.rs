@@ -17,7 +17,7 @@
 //! A client may send much before it reads its replies. What it sends ahead of its turn is received as long as there is memory that
 //! nobody else needs ([`Memory::poll_ahead`]). Then its connection is not read from, so TCP slows the client. Nobody is ended for that.
 
-use crate::clients::{Card, Clients};
+use crate::clients::{ClientInfo, Clients};
 use base::size::human;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -78,7 +78,7 @@ impl From<usize> for Need {
 /// A place in the queue.
 #[derive(Debug)]
 struct Waiting {
-    card: Arc<Card>,
+    client_info: Arc<ClientInfo>,
     need: Need,
     /// Nobody is ended for it, and it is never refused.
     is_ahead: bool,
@@ -174,8 +174,8 @@ impl Memory {
     }
 
     /// Sets what a connection holds. The memory is in use already. Not while the connection has an open request.
-    pub fn hold(&self, card: &Card, bytes: usize) {
-        let before = card.held_bytes.swap(bytes, Relaxed);
+    pub fn hold(&self, client_info: &ClientInfo, bytes: usize) {
+        let before = client_info.held_bytes.swap(bytes, Relaxed);
         if bytes > before {
             self.store.lend(bytes - before);
             self.renew_pause();
@@ -190,8 +190,8 @@ impl Memory {
     }
 
     /// Sets the room that is kept for what the connection's command will make.
-    pub fn keep_room(&self, card: &Card, room: usize) {
-        let before = card.room_bytes.swap(room, Relaxed);
+    pub fn keep_room(&self, client_info: &ClientInfo, room: usize) {
+        let before = client_info.room_bytes.swap(room, Relaxed);
         if before > room {
             self.store.give_up_room(before - room);
             self.serve();
@@ -211,11 +211,11 @@ impl Memory {
     }
 
     /// The connection ends: it gives everything back.
-    pub fn leave(&self, card: &Card, request: &mut Request) {
+    pub fn leave(&self, client_info: &ClientInfo, request: &mut Request) {
         self.withdraw(request);
-        self.keep_room(card, 0);
-        if card.held_bytes.load(Relaxed) > 0 {
-            self.hold(card, 0);
+        self.keep_room(client_info, 0);
+        if client_info.held_bytes.load(Relaxed) > 0 {
+            self.hold(client_info, 0);
         }
     }
 
@@ -246,55 +246,55 @@ impl Memory {
     }
 
     /// Adds `need` to what the connection holds if it can be had at once.
-    pub fn ask_at_once(&self, card: &Card, need: impl Into<Need>) -> bool {
+    pub fn ask_at_once(&self, client_info: &ClientInfo, need: impl Into<Need>) -> bool {
         let need = need.into();
-        (need.room == 0 && self.is_free(card, need.bytes))
-            || self.waiting.load(Relaxed) == 0 && self.try_grant(card, need)
+        (need.room == 0 && self.is_free(client_info, need.bytes))
+            || self.waiting.load(Relaxed) == 0 && self.try_grant(client_info, need)
     }
 
     /// Lends it to the connection.
-    fn try_grant(&self, card: &Card, need: Need) -> bool {
+    fn try_grant(&self, client_info: &ClientInfo, need: Need) -> bool {
         let is_lent = self.store.try_lend_with_room(need.bytes, need.room);
         if is_lent {
-            card.room_bytes.fetch_add(need.room, Relaxed);
+            client_info.room_bytes.fetch_add(need.room, Relaxed);
         }
-        self.add_if(card, need.bytes, is_lent)
+        self.add_if(client_info, need.bytes, is_lent)
     }
 
     /// The same for a command inside a transaction or a script: it holds stripes, and can wait neither for others nor until objects have
     /// left RAM.
-    pub fn ask_now(&self, card: &Card, bytes: usize) -> bool {
-        self.is_free(card, bytes) || self.add_if(card, bytes, self.store.try_lend_now(bytes))
+    pub fn ask_now(&self, client_info: &ClientInfo, bytes: usize) -> bool {
+        self.is_free(client_info, bytes) || self.add_if(client_info, bytes, self.store.try_lend_now(bytes))
     }
 
     /// Whether the connection has this much for nothing. Then it holds it.
-    fn is_free(&self, card: &Card, bytes: usize) -> bool {
-        let held = card.held_bytes.load(Relaxed);
+    fn is_free(&self, client_info: &ClientInfo, bytes: usize) -> bool {
+        let held = client_info.held_bytes.load(Relaxed);
         let is_free = held + bytes <= self.free_bytes();
         if is_free {
-            self.hold(card, held + bytes);
+            self.hold(client_info, held + bytes);
         }
         is_free
     }
 
-    fn add_if(&self, card: &Card, bytes: usize, is_lent: bool) -> bool {
+    fn add_if(&self, client_info: &ClientInfo, bytes: usize, is_lent: bool) -> bool {
         if is_lent {
-            card.held_bytes.fetch_add(bytes, Relaxed);
+            client_info.held_bytes.fetch_add(bytes, Relaxed);
             self.renew_pause();
         }
         is_lent
     }
 
     /// The connection holds so much less.
-    pub fn give_back(&self, card: &Card, bytes: usize) {
-        let held = card.held_bytes.load(Relaxed);
-        self.hold(card, held.saturating_sub(bytes));
+    pub fn give_back(&self, client_info: &ClientInfo, bytes: usize) {
+        let held = client_info.held_bytes.load(Relaxed);
+        self.hold(client_info, held.saturating_sub(bytes));
     }
 
     /// Adds `need` to what the connection holds, as soon as there is room. Poll it until it is ready.
     pub fn poll_ask(
         &self,
-        card: &Arc<Card>,
+        client_info: &Arc<ClientInfo>,
         need: impl Into<Need>,
         request: &mut Request,
         cx: &mut Context<'_>,
@@ -305,31 +305,31 @@ impl Memory {
         if request.0.is_none() {
             let need = need.into();
             self.check(need)?;
-            if self.ask_at_once(card, need) {
+            if self.ask_at_once(client_info, need) {
                 return Poll::Ready(Ok(()));
             }
             self.waits.fetch_add(1, Relaxed);
-            self.enqueue(card, need, false, request, cx);
+            self.enqueue(client_info, need, false, request, cx);
         }
         self.poll_answer(request, cx)
     }
 
     /// The same for commands that are received ahead of their turn: the connection could wait for its client instead. So it gets
     /// memory only while nobody waits for any, and something is left for others.
-    pub fn poll_ahead(&self, card: &Arc<Card>, bytes: usize, request: &mut Request, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_ahead(&self, client_info: &Arc<ClientInfo>, bytes: usize, request: &mut Request, cx: &mut Context<'_>) -> Poll<()> {
         if request.0.is_none() {
             let waits = || self.waiting.load(Relaxed) + self.waiting_ahead.load(Relaxed) > 0;
-            if self.is_free(card, bytes) || !waits() && self.add_if(card, bytes, self.store.try_lend_spare(bytes)) {
+            if self.is_free(client_info, bytes) || !waits() && self.add_if(client_info, bytes, self.store.try_lend_spare(bytes)) {
                 return Poll::Ready(());
             }
-            self.enqueue(card, bytes.into(), true, request, cx);
+            self.enqueue(client_info, bytes.into(), true, request, cx);
         }
         self.poll_answer(request, cx).map(|_| ())
     }
 
-    fn enqueue(&self, card: &Arc<Card>, need: Need, is_ahead: bool, request: &mut Request, cx: &Context<'_>) {
+    fn enqueue(&self, client_info: &Arc<ClientInfo>, need: Need, is_ahead: bool, request: &mut Request, cx: &Context<'_>) {
         let waiting = Arc::new(Waiting {
-            card: Arc::clone(card),
+            client_info: Arc::clone(client_info),
             need,
             is_ahead,
             since: Instant::now(),
@@ -352,7 +352,7 @@ impl Memory {
             GRANTED => Ok(()),
             REFUSED => {
                 let Need { bytes, room } = waiting.need;
-                let bytes = waiting.card.held_bytes.load(Relaxed) + bytes + room;
+                let bytes = waiting.client_info.held_bytes.load(Relaxed) + bytes + room;
                 let max = self.store.lent_bytes_max();
                 Err(TooMuch { bytes, max: if room > 0 { lent_and_room_max(max) } else { max }, times: 1 })
             }
@@ -384,7 +384,7 @@ impl Memory {
         while let Some(first) = queue.front() {
             if first.state.load(Relaxed) != LEFT {
                 self.store.want_to_lend(first.need.bytes + first.need.room);
-                if !self.try_grant(&first.card, first.need) {
+                if !self.try_grant(&first.client_info, first.need) {
                     break;
                 }
                 self.answer(first, GRANTED);
@@ -401,7 +401,7 @@ impl Memory {
         while let Some(first) = ahead.front() {
             if first.state.load(Relaxed) != LEFT {
                 let bytes = first.need.bytes;
-                if !self.add_if(&first.card, bytes, self.store.try_lend_spare(bytes)) {
+                if !self.add_if(&first.client_info, bytes, self.store.try_lend_spare(bytes)) {
                     break;
                 }
                 self.answer(first, GRANTED);
@@ -441,7 +441,7 @@ impl Memory {
 
     /// Refuses what cannot be granted, and ends the connection that holds most if others have waited for too long. Call
     /// this some times a second. Returns the connection that was ended.
-    pub fn relieve(&self, clients: &Clients, now: Instant) -> Option<Arc<Card>> {
+    pub fn relieve(&self, clients: &Clients, now: Instant) -> Option<Arc<ClientInfo>> {
         self.renew_pause();
         self.serve();
         if self.waiting.load(Relaxed) == 0 {
@@ -450,7 +450,7 @@ impl Memory {
         let mut queue = self.queue.lock();
         // A connection that was ended while it waits must notice.
         queue.retain(|waiting| {
-            let is_killed = waiting.card.killed.load(Relaxed);
+            let is_killed = waiting.client_info.killed.load(Relaxed);
             if is_killed && waiting.state.load(Relaxed) == IN_QUEUE {
                 self.answer(waiting, REFUSED);
             }
@@ -471,10 +471,10 @@ impl Memory {
             return None;
         }
         // With what its own connection holds already.
-        let own = first.card.held_bytes.load(Relaxed) + bytes;
+        let own = first.client_info.held_bytes.load(Relaxed) + bytes;
         let fits_alone = own <= max && (room == 0 || own + room <= lent_and_room_max(max));
         let others_hold_it = missing > 0 && fits_alone;
-        if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN, first.card.id) {
+        if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN, first.client_info.id) {
             self.evicted.fetch_add(1, Relaxed);
             return Some(largest);
         }
@@ -508,7 +508,7 @@ mod tests {
     }
 
     struct Client {
-        card: Arc<Card>,
+        client_info: Arc<ClientInfo>,
         request: Request,
     }
 
@@ -521,18 +521,18 @@ mod tests {
 
         fn client(&mut self) -> Client {
             let pair = UnixStream::pair().unwrap();
-            let card = self.clients.add(pair.0.as_raw_fd(), Peer::Unix("test".into()), 0, 0);
+            let client_info = self.clients.add(pair.0.as_raw_fd(), Peer::Unix("test".into()), 0, 0);
             self.sockets.push(pair);
-            Client { card, request: Request::default() }
+            Client { client_info, request: Request::default() }
         }
 
         fn ask(&self, client: &mut Client, need: impl Into<Need>) -> Poll<Result<(), TooMuch>> {
             let cx = &mut Context::from_waker(Waker::noop());
-            self.memory.poll_ask(&client.card, need, &mut client.request, cx)
+            self.memory.poll_ask(&client.client_info, need, &mut client.request, cx)
         }
 
         fn relieve_after(&self, patience: Duration) -> Option<u64> {
-            self.memory.relieve(&self.clients, Instant::now() + patience).map(|card| card.id)
+            self.memory.relieve(&self.clients, Instant::now() + patience).map(|client_info| client_info.id)
         }
     }
 
@@ -544,12 +544,12 @@ mod tests {
         assert_eq!(node.ask(&mut second, 8 * MB), Poll::Pending);
         assert_eq!(node.ask(&mut third, MB), Poll::Pending, "it would fit, but does not overtake");
         assert_eq!(node.memory.waiting(), 2);
-        node.memory.hold(&first.card, 6 * MB);
+        node.memory.hold(&first.client_info, 6 * MB);
         assert_eq!(node.ask(&mut second, 8 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut third, MB), Poll::Ready(Ok(())));
         assert_eq!(node.memory.store.lent_bytes(), 15 * MB);
         for client in [&mut first, &mut second, &mut third] {
-            node.memory.leave(&client.card, &mut client.request);
+            node.memory.leave(&client.client_info, &mut client.request);
         }
         assert_eq!((node.memory.store.lent_bytes(), node.memory.waiting()), (0, 0));
     }
@@ -578,14 +578,14 @@ mod tests {
         let need = |bytes: usize, room: usize| Need { bytes: bytes * MB, room: room * MB };
         assert_eq!(node.ask(&mut first, need(8, 8)), Poll::Ready(Ok(())));
         assert_eq!(node.memory.store.lent_bytes(), 8 * MB);
-        assert!(node.memory.ask_at_once(&second.card, need(0, 8)));
+        assert!(node.memory.ask_at_once(&second.client_info, need(0, 8)));
         assert_eq!(node.ask(&mut third, need(0, 8)), Poll::Pending, "the room of the others is kept");
-        node.memory.keep_room(&first.card, 0);
+        node.memory.keep_room(&first.client_info, 0);
         assert_eq!(node.ask(&mut third, need(0, 8)), Poll::Ready(Ok(())));
         for client in [&mut first, &mut third] {
-            node.memory.leave(&client.card, &mut client.request);
+            node.memory.leave(&client.client_info, &mut client.request);
         }
-        assert!(node.memory.ask_at_once(&first.card, need(0, 21)), "who ends gives it back");
+        assert!(node.memory.ask_at_once(&first.client_info, need(0, 21)), "who ends gives it back");
     }
 
     /// Once, a client that sent much before it read was reset after five seconds, although nobody else needed its memory.
@@ -595,7 +595,7 @@ mod tests {
         let [mut ahead, mut other, mut next] = [(); 3].map(|()| node.client());
         let receive = |node: &Node, client: &mut Client| {
             let cx = &mut Context::from_waker(Waker::noop());
-            node.memory.poll_ahead(&client.card, MB, &mut client.request, cx)
+            node.memory.poll_ahead(&client.client_info, MB, &mut client.request, cx)
         };
         while receive(&node, &mut ahead).is_ready() {}
         assert_eq!(node.memory.store.lent_bytes(), 15 * MB, "a little is left for others");
@@ -605,8 +605,8 @@ mod tests {
         // Others come first, and for them a holder may be ended.
         assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut other, MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE), Some(ahead.card.id));
-        node.memory.leave(&ahead.card, &mut ahead.request);
+        assert_eq!(node.relieve_after(PATIENCE), Some(ahead.client_info.id));
+        node.memory.leave(&ahead.client_info, &mut ahead.request);
         assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
         assert_eq!(receive(&node, &mut next), Poll::Ready(()));
         // A command that must have memory does not wait behind what it could do without.
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
         assert_eq!(node.ask(&mut small, PAUSE_BYTES_MIN), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut small, 1), Poll::Pending, "now it holds as much as is free for all");
-        assert!(!node.memory.ask_at_once(&small.card, 1));
+        assert!(!node.memory.ask_at_once(&small.client_info, 1));
     }
 
     /// Once, a connection that had asked for memory and no longer needed it kept its place, and all others waited.
@@ -647,23 +647,23 @@ mod tests {
         assert_eq!(node.ask(&mut third, 4 * MB), Poll::Pending);
         node.memory.withdraw(&mut second.request);
         assert_eq!(node.ask(&mut third, 4 * MB), Poll::Ready(Ok(())));
-        assert_eq!(second.card.held_bytes.load(Relaxed), 0);
+        assert_eq!(second.client_info.held_bytes.load(Relaxed), 0);
     }
 
     #[test]
     fn the_largest_holder_is_ended_when_nobody_gets_memory() {
         let mut node = Node::new();
         let [mut large, mut larger, mut protected, mut waiting] = [(); 4].map(|()| node.client());
-        protected.card.no_evict.store(true, Relaxed);
+        protected.client_info.no_evict.store(true, Relaxed);
         for (client, bytes) in [(&mut large, 3 * MB), (&mut larger, 4 * MB), (&mut protected, 8 * MB)] {
             assert_eq!(node.ask(client, bytes), Poll::Ready(Ok(())));
         }
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Pending);
         assert_eq!(node.relieve_after(PATIENCE / 2), None);
-        assert_eq!(node.relieve_after(PATIENCE), Some(larger.card.id));
-        assert!(larger.card.killed.load(Relaxed) && !large.card.killed.load(Relaxed));
+        assert_eq!(node.relieve_after(PATIENCE), Some(larger.client_info.id));
+        assert!(larger.client_info.killed.load(Relaxed) && !large.client_info.killed.load(Relaxed));
         assert_eq!(node.relieve_after(PATIENCE), None, "what it holds is enough, and is about to be free");
-        node.memory.leave(&larger.card, &mut larger.request);
+        node.memory.leave(&larger.client_info, &mut larger.request);
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.relieve_after(10 * PATIENCE), None);
     }
@@ -675,21 +675,21 @@ mod tests {
         assert_eq!(node.ask(&mut reader, MAX), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut waiting, 8 * MB), Poll::Pending);
         let before = Instant::now();
-        node.memory.hold(&reader.card, MAX - MB);
+        node.memory.hold(&reader.client_info, MAX - MB);
         assert!(*node.memory.moved_at.lock() >= before, "it has given some back");
         // It goes on.
         *node.memory.moved_at.lock() = Instant::now() + 2 * PATIENCE;
         assert_eq!(node.relieve_after(2 * PATIENCE + PATIENCE / 2), None);
         *node.memory.moved_at.lock() = Instant::now() + PATIENCE_WITH_READERS;
-        assert_eq!(node.relieve_after(PATIENCE_WITH_READERS), Some(reader.card.id), "others have waited for long");
+        assert_eq!(node.relieve_after(PATIENCE_WITH_READERS), Some(reader.client_info.id), "others have waited for long");
     }
 
     #[test]
     fn who_waits_for_protected_holders_is_refused() {
         let mut node = Node::new();
         let [mut protected, mut waiting] = [(); 2].map(|()| node.client());
-        protected.card.no_evict.store(true, Relaxed);
-        waiting.card.no_evict.store(true, Relaxed);
+        protected.client_info.no_evict.store(true, Relaxed);
+        waiting.client_info.no_evict.store(true, Relaxed);
         assert_eq!(node.ask(&mut protected, MAX), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
         assert_eq!(node.relieve_after(PATIENCE), None);
@@ -704,7 +704,7 @@ mod tests {
         assert_eq!(node.ask(&mut client, 2 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut client, MAX - MB), Poll::Pending);
         assert_eq!(node.relieve_after(PATIENCE), None);
-        assert!(!client.card.killed.load(Relaxed));
+        assert!(!client.client_info.killed.load(Relaxed));
         assert!(matches!(node.ask(&mut client, MAX - MB), Poll::Ready(Err(_))));
     }
 }

@@ -1,10 +1,10 @@
 //! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
 
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::exchange;
 use crate::job;
 use crate::session::{Connection, End, Failed};
-use crate::stand_in;
+use crate::nested_poll;
 use crate::thread::Worker;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -20,7 +20,7 @@ pub enum Wait {
     /// The command's values are being read from flash.
     Flash,
     /// Writers wait until demotion has made room.
-    Room,
+    Demotion,
     /// CLIENT PAUSE. `writes`: the command waits for a pause of writes too.
     Pause { writes: bool },
     /// Other connections run first.
@@ -52,7 +52,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     {
         connection.worker.make_small(work);
     }
-    connection.seat.set_open(matches!(wait, Wait::Turn | Wait::Drain));
+    connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain));
     match wait {
         Wait::Flash => {
             if connection.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices()) {
@@ -60,7 +60,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             }
             flash(connection).await;
         }
-        Wait::Room => {
+        Wait::Demotion => {
             connection.worker.stats().room_waits.add(1);
             let worker = Rc::clone(&connection.worker);
             worker.pressed.notify_one();
@@ -71,7 +71,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         }
         Wait::Journal => {
             let worker = Rc::clone(&connection.worker);
-            poll_fn(|cx| worker.gate.poll_room(cx)).await;
+            poll_fn(|cx| worker.commit_waiter.poll_writable(cx)).await;
         }
         Wait::Pause { writes } => {
             sit_out(connection, writes).await?;
@@ -85,7 +85,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             job::carry_out(&worker.hub, session).await;
         }
         // In the next pass of the stand-in.
-        Wait::Turn if stand_in::is_on() => tokio::task::yield_now().await,
+        Wait::Turn if nested_poll::is_on() => tokio::task::yield_now().await,
         Wait::Turn => {
             listen(connection).await?;
             poll_fn(|cx| connection.poll_turn(cx)).await;
@@ -98,7 +98,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         }
         Wait::Memory => claim(connection).await?,
     }
-    connection.seat.set_open(true);
+    connection.task_slot.set_open(true);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ async fn sit_out(connection: &mut Connection, writes: bool) -> Result<(), End> {
     connection.send()?;
     let held = Held::new(connection);
     let worker = Rc::clone(&connection.worker);
-    while worker.hub.clients.is_paused(writes, worker.refresh_now_ms()) && !held.card.killed.load(Relaxed) {
+    while worker.hub.clients.is_paused(writes, worker.refresh_now_ms()) && !held.client_info.killed.load(Relaxed) {
         let mut step = pin!(tokio::time::sleep(PAUSE_STEP));
         poll_fn(|cx| {
             connection.poll_listen(cx)?;
@@ -131,14 +131,14 @@ async fn sit_out(connection: &mut Connection, writes: bool) -> Result<(), End> {
 
 /// Counts a client whose command a pause holds, for as long as it lives.
 struct Held {
-    card: Arc<Card>,
+    client_info: Arc<ClientInfo>,
     worker: Rc<Worker>,
 }
 
 impl Held {
     fn new(connection: &Connection) -> Held {
-        let held = Held { card: Arc::clone(&connection.card), worker: Rc::clone(&connection.worker) };
-        held.card.is_held.store(true, Relaxed);
+        let held = Held { client_info: Arc::clone(&connection.client_info), worker: Rc::clone(&connection.worker) };
+        held.client_info.is_held.store(true, Relaxed);
         held.worker.hub.clients.blocked.fetch_add(1, Relaxed);
         held
     }
@@ -146,7 +146,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.card.is_held.store(false, Relaxed);
+        self.client_info.is_held.store(false, Relaxed);
         self.worker.hub.clients.blocked.fetch_sub(1, Relaxed);
     }
 }
@@ -171,8 +171,8 @@ async fn claim(connection: &mut Connection) -> Result<(), End> {
 async fn flash(connection: &mut Connection) {
     let worker = &connection.worker;
     // One system call starts the reads of the connections that are ready now: it costs as much as a read.
-    if worker.lane().queued_reads() < READS_AT_ONCE && !stand_in::is_on() {
-        worker.later.turn(&connection.seat).await;
+    if worker.lane().queued_reads() < READS_AT_ONCE && !nested_poll::is_on() {
+        worker.reply_coalescer.turn(&connection.task_slot).await;
     }
     worker.lane().submit();
     let Some(work) = connection.work.as_deref_mut() else { return };

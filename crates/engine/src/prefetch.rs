@@ -57,8 +57,8 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     // Look through the later commands once, up to the limit of reads, and again from where the reads end. Commands on
     // values in parts are rehearsed several times, because one part of a value may name the next part.
     let mut ahead = Vec::new();
-    let live = worker.live();
-    let engine = worker.engine(&live, worker.now_ms());
+    let snapshot = worker.config_snapshot();
+    let engine = worker.engine(&snapshot, worker.now_ms());
     let is_first = batch.next >= batch.probed;
     if is_first {
         batch.rehearsals = if hub.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };

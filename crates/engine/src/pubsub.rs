@@ -2,11 +2,11 @@
 //! into every subscriber's outbox. A worker is woken once for all of its connections. Never knows a session, or who
 //! may subscribe.
 
-use crate::clients::{Card, Clients};
+use crate::clients::{ClientInfo, Clients};
 use crate::clock::wall_ms;
 use crate::memory::FREE_BYTES;
 use crate::outbox::{Message, Put};
-use crate::post::Post;
+use crate::worker_handle::WorkerHandle;
 use base::glob;
 use commands::host::Space;
 use config::OutputLimit;
@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use store::Store;
 
 /// By connection id, so that leaving a large channel is as fast as joining it.
-type Subscribers = BTreeMap<u64, Arc<Card>>;
+type Subscribers = BTreeMap<u64, Arc<ClientInfo>>;
 
 /// A connection ended by CLIENT KILL no longer counts as a subscriber, although its worker may not have closed it
 /// yet.
-fn living(subscribers: &Subscribers) -> impl Iterator<Item = &Arc<Card>> {
-    subscribers.values().filter(|card| !card.killed.load(Relaxed))
+fn living(subscribers: &Subscribers) -> impl Iterator<Item = &Arc<ClientInfo>> {
+    subscribers.values().filter(|client_info| !client_info.killed.load(Relaxed))
 }
 
 /// The names of one kind that have subscribers.
@@ -36,11 +36,11 @@ struct Topics {
 }
 
 impl Topics {
-    fn add(&self, name: &[u8], card: Arc<Card>) {
+    fn add(&self, name: &[u8], client_info: Arc<ClientInfo>) {
         let mut by_name = self.by_name.write();
         match by_name.get_mut(name) {
-            Some(subscribers) => _ = subscribers.insert(card.id, card),
-            None => _ = by_name.insert(name.into(), BTreeMap::from([(card.id, card)])),
+            Some(subscribers) => _ = subscribers.insert(client_info.id, client_info),
+            None => _ = by_name.insert(name.into(), BTreeMap::from([(client_info.id, client_info)])),
         }
         self.count.store(by_name.len(), Relaxed);
     }
@@ -77,8 +77,8 @@ impl PubSub {
         }
     }
 
-    pub fn subscribe(&self, space: Space, name: &[u8], card: Arc<Card>) {
-        self.topics(space).add(name, card);
+    pub fn subscribe(&self, space: Space, name: &[u8], client_info: Arc<ClientInfo>) {
+        self.topics(space).add(name, client_info);
     }
 
     pub fn unsubscribe(&self, space: Space, name: &[u8], id: u64) {
@@ -94,7 +94,7 @@ impl PubSub {
         self.topics(space).by_name.read().get(name).map_or(0, |subscribers| living(subscribers).count())
     }
 
-    pub fn subscribers(&self, space: Space, name: &[u8]) -> Vec<Arc<Card>> {
+    pub fn subscribers(&self, space: Space, name: &[u8]) -> Vec<Arc<ClientInfo>> {
         let by_name = self.topics(space).by_name.read();
         by_name.get(name).map_or(Vec::new(), |subscribers| subscribers.values().cloned().collect())
     }
@@ -146,8 +146,8 @@ impl PubSub {
             let parts: SmallVec<[&[u8]; 4]> =
                 [Some(kind.as_bytes()), pattern, Some(channel), Some(message)].into_iter().flatten().collect();
             let mut encoded = Encoded::new(&parts);
-            for card in living(subscribers) {
-                delivery.put(card, encoded.of(card));
+            for client_info in living(subscribers) {
+                delivery.put(client_info, encoded.of(client_info));
                 count += 1;
             }
         });
@@ -175,8 +175,8 @@ impl<'a> Encoded<'a> {
         Encoded { parts, resp2: None, resp3: None }
     }
 
-    fn of(&mut self, card: &Card) -> &Message {
-        let (place, proto) = match card.resp3.load(Relaxed) {
+    fn of(&mut self, client_info: &ClientInfo) -> &Message {
+        let (place, proto) = match client_info.resp3.load(Relaxed) {
             true => (&mut self.resp3, Proto::Resp3),
             false => (&mut self.resp2, Proto::Resp2),
         };
@@ -192,20 +192,20 @@ impl<'a> Encoded<'a> {
 
 /// Collects the workers to wake, so that each is woken once.
 pub struct Delivery<'n> {
-    posts: &'n [Post],
+    worker_handles: &'n [WorkerHandle],
     clients: &'n Clients,
     store: &'n Arc<Store>,
     limit: OutputLimit,
-    lists: Vec<Vec<Arc<Card>>>,
-    exceeded: Vec<Arc<Card>>,
+    lists: Vec<Vec<Arc<ClientInfo>>>,
+    exceeded: Vec<Arc<ClientInfo>>,
 }
 
 impl<'n> Delivery<'n> {
-    pub fn new(posts: &'n [Post], clients: &'n Clients, store: &'n Arc<Store>, limit: OutputLimit) -> Delivery<'n> {
-        Delivery { posts, clients, store, limit, lists: Vec::new(), exceeded: Vec::new() }
+    pub fn new(worker_handles: &'n [WorkerHandle], clients: &'n Clients, store: &'n Arc<Store>, limit: OutputLimit) -> Delivery<'n> {
+        Delivery { worker_handles, clients, store, limit, lists: Vec::new(), exceeded: Vec::new() }
     }
 
-    pub fn put(&mut self, card: &Arc<Card>, message: &Message) {
+    pub fn put(&mut self, client_info: &Arc<ClientInfo>, message: &Message) {
         if message.charge(self.store) && self.store.lent_bytes() > self.store.lent_bytes_max() {
             // Who publishes cannot wait for those who read slowly. So these end.
             self.limit.hard_bytes = match self.limit.hard_bytes {
@@ -213,31 +213,31 @@ impl<'n> Delivery<'n> {
                 bytes => bytes.min(FREE_BYTES as u64),
             };
         }
-        match card.outbox.put(message, self.limit, self.store, wall_ms) {
+        match client_info.outbox.put(message, self.limit, self.store, wall_ms) {
             Put::Done => {}
             Put::List => {
                 if self.lists.is_empty() {
-                    self.lists.resize_with(self.posts.len(), Vec::new);
+                    self.lists.resize_with(self.worker_handles.len(), Vec::new);
                 }
-                self.lists[card.worker].push(Arc::clone(card));
+                self.lists[client_info.worker].push(Arc::clone(client_info));
             }
-            Put::Exceeded => self.exceeded.push(Arc::clone(card)),
+            Put::Exceeded => self.exceeded.push(Arc::clone(client_info)),
         }
     }
 
     /// Ends the connections that exceeded their limit, and wakes the workers.
     pub fn finish(mut self) {
-        for card in &self.exceeded {
+        for client_info in &self.exceeded {
             tracing::warn!(
-                client = card.id,
+                client = client_info.id,
                 "closed: {} reads what is published too slowly for client-output-buffer-limit pubsub",
-                card.peer.addr()
+                client_info.peer.addr()
             );
-            self.clients.end_too_slow(card);
+            self.clients.end_too_slow(client_info);
         }
-        for (post, list) in self.posts.iter().zip(&mut self.lists) {
+        for (worker_handle, list) in self.worker_handles.iter().zip(&mut self.lists) {
             if !list.is_empty() {
-                post.mail.add(list);
+                worker_handle.ready_clients.add(list);
             }
         }
     }

@@ -4,15 +4,15 @@
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
 use crate::blocked::Blocked;
-use crate::clients::{Card, NO_COMMAND};
+use crate::clients::{ClientInfo, NO_COMMAND};
 use crate::directory::{Command, bit};
 use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
-use crate::journaling::Room;
+use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::session::{Current, End, Failed, Place, Prepared, Work};
-use crate::thread::{Live, Worker};
-use crate::{lost, script, stand_in, transaction};
+use crate::thread::{ConfigSnapshot, Worker};
+use crate::{lost, script, nested_poll, transaction};
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Stop};
 use resp::Out;
@@ -38,9 +38,9 @@ pub enum Halt {
 #[inline(never)]
 pub fn route<'w>(
     worker: &'w Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     (command, place): (&'w Command, Place),
     now_ms: u64,
@@ -48,18 +48,18 @@ pub fn route<'w>(
     if session.multi.is_some() && !command.is(bit::UNQUEUED) {
         let args = work.batch.args(place);
         let queued =
-            transaction::queue(worker, live, session, card, &mut work.current, (command, args), &mut work.output);
+            transaction::queue(worker, snapshot, session, client_info, &mut work.current, (command, args), &mut work.output);
         return (None, queued.map_err(Box::new));
     }
     let is_exec = session.multi.is_some() && command.is(bit::EXEC);
     if !is_exec && !command.is(bit::SCRIPT) {
-        return (Some(command), handle(worker, live, session, card, work, (command, place), now_ms));
+        return (Some(command), handle(worker, snapshot, session, client_info, work, (command, place), now_ms));
     }
     // CLIENT LIST shows what the client has given, and not the commands inside.
-    card.note_command(command.id);
+    client_info.note_command(command.id);
     let result = match is_exec {
-        true => transaction::exec(worker, live, session, card, work, now_ms),
-        false => script::run(worker, live, session, card, work, command, now_ms),
+        true => transaction::exec(worker, snapshot, session, client_info, work, now_ms),
+        false => script::run(worker, snapshot, session, client_info, work, command, now_ms),
     };
     if !matches!(result, Err(Halt::Wait(_))) {
         forget_caching(session);
@@ -78,7 +78,7 @@ pub fn is_calm(worker: &Worker, session: &Session) -> bool {
         | (session.reply != Reply::On)
         | session.rerun.is_some();
     !is_special
-        && !stand_in::is_on()
+        && !nested_poll::is_on()
         && !hub.monitors.any()
         && hub.scripts.busy().is_none()
         && !hub.clients.may_be_paused()
@@ -89,9 +89,9 @@ pub fn is_calm(worker: &Worker, session: &Session) -> bool {
 #[inline(always)]
 pub fn shortcut<'w>(
     worker: &'w Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     place: Place,
     now_ms: u64,
@@ -113,16 +113,16 @@ pub fn shortcut<'w>(
         return None;
     }
     // A write asks for itself: who pauses writers counts on it.
-    if command.is(bit::WRITE) && (hub.clients.may_be_paused() || hub.journaling.room() != Room::Free) {
+    if command.is(bit::WRITE) && (hub.clients.may_be_paused() || hub.journaling.write_admission() != WriteAdmission::Open) {
         return None;
     }
     let name = args.get(command.only_key?.get())?;
     let key = Key { name, hash: hash.unwrap_or_else(|| hub.store.hasher().hash(name)) };
     let call = Call { is_barrier: false, ..command.call(args, std::slice::from_ref(&key)) };
-    let engine = worker.engine(live, now_ms);
+    let engine = worker.engine(snapshot, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
     let halted = execute(&engine, session, call, stripes, output, |locked| {
-        locked.run().err().and_then(|stop| halted(&mut locked.cx, command, card, stop))
+        locked.run().err().and_then(|stop| halted(&mut locked.cx, command, client_info, stop))
     });
     Some((command, settle(worker, session, work, halted)))
 }
@@ -146,27 +146,27 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Hal
 #[inline(always)]
 fn handle(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     (command, place): (&Command, Place),
     now_ms: u64,
 ) -> Result<(), Box<Halt>> {
     if let Some(failed) = work.current.failed.take()
-        && let Some(ended) = cannot_go_on(worker, live, session, card, work, (command, place), now_ms, failed)
+        && let Some(ended) = cannot_go_on(worker, snapshot, session, client_info, work, (command, place), now_ms, failed)
     {
         return ended;
     }
     if command.is(bit::KEYLESS) {
         // CLIENT LIST shows the caller with the command that is running.
-        card.note_command(command.id);
+        client_info.note_command(command.id);
         if command.is(bit::KEEPS_CACHING) {
             // CLIENT itself is still in the query buffer.
-            card.query_bytes.store(work.batch.bytes_from(place), Relaxed);
+            client_info.query_bytes.store(work.batch.bytes_from(place), Relaxed);
         }
     }
-    let halted = call(worker, live, session, card, work, (command, place), now_ms);
+    let halted = call(worker, snapshot, session, client_info, work, (command, place), now_ms);
     settle(worker, session, work, halted)
 }
 
@@ -216,9 +216,9 @@ fn yields(worker: &Worker, work: &mut Work) -> Halt {
 #[expect(clippy::too_many_arguments)]
 fn cannot_go_on(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     Work { batch, output, current, positions, .. }: &mut Work,
     (command, place): (&Command, Place),
     now_ms: u64,
@@ -243,7 +243,7 @@ fn cannot_go_on(
         current.failed = Some(Failed::Read(error));
         return Some(Err(Box::new(Halt::Wait(Wait::Stripes))));
     };
-    let around = Around { worker, live, card, is_script: false };
+    let around = Around { worker, snapshot, client_info, is_script: false };
     lose(&around, session, &mut ks, command, args, &keys, &error, output);
     ks.finish();
     // Who follows a primary counts it.
@@ -259,9 +259,9 @@ fn cannot_go_on(
 #[inline(always)]
 fn call(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     Work { batch, output, current, positions, .. }: &mut Work,
     (command, place): (&Command, Place),
     now_ms: u64,
@@ -277,7 +277,7 @@ fn call(
             &*several
         }
     };
-    let engine = worker.engine(live, now_ms);
+    let engine = worker.engine(snapshot, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
     execute(&engine, session, command.call(args, keys), stripes, output, |locked| {
         let result = locked.run();
@@ -288,7 +288,7 @@ fn call(
                 forget_caching(cx.session);
             }
         }
-        result.err().and_then(|stop| halted(cx, command, card, stop))
+        result.err().and_then(|stop| halted(cx, command, client_info, stop))
     })
 }
 
@@ -300,7 +300,7 @@ enum Halted {
 }
 
 #[cold]
-fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Option<Halted> {
+fn halted(cx: &mut Cx<'_>, command: &Command, client_info: &ClientInfo, stop: Stop) -> Option<Halted> {
     Some(Halted::Halt(Box::new(match stop {
         // Nobody else would end the wait: what repeats commands waits for each of them.
         Stop::Block(block) if cx.session.repeats => {
@@ -308,8 +308,8 @@ fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Option
             return None;
         }
         Stop::Block(block) => {
-            card.note_command(command.id);
-            Halt::Block(Blocked::begin(cx, command.row, card, &block))
+            client_info.note_command(command.id);
+            Halt::Block(Blocked::begin(cx, command.row, client_info, &block))
         }
         Stop::Error(text) => Halt::Error(text),
         Stop::Exchange => Halt::Wait(Wait::Exchange),

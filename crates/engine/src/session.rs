@@ -2,13 +2,13 @@
 //! command is; `worker` runs commands.
 
 use crate::ahead::Ahead;
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::directory::CommandPlace;
 use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
-use crate::seat::OwnSeat;
-use crate::stand_in;
+use crate::task_slot::OwnTaskSlot;
+use crate::nested_poll;
 use crate::thread::Worker;
-use crate::turns::Turn;
+use crate::fair_queue::Turn;
 use commands::Args;
 use commands::host::Space;
 use commands::session::{Reply, Session};
@@ -42,7 +42,7 @@ impl AsyncRead for TlsSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let socket = &mut self.get_mut().0;
         let polled = Pin::new(&mut *socket).poll_read(cx, buf);
-        stand_in::read(socket, buf, polled)
+        nested_poll::read(socket, buf, polled)
     }
 }
 
@@ -50,7 +50,7 @@ impl AsyncWrite for TlsSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let socket = &mut self.get_mut().0;
         let polled = Pin::new(&mut *socket).poll_write(cx, bytes);
-        stand_in::write(socket, bytes, polled)
+        nested_poll::write(socket, bytes, polled)
     }
 
     fn poll_write_vectored(
@@ -61,7 +61,7 @@ impl AsyncWrite for TlsSocket {
         let socket = &mut self.get_mut().0;
         let polled = Pin::new(&mut *socket).poll_write_vectored(cx, parts);
         let first = parts.iter().find(|part| !part.is_empty()).map_or(&[][..], |part| part);
-        stand_in::write(socket, first, polled)
+        nested_poll::write(socket, first, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -88,7 +88,7 @@ impl Stream {
             Stream::Unix(stream) if stream.try_io(Interest::READABLE, || Ok(())).is_ok() => Poll::Ready(Ok(())),
             Stream::Unix(stream) => stream.poll_read_ready(cx),
         };
-        if polled.is_pending() && stand_in::is_on() { Poll::Ready(Ok(())) } else { polled }
+        if polled.is_pending() && nested_poll::is_on() { Poll::Ready(Ok(())) } else { polled }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -99,7 +99,7 @@ impl Stream {
         ready!(match self {
             Stream::Tcp(stream) => {
                 let polled = Pin::new(&mut *stream).poll_read(cx, &mut buf);
-                stand_in::read(stream, &mut buf, polled)
+                nested_poll::read(stream, &mut buf, polled)
             }
             Stream::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, &mut buf)) {
                 // Many clients close without the TLS close message.
@@ -108,7 +108,7 @@ impl Stream {
             },
             Stream::Unix(stream) => {
                 let polled = Pin::new(&mut *stream).poll_read(cx, &mut buf);
-                stand_in::read(stream, &mut buf, polled)
+                nested_poll::read(stream, &mut buf, polled)
             }
         })?;
         Poll::Ready(Ok(buf.filled().len()))
@@ -134,12 +134,12 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => {
                 let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
-                stand_in::write(stream, bytes, polled)
+                nested_poll::write(stream, bytes, polled)
             }
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => {
                 let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
-                stand_in::write(stream, bytes, polled)
+                nested_poll::write(stream, bytes, polled)
             }
         }
     }
@@ -147,7 +147,7 @@ impl Stream {
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             // No waker is needed: the caller asks again with `poll_write` for what is pending.
-            _ if stand_in::is_on() => match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
+            _ if nested_poll::is_on() => match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
                 Poll::Ready(written) => written,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
@@ -213,7 +213,7 @@ pub struct Connection {
     pub worker: Rc<Worker>,
     pub stream: Stream,
     pub session: Session,
-    pub card: Arc<Card>,
+    pub client_info: Arc<ClientInfo>,
     /// None while the connection is idle: ten thousand idle connections hold no buffers.
     pub work: Option<Box<Work>>,
     /// The memory that the connection waits for.
@@ -227,7 +227,7 @@ pub struct Connection {
     /// The client has sent all that it will send, and still gets replies.
     pub has_ended: bool,
     /// Open while the connection waits for its client and for nothing else.
-    pub seat: OwnSeat,
+    pub task_slot: OwnTaskSlot,
 }
 
 /// The buffers of a connection that has work. They come from the worker's pool and go back to it.
@@ -662,14 +662,14 @@ impl Work {
     }
 
     /// Sets what the connection holds to what it really holds.
-    fn settle(&self, memory: &Memory, card: &Card, session: &Session, query_granted: usize) {
-        if query_granted == 0 && session.claim.room < card.room_bytes.load(Relaxed) {
-            memory.keep_room(card, session.claim.room);
+    fn settle(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
+        if query_granted == 0 && session.claim.room < client_info.room_bytes.load(Relaxed) {
+            memory.keep_room(client_info, session.claim.room);
         }
         let batch_bytes = self.batch.mem_bytes().max(query_granted);
         let held = batch_bytes + self.output.capacity() + session.kept_bytes() + session.claim.granted;
-        if held != card.held_bytes.load(Relaxed) {
-            memory.hold(card, held);
+        if held != client_info.held_bytes.load(Relaxed) {
+            memory.hold(client_info, held);
         }
     }
 
@@ -727,29 +727,29 @@ impl fmt::Display for End {
 }
 
 impl Connection {
-    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, seat: OwnSeat) -> Connection {
+    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, client_info: Arc<ClientInfo>, task_slot: OwnTaskSlot) -> Connection {
         Connection {
             worker,
             stream,
             session,
-            card,
+            client_info,
             work: None,
             request: Request::default(),
             turn: Turn::default(),
             turn_since: 0,
             query_granted: 0,
             has_ended: false,
-            seat,
+            task_slot,
         }
     }
 
     /// Waits for bytes. Meanwhile sends the output that the client has not taken.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        if self.work.is_none() && self.card.outbox.wants_task() {
+        if self.work.is_none() && self.client_info.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
         }
         if let Some(work) = &self.work {
-            if work.has_output() || self.card.outbox.is_held() || !self.stream.is_flushed() {
+            if work.has_output() || self.client_info.outbox.is_held() || !self.stream.is_flushed() {
                 // Read input even while the socket is full: a client may write a whole pipeline before it reads.
                 let _ = self.poll_send(cx)?;
             }
@@ -789,7 +789,7 @@ impl Connection {
         batch.was_full = false;
         if batch.take_ahead() {
             // As if they arrived now.
-            if self.card.killed.load(Relaxed) {
+            if self.client_info.killed.load(Relaxed) {
                 return Poll::Ready(Err(End::Killed));
             }
         } else {
@@ -806,7 +806,7 @@ impl Connection {
             batch.was_full = batch.filled == batch.input.len();
             self.received(received)?;
         }
-        self.card.outbox.hold();
+        self.client_info.outbox.hold();
         Poll::Ready(Ok(()))
     }
 
@@ -829,14 +829,14 @@ impl Connection {
         let room = if announced > FREE_BYTES { announced } else { 0 };
         let need = Need {
             bytes: (bytes - self.query_granted).saturating_sub(ahead),
-            room: room.saturating_sub(self.card.room_bytes.load(Relaxed)),
+            room: room.saturating_sub(self.client_info.room_bytes.load(Relaxed)),
         };
-        let polled = memory.poll_ask(&self.card, need, &mut self.request, cx);
+        let polled = memory.poll_ask(&self.client_info, need, &mut self.request, cx);
         if matches!(polled, Poll::Ready(Ok(()))) {
             self.query_granted = bytes;
         }
         // Commands that arrive after a client was killed do not run.
-        if polled.is_ready() && self.card.killed.load(Relaxed) {
+        if polled.is_ready() && self.client_info.killed.load(Relaxed) {
             return Poll::Ready(Err(End::Killed));
         }
         polled.map(|granted| Ok(granted.map(|()| bytes)))
@@ -846,17 +846,17 @@ impl Connection {
     /// comes.
     #[cold]
     pub fn refuse_query(&mut self, too_much: TooMuch) -> Result<(), End> {
-        let Connection { worker, session, card, work, .. } = self;
+        let Connection { worker, session, client_info, work, .. } = self;
         let Some(work) = work else { return Ok(()) };
         // What a primary has sent is not left out.
         if session.repeats || !work.batch.skip() {
             return Err(End::Memory(too_much));
         }
-        work.batch.skip_more(&worker.live().limits);
+        work.batch.skip_more(&worker.config_snapshot().limits);
         self.query_granted = 0;
         if let Some(multi) = &mut session.multi {
             multi.fail();
-            card.publish(session);
+            client_info.publish(session);
         }
         let (reply_from, text) = (work.output.len(), too_much.text());
         Out::new(&mut work.output, session.proto).error(&text);
@@ -883,7 +883,7 @@ impl Connection {
     /// Accounts for `received` new bytes.
     fn received(&mut self, received: usize) -> Result<(), End> {
         // Commands that arrive after a client was killed do not run.
-        if self.card.killed.load(Relaxed) {
+        if self.client_info.killed.load(Relaxed) {
             return Err(End::Killed);
         }
         if received == 0 {
@@ -893,7 +893,7 @@ impl Connection {
         self.worker.stats().net_in_bytes.add(received as u64);
         let waiting = batch.received_bytes();
         // The limit is at least a megabyte. What a primary has accepted, or a journal has, is not refused here.
-        if waiting > INPUT_BYTES && waiting > self.worker.live().query_bytes_max && !self.session.repeats {
+        if waiting > INPUT_BYTES && waiting > self.worker.config_snapshot().query_bytes_max && !self.session.repeats {
             self.worker.stats().query_limit_closed.add(1);
             return Err(End::QueryLimit);
         }
@@ -914,7 +914,7 @@ impl Connection {
     /// Receives while a command waits: appends new bytes to the input, and sends the output that the client has not
     /// taken. An error means that the connection is over.
     pub fn poll_listen(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        if self.work.is_none() && self.card.outbox.wants_task() {
+        if self.work.is_none() && self.client_info.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
         }
         loop {
@@ -928,7 +928,7 @@ impl Connection {
             let work = self.work.get_or_insert_with(|| self.worker.take_work());
             if work.batch.lacks_room_ahead() {
                 // Without memory the connection is not read from: the client waits until it is its turn.
-                if self.worker.hub.memory.poll_ahead(&self.card, Ahead::PIECE_BYTES, &mut self.request, cx).is_pending()
+                if self.worker.hub.memory.poll_ahead(&self.client_info, Ahead::PIECE_BYTES, &mut self.request, cx).is_pending()
                 {
                     return Ok(());
                 }
@@ -950,12 +950,12 @@ impl Connection {
     /// Waits for the connection's turn among those that have much to do. A turn lasts for a bounded time.
     /// While a thread is blocked, its connections take no turns.
     pub fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if stand_in::is_on() {
+        if nested_poll::is_on() {
             return Poll::Ready(());
         }
         let now = self.worker.ticks();
         if now.saturating_sub(self.turn_since) > self.worker.turn_ticks {
-            ready!(self.worker.turns.poll(&mut self.turn, cx));
+            ready!(self.worker.fair_queue.poll(&mut self.turn, cx));
             self.turn_since = now;
         }
         Poll::Ready(())
@@ -965,7 +965,7 @@ impl Connection {
     /// attempt is a turn.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         ready!(self.poll_turn(cx));
-        if self.card.killed.load(Relaxed) {
+        if self.client_info.killed.load(Relaxed) {
             return Poll::Ready(Err(End::Killed));
         }
         if self.has_ended {
@@ -991,7 +991,7 @@ impl Connection {
             return Poll::Ready(Ok(Err(too_much)));
         }
         let need = Need { bytes: claim.wanted - claim.granted, room: claim.room - claim.room_granted };
-        memory.poll_ask(&self.card, need, &mut self.request, cx).map(Ok)
+        memory.poll_ask(&self.client_info, need, &mut self.request, cx).map(Ok)
     }
 
     /// Sends until all output is sent (Ready), or the socket is full (Pending; the task is woken when the socket has
@@ -1007,14 +1007,14 @@ impl Connection {
                 }
                 sends += 1;
                 let journaling = &self.worker.hub.journaling;
-                ready!(self.worker.gate.poll_safe(work.seen, cx));
+                ready!(self.worker.commit_waiter.poll_safe(work.seen, cx));
                 if work.may_have_written && journaling.has_lost(work.seen) {
                     return Poll::Ready(Err(End::Journal));
                 }
                 let sent = ready!(self.stream.poll_write(cx, work.next_to_send())).map_err(io_end)?;
                 work.sent += sent;
                 // A client that reads, however slowly, is not idle.
-                self.card.active_ms.store(self.worker.now_ms(), Relaxed);
+                self.client_info.active_ms.store(self.worker.now_ms(), Relaxed);
                 self.worker.stats().net_out_bytes.add(sent as u64);
             }
             ready!(self.stream.poll_flush(cx)).map_err(io_end)?;
@@ -1058,11 +1058,11 @@ impl Connection {
     fn sent_all(&mut self) -> bool {
         let Some(work) = &mut self.work else { return false };
         work.clear_output();
-        if self.card.output_bytes.load(Relaxed) != 0 {
-            self.card.output_bytes.store(0, Relaxed);
-            self.card.soft_since_ms.store(0, Relaxed);
+        if self.client_info.output_bytes.load(Relaxed) != 0 {
+            self.client_info.output_bytes.store(0, Relaxed);
+            self.client_info.soft_since_ms.store(0, Relaxed);
         }
-        let is_filled = self.card.outbox.refill(&mut work.output);
+        let is_filled = self.client_info.outbox.refill(&mut work.output);
         if is_filled {
             work.seen = self.worker.hub.journaling.position();
         }
@@ -1074,7 +1074,7 @@ impl Connection {
         if let Some(work) = self.work.as_ref().filter(|work| work.has_output())
             && !self.worker.hub.journaling.is_safe(work.seen)
         {
-            poll_fn(|cx| self.worker.gate.poll_safe(work.seen, cx)).await;
+            poll_fn(|cx| self.worker.commit_waiter.poll_safe(work.seen, cx)).await;
         }
     }
 
@@ -1088,13 +1088,13 @@ impl Connection {
             work.sent = 0;
         }
         let unsent = work.unsent().len();
-        let limit = &self.worker.live().config.output_limit_normal;
-        self.card.output_bytes.store(unsent, Relaxed);
+        let limit = &self.worker.config_snapshot().config.output_limit_normal;
+        self.client_info.output_bytes.store(unsent, Relaxed);
         if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
-            self.card.soft_since_ms.store(0, Relaxed);
-        } else if self.card.soft_since_ms.load(Relaxed) == 0 {
+            self.client_info.soft_since_ms.store(0, Relaxed);
+        } else if self.client_info.soft_since_ms.load(Relaxed) == 0 {
             // The node ends connections that stay above the soft limit for too long.
-            self.card.soft_since_ms.store(self.worker.now_ms(), Relaxed);
+            self.client_info.soft_since_ms.store(self.worker.now_ms(), Relaxed);
         }
         if limit.hard_bytes != 0 && unsent as u64 > limit.hard_bytes {
             self.worker.stats().output_limit_closed.add(1);
@@ -1109,16 +1109,16 @@ impl Connection {
         if self.request.is_open() {
             return;
         }
-        let (memory, card) = (&self.worker.hub.memory, &*self.card);
+        let (memory, client_info) = (&self.worker.hub.memory, &*self.client_info);
         match &self.work {
-            Some(work) => work.settle(memory, card, &self.session, self.query_granted),
+            Some(work) => work.settle(memory, client_info, &self.session, self.query_granted),
             None => {
                 let bytes = self.session.kept_bytes();
-                if card.room_bytes.load(Relaxed) > 0 {
-                    memory.keep_room(card, 0);
+                if client_info.room_bytes.load(Relaxed) > 0 {
+                    memory.keep_room(client_info, 0);
                 }
-                if bytes != card.held_bytes.load(Relaxed) {
-                    memory.hold(card, bytes);
+                if bytes != client_info.held_bytes.load(Relaxed) {
+                    memory.hold(client_info, bytes);
                 }
             }
         }
@@ -1145,8 +1145,8 @@ impl Connection {
             }
             None => (0, 0),
         };
-        self.card.query_bytes.store(held, Relaxed);
-        self.card.query_free_bytes.store(free, Relaxed);
+        self.client_info.query_bytes.store(held, Relaxed);
+        self.client_info.query_free_bytes.store(free, Relaxed);
     }
 }
 
@@ -1175,22 +1175,22 @@ impl Drop for Connection {
             work.current.awaited.drain(..).for_each(|ticket| lane.release(ticket));
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
-        self.card.outbox.close();
-        self.worker.hub.memory.leave(&self.card, &mut self.request);
+        self.client_info.outbox.close();
+        self.worker.hub.memory.leave(&self.client_info, &mut self.request);
         let hub = &self.worker.hub;
         for space in Space::ALL {
             for name in self.session.listened(space) {
-                hub.pubsub.unsubscribe(space, &name, self.card.id);
+                hub.pubsub.unsubscribe(space, &name, self.client_info.id);
             }
         }
         if self.session.tracking.is_some() {
-            hub.tracking.stop(&hub.store, &self.card);
+            hub.tracking.stop(&hub.store, &self.client_info);
         }
         if self.session.monitors {
-            hub.monitors.remove(self.card.id);
+            hub.monitors.remove(self.client_info.id);
         }
         // Before the socket closes: every descriptor in the register is open.
-        self.worker.hub.clients.remove(&self.card);
+        self.worker.hub.clients.remove(&self.client_info);
         self.worker.connection_ended();
     }
 }

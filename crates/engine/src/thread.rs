@@ -8,15 +8,15 @@ use crate::clock::{wall_ms, wall_nanos};
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
-use crate::journaling::{Gate, Room};
-use crate::later::Later;
-use crate::post::{Arrival, Message, Socket};
+use crate::journaling::{CommitWaiter, WriteAdmission};
+use crate::reply_coalescer::ReplyCoalescer;
+use crate::worker_handle::{Arrival, Message, Socket};
 use crate::script::Interpreter;
-use crate::seat::{OwnSeat, Seats};
+use crate::task_slot::{OwnTaskSlot, TaskSlots};
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
-use crate::stand_in;
+use crate::nested_poll;
 use crate::stats::WorkerStats;
-use crate::turns::Turns;
+use crate::fair_queue::FairQueue;
 use crate::worker::serve;
 use commands::Settings;
 use commands::session::Session;
@@ -38,7 +38,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use value::list::Limit;
 
 /// A copy of the configuration that a worker reads for each command without a lock.
-pub struct Live {
+pub struct ConfigSnapshot {
     version: u64,
     pub config: Arc<Config>,
     pub settings: Settings,
@@ -51,14 +51,14 @@ pub struct Live {
     pub latency_tracking: bool,
 }
 
-impl Live {
-    pub fn new(config: Arc<Config>, version: u64) -> Live {
+impl ConfigSnapshot {
+    pub fn new(config: Arc<Config>, version: u64) -> ConfigSnapshot {
         let slow_log = u64::try_from(config.slowlog_log_slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let monitor = match config.latency_monitor_threshold_ms {
             0 => u64::MAX,
             ms => ms.saturating_mul(1_000_000),
         };
-        Live {
+        ConfigSnapshot {
             version,
             settings: Settings {
                 hash_max_listpack_entries: config.hash_max_listpack_entries,
@@ -100,7 +100,7 @@ pub struct Worker {
     pub hub: Arc<Hub>,
     pub index: usize,
     lane: RefCell<Lane>,
-    live: RefCell<Rc<Live>>,
+    snapshot: RefCell<Rc<ConfigSnapshot>>,
     #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
     pool: RefCell<Vec<Box<Work>>>,
     /// Buffers that waiting connections have given back.
@@ -110,16 +110,16 @@ pub struct Worker {
     /// The Lua interpreter, made for the first script.
     pub interpreter: RefCell<Option<Interpreter>>,
     /// The tasks that may continue while a script blocks the thread.
-    pub seats: Seats,
+    pub task_slots: TaskSlots,
     clock: quanta::Clock,
     /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
     pub pressed: Notify,
     /// The order of the connections that have much to do.
-    pub turns: Turns,
+    pub fair_queue: FairQueue,
     /// The connections whose replies wait until other connections have been served.
-    pub later: Later,
+    pub reply_coalescer: ReplyCoalescer,
     /// The connections that wait for the journal.
-    pub gate: Gate,
+    pub commit_waiter: CommitWaiter,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -132,22 +132,22 @@ const POOL_MAX: usize = 64;
 
 impl Worker {
     pub fn new(hub: Arc<Hub>, index: usize, lane: Lane) -> Worker {
-        let live = Live::new(hub.config.snapshot(), hub.config.version());
+        let snapshot = ConfigSnapshot::new(hub.config.snapshot(), hub.config.version());
         let clock = quanta::Clock::new();
         Worker {
-            gate: Gate::new(Arc::clone(&hub.journaling), index),
+            commit_waiter: CommitWaiter::new(Arc::clone(&hub.journaling), index),
             hub,
             index,
             lane: RefCell::new(lane),
-            live: RefCell::new(Rc::new(live)),
+            snapshot: RefCell::new(Rc::new(snapshot)),
             pool: RefCell::default(),
             spare: RefCell::default(),
             targets: Targets::default(),
             interpreter: RefCell::default(),
-            seats: Seats::default(),
+            task_slots: TaskSlots::default(),
             pressed: Notify::new(),
-            turns: Turns::default(),
-            later: Later::default(),
+            fair_queue: FairQueue::default(),
+            reply_coalescer: ReplyCoalescer::default(),
             turn_ticks: turn_ticks(&clock),
             moment: Cell::new((clock.raw(), wall_nanos())),
             clock,
@@ -166,38 +166,38 @@ impl Worker {
 
     /// Reloads the configuration if it has changed. Costs one load if it has not.
     #[inline]
-    pub fn refresh_live(&self, live: &mut Rc<Live>) {
-        if live.version != self.hub.config.version() {
-            *live = self.live();
+    pub fn refresh_snapshot(&self, snapshot: &mut Rc<ConfigSnapshot>) {
+        if snapshot.version != self.hub.config.version() {
+            *snapshot = self.config_snapshot();
         }
     }
 
-    /// Returns `live` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
+    /// Returns `snapshot` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
     #[inline]
-    pub fn newest<'l>(&self, live: &'l Live, newer: &'l mut Option<Rc<Live>>) -> &'l Live {
-        match live.version == self.hub.config.version() {
-            true => live,
-            false => newer.insert(self.live()),
+    pub fn newest<'l>(&self, snapshot: &'l ConfigSnapshot, newer: &'l mut Option<Rc<ConfigSnapshot>>) -> &'l ConfigSnapshot {
+        match snapshot.version == self.hub.config.version() {
+            true => snapshot,
+            false => newer.insert(self.config_snapshot()),
         }
     }
 
     /// The current configuration. Call this once per batch.
     #[inline]
-    pub fn live(&self) -> Rc<Live> {
+    pub fn config_snapshot(&self) -> Rc<ConfigSnapshot> {
         let version = self.hub.config.version();
-        let live = self.live.borrow();
-        if live.version == version {
-            return Rc::clone(&live);
+        let snapshot = self.snapshot.borrow();
+        if snapshot.version == version {
+            return Rc::clone(&snapshot);
         }
-        drop(live);
+        drop(snapshot);
         self.renew(version)
     }
 
     #[cold]
-    fn renew(&self, version: u64) -> Rc<Live> {
-        let live = Rc::new(Live::new(self.hub.config.snapshot(), version));
-        *self.live.borrow_mut() = Rc::clone(&live);
-        live
+    fn renew(&self, version: u64) -> Rc<ConfigSnapshot> {
+        let snapshot = Rc::new(ConfigSnapshot::new(self.hub.config.snapshot(), version));
+        *self.snapshot.borrow_mut() = Rc::clone(&snapshot);
+        snapshot
     }
 
     /// The wall clock, in milliseconds since 1970. Call this once per batch.
@@ -243,8 +243,8 @@ impl Worker {
 
     /// What this worker gives to a command's handler.
     #[inline]
-    pub fn engine<'a>(&'a self, live: &'a Live, now_ms: u64) -> Engine<'a> {
-        Engine { store: &self.hub.store, settings: &live.settings, server: self, now_ms }
+    pub fn engine<'a>(&'a self, snapshot: &'a ConfigSnapshot, now_ms: u64) -> Engine<'a> {
+        Engine { store: &self.hub.store, settings: &snapshot.settings, server: self, now_ms }
     }
 
     pub fn take_work(&self) -> Box<Work> {
@@ -276,7 +276,7 @@ impl Worker {
     /// If there are many connections, a waiting one gives up its large buffers. It then needs only one or two
     /// kilobytes.
     pub fn make_small(&self, work: &mut Work) {
-        if self.hub.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
+        if self.hub.worker_handles[self.index].connections.load(Relaxed) <= POOL_MAX {
             return;
         }
         if let Some(buffers) = work.lend() {
@@ -289,7 +289,7 @@ impl Worker {
 
     /// For sending to other connections.
     pub fn connection_ended(&self) {
-        self.hub.posts[self.index].connections.fetch_sub(1, Relaxed);
+        self.hub.worker_handles[self.index].connections.fetch_sub(1, Relaxed);
     }
 
     /// Runs a slice of demotion if the last batch made one necessary.
@@ -297,13 +297,13 @@ impl Worker {
     pub fn maintain_if_wanted(&self) {
         let mut lane = self.lane.borrow_mut();
         if lane.wants_maintenance() {
-            lane.hold_deletions(self.hub.journaling.room() == Room::Behind);
+            lane.hold_deletions(self.hub.journaling.write_admission() == WriteAdmission::Behind);
             lane.maintain(self.now_ms.get());
         }
     }
 
     fn has_connections(&self) -> bool {
-        self.hub.posts[self.index].connections.load(Relaxed) > 0
+        self.hub.worker_handles[self.index].connections.load(Relaxed) > 0
     }
 }
 
@@ -333,7 +333,7 @@ pub async fn run(
         Err(error) => return drop(started.send(Err(error))),
     };
     let worker = Rc::new(Worker::new(hub, index, lane));
-    stand_in::begin(&worker);
+    nested_poll::begin(&worker);
     let wake_fd = worker.lane().wake_fd();
     let completions = match wake_fd {
         // SAFETY: the descriptor belongs to the driver. The driver lives in the worker's lane at least as long as
@@ -345,22 +345,22 @@ pub async fn run(
         None => None,
     };
     let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
-    let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
-    let mut turns = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
-    let mut later = tokio::task::spawn_local(serve_later(Rc::clone(&worker)));
-    let mut gate = tokio::task::spawn_local(keep_gate(Rc::clone(&worker)));
+    let mut delivery_task = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
+    let mut fair_queue = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
+    let mut reply_coalescer = tokio::task::spawn_local(serve_reply_coalescer(Rc::clone(&worker)));
+    let mut commit_waiter = tokio::task::spawn_local(serve_commit_waiter(Rc::clone(&worker)));
     let _ = started.send(Ok(()));
     let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
     tokio::select! {
         () = stopped(&worker, messages) => {}
         ended = &mut upkeep => fatal("demotion and expiry", ended),
         ended = &mut completions => fatal("flash completions", ended),
-        ended = &mut postman => fatal("messages", ended),
-        ended = &mut turns => fatal("turns", ended),
-        ended = &mut later => fatal("replies", ended),
-        ended = &mut gate => fatal("the journal's gate", ended),
+        ended = &mut delivery_task => fatal("messages", ended),
+        ended = &mut fair_queue => fatal("fair_queue", ended),
+        ended = &mut reply_coalescer => fatal("replies", ended),
+        ended = &mut commit_waiter => fatal("the journal's commit_waiter", ended),
     }
-    for task in [upkeep, completions, postman, turns, later, gate] {
+    for task in [upkeep, completions, delivery_task, fair_queue, reply_coalescer, commit_waiter] {
         task.abort();
         // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
@@ -370,7 +370,7 @@ pub async fn run(
 
 /// Serves until a Stop message arrives, and then until the connections have ended.
 async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
-    worker.seats.take(|_| receive(Rc::clone(worker), messages)).await;
+    worker.task_slots.take(|_| receive(Rc::clone(worker), messages)).await;
     let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
     while worker.has_connections() && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -417,7 +417,7 @@ fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
         }
         Socket::Tls(socket, settings) => {
             let worker_of_task = Rc::clone(worker);
-            let seated = worker.seats.take(|_| async move {
+            let seated = worker.task_slots.take(|_| async move {
                 start(&worker_of_task, greet(socket, settings).await, peer, role);
             });
             drop(tokio::task::spawn_local(seated));
@@ -428,8 +428,8 @@ fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
 fn start(worker: &Rc<Worker>, stream: io::Result<Stream>, peer: Peer, role: Option<Role>) {
     match stream {
         Ok(stream) => {
-            let connection = |seat| begin(Rc::clone(worker), stream, peer, role, seat);
-            drop(tokio::task::spawn_local(worker.seats.take(|seat| serve(connection(seat)))));
+            let connection = |task_slot| begin(Rc::clone(worker), stream, peer, role, task_slot);
+            drop(tokio::task::spawn_local(worker.task_slots.take(|task_slot| serve(connection(task_slot)))));
         }
         Err(error) => {
             worker.connection_ended();
@@ -449,7 +449,7 @@ async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>)
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 
-fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, seat: OwnSeat) -> Connection {
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, task_slot: OwnTaskSlot) -> Connection {
     worker.stats().connections.add(1);
     let fd = match &stream {
         Stream::Tcp(stream) => stream.as_raw_fd(),
@@ -457,43 +457,43 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, sea
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
-    let card = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
-    let mut session = Session::new(card.id, false, is_local);
+    let client_info = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
+    let mut session = Session::new(client_info.id, false, is_local);
     match role {
         Some(role) => access::begin_as(&worker.hub, &mut session, role),
         None => access::begin(&worker.hub, &mut session),
     }
-    Connection::new(worker, stream, session, card, seat)
+    Connection::new(worker, stream, session, client_info, task_slot)
 }
 
 async fn hand_out_turns(worker: Rc<Worker>) {
-    worker.turns.hand_out().await;
+    worker.fair_queue.hand_out().await;
 }
 
 /// The number of outboxes sent before other tasks run.
 const DELIVERIES_MAX: usize = 64;
 
-async fn keep_gate(worker: Rc<Worker>) {
-    worker.gate.serve().await;
+async fn serve_commit_waiter(worker: Rc<Worker>) {
+    worker.commit_waiter.serve().await;
 }
 
-async fn serve_later(worker: Rc<Worker>) {
-    worker.later.serve().await;
+async fn serve_reply_coalescer(worker: Rc<Worker>) {
+    worker.reply_coalescer.serve().await;
 }
 
 /// Sends what others have put into the outboxes of this worker's connections. This task runs after the tasks that
 /// were ready when it was woken. So the messages that several tasks publish at the same time leave in one send.
 async fn deliver(worker: Rc<Worker>) {
-    let mail = &worker.hub.posts[worker.index].mail;
-    let (mut cards, mut scratch) = (Vec::new(), Vec::new());
+    let ready_clients = &worker.hub.worker_handles[worker.index].ready_clients;
+    let (mut client_infos, mut scratch) = (Vec::new(), Vec::new());
     loop {
-        mail.take(&mut cards).await;
-        for (at, card) in cards.drain(..).enumerate() {
+        ready_clients.take(&mut client_infos).await;
+        for (at, client_info) in client_infos.drain(..).enumerate() {
             if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
                 tokio::task::yield_now().await;
             }
             let is_clear = || worker.hub.journaling.is_clear();
-            let sent = card.outbox.flush(&mut scratch, is_clear, |bytes| card.send_now(bytes));
+            let sent = client_info.outbox.flush(&mut scratch, is_clear, |bytes| client_info.send_now(bytes));
             worker.stats().net_out_bytes.add(sent as u64);
         }
     }
@@ -537,7 +537,7 @@ const LEISURE_NANOS: u64 = 200_000;
 
 /// Records a long expiry in the latency monitor.
 fn note_expiry(worker: &Worker, nanos: u64) {
-    let (threshold_ms, ms) = (worker.live().config.latency_monitor_threshold_ms, nanos / 1_000_000);
+    let (threshold_ms, ms) = (worker.config_snapshot().config.latency_monitor_threshold_ms, nanos / 1_000_000);
     if threshold_ms > 0 && ms >= threshold_ms {
         worker.hub.latency_events.add("expire-cycle", worker.now_ms() / 1000, ms);
     }
@@ -559,7 +559,7 @@ async fn keep_up(worker: Rc<Worker>) {
                 // Needed for a driver without a descriptor to wait on. For other drivers this rarely finds anything.
                 lane.complete(now_ms);
             }
-            lane.hold_deletions(worker.hub.journaling.room() == Room::Behind);
+            lane.hold_deletions(worker.hub.journaling.write_admission() == WriteAdmission::Behind);
             let next = lane.maintain(now_ms);
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed(), lane.take_expired())

@@ -4,7 +4,7 @@
 use crate::access::{self, Context};
 use crate::acl;
 use crate::admit::{STALE, is_stale, may_write};
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
 use crate::journaling::effects_bytes_max;
@@ -14,7 +14,7 @@ use crate::prefetch::prefetch;
 use crate::route::Halt;
 use crate::script;
 use crate::session::{Current, End, Failed, Work};
-use crate::thread::{Live, Worker};
+use crate::thread::{ConfigSnapshot, Worker};
 use commands::Args;
 use commands::host::Denial;
 use commands::session::{Claim, Multi, Rerun, Session};
@@ -34,9 +34,9 @@ const QUEUE_STEP_BYTES: usize = 64 << 10;
 #[cold]
 pub fn queue(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     current: &mut Current,
     (command, args): (&Command, Args<'_>),
     output: &mut Vec<u8>,
@@ -58,7 +58,7 @@ pub fn queue(
     // Of a journal that is replayed nothing is refused.
     let has_room = session.rerun.is_some_and(Rerun::has_room);
     if !has_room && step(multi.bytes + bytes) > step(multi.bytes) {
-        let charged = charge(worker, card, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
+        let charged = charge(worker, client_info, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
         if let Err(Halt::Error(_)) = charged {
             multi.fail();
             session.changed = true;
@@ -68,7 +68,7 @@ pub fn queue(
     multi.push(args);
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
-    if !session.repeats && multi.bytes > live.query_bytes_max {
+    if !session.repeats && multi.bytes > snapshot.query_bytes_max {
         return Err(Halt::End(End::QueryLimit));
     }
     out.simple("QUEUED");
@@ -79,7 +79,7 @@ pub fn queue(
 /// made room.
 fn charge(
     worker: &Worker,
-    card: &Card,
+    client_info: &ClientInfo,
     claim: &mut Claim,
     current: &mut Current,
     queued: usize,
@@ -89,7 +89,7 @@ fn charge(
     if let Some(Failed::Memory(text)) = current.failed.take() {
         return Err(Halt::Error(text));
     }
-    if claim.granted >= bytes || memory.ask_now(card, bytes) {
+    if claim.granted >= bytes || memory.ask_now(client_info, bytes) {
         return Ok(());
     }
     if !store.can_make_room() || memory.check(queued + bytes).is_err() {
@@ -119,15 +119,15 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow
 #[cold]
 pub fn exec(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     now_ms: u64,
 ) -> Result<(), Halt> {
     let Some(multi) = session.multi.take() else { return Ok(()) };
     let watches = std::mem::take(&mut session.watches);
-    let result = carry_out(worker, live, session, card, work, (&multi, &watches), now_ms);
+    let result = carry_out(worker, snapshot, session, client_info, work, (&multi, &watches), now_ms);
     if matches!(result, Err(Halt::Wait(_))) {
         session.multi = Some(multi);
         session.watches = watches;
@@ -149,9 +149,9 @@ struct Step<'a> {
 
 fn carry_out(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     (multi, watches): (&Multi, &Watches),
     now_ms: u64,
@@ -191,8 +191,8 @@ fn carry_out(
     if is_stale(worker, session) && !steps.iter().all(|step| step.command.is(bit::STALE)) {
         return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }
-    if multi.bytes > live.settings.claim_free_bytes && bits & bit::WRITE != 0 {
-        keep_room(worker, session, card, &mut work.current, multi, &steps)?;
+    if multi.bytes > snapshot.settings.claim_free_bytes && bits & bit::WRITE != 0 {
+        keep_room(worker, session, client_info, &mut work.current, multi, &steps)?;
     }
     may_run(worker, session, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;
@@ -220,7 +220,7 @@ fn carry_out(
             if session.claim.room_granted > 0 {
                 ks.expect_effects(multi.bytes);
             }
-            let around = Around { worker, live, card, is_script: false };
+            let around = Around { worker, snapshot, client_info, is_script: false };
             run_steps(&around, session, &mut ks, &steps, &all, output)
         }
         Ok(false) => {
@@ -242,7 +242,7 @@ fn carry_out(
 fn keep_room(
     worker: &Worker,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     current: &mut Current,
     multi: &Multi,
     steps: &[Step<'_>],
@@ -272,7 +272,7 @@ fn keep_room(
     }
     session.claim.room = room;
     let need = Need { bytes: 0, room };
-    if memory.ask_at_once(card, need) {
+    if memory.ask_at_once(client_info, need) {
         session.claim.room_granted = room;
         return Ok(());
     }
@@ -299,8 +299,8 @@ fn run_steps(
     all: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
-    let &Around { worker, live, card, .. } = around;
-    let (reply_from, held) = (output.len(), card.held_bytes.load(Relaxed));
+    let &Around { worker, snapshot, client_info, .. } = around;
+    let (reply_from, held) = (output.len(), client_info.held_bytes.load(Relaxed));
     let mut full_bytes = output.len() + FREE_BYTES;
     let mut has_room = true;
     Out::new(output, session.proto).array(steps.len());
@@ -324,15 +324,15 @@ fn run_steps(
         inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
         // The output already exceeds its limit, so the connection will close. Run the remaining commands without
         // keeping their replies.
-        output.truncate(live.output_bytes_max.saturating_add(1));
+        output.truncate(snapshot.output_bytes_max.saturating_add(1));
         if output.len() > full_bytes {
             // The replies of a transaction are one unit: they cannot wait for each other.
-            let charged = card.held_bytes.load(Relaxed) - held;
+            let charged = client_info.held_bytes.load(Relaxed) - held;
             let more = (output.len() - reply_from).saturating_sub(charged) + (output.len() / 2).max(FREE_BYTES);
             let is_charged = output.len() - reply_from <= charged;
-            has_room = has_room && (is_charged || worker.hub.memory.ask_now(card, more));
+            has_room = has_room && (is_charged || worker.hub.memory.ask_now(client_info, more));
             if has_room {
-                full_bytes = reply_from + card.held_bytes.load(Relaxed) - held;
+                full_bytes = reply_from + client_info.held_bytes.load(Relaxed) - held;
                 output.reserve_exact(full_bytes.saturating_sub(output.len()));
             } else {
                 // As above, for the memory that all clients share.
@@ -364,7 +364,7 @@ fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> 
     match hub.store.admission() {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
-        Admission::Slow => Err(Halt::Wait(Wait::Room)),
+        Admission::Slow => Err(Halt::Wait(Wait::Demotion)),
         Admission::Full if session.rerun.is_some_and(Rerun::has_room) => Ok(()),
         Admission::Full => {
             Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
@@ -389,8 +389,8 @@ fn prepare(
     if unchanged == Ok(false) {
         return Ok(false);
     }
-    let live = worker.live();
-    let engine = worker.engine(&live, ks.now_ms());
+    let snapshot = worker.config_snapshot();
+    let engine = worker.engine(&snapshot, ks.now_ms());
     for step in steps.iter().filter(|step| step.command.is(bit::READS)) {
         let keys = &all[step.keys.clone()];
         let are_hot = ks.want(keys).is_ok();

@@ -9,13 +9,13 @@ use crate::blocked::{self, Blocked};
 use crate::directory::bit;
 use crate::execute::follow_up;
 use crate::feed::feed;
-use crate::later;
+use crate::reply_coalescer;
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
 use crate::route::{self, Halt, route, shortcut};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, withhold};
-use crate::stand_in;
+use crate::nested_poll;
 use crate::stats::WorkerStats;
 use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
@@ -36,8 +36,8 @@ pub async fn serve(mut connection: Connection) {
         let received = poll_fn(|cx| {
             // Attach with the waker of the connection's own task. A stand-in may poll the task first, with another
             // waker.
-            if !is_attached && !stand_in::is_on() {
-                connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
+            if !is_attached && !nested_poll::is_on() {
+                connection.client_info.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
                 is_attached = true;
             }
             connection.poll_receive(cx)
@@ -83,14 +83,14 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                     park(connection, wait).await?;
                 }
                 Ok(Ran::Blocks(blocked)) => {
-                    connection.seat.set_open(false);
+                    connection.task_slot.set_open(false);
                     blocked::sit(connection, blocked).await?;
                     connection.withdraw();
-                    connection.seat.set_open(true);
+                    connection.task_slot.set_open(true);
                 }
                 Err(_) => return Err(End::Panic),
             }
-            if connection.card.killed.load(Relaxed) {
+            if connection.client_info.killed.load(Relaxed) {
                 return Err(End::Killed);
             }
         }
@@ -99,7 +99,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     finish(connection)?;
     others_first(connection).await;
     connection.clear().await;
-    if stand_in::is_on() {
+    if nested_poll::is_on() {
         // The store may be locked by the script, or by the task that waits for it. So do not use the store here.
         return connection.send();
     }
@@ -116,8 +116,8 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
 /// Lets the other ready connections be served before this one's replies are sent.
 async fn others_first(connection: &Connection) {
     let bytes = connection.work.as_ref().map_or(0, |work| work.output.len());
-    if !stand_in::is_on() && bytes <= later::BYTES_MAX {
-        connection.worker.later.turn(&connection.seat).await;
+    if !nested_poll::is_on() && bytes <= reply_coalescer::BYTES_MAX {
+        connection.worker.reply_coalescer.turn(&connection.task_slot).await;
     }
 }
 
@@ -131,7 +131,7 @@ fn parse(connection: &mut Connection) -> bool {
     if connection.session.repeats {
         work.batch.parse(&REPEATED, BATCH_COMMANDS_MAX);
     } else if connection.session.authenticated {
-        work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
+        work.batch.parse(&connection.worker.config_snapshot().limits, BATCH_COMMANDS_MAX);
     } else {
         // One command at a time: a command after a successful AUTH gets the full limits.
         work.batch.parse(&Limits::UNAUTHENTICATED, 1);
@@ -156,7 +156,7 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
     let stats = connection.worker.stats();
     stats.protocol_errors.add(1);
     stats.error(&text);
-    tracing::debug!(client = connection.card.id, "{text}");
+    tracing::debug!(client = connection.client_info.id, "{text}");
     Err(End::Asked)
 }
 
@@ -171,10 +171,10 @@ enum Ran {
 
 /// Runs the batch's commands in order: a plain loop that stops only when a command must wait.
 fn run(connection: &mut Connection) -> Ran {
-    let Connection { worker, session, card, work, .. } = connection;
+    let Connection { worker, session, client_info, work, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ran::All };
     let worker = &**worker;
-    let mut live = worker.live();
+    let mut snapshot = worker.config_snapshot();
     let stats = worker.stats();
     let started = worker.ticks();
     let mut ticks = started;
@@ -183,17 +183,17 @@ fn run(connection: &mut Connection) -> Ran {
     let mut last = None;
     let mut claimed = false;
     // A connection with a smaller limit of its output ends there, as in Redis.
-    let pause_bytes = match live.output_bytes_max {
+    let pause_bytes = match snapshot.output_bytes_max {
         ..=PAUSE_BYTES_MAX => usize::MAX,
         _ => worker.hub.memory.pause_bytes(),
     };
     if work.unsent().len() > pause_bytes {
         return Ran::Waits(Wait::Drain);
     }
-    let full_bytes = pause_bytes.min(live.output_bytes_max);
+    let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
     access::refresh(&worker.hub, session);
     // Messages that arrived before these commands are sent before their replies.
-    card.outbox.drain_into(&mut work.output);
+    client_info.outbox.drain_into(&mut work.output);
     let seen_from = worker.hub.journaling.position();
     session.written.from = seen_from;
     session.replicated.from = worker.hub.journaling.stream.offset();
@@ -206,14 +206,14 @@ fn run(connection: &mut Connection) -> Ran {
             prepare(worker, session, &mut work.batch);
         }
         let reply_from = work.output.len();
-        let short = if is_calm { shortcut(worker, &live, session, card, work, place, now_ms) } else { None };
+        let short = if is_calm { shortcut(worker, &snapshot, session, client_info, work, place, now_ms) } else { None };
         if let Some((command, Ok(()))) = short {
-            follow_up(worker, &live, &mut work.current.resume);
+            follow_up(worker, &snapshot, &mut work.current.resume);
             let begun = std::mem::replace(&mut ticks, worker.ticks());
             last = Some(command.id);
             let nanos = worker.nanos(begun, ticks);
             let spent = Spent { nanos, failed: false, met_flash: Some(false), in_script: false };
-            account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
+            account(worker, &snapshot, client_info, command, || work.batch.args(place), spent, now_ms);
             work.batch.next += 1;
             quick += 1;
         } else {
@@ -224,7 +224,7 @@ fn run(connection: &mut Connection) -> Ran {
             let (command, outcome) = match short {
                 Some((command, outcome)) => (Some(command), outcome),
                 None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
-                    Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
+                    Ok(command) => route(worker, &snapshot, session, client_info, work, (command, place), now_ms),
                     Err(halt) => {
                         if matches!(halt, Halt::Error(_)) {
                             last = Some(route::shown(worker, args));
@@ -238,7 +238,7 @@ fn run(connection: &mut Connection) -> Ran {
                 && let Some(command) = command
                 && !outcome.as_ref().is_err_and(|halt| matches!(**halt, Halt::Wait(_) | Halt::End(_)))
             {
-                show(worker, session, Some(card), command, work.batch.args(place));
+                show(worker, session, Some(client_info), command, work.batch.args(place));
             }
             if let Err(halt) = outcome {
                 if !matches!(*halt, Halt::End(_)) {
@@ -252,13 +252,13 @@ fn run(connection: &mut Connection) -> Ran {
                     Halt::Wait(wait) => {
                         if matches!(wait, Wait::Exchange) {
                             // It may have changed something already: others do not wait for what it waits for.
-                            follow_up(worker, &live, &mut work.current.resume);
+                            follow_up(worker, &snapshot, &mut work.current.resume);
                         }
                         work.current.again = true;
                         break Ran::Waits(wait);
                     }
                     Halt::Block(blocked) => {
-                        follow_up(worker, &live, &mut work.current.resume);
+                        follow_up(worker, &snapshot, &mut work.current.resume);
                         break Ran::Blocks(blocked);
                     }
                     Halt::Rerun(rerun) => {
@@ -270,19 +270,19 @@ fn run(connection: &mut Connection) -> Ran {
                     Halt::End(end) => break Ran::Ends(end),
                 }
             }
-            follow_up(worker, &live, &mut work.current.resume);
+            follow_up(worker, &snapshot, &mut work.current.resume);
             let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
             if is_keyless {
                 // The command may have been CONFIG SET. Its own slow log entry and the commands after it must use the
                 // new settings.
-                worker.refresh_live(&mut live);
+                worker.refresh_snapshot(&mut snapshot);
             }
             ticks = worker.ticks();
             if let Some(command) = command {
                 last = Some(command.id);
                 let met_flash = Some(work.current.misses > 0);
                 let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
-                account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
+                account(worker, &snapshot, client_info, command, || work.batch.args(place), spent, now_ms);
             }
             if work.current.again || is_keyless {
                 work.current.end(stats);
@@ -302,11 +302,11 @@ fn run(connection: &mut Connection) -> Ran {
                 let keep = if is_push { work.output.len() } else { reply_from };
                 withhold(session, &mut work.output, keep);
             }
-            card.outbox.drain_into(&mut work.output);
+            client_info.outbox.drain_into(&mut work.output);
             if session.changed {
                 session.changed = false;
                 access::refresh(&worker.hub, session);
-                card.publish(session);
+                client_info.publish(session);
                 if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
                     break Ran::Ends(End::Follows);
                 }
@@ -317,7 +317,7 @@ fn run(connection: &mut Connection) -> Ran {
             is_calm = route::is_calm(worker, session);
         }
         if work.output.len() > full_bytes {
-            if work.output.len() > live.output_bytes_max {
+            if work.output.len() > snapshot.output_bytes_max {
                 stats.output_limit_closed.add(1);
                 break Ran::Ends(End::OutputLimit);
             }
@@ -340,9 +340,9 @@ fn run(connection: &mut Connection) -> Ran {
     if session.replicated.from < streamed_to {
         session.replicated.to = streamed_to;
     }
-    card.active_ms.store(now_ms, Relaxed);
+    client_info.active_ms.store(now_ms, Relaxed);
     if let Some(id) = last {
-        card.note_command(id);
+        client_info.note_command(id);
     }
     if matches!(ran, Ran::All) {
         stats.batches.add(1);
@@ -372,9 +372,9 @@ impl Current {
 
 /// Sends the remaining output if the kind of end allows it, and logs what the operator should know.
 async fn close(mut connection: Connection, end: End) {
-    connection.seat.set_open(false);
-    let client = connection.card.id;
-    let addr = || connection.card.peer.addr();
+    connection.task_slot.set_open(false);
+    let client = connection.client_info.id;
+    let addr = || connection.client_info.peer.addr();
     match &end {
         End::Eof | End::Asked | End::Killed | End::Follows => {}
         End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
@@ -409,9 +409,9 @@ async fn close(mut connection: Connection, end: End) {
         // A client that is ended is told so by TLS, if the socket has room. Nothing waits for it.
         let _ = poll_fn(|cx| Poll::Ready(connection.stream.poll_end(cx))).await;
     }
-    if stand_in::is_on() {
+    if nested_poll::is_on() {
         // Closing may need the store, so it waits until the thread continues. The client sees the end now.
-        connection.card.hang_up();
+        connection.client_info.hang_up();
         tokio::task::yield_now().await;
     }
 }

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::memory;
 use crate::node::Node;
 use crate::replication::ReplicationFigures;
-use engine::{Gate, Summary, bit};
+use engine::{LoadState, Summary, bit};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
@@ -223,7 +223,7 @@ impl Database {
             _ => 0,
         };
         let mut durability = Durability {
-            is_loading: self.hub.clients.gate() != Gate::Open,
+            is_loading: self.hub.clients.load_state() != LoadState::Open,
             load_has_failed: self.load_failure().is_some(),
             changes_since_save: self.changes_since_save(),
             is_saving: files.background_since_ms.load(Relaxed) != 0,

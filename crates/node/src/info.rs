@@ -154,8 +154,8 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("lru_clock", &((facts.now_ms / 1000) & 0xff_ffff)),
         ("executable", &executable),
         ("config_file", &database.hub.config.file().map_or(String::new(), |path| path.display().to_string())),
-        ("io_threads_active", &u8::from(database.hub.posts.len() > 1)),
-        ("io_threads", &database.hub.posts.len()),
+        ("io_threads_active", &u8::from(database.hub.worker_handles.len() > 1)),
+        ("io_threads", &database.hub.worker_handles.len()),
     ]);
     if let Some(left_ms) = database.ending.left_ms(facts.now_ms) {
         text.line("shutdown_in_milliseconds", left_ms);
@@ -264,7 +264,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
     };
     let status = if files.last_save_failed.load(Relaxed) { "err" } else { "ok" };
     // Clients are served when this is 0, not a moment later.
-    let is_loading = facts.database.hub.clients.gate() != engine::Gate::Open;
+    let is_loading = facts.database.hub.clients.load_state() != engine::LoadState::Open;
     text.line("loading", u8::from(is_loading));
     text.line("async_loading", 0);
     if is_loading {

@@ -3,7 +3,7 @@
 
 use crate::database::{Database, Endpoint};
 use config::{BindAddress, Config};
-use engine::{Peer, Post, Socket};
+use engine::{Peer, WorkerHandle, Socket};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};
@@ -228,8 +228,8 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
             Socket::Unix(mut socket) | Socket::Console(mut socket, _) => socket.write(text),
         };
     };
-    let connections = |post: &Post| post.connections.load(Relaxed);
-    if database.hub.posts.iter().map(connections).sum::<usize>()
+    let connections = |worker_handle: &WorkerHandle| worker_handle.connections.load(Relaxed);
+    if database.hub.worker_handles.iter().map(connections).sum::<usize>()
         >= config.maxclients.min(database.clients_cap.load(Relaxed))
     {
         return refuse(socket, b"-ERR max number of clients reached\r\n");

@@ -19,7 +19,7 @@ use crate::progress::{Backup, Failure, Recovered};
 use crate::room::{DEFAULT_NAME, Room, files_limit};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore, LoadError};
-use engine::{CHANGE_PATIENCE, Gate, wall_ms};
+use engine::{CHANGE_PATIENCE, LoadState, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -671,7 +671,7 @@ impl Database {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
             () if self.load_failure().is_some() => State::Failed,
-            () if self.hub.clients.gate() != Gate::Open => State::Loading {
+            () if self.hub.clients.load_state() != LoadState::Open => State::Loading {
                 done_bytes: self.files.loaded_bytes.load(Relaxed),
                 total_bytes: self.files.loading_total_bytes.load(Relaxed),
             },

@@ -13,7 +13,7 @@ use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
-use engine::{Control, Directory, Hub, Message, Post, Rates, Users, pass_while_waiting, random, thread};
+use engine::{Control, Directory, Hub, Message, WorkerHandle, Rates, Users, pass_while_waiting, random, thread};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -72,12 +72,12 @@ pub fn open(
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
-    let (posts, inboxes) = (0..workers).map(|_| Post::open()).unzip();
+    let (worker_handles, inboxes) = (0..workers).map(|_| WorkerHandle::open()).unzip();
     let begins = matches!(start, Start::Begin);
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
         let control = database.clone() as Weak<dyn Control>;
         let store = Arc::clone(&shard.store);
-        let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, posts, control);
+        let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, worker_handles, control);
         Database {
             hub,
             holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
@@ -184,9 +184,9 @@ fn accept(database: &Arc<Database>, listeners: Listeners) -> io::Result<Vec<Acce
 }
 
 fn stop_workers(database: &Database) {
-    for post in &database.hub.posts {
+    for worker_handle in &database.hub.worker_handles {
         // If the worker has already ended, nothing needs to be sent.
-        let _ = post.sender.send(Message::Stop);
+        let _ = worker_handle.sender.send(Message::Stop);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::replication::parting::{self, Parting};
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
-use engine::{Card, Control, wall_ms};
+use engine::{ClientInfo, Control, wall_ms};
 use std::any::Any;
 use std::fs;
 use std::future::poll_fn;
@@ -92,7 +92,7 @@ fn announce(database: &Database, config: &Config) {
         "FlintKV {} starts: process {}, {} workers, {} databases",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
-        database.hub.posts.len(),
+        database.hub.worker_handles.len(),
         config.databases
     );
     tracing::info!(
@@ -335,12 +335,12 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
     if timeout_ms == 0 && !watches_output {
         return;
     }
-    let is_idle = |card: &Card| {
+    let is_idle = |card: &ClientInfo| {
         let idle_ms = now_ms.saturating_sub(card.active_ms.load(Relaxed));
         let is_busy = card.listens() || card.is_blocked() || card.is_replica.load(Relaxed) || card.is_loader();
         timeout_ms > 0 && idle_ms > timeout_ms && !is_busy
     };
-    let is_slow = |card: &Card| {
+    let is_slow = |card: &ClientInfo| {
         let since_ms = [card.soft_since_ms.load(Relaxed), card.outbox.soft_since_ms()];
         since_ms.iter().zip(limits).any(|(&since_ms, limit)| {
             limit.soft_bytes > 0 && since_ms != 0 && now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)

@@ -20,7 +20,7 @@ use crate::directory::Directory;
 use crate::journaling::Journaling;
 use crate::lost::Lost;
 use crate::memory::Memory;
-use crate::post::{Arrival, Message, Post, Socket};
+use crate::worker_handle::{Arrival, Message, WorkerHandle, Socket};
 use crate::pubsub::{Delivery, PubSub};
 use crate::replication::Links;
 use crate::scripts::Scripts;
@@ -59,7 +59,7 @@ pub struct Hub {
     /// The replicas.
     pub links: Links,
     /// One per worker.
-    pub posts: Vec<Post>,
+    pub worker_handles: Vec<WorkerHandle>,
     /// When the database started, in seconds since 1970.
     pub started_s: u64,
     /// The number of connections to other servers that are kept for the next MIGRATE.
@@ -76,10 +76,10 @@ impl Hub {
         store: Arc<Store>,
         directory: Directory,
         users: Users,
-        posts: Vec<Post>,
+        worker_handles: Vec<WorkerHandle>,
         control: Weak<dyn Control>,
     ) -> Arc<Hub> {
-        let workers = posts.len();
+        let workers = worker_handles.len();
         let memory = Memory::new(Arc::clone(&store));
         Arc::new(Hub {
             name: name.into(),
@@ -100,7 +100,7 @@ impl Hub {
             journaling: Arc::default(),
             lost: Lost::default(),
             links: Links::default(),
-            posts,
+            worker_handles,
             started_s: wall_ms() / 1000,
             targets_kept: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
@@ -136,22 +136,22 @@ impl Hub {
     }
 
     fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.posts, &self.clients, &self.store, self.config.snapshot().output_limit_pubsub)
+        Delivery::new(&self.worker_handles, &self.clients, &self.store, self.config.snapshot().output_limit_pubsub)
     }
 
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
     pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
-        let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
-        let (worker, _) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+        let load = |(index, worker_handle): &(usize, &WorkerHandle)| (self.scripts.keeps(*index), worker_handle.connections.load(Relaxed));
+        let (worker, _) = self.worker_handles.iter().enumerate().min_by_key(load).expect("there is a worker");
         self.hand_to(worker, socket, peer)
     }
 
     /// Gives a connection to this worker.
     pub fn hand_to(&self, worker: usize, socket: Socket, peer: Peer) -> io::Result<()> {
-        let post = &self.posts[worker];
-        post.connections.fetch_add(1, Relaxed);
-        if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
-            post.connections.fetch_sub(1, Relaxed);
+        let worker_handle = &self.worker_handles[worker];
+        worker_handle.connections.fetch_add(1, Relaxed);
+        if worker_handle.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
+            worker_handle.connections.fetch_sub(1, Relaxed);
             return Err(io::ErrorKind::NotConnected.into());
         }
         Ok(())

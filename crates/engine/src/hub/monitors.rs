@@ -1,7 +1,7 @@
 //! Owns MONITOR: which connections see every command, and how a command is shown. Never knows what a command does.
 
 use super::Hub;
-use crate::clients::{Card, Peer};
+use crate::clients::{ClientInfo, Peer};
 use crate::outbox::Message;
 use commands::{Args, Row};
 use parking_lot::RwLock;
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[derive(Debug, Default)]
 pub struct Monitors {
-    cards: RwLock<BTreeMap<u64, Arc<Card>>>,
+    client_infos: RwLock<BTreeMap<u64, Arc<ClientInfo>>>,
     count: AtomicUsize,
 }
 
 impl Monitors {
-    pub fn add(&self, card: Arc<Card>) {
-        let mut cards = self.cards.write();
-        cards.insert(card.id, card);
-        self.count.store(cards.len(), Relaxed);
+    pub fn add(&self, client_info: Arc<ClientInfo>) {
+        let mut client_infos = self.client_infos.write();
+        client_infos.insert(client_info.id, client_info);
+        self.count.store(client_infos.len(), Relaxed);
     }
 
     pub fn remove(&self, id: u64) {
-        let mut cards = self.cards.write();
-        cards.remove(&id);
-        self.count.store(cards.len(), Relaxed);
+        let mut client_infos = self.client_infos.write();
+        client_infos.remove(&id);
+        self.count.store(client_infos.len(), Relaxed);
     }
 
     /// One relaxed load, done for every command.
@@ -41,7 +41,7 @@ impl Monitors {
         let row = command.subcommand(&args).unwrap_or(command).row;
         let message = line(time_us, db, from, row, args);
         let mut delivery = hub.delivery();
-        self.cards.read().values().for_each(|card| delivery.put(card, &message));
+        self.client_infos.read().values().for_each(|client_info| delivery.put(client_info, &message));
         delivery.finish();
     }
 }

@@ -6,7 +6,7 @@
 //! So no change is missed in between. A connection that was told is removed, until it reads the key again.
 
 use super::Hub;
-use crate::clients::{Card, following};
+use crate::clients::{ClientInfo, following};
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::session::Tracking as Choice;
@@ -84,36 +84,36 @@ impl Tracking {
         }
     }
 
-    /// Turns tracking on for a connection, or changes its mode.
-    pub fn start(&self, store: &Store, card: &Card, choice: &Choice) {
+    /// FairQueue tracking on for a connection, or changes its mode.
+    pub fn start(&self, store: &Store, client_info: &ClientInfo, choice: &Choice) {
         let mut bits = following::ON;
         for (on, bit) in [(choice.bcast, following::BCAST), (choice.noloop, following::NOLOOP)] {
             bits |= if on { bit } else { 0 };
         }
-        card.redirect.store(choice.redirect, Relaxed);
-        if card.following.swap(bits, Relaxed) & following::ON == 0 {
+        client_info.redirect.store(choice.redirect, Relaxed);
+        if client_info.following.swap(bits, Relaxed) & following::ON == 0 {
             self.clients.fetch_add(1, Relaxed);
         }
         if !choice.prefixes.is_empty() {
             let mut prefixes = self.prefixes.write();
             for prefix in &choice.prefixes {
-                prefixes.entry(prefix.clone()).or_default().insert(card.id);
+                prefixes.entry(prefix.clone()).or_default().insert(client_info.id);
             }
             self.prefix_count.store(prefixes.len(), Relaxed);
         }
         store.tell_changes(true);
     }
 
-    /// Turns tracking off. The keys that the connection has read stay in the table until they change.
-    pub fn stop(&self, store: &Store, card: &Card) {
-        let bits = card.following.swap(0, Relaxed);
+    /// FairQueue tracking off. The keys that the connection has read stay in the table until they change.
+    pub fn stop(&self, store: &Store, client_info: &ClientInfo) {
+        let bits = client_info.following.swap(0, Relaxed);
         if bits & following::ON == 0 {
             return;
         }
         if bits & following::BCAST != 0 {
             let mut prefixes = self.prefixes.write();
             prefixes.retain(|_, followers| {
-                followers.remove(&card.id);
+                followers.remove(&client_info.id);
                 !followers.is_empty()
             });
             self.prefix_count.store(prefixes.len(), Relaxed);
@@ -200,11 +200,11 @@ impl Tracking {
         let mut news = News::new(Some(&keys));
         let mut delivery = hub.delivery();
         for id in readers {
-            let Some(card) = hub.clients.card(id) else { continue };
-            let bits = card.following.load(Relaxed);
+            let Some(client_info) = hub.clients.client_info(id) else { continue };
+            let bits = client_info.following.load(Relaxed);
             let by_itself = id == client && bits & following::NOLOOP != 0;
             if bits & following::ON != 0 && bits & following::BCAST == 0 && !by_itself {
-                tell(hub, &card, &mut news, &mut delivery);
+                tell(hub, &client_info, &mut news, &mut delivery);
             }
         }
         delivery.finish();
@@ -234,15 +234,15 @@ impl Tracking {
                 let keys: Vec<&[u8]> = meant.iter().map(|(key, _)| *key).collect();
                 let mut news = News::new(Some(&keys));
                 for &id in followers {
-                    let Some(card) = hub.clients.card(id) else { continue };
-                    if card.following.load(Relaxed) & following::NOLOOP == 0 {
-                        tell(hub, &card, &mut news, &mut delivery);
+                    let Some(client_info) = hub.clients.client_info(id) else { continue };
+                    if client_info.following.load(Relaxed) & following::NOLOOP == 0 {
+                        tell(hub, &client_info, &mut news, &mut delivery);
                         continue;
                     }
                     let others: Vec<&[u8]> =
                         meant.iter().filter(|(_, client)| *client != id).map(|(key, _)| *key).collect();
                     if !others.is_empty() {
-                        tell(hub, &card, &mut News::new(Some(&others)), &mut delivery);
+                        tell(hub, &client_info, &mut News::new(Some(&others)), &mut delivery);
                     }
                 }
             }
@@ -255,8 +255,8 @@ impl Tracking {
         self.forget_all();
         let mut news = News::new(None);
         let mut delivery = hub.delivery();
-        for card in hub.clients.cards_where(|card| card.following.load(Relaxed) & following::ON != 0) {
-            tell(hub, &card, &mut news, &mut delivery);
+        for client_info in hub.clients.cards_where(|client_info| client_info.following.load(Relaxed) & following::ON != 0) {
+            tell(hub, &client_info, &mut news, &mut delivery);
         }
         delivery.finish();
     }
@@ -271,27 +271,27 @@ impl Tracking {
 }
 
 /// Tells a connection, or the connection to which it redirects.
-fn tell(hub: &Hub, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
-    let redirect = card.redirect.load(Relaxed);
+fn tell(hub: &Hub, client_info: &Arc<ClientInfo>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
+    let redirect = client_info.redirect.load(Relaxed);
     if redirect == 0 {
-        if card.resp3.load(Relaxed) {
-            delivery.put(card, news.push());
+        if client_info.resp3.load(Relaxed) {
+            delivery.put(client_info, news.push());
         }
         return;
     }
-    match hub.clients.card(redirect) {
+    match hub.clients.client_info(redirect) {
         Some(other) if other.resp3.load(Relaxed) => delivery.put(&other, news.push()),
         Some(other) if other.listens() => delivery.put(&other, news.message()),
         Some(_) => {}
         None => {
-            card.following.fetch_or(following::BROKEN, Relaxed);
-            if card.resp3.load(Relaxed) {
+            client_info.following.fetch_or(following::BROKEN, Relaxed);
+            if client_info.resp3.load(Relaxed) {
                 let mut bytes = Vec::new();
                 let mut out = Out::new(&mut bytes, Proto::Resp3);
                 out.push(2);
                 out.bulk(b"tracking-redir-broken");
                 out.int(redirect as i64);
-                delivery.put(card, &bytes.into());
+                delivery.put(client_info, &bytes.into());
             }
         }
     }

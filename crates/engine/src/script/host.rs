@@ -1,7 +1,7 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
 use super::dump;
-use crate::post::Message;
+use crate::worker_handle::Message;
 use crate::scripts::What;
 use crate::thread::Worker;
 use base::glob;
@@ -54,7 +54,7 @@ impl Scripting for Worker {
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard> {
         let libraries = self.hub.scripts.libraries.read();
         let fits = |name: &str| pattern.is_none_or(|pattern| glob::matches(pattern, name.as_bytes(), true));
-        let cards = libraries.all().filter(|library| fits(&library.name)).map(|library| LibraryCard {
+        let client_infos = libraries.all().filter(|library| fits(&library.name)).map(|library| LibraryCard {
             name: library.name.clone(),
             code: library.code.clone(),
             functions: library
@@ -67,7 +67,7 @@ impl Scripting for Worker {
                 })
                 .collect(),
         });
-        cards.collect()
+        client_infos.collect()
     }
 
     fn function_dump(&self) -> Vec<u8> {
@@ -114,9 +114,9 @@ impl Scripting for Worker {
 /// This worker forgets what was flushed before the reply, and the others when they get to it.
 fn forget_everywhere(worker: &Worker) {
     worker.forget_scripts();
-    for post in &worker.hub.posts {
+    for worker_handle in &worker.hub.worker_handles {
         // A worker that has ended has nothing to forget.
-        let _ = post.sender.send(Message::ForgetScripts);
+        let _ = worker_handle.sender.send(Message::ForgetScripts);
     }
 }
 

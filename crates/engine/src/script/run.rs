@@ -9,18 +9,18 @@
 use crate::access::{self, Context};
 use crate::acl;
 use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
-use crate::clients::Card;
+use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
 use crate::hub::Hub;
-use crate::journaling::Room;
+use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
 use crate::scripts::{About, Scripts, What, as_sha};
 use crate::session::Work;
-use crate::stand_in;
-use crate::thread::{Live, Worker};
+use crate::nested_poll;
+use crate::thread::{ConfigSnapshot, Worker};
 use commands::host::REDIS_VERSION;
 use commands::session::Session;
 use commands::{Args, Stop, number};
@@ -65,12 +65,12 @@ impl Worker {
             }
         };
         self.forget_flushed(&mut interpreter.engine);
-        interpreter.engine.limit_memory(match self.live().config.script_memory_bytes {
-            0 => self.hub.memory.script_bytes_max(self.hub.posts.len()),
+        interpreter.engine.limit_memory(match self.config_snapshot().config.script_memory_bytes {
+            0 => self.hub.memory.script_bytes_max(self.hub.worker_handles.len()),
             bytes => bytes,
         });
         let result = f(interpreter);
-        interpreter.engine.tidy(stand_in::pass);
+        interpreter.engine.tidy(nested_poll::pass);
         // Another worker may have flushed them meanwhile.
         self.forget_flushed(&mut interpreter.engine);
         self.note_memory(&interpreter.engine);
@@ -139,16 +139,16 @@ impl Script {
 #[cold]
 pub fn run(
     worker: &Worker,
-    live: &Live,
+    snapshot: &ConfigSnapshot,
     session: &mut Session,
-    card: &Card,
+    client_info: &ClientInfo,
     work: &mut Work,
     command: &Command,
     now_ms: u64,
 ) -> Result<(), Halt> {
     let result = worker
         .with_interpreter(|interpreter| {
-            let around = Around { worker, live, card, is_script: true };
+            let around = Around { worker, snapshot, client_info, is_script: true };
             outside(&around, session, work, interpreter, command, now_ms)
         })
         .unwrap_or_else(|text| Err(Halt::Error(text.into())));
@@ -186,9 +186,9 @@ fn outside(
             return Err(Halt::Wait(Wait::Pause { writes: true }));
         }
         if hub.store.admission() == Admission::Slow && !current.has_room {
-            return Err(Halt::Wait(Wait::Room));
+            return Err(Halt::Wait(Wait::Demotion));
         }
-        if hub.journaling.room() == Room::Behind && !is_loader {
+        if hub.journaling.write_admission() == WriteAdmission::Behind && !is_loader {
             return Err(Halt::Wait(Wait::Journal));
         }
     }
@@ -228,7 +228,7 @@ fn outside(
 #[cold]
 fn show(around: &Around<'_>, db: usize, args: Args<'_>) {
     let worker = around.worker;
-    worker.hub.monitors.show(&worker.hub, worker.time_us(), db, Some(&around.card.peer), args);
+    worker.hub.monitors.show(&worker.hub, worker.time_us(), db, Some(&around.client_info.peer), args);
 }
 
 /// EVAL and its like inside a transaction.
@@ -379,10 +379,10 @@ fn execute(
             return error("ERR Can not execute a script with write flag using *_ro command.");
         }
         if !script.flags.no_writes && !acl::is_loader(&session.user) {
-            match hub.journaling.room() {
-                Room::ReadOnly => return error(READ_ONLY),
-                Room::TooFewReplicas => return error(TOO_FEW_REPLICAS),
-                Room::Free | Room::Behind | Room::Failed => {}
+            match hub.journaling.write_admission() {
+                WriteAdmission::ReadOnly => return error(READ_ONLY),
+                WriteAdmission::TooFewReplicas => return error(TOO_FEW_REPLICAS),
+                WriteAdmission::Open | WriteAdmission::Behind | WriteAdmission::Failed => {}
             }
         }
         if is_full && !script.flags.allow_oom && !script.flags.no_writes {
@@ -515,11 +515,11 @@ impl<'a> Running<'a, '_> {
         }
         let journaling = &self.around.worker.hub.journaling;
         if command.is(bit::WRITE) && !acl::is_loader(&self.session.user) {
-            match journaling.room() {
-                Room::Failed => return Err(journaling.refusal().into()),
-                Room::TooFewReplicas => return Err(TOO_FEW_REPLICAS.into()),
-                Room::ReadOnly => return Err(READ_ONLY.into()),
-                Room::Free | Room::Behind => {}
+            match journaling.write_admission() {
+                WriteAdmission::Failed => return Err(journaling.refusal().into()),
+                WriteAdmission::TooFewReplicas => return Err(TOO_FEW_REPLICAS.into()),
+                WriteAdmission::ReadOnly => return Err(READ_ONLY.into()),
+                WriteAdmission::Open | WriteAdmission::Behind => {}
             }
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
@@ -648,7 +648,7 @@ impl Calls for Running<'_, '_> {
         }
         if self.is_busy {
             // The client that ends the script may be connected to this worker.
-            stand_in::pass();
+            nested_poll::pass();
             if !hub.scripts.running[self.around.worker.index].killed.load(Relaxed) {
                 return Ok(());
             }
@@ -658,11 +658,11 @@ impl Calls for Running<'_, '_> {
             });
         }
         let elapsed = self.started.elapsed();
-        let threshold_ms = self.around.live.config.busy_reply_threshold_ms;
+        let threshold_ms = self.around.snapshot.config.busy_reply_threshold_ms;
         if threshold_ms > 0 && elapsed > Duration::from_millis(threshold_ms) {
             self.becomes_busy();
         } else if elapsed > STAND_IN_AFTER {
-            stand_in::pass();
+            nested_poll::pass();
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::definition::NodeError;
 use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
 use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
 use base::size::human;
-use engine::{Gate, wall_ms};
+use engine::{LoadState, wall_ms};
 use journal::manifest;
 use rdb::Options;
 use std::fs::{self, DirBuilder};
@@ -42,7 +42,7 @@ impl Database {
     pub fn start_backup(&self, wanted: &WantedBackup, now_ms: u64) -> Result<Arc<RunningBackup>, NodeError> {
         let busy = |why: &str| NodeError::Busy(why.to_owned());
         let Some(database) = self.me.upgrade() else { return Err(busy("the database is being closed")) };
-        if self.hub.clients.gate() != Gate::Open {
+        if self.hub.clients.load_state() != LoadState::Open {
             return Err(busy("the dataset is being loaded"));
         }
         let version = wanted.rdb_version.unwrap_or(FIELDS_VERSION);

@@ -6,7 +6,7 @@ use crate::database::Database;
 use crate::files::about;
 use crate::progress::{Backup, EndedBackup};
 use base::time::Schedule;
-use engine::Gate;
+use engine::LoadState;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +39,7 @@ impl Database {
         let config = self.hub.config.snapshot();
         let backups = &self.files.backups;
         let Some(schedule) = config.backup_schedule else { return };
-        if self.hub.clients.gate() != Gate::Open || backups.running.lock().is_some() {
+        if self.hub.clients.load_state() != LoadState::Open || backups.running.lock().is_some() {
             return;
         }
         let last_ms = *backups.scheduled_ms.lock().get_or_insert_with(|| {

@@ -28,7 +28,7 @@ pub use touched::Finder;
 
 use crate::database::Database;
 use config::Policy;
-use engine::{Gate, wall_ms};
+use engine::{LoadState, wall_ms};
 use load::Loaded;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub fn start(
     database.close_gate_for_loading();
     let database = Arc::clone(database);
     let load = move || match load(&database) {
-        Ok(()) => database.hub.clients.set_gate(Gate::Open),
+        Ok(()) => database.hub.clients.set_load_state(LoadState::Open),
         Err(_) if database.hub.is_closing.load(Relaxed) => {}
         Err(why) => {
             let text = format!("database '{}' could not be loaded: {why}", database.hub.name);
@@ -70,7 +70,7 @@ pub fn start(
 impl Database {
     fn close_gate_for_loading(&self) {
         self.files.loading_since_ms.store(wall_ms(), Relaxed);
-        self.hub.clients.set_gate(Gate::Loading);
+        self.hub.clients.set_load_state(LoadState::Loading);
     }
 
     /// Loads files. The gate must be closed, and the caller holds the lock of files.
@@ -138,7 +138,7 @@ impl Database {
     /// waits for both. `waits`: otherwise it is written when this returns.
     pub(crate) fn save_flushed_dump(&self, waits: bool) {
         // What is being loaded was not emptied by a client.
-        if self.hub.clients.gate() != Gate::Open {
+        if self.hub.clients.load_state() != LoadState::Open {
             return;
         }
         if waits && let Some(_busy) = self.files.busy.try_lock() {
@@ -154,7 +154,7 @@ impl Database {
     }
 
     fn save_if_open(&self) -> Result<(), String> {
-        if self.hub.clients.gate() != Gate::Open {
+        if self.hub.clients.load_state() != LoadState::Open {
             return Err("ERR the dataset is being loaded".to_owned());
         }
         self.save_now()
@@ -196,7 +196,7 @@ impl Database {
         let has_failed = files.last_save_failed.load(Relaxed);
         let has_points = !settings.save_points.is_empty();
         self.hub.clients.unsaved.store(has_failed && has_points && settings.stop_writes_on_bgsave_error, Relaxed);
-        if !has_points || files.busy.is_locked() || self.hub.clients.gate() != Gate::Open {
+        if !has_points || files.busy.is_locked() || self.hub.clients.load_state() != LoadState::Open {
             return;
         }
         let changes = self.changes_since_save();
@@ -262,7 +262,7 @@ impl Database {
         let _busy = self.files.busy.lock();
         self.close_gate_for_loading();
         let loaded = load::empty(self).and_then(|()| self.load(&plan));
-        self.hub.clients.set_gate(Gate::Open);
+        self.hub.clients.set_load_state(LoadState::Open);
         loaded.map_err(|why| {
             tracing::error!("DEBUG RELOAD has lost the dataset: {why}");
             format!("ERR Error trying to load the RDB dump, the dataset is not complete: {why}")

@@ -46,7 +46,7 @@ impl Pipes {
     }
 
     fn of(database: &Database, open: impl Fn(&Database, usize) -> Result<Pipe, String>) -> Result<Pipes, String> {
-        let count = database.hub.posts.len().min(PIPES_MAX);
+        let count = database.hub.worker_handles.len().min(PIPES_MAX);
         let pipes: Result<Vec<Pipe>, String> = (0..count).map(|worker| open(database, worker)).collect();
         pipes.map(|pipes| Pipes { pipes, calm: CALM })
     }

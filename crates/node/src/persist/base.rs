@@ -8,7 +8,7 @@ use crate::progress::Kept;
 use base::size::human;
 use config::Config;
 use engine::replication::Mark;
-use engine::{Gate, wall_ms};
+use engine::{LoadState, wall_ms};
 use flash::sequential::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
@@ -366,7 +366,7 @@ impl Database {
     /// The node serves, neither it nor its writers wait for a base, nor will soon, and a restart takes about as long as it may.
     pub(crate) fn is_at_leisure(&self) -> bool {
         let hub = &self.hub;
-        let serves = hub.clients.gate() == Gate::Open && !hub.is_closing.load(Relaxed);
+        let serves = hub.clients.load_state() == LoadState::Open && !hub.is_closing.load(Relaxed);
         let waits = hub.clients.is_paused(true, wall_ms()) || self.shard.store.is_short_of_segments();
         serves && !waits && !self.is_journal_pressed() && self.late_restart_ms().is_none()
     }

@@ -36,7 +36,7 @@ use crate::progress::{AtRest, Kept};
 use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
-use engine::{Gate, random};
+use engine::{LoadState, random};
 use journal::manifest::{self, Base, Found, Manifest};
 use journal::{Opened, Policy, Settings};
 use std::fs;
@@ -178,7 +178,7 @@ impl Database {
                 Some(until) => self.files.busy.try_lock_until(until),
             };
             let Some(busy) = busy else { return Err("the dataset is being saved or loaded: try again".to_owned()) };
-            if self.hub.clients.gate() == Gate::Open {
+            if self.hub.clients.load_state() == LoadState::Open {
                 return Ok(AtRest(busy));
             }
             drop(busy);

@@ -13,7 +13,7 @@ use base::size::human;
 use commands::host::{REDIS_VERSION, Unblock};
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
-use engine::{CHANGE_PATIENCE, Gate, Role, wall_ms};
+use engine::{CHANGE_PATIENCE, LoadState, Role, wall_ms};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -157,7 +157,7 @@ impl Database {
     pub(crate) fn stop_following(&self) {
         let Some(following) = self.replication.role.following() else { return };
         following.tell(Wish::Stop);
-        if following.state() == LinkState::Load || self.hub.clients.gate() == Gate::Arriving {
+        if following.state() == LinkState::Load || self.hub.clients.load_state() == LoadState::Arriving {
             // Loading ends with its connections, and a restart asks for the dataset again.
             self.hub.is_closing.store(true, Relaxed);
             self.hub.clients.hang_up_all();
@@ -167,7 +167,7 @@ impl Database {
 
     /// Waits until no command runs that was admitted before: before the database became a replica, or before writers began to wait.
     pub(crate) fn settle_commands(&self) -> Result<(), String> {
-        for worker in 0..self.hub.posts.len() {
+        for worker in 0..self.hub.worker_handles.len() {
             let asked = self.connect_to(worker, Role::Loader).and_then(|mut connection| {
                 connection.write_all(b"PING\r\n")?;
                 connection.read(&mut [0; 16])
@@ -219,7 +219,7 @@ enum Form {
 
 impl Link {
     fn run(&self) {
-        while self.database.hub.clients.gate() != Gate::Open {
+        while self.database.hub.clients.load_state() != LoadState::Open {
             if self.is_over() {
                 return;
             }
@@ -835,7 +835,7 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
         let mark = Mark { id, second: None, offset, db: Some(head.db) };
         let _busy = database.files.busy.lock();
         database.files.loading_since_ms.store(wall_ms(), Relaxed);
-        database.hub.clients.set_gate(Gate::Arriving);
+        database.hub.clients.set_load_state(LoadState::Arriving);
         let replaced = replace(database, following, arrival, mark);
         if let Err(why) = &replaced {
             let is_full = matches!(why, Unloaded::Full(_)) || database.shard.store.admission() == Admission::Full;
@@ -845,7 +845,7 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
             // The first error counts.
             let _ = empty(database);
         }
-        database.hub.clients.set_gate(Gate::Open);
+        database.hub.clients.set_load_state(LoadState::Open);
         replaced.map(|()| head.db).map_err(Unloaded::into_text)
     });
     if loaded.is_err() {

@@ -103,7 +103,7 @@ pub fn go_on(databases: &[Arc<Database>], ending: &Ending) {
     for database in databases {
         database.hub.change_pauses(|clients| clients.let_writers(Hold::End));
         for client in clients.iter().filter(|_| database.is_default()) {
-            let blocked = database.hub.clients.card(*client).and_then(|card| card.blocked.lock().clone());
+            let blocked = database.hub.clients.client_info(*client).and_then(|client_info| client_info.blocked.lock().clone());
             // It may have hung up.
             blocked.inspect(|blocked| _ = blocked.unblock(Unblock::NoShutdown));
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl Database {
     /// Ends the connections of all replicas.
     pub(crate) fn end_links(&self) {
-        self.hub.clients.end_where(|card| card.is_replica.load(Relaxed));
+        self.hub.clients.end_where(|client_info| client_info.is_replica.load(Relaxed));
     }
 
     /// Called several times a second.
@@ -25,7 +25,7 @@ impl Database {
         }
         for link in all.iter().filter(|link| link.silent_ms(now_ms) > timeout_ms) {
             tracing::warn!("replica {}:{} has said nothing for repl-timeout: its link is ended", link.ip, link.port);
-            self.hub.clients.end_where(|card| card.id == link.client);
+            self.hub.clients.end_where(|client_info| client_info.id == link.client);
         }
         if !self.shard.store.follows() {
             self.check_replicas_if_due(now_ms, &all);

@@ -7,7 +7,7 @@
 //! One task polls all of them. If each connection woke its own task, the runtime would take some 250 instructions more
 //! for each, a tenth of what a single command takes.
 
-use crate::seat::{OwnSeat, Seat};
+use crate::task_slot::{OwnTaskSlot, TaskSlot};
 use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::rc::Weak;
@@ -19,27 +19,27 @@ const COUNT_MAX: usize = 32;
 pub const BYTES_MAX: usize = 64 << 10;
 
 #[derive(Default)]
-pub struct Later {
-    seats: RefCell<Vec<Weak<Seat>>>,
-    /// Wakes [`Later::serve`].
+pub struct ReplyCoalescer {
+    task_slots: RefCell<Vec<Weak<TaskSlot>>>,
+    /// Wakes [`ReplyCoalescer::serve`].
     waker: OnceCell<Waker>,
 }
 
-impl Later {
+impl ReplyCoalescer {
     /// Waits until the other ready connections have been served, unless enough connections wait already.
-    pub async fn turn(&self, own: &OwnSeat) {
+    pub async fn turn(&self, own: &OwnTaskSlot) {
         let mut waits = self.enter(own);
         poll_fn(|_| if std::mem::take(&mut waits) { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
     /// Whether the connection waits.
-    fn enter(&self, own: &OwnSeat) -> bool {
-        let mut seats = self.seats.borrow_mut();
-        let Some(waker) = self.waker.get().filter(|_| seats.len() < COUNT_MAX) else { return false };
-        if seats.is_empty() {
+    fn enter(&self, own: &OwnTaskSlot) -> bool {
+        let mut task_slots = self.task_slots.borrow_mut();
+        let Some(waker) = self.waker.get().filter(|_| task_slots.len() < COUNT_MAX) else { return false };
+        if task_slots.is_empty() {
             waker.wake_by_ref();
         }
-        seats.push(own.seat());
+        task_slots.push(own.task_slot());
         true
     }
 
@@ -50,8 +50,8 @@ impl Later {
         poll_fn(|cx| {
             self.waker.get_or_init(|| cx.waker().clone());
             // A polled connection may enter again, for the next turn.
-            std::mem::swap(&mut polled, &mut *self.seats.borrow_mut());
-            polled.drain(..).filter_map(|seat| seat.upgrade()).for_each(|seat| seat.poll_out_of_turn());
+            std::mem::swap(&mut polled, &mut *self.task_slots.borrow_mut());
+            polled.drain(..).filter_map(|task_slot| task_slot.upgrade()).for_each(|task_slot| task_slot.poll_out_of_turn());
             Poll::<()>::Pending
         })
         .await;
@@ -61,23 +61,23 @@ impl Later {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seat::Seats;
+    use crate::task_slot::TaskSlots;
     use std::rc::Rc;
     use tokio::task::{LocalSet, spawn_local, yield_now};
 
     /// What so many connections do that are ready at the same time: (connection, whether it replies).
     async fn steps(connections: usize) -> Vec<(usize, bool)> {
-        let (later, seats, log) = (Rc::<Later>::default(), Seats::default(), Rc::<RefCell<Vec<_>>>::default());
+        let (reply_coalescer, task_slots, log) = (Rc::<ReplyCoalescer>::default(), TaskSlots::default(), Rc::<RefCell<Vec<_>>>::default());
         let server = spawn_local({
-            let later = Rc::clone(&later);
-            async move { later.serve().await }
+            let reply_coalescer = Rc::clone(&reply_coalescer);
+            async move { reply_coalescer.serve().await }
         });
         yield_now().await;
         let start = |number| {
-            let (later, log) = (Rc::clone(&later), Rc::clone(&log));
-            spawn_local(seats.take(|seat| async move {
+            let (reply_coalescer, log) = (Rc::clone(&reply_coalescer), Rc::clone(&log));
+            spawn_local(task_slots.take(|task_slot| async move {
                 log.borrow_mut().push((number, false));
-                later.turn(&seat).await;
+                reply_coalescer.turn(&task_slot).await;
                 log.borrow_mut().push((number, true));
             }))
         };

@@ -13,21 +13,21 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 #[derive(Default)]
-pub struct Turns {
-    queue: RefCell<VecDeque<(Place, Waker)>>,
+pub struct FairQueue {
+    queue: RefCell<VecDeque<(HasTurn, Waker)>>,
     /// Somebody has the turn of this pass. True while somebody is in the queue.
     is_taken: Cell<bool>,
     taken: Notify,
 }
 
 /// Set when the turn has come.
-type Place = Rc<Cell<bool>>;
+type HasTurn = Rc<Cell<bool>>;
 
 /// A connection's place in the queue, if it has one.
 #[derive(Default)]
-pub struct Turn(Option<Place>);
+pub struct Turn(Option<HasTurn>);
 
-impl Turns {
+impl FairQueue {
     /// Ready: the caller has the turn until it returns to the runtime.
     pub fn poll(&self, turn: &mut Turn, cx: &Context<'_>) -> Poll<()> {
         match &turn.0 {
@@ -36,7 +36,7 @@ impl Turns {
                 Poll::Ready(())
             }
             None => {
-                let place = Place::default();
+                let place = HasTurn::default();
                 self.queue.borrow_mut().push_back((Rc::clone(&place), cx.waker().clone()));
                 turn.0 = Some(place);
                 Poll::Pending
@@ -77,17 +77,17 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let log = Rc::new(RefCell::new(Vec::new()));
         runtime.block_on(LocalSet::new().run_until(async {
-            let turns = Rc::new(Turns::default());
+            let fair_queue = Rc::new(FairQueue::default());
             spawn_local({
-                let turns = Rc::clone(&turns);
-                async move { turns.hand_out().await }
+                let fair_queue = Rc::clone(&fair_queue);
+                async move { fair_queue.hand_out().await }
             });
             let large = ["a", "b", "c"].map(|name| {
-                let (turns, log) = (Rc::clone(&turns), Rc::clone(&log));
+                let (fair_queue, log) = (Rc::clone(&fair_queue), Rc::clone(&log));
                 spawn_local(async move {
                     let mut turn = Turn::default();
                     for _ in 0..2 {
-                        poll_fn(|cx| turns.poll(&mut turn, cx)).await;
+                        poll_fn(|cx| fair_queue.poll(&mut turn, cx)).await;
                         log.borrow_mut().push(name);
                         yield_now().await;
                     }

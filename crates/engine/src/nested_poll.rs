@@ -1,8 +1,8 @@
 //! Owns serving a worker's connections while its thread is blocked: by its own script, or by a stripe that another
 //! worker's busy script holds. Never knows a command or a protocol.
 //!
-//! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a `Seat`.
-//! Normally the runtime polls the seats. While the thread is blocked, the thread itself polls them from time to time
+//! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a `TaskSlot`.
+//! Normally the runtime polls the task slots. While the thread is blocked, the thread itself polls them from time to time
 //! ([`pass`]). The tasks run their usual code. While a script is busy, having run longer than `busy-reply-threshold`, `admit` answers
 //! nearly every command with BUSY, and no command that runs then uses the busy database's store. Before that, `admit` lets commands
 //! run that read one key whose stripe is free, and small ones without keys; the others wait.
@@ -59,10 +59,10 @@ pub fn pass() {
         return;
     }
     IS_ON.set(true);
-    for worker in workers().into_iter().filter(|worker| worker.seats.is_due()) {
+    for worker in workers().into_iter().filter(|worker| worker.task_slots.is_due()) {
         // Give polled tasks their own tokio coop budget, not the remainder of the blocked task's.
         let all = pin!(unconstrained(poll_fn(|_| {
-            worker.seats.poll_open_ones();
+            worker.task_slots.poll_open_ones();
             Poll::Ready(())
         })));
         let _ = all.poll(&mut Context::from_waker(Waker::noop()));

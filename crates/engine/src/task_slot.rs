@@ -1,4 +1,4 @@
-//! Owns the tasks of a worker's connections, each in a seat: so that others than the runtime can poll them. Never knows
+//! Owns the tasks of a worker's connections, each in a task slot: so that others than the runtime can poll them. Never knows
 //! what a task does.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -16,13 +16,13 @@ const SHARE: u32 = 10;
 
 /// The tasks of a worker that may continue while its thread is blocked.
 #[derive(Default)]
-pub struct Seats {
-    all: RefCell<Vec<Weak<Seat>>>,
+pub struct TaskSlots {
+    all: RefCell<Vec<Weak<TaskSlot>>>,
     /// The earliest time of the next pass.
     next: Cell<Option<Instant>>,
 }
 
-pub struct Seat {
+pub struct TaskSlot {
     /// `None`: the task has ended.
     task: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     /// The runtime's waker, set when the runtime first polls the task.
@@ -33,43 +33,43 @@ pub struct Seat {
     has_ended: Cell<bool>,
 }
 
-/// A task's handle on the seat that the task is in.
-pub struct OwnSeat(Weak<Seat>);
+/// A task's handle on the task slot that the task is in.
+pub struct OwnTaskSlot(Weak<TaskSlot>);
 
-impl OwnSeat {
+impl OwnTaskSlot {
     pub fn set_open(&self, open: bool) {
-        if let Some(seat) = self.0.upgrade() {
-            seat.open.set(open);
+        if let Some(task_slot) = self.0.upgrade() {
+            task_slot.open.set(open);
         }
     }
 
-    pub fn seat(&self) -> Weak<Seat> {
+    pub fn task_slot(&self) -> Weak<TaskSlot> {
         Weak::clone(&self.0)
     }
 }
 
 /// A task as the runtime sees it.
-pub struct Seated(Rc<Seat>);
+pub struct SlottedTask(Rc<TaskSlot>);
 
-impl Seats {
+impl TaskSlots {
     /// Takes the task that `make` makes. Until the task says otherwise, a stand-in may poll it.
-    pub fn take<T: Future<Output = ()> + 'static>(&self, make: impl FnOnce(OwnSeat) -> T) -> Seated {
-        let seat = Rc::new(Seat {
+    pub fn take<T: Future<Output = ()> + 'static>(&self, make: impl FnOnce(OwnTaskSlot) -> T) -> SlottedTask {
+        let task_slot = Rc::new(TaskSlot {
             task: RefCell::default(),
             waker: OnceCell::new(),
             open: Cell::new(true),
             has_ended: Cell::new(false),
         });
-        *seat.task.borrow_mut() = Some(Box::pin(make(OwnSeat(Rc::downgrade(&seat)))));
+        *task_slot.task.borrow_mut() = Some(Box::pin(make(OwnTaskSlot(Rc::downgrade(&task_slot)))));
         let mut all = self.all.borrow_mut();
         if all.len() == all.capacity() {
-            all.retain(|seat| seat.strong_count() > 0);
+            all.retain(|task_slot| task_slot.strong_count() > 0);
         }
-        all.push(Rc::downgrade(&seat));
-        Seated(seat)
+        all.push(Rc::downgrade(&task_slot));
+        SlottedTask(task_slot)
     }
 
-    /// Whether it is time for the next [`Seats::poll_open_ones`].
+    /// Whether it is time for the next [`TaskSlots::poll_open_ones`].
     pub fn is_due(&self) -> bool {
         self.next.get().is_none_or(|next| next <= Instant::now())
     }
@@ -79,10 +79,10 @@ impl Seats {
         let begun = Instant::now();
         let mut at = 0;
         loop {
-            // Look up each seat anew: a polled task may start other tasks.
-            let Some(seat) = self.all.borrow().get(at).map(Weak::upgrade) else { break };
-            if let Some(seat) = seat.filter(|seat| seat.open.get()) {
-                seat.poll_out_of_turn();
+            // Look up each task slot anew: a polled task may start other tasks.
+            let Some(task_slot) = self.all.borrow().get(at).map(Weak::upgrade) else { break };
+            if let Some(task_slot) = task_slot.filter(|task_slot| task_slot.open.get()) {
+                task_slot.poll_out_of_turn();
             }
             at += 1;
         }
@@ -90,7 +90,7 @@ impl Seats {
     }
 }
 
-impl Seat {
+impl TaskSlot {
     /// Polls the task in place of the runtime.
     pub fn poll_out_of_turn(&self) {
         // The task that blocks the thread is being polled already.
@@ -109,15 +109,15 @@ impl Seat {
     }
 }
 
-impl Future for Seated {
+impl Future for SlottedTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let seat = &self.0;
-        seat.waker.get_or_init(|| cx.waker().clone());
-        let mut task = seat.task.borrow_mut();
+        let task_slot = &self.0;
+        task_slot.waker.get_or_init(|| cx.waker().clone());
+        let mut task = task_slot.task.borrow_mut();
         let Some(future) = task.as_mut() else { return Poll::Ready(()) };
-        if !seat.has_ended.get() {
+        if !task_slot.has_ended.get() {
             ready!(future.as_mut().poll(cx));
         }
         *task = None;

@@ -2,7 +2,7 @@
 //! were filled. Never knows what a worker does with either.
 
 use crate::acl::Role;
-use crate::clients::{Card, Peer};
+use crate::clients::{ClientInfo, Peer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -37,35 +37,35 @@ pub enum Socket {
 }
 
 /// The way to a worker, and the worker's load.
-pub struct Post {
+pub struct WorkerHandle {
     pub sender: UnboundedSender<Message>,
     /// Connections that the worker was given and that have not ended.
     pub connections: AtomicUsize,
     /// The worker's connections whose outboxes were filled by other threads.
-    pub mail: Mail,
+    pub ready_clients: ReadyClients,
 }
 
-impl Post {
+impl WorkerHandle {
     /// Makes the way to a worker, and the end on which the worker receives.
-    pub fn open() -> (Post, UnboundedReceiver<Message>) {
+    pub fn open() -> (WorkerHandle, UnboundedReceiver<Message>) {
         let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
-        (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
+        (WorkerHandle { sender, connections: AtomicUsize::new(0), ready_clients: ReadyClients::default() }, inbox)
     }
 }
 
 /// A worker's list of connections whose outboxes must be sent.
 #[derive(Debug, Default)]
-pub struct Mail {
-    cards: Mutex<Vec<Arc<Card>>>,
+pub struct ReadyClients {
+    client_infos: Mutex<Vec<Arc<ClientInfo>>>,
     arrived: Notify,
 }
 
-impl Mail {
-    pub fn add(&self, cards: &mut Vec<Arc<Card>>) {
+impl ReadyClients {
+    pub fn add(&self, client_infos: &mut Vec<Arc<ClientInfo>>) {
         let was_empty = {
-            let mut list = self.cards.lock();
+            let mut list = self.client_infos.lock();
             let was_empty = list.is_empty();
-            list.append(cards);
+            list.append(client_infos);
             was_empty
         };
         if was_empty {
@@ -74,10 +74,10 @@ impl Mail {
     }
 
     /// Waits until the list has entries, and takes all of them.
-    pub async fn take(&self, cards: &mut Vec<Arc<Card>>) {
-        while cards.is_empty() {
-            std::mem::swap(cards, &mut self.cards.lock());
-            if cards.is_empty() {
+    pub async fn take(&self, client_infos: &mut Vec<Arc<ClientInfo>>) {
+        while client_infos.is_empty() {
+            std::mem::swap(client_infos, &mut self.client_infos.lock());
+            if client_infos.is_empty() {
                 self.arrived.notified().await;
             }
         }
