@@ -1,6 +1,6 @@
 //! Owns a connection that sends raw bytes and reads replies one by one. Never knows what a command means.
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use resp::client::{Value, encode_command, parse_value, skip};
 use resp::{Limits, Parsed, Progress, Source};
 use std::io::{ErrorKind, Read, Write};
@@ -20,8 +20,8 @@ impl Client {
 
     pub fn new(stream: TcpStream) -> Client {
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         Client { stream, received: Vec::new(), taken: 0 }
     }
 

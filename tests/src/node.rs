@@ -1,6 +1,6 @@
 //! Owns the process of a node, from start to end. Never knows the commands.
 
-use crate::{Client, PATIENCE, binary, eventually, free_port};
+use crate::{Client, TIMEOUT, binary, eventually, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, Read, Write};
@@ -136,7 +136,7 @@ impl<P: Program> Process<P> {
     }
 
     fn ready(mut self) -> Result<Self, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let port = self.port;
         let is_there = || {
             let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) else { return false };

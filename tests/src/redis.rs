@@ -1,6 +1,6 @@
 //! Owns a real Redis that ends with its test. Never knows the commands.
 
-use crate::{Client, PATIENCE, free_port, is_installed, tool};
+use crate::{Client, TIMEOUT, free_port, is_installed, tool};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -37,7 +37,7 @@ impl Redis {
                 .spawn()
                 .expect("redis-server runs");
             let mut redis = Redis { port, _dir: dir, child };
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while redis.child.try_wait().unwrap().is_none() {
                 if answers(port) {
                     return redis;
@@ -57,7 +57,7 @@ impl Redis {
 /// Whether the server answers. One that takes connections may still end: the port of its cluster bus, 10,000 above, may be taken.
 fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    let asked = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(b"PING\r\n"));
+    let asked = stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.write_all(b"PING\r\n"));
     asked.is_ok() && stream.read(&mut [0; 1]).is_ok_and(|bytes| bytes == 1)
 }
 

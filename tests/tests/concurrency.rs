@@ -51,7 +51,7 @@ fn everyone(node: &Node) {
             Box::new(|| lock(node, "two", &goes_on, &locked)),
             Box::new(|| churn(node, &goes_on)),
             Box::new(|| scan(node, &goes_on, &rounds)),
-            Box::new(|| chill(node, &goes_on)),
+            Box::new(|| force_demote(node, &goes_on)),
         ];
         let stop = &stop;
         for actor in actors {
@@ -197,7 +197,7 @@ fn lock(node: &Node, name: &str, goes_on: &dyn Fn() -> bool, locked: &AtomicU64)
 }
 
 /// The RAM limit falls and rises, so that half of the time nearly all keys are cold.
-fn chill(node: &Node, goes_on: &dyn Fn() -> bool) {
+fn force_demote(node: &Node, goes_on: &dyn Fn() -> bool) {
     let mut client = node.connect();
     let usual = client.info("tiering", "ram_limit");
     while goes_on() {

@@ -242,12 +242,12 @@ fn cold_node(directives: &[(&str, &str)]) -> (Node, Client) {
     for i in 0..KEYS {
         assert_eq!(one_line(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
     }
-    chill(&mut client);
+    force_demote(&mut client);
     (node, client)
 }
 
 /// Lowers the RAM limit until no value is left in RAM, then restores it.
-fn chill(client: &mut Client) {
+fn force_demote(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
     eventually("values leave RAM", || client.info_number("tiering", "values_in_ram") < 5);
     assert_eq!(client.run("CONFIG SET ram-limit 96mb"), "OK");
@@ -328,7 +328,7 @@ fn a_truncated_log_loses_only_what_was_in_the_lost_part() {
     for i in 0..KEYS {
         assert_eq!(one_line(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
     }
-    chill(&mut client);
+    force_demote(&mut client);
     for i in 0..KEYS {
         assert_eq!(get(&mut client, i), Value::Bulk(page_value(i)), "key {i}");
     }

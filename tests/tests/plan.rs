@@ -2,7 +2,7 @@
 
 use base::pattern::Pattern;
 use base::random::SplitMix64;
-use base::sizing::Demand;
+use base::sizing::WorkloadSpec;
 use commands::Expect;
 use flintkv_tests::{Client, Node, Redis, binary, eventually, free_port, shown};
 use resp::client::{Value, encode_command};
@@ -80,7 +80,7 @@ fn a_filled_node_takes_what_the_plan_says() {
         ("flash-segment-size", "1mb"),
         ("io-threads", "1"),
     ]);
-    let demand = Demand {
+    let demand = WorkloadSpec {
         keys: KEYS,
         key_bytes: 16,
         value_bytes: VALUE_BYTES as u64,
@@ -127,7 +127,7 @@ fn a_filled_node_takes_what_the_plan_says() {
     read(&mut client, 40_000);
     let [hot, hits, misses] = ["values_in_ram", "storage_provider_read_hits", "storage_provider_read_misses"]
         .map(|field| client.info_number("tiering", field) as f64);
-    let planned = Demand { pattern: Pattern::Skew(1.0), ..demand }.for_ram_share(hot / KEYS as f64);
+    let planned = WorkloadSpec { pattern: Pattern::Skew(1.0), ..demand }.for_ram_share(hot / KEYS as f64);
     let measured = hits / (hits + misses);
     println!("hit ratio: {measured:.3}, planned {:.3}", planned.hit_ratio);
     assert!((measured - planned.hit_ratio).abs() < 0.03, "hit ratio {measured} instead of {}", planned.hit_ratio);

@@ -25,7 +25,7 @@ export interface All {
 }
 
 export interface AllBackups {
-  backups: BackupCard[];
+  backups: BackupInfo[];
   /** The directory of all backups. */
   directory: string;
 }
@@ -74,7 +74,7 @@ export interface Audited {
   user: string;
 }
 
-export interface BackupCard {
+export interface BackupInfo {
   bytes: number;
   created_ms: number;
   database: string;
@@ -94,9 +94,9 @@ export interface BackupCard {
 }
 
 export interface Backups {
-  backups: BackupCard[];
-  last: null | EndedCard;
-  running: null | RunningCard;
+  backups: BackupInfo[];
+  last: null | EndedInfo;
+  running: null | RunningInfo;
 }
 
 export interface Benchmark {
@@ -139,7 +139,7 @@ export interface Change {
   value: number | null;
 }
 
-export interface ClientCard {
+export interface ClientInfo {
   addr: string;
   age_s: number;
   /** The last command. */
@@ -169,7 +169,7 @@ export interface ClientCard {
 export const Codec = ["none", "lz4", "zstd"] as const;
 export type Codec = (typeof Codec)[number];
 
-export interface CommandCard {
+export interface CommandInfo {
   /** Categories. */
   acl: string[];
   complexity: string;
@@ -246,14 +246,14 @@ export interface DatabaseList {
   databases: Db[];
   /** Defined, and not served because they could not be opened. */
   failed: FailedDatabase[];
-  room: RoomCard;
+  room: RoomInfo;
 }
 
 export interface Db {
   /** What it is and does, the worst first; never empty. */
   conditions: Condition[];
-  definition: DefinitionCard;
-  endpoints: EndpointCard[];
+  definition: DefinitionInfo;
+  endpoints: EndpointInfo[];
   /** Why it has failed. */
   failure: string | null;
   /** The values on flash, and how much they may take. */
@@ -269,7 +269,7 @@ export interface Db {
   state: StateName;
 }
 
-export interface DefinitionCard {
+export interface DefinitionInfo {
   /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep: string;
   /** How many scheduled backups are kept. */
@@ -329,7 +329,7 @@ export interface Delivery {
 }
 
 /** What is to be kept, and how it is used. */
-export interface DemandCard {
+export interface DemandInfo {
   compression: number;
   /** Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`. */
   hit_ratio_by_values: [number, number][] | null;
@@ -386,7 +386,7 @@ export interface Dumped {
   ttl_ms: number | null;
 }
 
-export interface EndedCard {
+export interface EndedInfo {
   /** null: it is whole. */
   error: string | null;
   path: string;
@@ -395,7 +395,7 @@ export interface EndedCard {
   took_ms: number;
 }
 
-export interface EndpointCard {
+export interface EndpointInfo {
   address: string;
   /** A line for a shell. */
   command: string;
@@ -428,7 +428,7 @@ export interface Event {
 }
 
 /** What the reads from flash mean on a device. */
-export interface ExpectedCard {
+export interface ExpectedInfo {
   /** What flash adds to a read on average, those that RAM answers included. */
   added_us: number | null;
   /** Cores that reads from flash take. */
@@ -492,7 +492,7 @@ export interface Imported {
   restored: number;
 }
 
-export interface KeyCard {
+export interface KeyInfo {
   /** In RAM; null while the value is on flash, which is not read for its size. */
   bytes: number | null;
   /** As OBJECT ENCODING says; empty while the value is on flash. */
@@ -525,7 +525,7 @@ export interface KeyGroup {
 
 export interface KeyPage {
   cursor: string;
-  keys: KeyCard[];
+  keys: KeyInfo[];
   /** Entries looked at, about. */
   scanned: number;
 }
@@ -607,7 +607,7 @@ export interface Members {
   remove?: unknown[];
 }
 
-export interface MetricCard {
+export interface MetricInfo {
   description: string;
   group: string;
   label: string;
@@ -618,7 +618,7 @@ export interface MetricCard {
 }
 
 /** What MONITOR has cost the server. */
-export interface MonitorCard {
+export interface MonitorInfo {
   bytes: number;
   commands: number;
   /** Cores that the server took in the second before. */
@@ -745,26 +745,26 @@ export interface NewUser {
   role: Role;
 }
 
-export interface NodeCard {
+export interface NodeInfo {
   console_tls: boolean;
   cores: number;
   /** The disks that hold flash, journals, the state and backups. */
   disks: DiskNow[];
-  figures: NodeFiguresCard;
+  figures: NodeFiguresInfo;
   /** uring, threads or none. */
   flash_driver: string;
   flash_paths: string[];
   /** The node's metrics as they are now. */
   now: Record<string, number | null>;
   redis_version: string;
-  room: RoomCard;
+  room: RoomInfo;
   run_id: string;
   started_ms: number;
   version: string;
   workers: number;
 }
 
-export interface NodeFiguresCard {
+export interface NodeFiguresInfo {
   cores: number;
   cpu_system_us: number;
   cpu_user_us: number;
@@ -779,7 +779,7 @@ export interface NodePlan {
   node_flash_left_bytes: number;
   /** What this node has not promised to a database yet. */
   node_ram_left_bytes: number;
-  plan: PlanCard;
+  plan: PlanInfo;
 }
 
 export interface NotImported {
@@ -794,20 +794,20 @@ export const Phase = ["writing", "verifying"] as const;
 export type Phase = (typeof Phase)[number];
 
 /** What data take here. */
-export interface PlanCard {
+export interface PlanInfo {
   /** The same data in RAM without flash. */
   all_in_ram_bytes: number;
   /** With prices only. */
   all_in_ram_price: number | null;
   /** Other shares of values in RAM, the smallest first. */
-  choices: SizingCard[];
-  chosen: SizingCard;
-  demand: DemandCard;
-  monitor: null | MonitorCard;
-  sample: null | SampleCard;
+  choices: SizingInfo[];
+  chosen: SizingInfo;
+  demand: DemandInfo;
+  monitor: null | MonitorInfo;
+  sample: null | SampleInfo;
   /** Where it was learnt from, for people. */
   sources: string[];
-  usage: null | UsageCard;
+  usage: null | UsageInfo;
 }
 
 /** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
@@ -824,7 +824,7 @@ export interface Primary {
   username?: string | null;
 }
 
-export interface PrimaryCard {
+export interface PrimaryInfo {
   /** How long the link has been down; null: it is up. */
   down_ms: number | null;
   error: string | null;
@@ -847,7 +847,7 @@ export interface Progress {
   total_bytes: number;
 }
 
-export interface ReplicaCard {
+export interface ReplicaInfo {
   address: string;
   lag_bytes: number;
   /** The age of the first change that it has not, to a second. */
@@ -873,8 +873,8 @@ export interface Replication {
   id: string;
   /** The bytes of the stream. */
   offset: number;
-  primary: null | PrimaryCard;
-  replicas: ReplicaCard[];
+  primary: null | PrimaryInfo;
+  replicas: ReplicaInfo[];
   /** primary or replica. */
   role: string;
 }
@@ -934,7 +934,7 @@ export const Role = ["viewer", "operator", "admin"] as const;
 export type Role = (typeof Role)[number];
 
 /** What the databases may have together, and what they were given. */
-export interface RoomCard {
+export interface RoomInfo {
   by_database: Share[];
   flash_bytes: number;
   flash_taken_bytes: number;
@@ -966,7 +966,7 @@ export interface RuleState {
   value: number | null;
 }
 
-export interface RunningCard {
+export interface RunningInfo {
   /** Keys while it is written, bytes while it is read back. */
   done: number;
   path: string;
@@ -977,7 +977,7 @@ export interface RunningCard {
 }
 
 /** The keys that were looked at. */
-export interface SampleCard {
+export interface SampleInfo {
   /** What the data take on flash ÷ what they are. */
   compression: number;
   /** Keys that were too large to fetch: their sizes are what the server says. */
@@ -1015,7 +1015,7 @@ export interface Series {
   to_ms: number;
 }
 
-export interface SessionCard {
+export interface SessionInfo {
   /** For the header X-CSRF-Token; empty for a token, which needs none. */
   csrf: string;
   /** The password was chosen by somebody else: every other route is refused with the code password until it is changed. */
@@ -1048,12 +1048,12 @@ export interface Silence {
 }
 
 /** What data take with one share of the values in RAM. */
-export interface SizingCard {
+export interface SizingInfo {
   /** How many databases the keys must be divided among. */
   databases: number;
   /** Lines of flintkv.conf. */
   directives: string[];
-  expected: null | ExpectedCard;
+  expected: null | ExpectedInfo;
   /** All files on flash: with a journal, copies of the values in RAM, the journal and two bases too. */
   files_bytes: number;
   /** With the room that collection needs. */
@@ -1132,23 +1132,23 @@ export interface Subscription {
   space: Space;
 }
 
-export interface SurveyCard {
+export interface SurveyInfo {
   ended_ms: number | null;
   /** Why it failed. */
   failure: string;
   /** What to do about it; may be empty. */
   hint: string;
-  monitor: null | MonitorCard;
+  monitor: null | MonitorInfo;
   /** Of the stage, 0 to 1. */
   progress: number;
   reads_per_second: number;
-  sample: null | SampleCard;
+  sample: null | SampleInfo;
   /** Host and port. */
   server: string;
   stage: SurveyStage;
   started_ms: number;
   state: SurveyState;
-  usage: null | UsageCard;
+  usage: null | UsageInfo;
   writes_per_second: number;
 }
 
@@ -1175,7 +1175,7 @@ export interface Switchover {
   to?: string | null;
 }
 
-export interface TerminalCard {
+export interface TerminalInfo {
   id: string;
 }
 
@@ -1191,7 +1191,7 @@ export interface ThatBackup {
   path: string;
 }
 
-export interface TokenCard {
+export interface TokenInfo {
   created_by: string;
   created_ms: number;
   /** null: never. */
@@ -1216,13 +1216,13 @@ export const Unit = ["ops/s", "us", "ratio", "factor", "state", "bytes", "bytes/
 export type Unit = (typeof Unit)[number];
 
 /** How keys were used while they were watched. */
-export interface UsageCard {
+export interface UsageInfo {
   changes: number;
   keys: number;
   reads: number;
 }
 
-export interface UserCard {
+export interface UserInfo {
   created_ms: number;
   last_login_ms: number | null;
   /** The password was chosen by somebody else, and nothing else is allowed before it is changed. */

@@ -86,7 +86,7 @@ pub struct Scenario {
 }
 
 fn scenarios(_: &Cx) -> Result<Reply, ApiError> {
-    let card = |card: bench::scenario::Card| Scenario {
+    let card = |card: bench::scenario::ScenarioInfo| Scenario {
         name: card.name,
         title: card.title,
         published_by: card.published_by,
@@ -168,11 +168,11 @@ pub struct ReportRow {
 
 pub struct Benchmarks {
     program: Vec<OsString>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BenchmarksState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct BenchmarksState {
     next: u64,
     all: VecDeque<Benchmark>,
     child: Option<Child>,
@@ -180,7 +180,7 @@ struct State {
     untold: Vec<(String, Stage)>,
 }
 
-impl State {
+impl BenchmarksState {
     fn find(&mut self, id: &str) -> Option<&mut Benchmark> {
         self.all.iter_mut().find(|benchmark| benchmark.id == id)
     }
@@ -300,7 +300,7 @@ fn each_line(pipe: impl Read, mut each: impl FnMut(&str)) {
     }
 }
 
-fn say(state: &mut State, id: &str, line: &str) {
+fn say(state: &mut BenchmarksState, id: &str, line: &str) {
     let Some(benchmark) = state.find(id).filter(|_| !line.is_empty()) else { return };
     if benchmark.lines.len() == LINES_KEPT {
         benchmark.lines.remove(0);
@@ -309,7 +309,7 @@ fn say(state: &mut State, id: &str, line: &str) {
 }
 
 /// Handles a line of `--json-lines`: progress or the report.
-fn hear(state: &mut State, id: &str, line: &str) {
+fn hear(state: &mut BenchmarksState, id: &str, line: &str) {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
     let Some(benchmark) = state.find(id) else { return };
     if let Some(phase) = line["phase"].as_str() {
@@ -347,7 +347,7 @@ fn outcome(whole: serde_json::Value) -> BenchmarkReport {
     }
 }
 
-fn ended(state: &mut State, id: &str) {
+fn ended(state: &mut BenchmarksState, id: &str) {
     let status = state.child.take().and_then(|mut child| child.wait().ok());
     let Some(benchmark) = state.find(id) else { return };
     if benchmark.state == Stage::Running {
@@ -438,7 +438,7 @@ mod tests {
         let mut lines = Vec::new();
         each_line(&b"one\r\n\ntwo"[..], |line| lines.push(line.to_owned()));
         assert_eq!(lines, ["one", "", "two"]);
-        let mut state = State::default();
+        let mut state = BenchmarksState::default();
         hear(&mut state, "1", "{\"phase\":\"populate\"}");
         hear(&mut state, "1", "running 1 test");
     }

@@ -3,7 +3,7 @@
 
 use crate::words::{WordOf, Words};
 use base::{Policy, size};
-use node::{Database, Figures, State};
+use node::{Database, DatabaseState, Figures};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use utoipa::ToSchema;
@@ -83,7 +83,7 @@ pub struct Filling {
 
 /// What a condition is judged by.
 pub struct Facts<'f> {
-    pub state: State,
+    pub state: DatabaseState,
     pub failure: Option<String>,
     pub figures: &'f Figures,
     pub policy: Policy,
@@ -163,8 +163,8 @@ impl<'f> Facts<'f> {
     fn life(&self, found: &mut Vec<Condition>) {
         let progress = |done, total| format!("{} of {}", size::human(done), size::human(total));
         found.push(match self.state {
-            State::Active => return,
-            State::Failed => condition(
+            DatabaseState::Active => return,
+            DatabaseState::Failed => condition(
                 Word::Failed,
                 Level::Critical,
                 format!(
@@ -173,25 +173,25 @@ impl<'f> Facts<'f> {
                 ),
                 "Mend what the reason names and restart the node, or make the database anew from a backup.",
             ),
-            State::Loading { done_bytes, total_bytes } => condition(
+            DatabaseState::Loading { done_bytes, total_bytes } => condition(
                 Word::Loading,
                 Level::Info,
                 format!("The dataset is being loaded, {} are read.", progress(done_bytes, total_bytes)),
                 "Clients get an error until the dataset is there. A backup is read twice: it is verified first.",
             ),
-            State::Paused => condition(
+            DatabaseState::Paused => condition(
                 Word::Paused,
                 Level::Warning,
                 "Clients get an error for every command. The console can still use the database.",
                 "Resume it when the work is done.",
             ),
-            State::Resizing { done_bytes, total_bytes } => condition(
+            DatabaseState::Resizing { done_bytes, total_bytes } => condition(
                 Word::Resizing,
                 Level::Info,
                 format!("Flash becomes smaller, {} are moved.", progress(done_bytes, total_bytes)),
                 "",
             ),
-            State::Deleting => condition(Word::Deleting, Level::Warning, "The database is being deleted.", ""),
+            DatabaseState::Deleting => condition(Word::Deleting, Level::Warning, "The database is being deleted.", ""),
         });
     }
 
@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn facts(figures: &Figures) -> Facts<'_> {
-        Facts { state: State::Active, failure: None, figures, policy: Policy::NoEviction, refuses: false }
+        Facts { state: DatabaseState::Active, failure: None, figures, policy: Policy::NoEviction, refuses: false }
     }
 
     fn words(facts: &Facts<'_>) -> Vec<(&'static str, Level)> {
@@ -452,7 +452,7 @@ mod tests {
             error: Some("refused".into()),
         };
         figures.replication.primary = Some(primary.clone());
-        let facts = Facts { state: State::Resizing { done_bytes: 1, total_bytes: 2 }, ..facts(&figures) };
+        let facts = Facts { state: DatabaseState::Resizing { done_bytes: 1, total_bytes: 2 }, ..facts(&figures) };
         let found = facts.conditions();
         assert_eq!(
             words(&facts),

@@ -1,7 +1,7 @@
 //! Owns the files of the web console, which are part of the binary. Never knows their content.
 
 use crate::error::ApiError;
-use crate::gate;
+use crate::middleware;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
@@ -20,13 +20,13 @@ const HASHED: &str = "assets/";
 /// is a key here, not a path in a file system.
 pub fn serve(request: &Request) -> Response<Body> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return gate::refuse_method("GET, HEAD");
+        return middleware::refuse_method("GET, HEAD");
     }
     let path = request.uri().path().trim_start_matches('/');
     let is_page = !path.rsplit('/').next().unwrap_or("").contains('.');
     let name = if is_page { INDEX } else { path };
     let Some(file) = Files::get(name) else {
-        return gate::refuse(ApiError::not_found("there is no such file"));
+        return middleware::refuse(ApiError::not_found("there is no such file"));
     };
     let tag = etag(&file);
     let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| value.as_bytes() == tag.as_bytes());

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 /// A connection of the console.
 #[derive(Default)]
-pub struct Seat {
+pub struct OpenConnection {
     /// A request has arrived whole, and is being answered.
     pub works: AtomicBool,
     /// Ends the connection.

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, flag, list, number, text};
 use crate::text::size;
-use node::{Database, Recovered, Rot, State};
+use node::{Database, DatabaseState, Recovered, Rot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -167,7 +167,7 @@ pub fn look(app: &App) {
 
 /// What a restart has lost of a database that does not survive one. Told once, when the start is over.
 fn lost(app: &App, database: &Database) -> Option<String> {
-    if matches!(database.state(), State::Loading { .. }) {
+    if matches!(database.state(), DatabaseState::Loading { .. }) {
         return None;
     }
     let before = app.watch.take_keys_before(database.name())?;

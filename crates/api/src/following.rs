@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// What is told at each look after the first, one a second.
-    fn told(looks: &[ReplicationFigures]) -> Vec<String> {
+    fn messages(looks: &[ReplicationFigures]) -> Vec<String> {
         let mut seen = Seen { upstream: None, replicas: BTreeMap::new(), full_syncs: 0 };
         let tales = looks.iter().enumerate().map(|(second, figures)| seen.saw(figures, second as u64 * 1000));
         tales.skip(1).flatten().map(|(_, _, text)| text).collect()
@@ -232,7 +232,7 @@ mod tests {
             nothing(),
         ];
         assert_eq!(
-            told(&looks),
+            messages(&looks),
             [
                 "follows a:1",
                 "a full synchronisation from a:1 has begun",
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_synchronisation_that_breaks_off_is_not_one_that_ended() {
         assert_eq!(
-            told(&[
+            messages(&[
                 follows(true, false, 0),
                 follows(false, true, 1),
                 follows(false, false, 0),
@@ -271,7 +271,7 @@ mod tests {
             nothing(),
         ];
         assert_eq!(
-            told(&looks),
+            messages(&looks),
             [
                 "a full synchronisation of the replica b:2 has begun",
                 "the full synchronisation of the replica b:2 has ended: 2 MB in 2.0 s",
@@ -279,9 +279,9 @@ mod tests {
             ]
         );
         let short = "the full synchronisation of the replica b:2 has ended: 2 MB in 0.0 s";
-        assert_eq!(told(&[nothing(), has_replica("online", 1)]), [short]);
+        assert_eq!(messages(&[nothing(), has_replica("online", 1)]), [short]);
         let cut = ReplicationFigures { full_syncs: 1, ..nothing() };
-        let again = told(&[has_replica("online", 1), cut, has_replica("online", 1)]);
+        let again = messages(&[has_replica("online", 1), cut, has_replica("online", 1)]);
         assert_eq!(again[1..], ["the replica b:2 goes on where it was"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Owns FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask of
 //! a node. Never knows how a value is stored: it asks a database in RESP, as every client does.
 //!
-//! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
+//! Reading order: [`serve`](start) opens the sockets; `middleware` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
 //! handler sees, `link` the conversation with a database, `terminals` those that go on between requests, `stream` one of messages. `metrics` watches and remembers, `condition` says how a database is,
 //! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
@@ -20,10 +20,10 @@ mod cx;
 mod error;
 mod events;
 mod following;
-mod gate;
 mod lines;
 mod link;
 mod metrics;
+mod middleware;
 mod openapi;
 mod route;
 mod routes;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const REPLY_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// A command that takes longer is abandoned: its connection is closed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Link {
     stream: UnixStream,
@@ -29,7 +29,7 @@ impl Link {
         let stream = database
             .connect(role)
             .map_err(|error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name())))?;
-        let mut link = Link { stream, received: Vec::new(), at: 0, until: Instant::now() + PATIENCE };
+        let mut link = Link { stream, received: Vec::new(), at: 0, until: Instant::now() + TIMEOUT };
         if db != 0 {
             let number = db.to_string();
             link.call(&[b"SELECT", number.as_bytes()]).map_err(|error| ApiError::field("db", error.message()))?;
@@ -39,7 +39,7 @@ impl Link {
 
     /// What is asked next has the whole time again.
     pub fn renew(&mut self) {
-        self.until = Instant::now() + PATIENCE;
+        self.until = Instant::now() + TIMEOUT;
     }
 
     /// Returns an error reply as an error.
@@ -117,7 +117,7 @@ impl Link {
 }
 
 fn too_late() -> ApiError {
-    ApiError::timeout(format!("the database has not answered in {} s", PATIENCE.as_secs()))
+    ApiError::timeout(format!("the database has not answered in {} s", TIMEOUT.as_secs()))
         .hint("its workers are busy with a long command: see the slow log")
 }
 

@@ -5,10 +5,10 @@
 
 use crate::app::{App, Options};
 use crate::console;
-use crate::cx::{Peer, Seat};
+use crate::cx::{OpenConnection, Peer};
 use crate::error::ApiError;
-use crate::gate;
 use crate::metrics::watch;
+use crate::middleware;
 use crate::route::{Method, Route};
 use crate::routes;
 use axum::Router;
@@ -197,7 +197,7 @@ async fn serve(
 ) {
     let router = router(&app);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let seats = Arc::new(Seats::default());
+    let open_connections = Arc::new(OpenConnections::default());
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
         tokio::spawn(accept(
@@ -205,7 +205,7 @@ async fn serve(
             router.clone(),
             tls.clone(),
             Arc::clone(&room),
-            Arc::clone(&seats),
+            Arc::clone(&open_connections),
             stopped.clone(),
         ));
     }
@@ -219,7 +219,7 @@ async fn accept(
     router: Router,
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
-    seats: Arc<Seats>,
+    open_connections: Arc<OpenConnections>,
     mut stopped: signal::Receiver<bool>,
 ) {
     loop {
@@ -239,12 +239,12 @@ async fn accept(
         let place = match Arc::clone(&room).try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                seats.end_oldest();
+                open_connections.end_oldest();
                 let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
                 place
             }
         };
-        let seat = seats.take();
+        let connection = open_connections.take();
         let to_loopback = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
         tokio::spawn(async move {
@@ -252,14 +252,14 @@ async fn accept(
             let peer = Peer { address: from.ip().to_canonical(), is_local: to_loopback, is_tls: tls.is_some() };
             let _ = stream.set_nodelay(true);
             match tls {
-                None => converse(stream, router, peer, seat, stopped).await,
+                None => converse(stream, router, peer, connection, stopped).await,
                 Some(tls) => {
                     let greeted = tokio::select! {
                         greeted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => greeted,
-                        () = seat.end.notified() => return,
+                        () = connection.end.notified() => return,
                     };
                     if let Ok(Ok(stream)) = greeted {
-                        converse(stream, router, peer, seat, stopped).await;
+                        converse(stream, router, peer, connection, stopped).await;
                     }
                 }
             }
@@ -269,28 +269,34 @@ async fn accept(
 
 /// The open connections, the oldest first. Those that have ended go when a place is needed.
 #[derive(Default)]
-struct Seats(Mutex<VecDeque<Weak<Seat>>>);
+struct OpenConnections(Mutex<VecDeque<Weak<OpenConnection>>>);
 
-impl Seats {
-    fn take(&self) -> Arc<Seat> {
-        let seat = Arc::new(Seat::default());
-        let mut seats = self.0.lock();
-        if seats.len() >= 2 * CONNECTIONS_MAX {
-            seats.retain(|seat| seat.strong_count() > 0);
+impl OpenConnections {
+    fn take(&self) -> Arc<OpenConnection> {
+        let connection = Arc::new(OpenConnection::default());
+        let mut open_connections = self.0.lock();
+        if open_connections.len() >= 2 * CONNECTIONS_MAX {
+            open_connections.retain(|connection| connection.strong_count() > 0);
         }
-        seats.push_back(Arc::downgrade(&seat));
-        seat
+        open_connections.push_back(Arc::downgrade(&connection));
+        connection
     }
 
     /// Ends the oldest connection without a request under way: clients that open connections and send nothing, or half a
     /// request, must not keep others waiting.
     fn end_oldest(&self) {
-        let mut seats = self.0.lock();
-        seats.retain(|seat| seat.strong_count() > 0);
-        let idle = |seat: &Weak<Seat>| seat.upgrade().is_some_and(|seat| !seat.works.load(Relaxed));
-        if let Some(seat) = seats.iter().position(idle).and_then(|at| seats.remove(at)).and_then(|seat| seat.upgrade())
+        let mut open_connections = self.0.lock();
+        open_connections.retain(|connection| connection.strong_count() > 0);
+        let idle = |connection: &Weak<OpenConnection>| {
+            connection.upgrade().is_some_and(|connection| !connection.works.load(Relaxed))
+        };
+        if let Some(connection) = open_connections
+            .iter()
+            .position(idle)
+            .and_then(|at| open_connections.remove(at))
+            .and_then(|connection| connection.upgrade())
         {
-            seat.end.notify_one();
+            connection.end.notify_one();
         }
     }
 }
@@ -300,16 +306,16 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     peer: Peer,
-    seat: Arc<Seat>,
+    own: Arc<OpenConnection>,
     mut stopped: signal::Receiver<bool>,
 ) {
-    let of_request = Arc::clone(&seat);
+    let of_request = Arc::clone(&own);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        let (router, seat) = (router.clone(), Arc::clone(&of_request));
-        request.extensions_mut().insert(Arc::clone(&seat));
+        let (router, own) = (router.clone(), Arc::clone(&of_request));
+        request.extensions_mut().insert(Arc::clone(&own));
         async move {
             let response = respond(router, peer, request.map(Body::new)).await;
-            seat.works.store(false, Relaxed);
+            own.works.store(false, Relaxed);
             Ok::<_, Infallible>(response)
         }
     });
@@ -322,15 +328,15 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     tokio::select! {
         // The browser closed the connection or broke it.
         _ = &mut connection => return,
-        () = seat.end.notified() => return,
+        () = own.end.notified() => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = tokio::time::timeout(GRACE, connection).await;
 }
 
 async fn respond(router: Router, peer: Peer, mut request: Request) -> Response<Body> {
-    let mut response = match gate::check_host(request.headers(), peer.is_local) {
-        Err(error) => gate::refuse(error),
+    let mut response = match middleware::check_host(request.headers(), peer.is_local) {
+        Err(error) => middleware::refuse(error),
         Ok(()) => {
             let through_a_proxy =
                 request.headers().contains_key("x-forwarded-for") || request.headers().contains_key("forwarded");
@@ -342,7 +348,7 @@ async fn respond(router: Router, peer: Peer, mut request: Request) -> Response<B
             }
         }
     };
-    gate::secure(&mut response, peer.is_tls);
+    middleware::secure(&mut response, peer.is_tls);
     response
 }
 
@@ -360,11 +366,11 @@ pub fn router(app: &Arc<App>) -> Router {
     }
     let mut router = Router::new();
     for (path, allowed, methods) in paths {
-        router = router.route(path, methods.fallback(move || async move { gate::refuse_method(&allowed) }));
+        router = router.route(path, methods.fallback(move || async move { middleware::refuse_method(&allowed) }));
     }
     router.fallback(|request: Request| async move {
         match request.uri().path().starts_with("/api/") {
-            true => gate::refuse(
+            true => middleware::refuse(
                 ApiError::not_found("there is no such route").hint("GET /api/v1/openapi.json describes all routes"),
             ),
             false => console::serve(&request),
@@ -374,7 +380,7 @@ pub fn router(app: &Arc<App>) -> Router {
 
 fn methods(app: &Arc<App>, turns: &Arc<Semaphore>, route: &'static Route) -> MethodRouter {
     let (app, turns) = (Arc::clone(app), Arc::clone(turns));
-    on(filter(route.method), move |request: Request| gate::serve(app, route, turns, request))
+    on(filter(route.method), move |request: Request| middleware::serve(app, route, turns, request))
 }
 
 fn filter(method: Method) -> MethodFilter {

@@ -5,7 +5,7 @@
 //! and are counted.
 
 use crate::error::ApiError;
-use crate::link::{PATIENCE, bytes};
+use crate::link::{TIMEOUT, bytes};
 use crate::text::Bytes;
 use node::{Database, Role};
 use parking_lot::Mutex;
@@ -33,21 +33,21 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub const SUBSCRIPTIONS_MAX: usize = 100;
 const READ_BYTES: usize = 64 << 10;
 
-pub struct Stream {
+pub struct LiveStream {
     socket: UnixStream,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<StreamBuffer>>,
     /// What the database answers to subscribing and the like.
     answers: Receiver<Value>,
 }
 
-impl Drop for Stream {
+impl Drop for LiveStream {
     fn drop(&mut self) {
         // The thread's read ends, and the thread with it.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-struct Kept {
+struct StreamBuffer {
     rows: VecDeque<StreamRow>,
     bytes: usize,
     /// The number of the newest row.
@@ -108,16 +108,16 @@ impl StreamPage {
     }
 }
 
-impl Stream {
+impl LiveStream {
     /// Rows are numbered from `after` on, and have their time from `now_ms`.
-    pub fn open(database: &Database, role: Role, after: u64, now_ms: fn() -> u64) -> Result<Stream, ApiError> {
+    pub fn open(database: &Database, role: Role, after: u64, now_ms: fn() -> u64) -> Result<LiveStream, ApiError> {
         let failed = |error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name()));
         let socket = database.connect(role).map_err(failed)?;
-        Stream::over(socket, after, now_ms).map_err(failed)
+        LiveStream::over(socket, after, now_ms).map_err(failed)
     }
 
-    fn over(socket: UnixStream, after: u64, now_ms: fn() -> u64) -> std::io::Result<Stream> {
-        let kept = Arc::new(Mutex::new(Kept::new(after)));
+    fn over(socket: UnixStream, after: u64, now_ms: fn() -> u64) -> std::io::Result<LiveStream> {
+        let kept = Arc::new(Mutex::new(StreamBuffer::new(after)));
         let (answer, answers) = channel();
         let (from, keeping) = (socket.try_clone()?, Arc::clone(&kept));
         thread::Builder::new().name("flintkv-stream".to_owned()).spawn(move || {
@@ -126,7 +126,7 @@ impl Stream {
             let _ = from.shutdown(Shutdown::Both);
             keeping.lock().ended = why;
         })?;
-        Ok(Stream { socket, kept, answers })
+        Ok(LiveStream { socket, kept, answers })
     }
 
     /// Sends a command that gets so many answers; an error is the last.
@@ -134,10 +134,10 @@ impl Stream {
         let mut command = Vec::new();
         encode_command(words, &mut command);
         self.socket
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(TIMEOUT))
             .and_then(|()| self.socket.write_all(&command))
             .map_err(|error| ApiError::failed(format!("the connection to the database failed: {error}")))?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut answers = Vec::new();
         while answers.len() < count && !matches!(answers.last(), Some(Value::Error(_))) {
             let left = until.saturating_duration_since(Instant::now());
@@ -194,9 +194,9 @@ impl Stream {
     }
 }
 
-impl Kept {
-    fn new(last: u64) -> Kept {
-        Kept {
+impl StreamBuffer {
+    fn new(last: u64) -> StreamBuffer {
+        StreamBuffer {
             rows: VecDeque::new(),
             bytes: 0,
             last,
@@ -287,7 +287,7 @@ fn monitored(line: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Reads until the connection ends. Returns why it did.
-fn listen(mut socket: &UnixStream, kept: &Mutex<Kept>, answers: &Sender<Value>, now_ms: fn() -> u64) -> String {
+fn listen(mut socket: &UnixStream, kept: &Mutex<StreamBuffer>, answers: &Sender<Value>, now_ms: fn() -> u64) -> String {
     let (mut received, mut skipped) = (Vec::new(), SkipState::default());
     loop {
         let start = received.len();
@@ -336,14 +336,14 @@ mod tests {
         Value::Push(words.iter().map(|word| Value::Bulk(word.to_vec())).collect())
     }
 
-    fn page(kept: Kept, after: u64) -> StreamPage {
+    fn page(kept: StreamBuffer, after: u64) -> StreamPage {
         let (socket, _) = UnixStream::pair().unwrap();
-        Stream { socket, kept: Arc::new(Mutex::new(kept)), answers: channel().1 }.page(after)
+        LiveStream { socket, kept: Arc::new(Mutex::new(kept)), answers: channel().1 }.page(after)
     }
 
     #[test]
     fn the_oldest_rows_leave_and_are_counted() {
-        let mut kept = Kept::new(7);
+        let mut kept = StreamBuffer::new(7);
         for number in 0..ROWS_MAX as u64 + 5 {
             assert!(kept.take(message(&[b"message", b"c", b"text"]), number).is_none());
         }
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!((read.rows.len(), read.left_out, read.last), (ROWS_MAX, 5, 7 + ROWS_MAX as u64 + 5));
         assert_eq!((read.rows[0].number, read.rows[0].at_ms), (13, 5));
 
-        let mut kept = Kept::new(0);
+        let mut kept = StreamBuffer::new(0);
         let long = vec![b'x'; 3 * TEXT_BYTES_MAX];
         (0..ROWS_MAX).for_each(|_| drop(kept.take(message(&[b"pmessage", b"p*", b"pc", &long]), 1)));
         assert!(kept.bytes <= ROWS_BYTES_MAX && kept.bytes + 2 * TEXT_BYTES_MAX > ROWS_BYTES_MAX);
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_reader_gets_what_it_has_not_seen() {
         let some = || {
-            let mut kept = Kept::new(10);
+            let mut kept = StreamBuffer::new(10);
             (0..3).for_each(|_| drop(kept.take(message(&[b"message", b"c", b"m"]), 1)));
             kept
         };
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn lines_of_monitor_have_their_own_time_and_answers_are_told_apart() {
-        let mut kept = Kept::new(0);
+        let mut kept = StreamBuffer::new(0);
         assert!(matches!(kept.take(Value::Simple(b"OK".to_vec()), 1), Some(Value::Simple(_))));
         assert!(kept.monitors);
         let line = Value::Simple(b"1700000000.123456 [0 127.0.0.1:5] \"GET\" \"k\"".to_vec());
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn a_message_in_pieces_arrives_whole_and_a_closed_stream_ends_its_thread() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut stream = Stream::over(ours, 0, || 7).unwrap();
+        let mut stream = LiveStream::over(ours, 0, || 7).unwrap();
         for piece in
             [&b">3\r\n$7\r\nmes"[..], b"sage\r\n$1\r\nc\r\n$2\r\nhi\r\n>3\r\n$9\r\nsubscribe\r\n$1\r", b"\nc\r\n:1\r\n"]
         {

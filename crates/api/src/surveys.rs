@@ -1,4 +1,4 @@
-//! Owns measuring another server for the planner: one at a time, on a thread of its own, with progress. What was learnt is kept until the next one, or the
+//! Owns measuring another server for the planner: one at a time, on a thread of its own, with progress. What was sampled is kept until the next one, or the
 //! node's end. Never keeps, shows or logs a password, and never changes anything on that server.
 
 use crate::auth::Role;
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use survey::plan::{MonitorCard, SampleCard, UsageCard};
-use survey::{Address, Learnt, Stage};
+use survey::plan::{MonitorInfo, SampleInfo, UsageInfo};
+use survey::{Address, SampledWorkload, Stage};
 use utoipa::ToSchema;
 
 const PATH: &str = "/api/v1/survey";
@@ -24,7 +24,7 @@ pub const ROUTES: &[Route] = &[
         role: Some(Role::Admin),
         tag: "Node",
         summary: "The last measurement of another server for the planner, with its progress; null if there is none.",
-        reply: Answer::Json(one::<SurveyCard>),
+        reply: Answer::Json(one::<SurveyInfo>),
         run: |cx| Reply::json(&cx.app.surveys.0.lock().as_ref().map(|survey| &survey.card)),
         ..Route::BASE
     },
@@ -36,7 +36,7 @@ pub const ROUTES: &[Route] = &[
         summary: "Measures a running Redis for the planner. This node connects to it, and only reads: INFO, names, sizes and some values, and \
                   MONITOR for a time if that is asked for.",
         body: Some(one::<SurveyOrder>),
-        reply: Answer::Created(one::<SurveyCard>),
+        reply: Answer::Created(one::<SurveyInfo>),
         action: "survey",
         run: start,
         ..Route::BASE
@@ -86,7 +86,7 @@ enum SurveyStage {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
-struct SurveyCard {
+struct SurveyInfo {
     state: SurveyState,
     /// Host and port.
     server: String,
@@ -99,9 +99,9 @@ struct SurveyCard {
     failure: String,
     /// What to do about it; may be empty.
     hint: String,
-    sample: Option<SampleCard>,
-    usage: Option<UsageCard>,
-    monitor: Option<MonitorCard>,
+    sample: Option<SampleInfo>,
+    usage: Option<UsageInfo>,
+    monitor: Option<MonitorInfo>,
     reads_per_second: f64,
     writes_per_second: f64,
 }
@@ -113,14 +113,14 @@ pub struct Surveys(Mutex<Option<Survey>>);
 struct Survey {
     /// Tells it from those before.
     number: u64,
-    card: SurveyCard,
-    learnt: Option<Arc<Learnt>>,
+    card: SurveyInfo,
+    sampled: Option<Arc<SampledWorkload>>,
 }
 
 impl Surveys {
-    /// What the last one has learnt.
-    pub fn learnt(&self) -> Option<Arc<Learnt>> {
-        self.0.lock().as_ref().and_then(|survey| survey.learnt.clone())
+    /// What the last one has sampled.
+    pub fn sampled(&self) -> Option<Arc<SampledWorkload>> {
+        self.0.lock().as_ref().and_then(|survey| survey.sampled.clone())
     }
 
     /// The node ends.
@@ -147,7 +147,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
     };
     cx.note(address.to_string(), details);
     let started_ms = cx.now_ms();
-    let card = SurveyCard {
+    let card = SurveyInfo {
         state: SurveyState::Running,
         server: address.to_string(),
         started_ms,
@@ -168,7 +168,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
             return Err(ApiError::busy("a server is being measured").hint("wait for its end, or stop it"));
         }
         let number = last.as_ref().map_or(0, |survey| survey.number + 1);
-        *last = Some(Survey { number, card: card.clone(), learnt: None });
+        *last = Some(Survey { number, card: card.clone(), sampled: None });
         number
     };
     let app = Arc::clone(&cx.app);
@@ -182,10 +182,10 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
                 };
             })
         };
-        let learnt = Learnt::from_server(&address, None, watched, &go_on);
+        let sampled = SampledWorkload::from_server(&address, None, watched, &go_on);
         let ended_ms = (app.now_ms)();
         // Of one that was stopped nothing stays.
-        app.surveys.change(number, |survey| survey.end(ended_ms, learnt));
+        app.surveys.change(number, |survey| survey.end(ended_ms, sampled));
     };
     let thread = std::thread::Builder::new().name("flintkv-survey".to_owned()).spawn(work);
     if let Err(error) = thread {
@@ -196,22 +196,22 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 impl Survey {
-    fn end(&mut self, ended_ms: u64, learnt: Result<Learnt, survey::Error>) {
+    fn end(&mut self, ended_ms: u64, sampled: Result<SampledWorkload, survey::Error>) {
         let card = &mut self.card;
         card.ended_ms = Some(ended_ms);
-        let failed = match learnt {
-            Ok(learnt) if learnt.sample.as_ref().is_none_or(|sample| sample.keys == 0) => {
+        let failed = match sampled {
+            Ok(sampled) if sampled.sample.as_ref().is_none_or(|sample| sample.keys == 0) => {
                 survey::Error::new(format!("{} has no keys to measure", card.server))
                     .hint("describe the data in numbers if they are still to come")
             }
-            Ok(learnt) => {
+            Ok(sampled) => {
                 card.state = SurveyState::Done;
-                card.sample = learnt.sample.as_ref().map(SampleCard::of);
-                card.usage = learnt.uses.as_ref().map(UsageCard::of);
-                card.monitor = learnt.cost.as_ref().map(MonitorCard::of);
-                let traffic = learnt.traffic.unwrap_or_default();
+                card.sample = sampled.sample.as_ref().map(SampleInfo::of);
+                card.usage = sampled.uses.as_ref().map(UsageInfo::of);
+                card.monitor = sampled.cost.as_ref().map(MonitorInfo::of);
+                let traffic = sampled.traffic.unwrap_or_default();
                 (card.reads_per_second, card.writes_per_second) = (traffic.reads_per_second, traffic.writes_per_second);
-                self.learnt = Some(Arc::new(learnt));
+                self.sampled = Some(Arc::new(sampled));
                 return;
             }
             Err(error) => error,

@@ -7,7 +7,7 @@
 use crate::auth::{By, Role, Who, random};
 use crate::error::ApiError;
 use crate::link::{Link, text};
-use crate::stream::Stream;
+use crate::stream::LiveStream;
 use commands::row::Row;
 use node::Database;
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ pub struct Transaction {
 
 #[derive(Default)]
 pub struct Listening {
-    pub stream: Option<Stream>,
+    pub stream: Option<LiveStream>,
     /// The number of the last row of the streams before, so that a reader is never confused by a new stream.
     pub after: u64,
     /// When the stream was last read.

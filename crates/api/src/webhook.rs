@@ -7,7 +7,7 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 const CONNECT: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const URL_BYTES_MAX: usize = 2048;
 /// Of the answer's head. Its body is not read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +50,7 @@ pub enum Failure {
     Final(String),
 }
 
-/// Ok for a status of 2xx. Blocking, at most [`PATIENCE`].
+/// Ok for a status of 2xx. Blocking, at most [`TIMEOUT`].
 pub fn post(target: &Target, headers: &[(&str, String)], body: &[u8]) -> Result<(), Failure> {
     let mut request = agent(target).map_err(Failure::Passing)?.post(&target.0).content_type("application/json");
     for (name, value) in headers {
@@ -80,7 +80,7 @@ fn agent(target: &Target) -> Result<ureq::Agent, String> {
         .max_redirects(0)
         .proxy(None)
         .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(TIMEOUT))
         .max_response_header_size(HEAD_BYTES_MAX)
         .user_agent(concat!("flintkv/", env!("CARGO_PKG_VERSION")));
     if target.0.scheme_str() == Some("https") {

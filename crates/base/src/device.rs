@@ -99,7 +99,7 @@ impl Device {
 mod tests {
     use super::*;
     use crate::pattern::Pattern;
-    use crate::sizing::Demand;
+    use crate::sizing::WorkloadSpec;
 
     fn point(reads_per_second: f64, latency_us: f64) -> ReadPoint {
         ReadPoint { reads_per_second, latency_us, latency_p99_us: 2.0 * latency_us, cpu_us_per_read: 5.0 }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_sizing_says_what_reads_from_flash_cost() {
-        let demand = Demand {
+        let workload = WorkloadSpec {
             keys: 1_000_000,
             key_bytes: 16,
             value_bytes: 1000,
@@ -140,13 +140,13 @@ mod tests {
             has_console: true,
         };
         // Half of the reads go to flash.
-        let expected = device().expected(&demand.for_ram_share(0.5), 1e6);
+        let expected = device().expected(&workload.for_ram_share(0.5), 1e6);
         assert_eq!(expected.added_us.map(f64::round), Some(57.0));
         assert_eq!(expected.reads_per_second_max.map(f64::round), Some(60_000.0));
         assert!((expected.cores - 0.05).abs() < 1e-9 && (expected.written - 0.00145).abs() < 1e-9, "{expected:?}");
-        let all = device().expected(&demand.for_ram_share(1.0), 1e6);
+        let all = device().expected(&workload.for_ram_share(1.0), 1e6);
         assert_eq!((all.reads_per_second_max, all.written, all.added_us), (None, 0.0, Some(0.0)));
-        let hopeless = Demand { reads_per_second: 1e6, ..demand };
+        let hopeless = WorkloadSpec { reads_per_second: 1e6, ..workload };
         let expected = device().expected(&hopeless.for_ram_share(0.5), 0.0);
         assert_eq!((expected.read, expected.added_us), (None, None));
     }

@@ -28,7 +28,7 @@ const KEY_BYTES_MAX: u64 = 1 << 20;
 
 /// What is to be kept, and how it is used.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Demand {
+pub struct WorkloadSpec {
     pub keys: u64,
     pub key_bytes: u64,
     /// On average.
@@ -44,14 +44,14 @@ pub struct Demand {
     pub has_console: bool,
 }
 
-/// Which number of a demand makes no sense, by its field's name, and why.
+/// Which number of a workload makes no sense, by its field's name, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub field: &'static str,
     pub why: String,
 }
 
-/// What a demand takes for one share of values in RAM.
+/// What a workload takes for one share of values in RAM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
     /// Share of the values that are in RAM, 0 to 1.
@@ -77,7 +77,7 @@ pub struct Sizing {
     pub databases: u64,
 }
 
-impl Demand {
+impl WorkloadSpec {
     pub fn check(&self) -> Result<(), Wrong> {
         let wrong = |field, why: &str| Err(Wrong { field, why: why.to_owned() });
         if !(1..=KEYS_MAX).contains(&self.keys) {
@@ -113,14 +113,14 @@ impl Demand {
         Ok(())
     }
 
-    /// The least RAM that answers this share of the reads. The demand must be sound.
+    /// The least RAM that answers this share of the reads. The workload must be sound.
     pub fn for_hit_ratio(&self, hit_ratio: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
         let ram_share = reads.share_for(hit_ratio);
         self.sized(ram_share, hit_ratio, &reads)
     }
 
-    /// With this share of the values in RAM. The demand must be sound.
+    /// With this share of the values in RAM. The workload must be sound.
     pub fn for_ram_share(&self, ram_share: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
         self.sized(ram_share, reads.hit_ratio(ram_share), &reads)
@@ -273,8 +273,8 @@ pub fn cost(bytes: u64, price: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn demand() -> Demand {
-        Demand {
+    fn workload() -> WorkloadSpec {
+        WorkloadSpec {
             keys: 75_000_000,
             key_bytes: 16,
             value_bytes: 500,
@@ -312,19 +312,19 @@ mod tests {
     #[test]
     fn the_formulas_are_those_of_the_guide() {
         // 50 MB, 75 M × 25 B and 20.5 M × 544 B, and 75 M × 524 B × 1.02.
-        let sizing = demand().for_ram_share(20.5 / 75.0);
+        let sizing = workload().for_ram_share(20.5 / 75.0);
         assert_eq!((sizing.own_bytes, sizing.index_bytes, sizing.hot_values), (50 << 20, 1_875_000_000, 20_500_000));
         assert!(is_near(sizing.ram_limit_bytes as f64, (50.0 * 1_048_576.0 + 1.875e9 + 20.5e6 * 544.0) / 0.9, 100.0));
         assert!(is_near(sizing.flash_bytes as f64, 75e6 * 524.0 * 1.02 / 0.8, 100.0), "{sizing:?}");
         assert_eq!(sizing.memory_limit_bytes, sizing.ram_limit_bytes + sizing.flash_bytes);
         // A half of the values is in RAM. Of those that were used once since they came, a tenth was read.
-        let written = Demand { writes_per_second: 9.0, reads_per_second: 1.0, ..demand() }.for_ram_share(0.5);
+        let written = WorkloadSpec { writes_per_second: 9.0, reads_per_second: 1.0, ..workload() }.for_ram_share(0.5);
         assert_eq!(written.flash_values, (75e6 * (0.5 + 0.5 * 0.1 * 0.5 / 0.95_f64)).round() as u64);
-        let halved = Demand { compression: 0.5, ..demand() }.for_ram_share(0.2);
-        assert_eq!(halved.flash_bytes, demand().for_ram_share(0.2).flash_bytes.div_ceil(2));
-        let all = demand().for_ram_share(1.0);
+        let halved = WorkloadSpec { compression: 0.5, ..workload() }.for_ram_share(0.2);
+        assert_eq!(halved.flash_bytes, workload().for_ram_share(0.2).flash_bytes.div_ceil(2));
+        let all = workload().for_ram_share(1.0);
         assert_eq!(
-            Demand { keys: 1000, ..demand() }.for_ram_share(0.5).directives(),
+            WorkloadSpec { keys: 1000, ..workload() }.for_ram_share(0.5).directives(),
             [("memory-limit", "57mb".to_owned()), ("ram-limit", "56mb".to_owned())]
         );
         assert_eq!((all.flash_bytes, all.flash_values, all.hit_ratio), (0, 0, 1.0));
@@ -334,7 +334,10 @@ mod tests {
     #[test]
     fn hit_ratios_follow_the_skew() {
         let of = |skew: f64, share: f64| {
-            100.0 * Demand { keys: 300_000, pattern: Pattern::Skew(skew), ..demand() }.for_ram_share(share).hit_ratio
+            100.0
+                * WorkloadSpec { keys: 300_000, pattern: Pattern::Skew(skew), ..workload() }
+                    .for_ram_share(share)
+                    .hit_ratio
         };
         // Summed key by key; see docs/operations.md for what a node measured.
         for (skew, share, expected) in [
@@ -355,10 +358,11 @@ mod tests {
     fn a_hit_ratio_and_its_share_of_ram_agree() {
         for keys in [1, 2, 1000, 1_000_000_000_000] {
             for skew in [0.0, 0.9, 1.0, 1.3, 5.0] {
-                let demand = Demand { keys, pattern: Pattern::Skew(skew), reads_per_second: 1000.0, ..demand() };
+                let workload =
+                    WorkloadSpec { keys, pattern: Pattern::Skew(skew), reads_per_second: 1000.0, ..workload() };
                 let mut before = 0.0;
                 for share in [0.01, 0.1, 0.5, 0.9, 1.0] {
-                    let sizing = demand.for_ram_share(share);
+                    let sizing = workload.for_ram_share(share);
                     assert!(sizing.hit_ratio >= before && sizing.hit_ratio <= 1.0, "{keys} {skew} {share}");
                     // All keys alike: as many hits as values in RAM.
                     assert!(
@@ -369,7 +373,7 @@ mod tests {
                     assert!(is_near(sizing.flash_reads_per_second, 1000.0 * (1.0 - sizing.hit_ratio), 1e-6));
                     before = sizing.hit_ratio;
                     if sizing.hit_ratio < 0.999 {
-                        let again = demand.for_hit_ratio(sizing.hit_ratio);
+                        let again = workload.for_hit_ratio(sizing.hit_ratio);
                         assert!(is_near(again.ram_share, share, 1e-6), "{keys} {skew} {share}: {}", again.ram_share);
                     }
                 }
@@ -379,30 +383,30 @@ mod tests {
 
     #[test]
     fn more_flash_than_a_database_addresses_is_divided() {
-        let large = Demand { keys: 10_000_000_000, ..demand() }.for_ram_share(0.1);
+        let large = WorkloadSpec { keys: 10_000_000_000, ..workload() }.for_ram_share(0.1);
         assert_eq!(large.databases, large.flash_bytes.div_ceil(2 << 40));
         assert!(large.databases > 2);
-        assert_eq!(demand().for_ram_share(1.0).databases, 1);
+        assert_eq!(workload().for_ram_share(1.0).databases, 1);
     }
 
     #[test]
     fn numbers_that_make_no_sense_are_refused() {
-        assert_eq!(demand().check(), Ok(()));
+        assert_eq!(workload().check(), Ok(()));
         let cases = [
-            ("keys", Demand { keys: 0, ..demand() }),
-            ("keys", Demand { keys: u64::MAX, ..demand() }),
-            ("key_bytes", Demand { key_bytes: 0, ..demand() }),
-            ("value_bytes", Demand { value_bytes: (16 << 20) + 1, ..demand() }),
-            ("compression", Demand { compression: 0.0, ..demand() }),
-            ("compression", Demand { compression: f64::NAN, ..demand() }),
-            ("skew", Demand { pattern: Pattern::Skew(-0.1), ..demand() }),
-            ("skew", Demand { pattern: Pattern::Skew(f64::NAN), ..demand() }),
-            ("reads_per_second", Demand { reads_per_second: -1.0, ..demand() }),
-            ("writes_per_second", Demand { writes_per_second: f64::INFINITY, ..demand() }),
-            ("workers", Demand { workers: 0, ..demand() }),
+            ("keys", WorkloadSpec { keys: 0, ..workload() }),
+            ("keys", WorkloadSpec { keys: u64::MAX, ..workload() }),
+            ("key_bytes", WorkloadSpec { key_bytes: 0, ..workload() }),
+            ("value_bytes", WorkloadSpec { value_bytes: (16 << 20) + 1, ..workload() }),
+            ("compression", WorkloadSpec { compression: 0.0, ..workload() }),
+            ("compression", WorkloadSpec { compression: f64::NAN, ..workload() }),
+            ("skew", WorkloadSpec { pattern: Pattern::Skew(-0.1), ..workload() }),
+            ("skew", WorkloadSpec { pattern: Pattern::Skew(f64::NAN), ..workload() }),
+            ("reads_per_second", WorkloadSpec { reads_per_second: -1.0, ..workload() }),
+            ("writes_per_second", WorkloadSpec { writes_per_second: f64::INFINITY, ..workload() }),
+            ("workers", WorkloadSpec { workers: 0, ..workload() }),
         ];
-        for (field, demand) in cases {
-            assert_eq!(demand.check().map_err(|wrong| wrong.field), Err(field));
+        for (field, workload) in cases {
+            assert_eq!(workload.check().map_err(|wrong| wrong.field), Err(field));
         }
     }
 }

@@ -283,7 +283,7 @@ pub struct Requests {
     rng: Rng,
     data: Data,
     cursors: Vec<Keys>,
-    turn: Turn,
+    turn: MixProgress,
     /// SCAN's cursor in the last reply, and how often it was followed.
     scan_cursor: Vec<u8>,
     scan_followed: u64,
@@ -291,7 +291,7 @@ pub struct Requests {
 
 /// Whose turn it is.
 #[derive(Default)]
-struct Turn {
+struct MixProgress {
     sets_in_round: u32,
     gets_in_round: u32,
     sets: u64,
@@ -318,7 +318,7 @@ impl Requests {
             rng: Rng::new(seed),
             data: Data::new(&config.data, &config.keys, &plan.constant, data_seed),
             cursors,
-            turn: Turn::default(),
+            turn: MixProgress::default(),
             scan_cursor: b"0".to_vec(),
             scan_followed: 0,
         }

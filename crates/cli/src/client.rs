@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::prompt;
 
 const API: &str = "/api/v1";
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One node, as one user or token. Dropping it closes the session that it opened.
 pub struct Client {
@@ -94,7 +94,7 @@ impl Client {
             .max_redirects(0)
             // The node is near: a proxy for the Internet would not know it.
             .proxy(None)
-            .timeout_connect(Some(CONNECT_PATIENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(patience))
             .user_agent(concat!("flintkv/", env!("CARGO_PKG_VERSION")))
             .build()

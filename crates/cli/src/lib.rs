@@ -44,7 +44,7 @@ use client::Client;
 pub use failure::Failure;
 
 /// Creating a database reserves its flash before the reply.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What reads the flash files of a dataset that no node serves. The formats there are the store's, which this crate does not know.
 pub struct Flash {
@@ -64,7 +64,7 @@ pub struct Flash {
     pub save_readable: SaveReadable,
 }
 
-/// Entries of an index whose values cannot be read, by their stripes, uids and hashes.
+/// Entries of an index whose values cannot be read, by their stripes, table_ids and hashes.
 pub type Unread = HashSet<(u16, u16, u64)>;
 
 /// Names of keys, with their logical databases.
@@ -132,7 +132,7 @@ pub fn main(argv: impl Iterator<Item = OsString>, flash: &Flash) -> ExitCode {
 }
 
 fn run(command: &Command, flash: &Flash) -> Result<String, Failure> {
-    let client = |connection: &Connection| Client::new(connection, PATIENCE);
+    let client = |connection: &Connection| Client::new(connection, TIMEOUT);
     match command {
         Command::Database(args) => database::run(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Node(args) => database::node(&client(&args.connection)?, args.connection.json),

@@ -237,7 +237,7 @@ fn an_unreachable_address_is_reported() {
     let address = mock.address;
     let connection = mock.connection();
     drop(mock);
-    let Err(Unanswered::Gone(failure)) = Client::new(&connection, crate::PATIENCE).unwrap().get("/node") else {
+    let Err(Unanswered::Gone(failure)) = Client::new(&connection, crate::TIMEOUT).unwrap().get("/node") else {
         panic!("somebody answered")
     };
     assert!(failure.message.contains(&address.to_string()), "{failure}");

@@ -32,7 +32,7 @@ pub enum Stop {
     /// again when it may. The handler has written nothing: see [`claim`].
     Memory,
     /// The reply is this error, with its code first: `ERR syntax error`. The handler has changed nothing, unless it
-    /// said that its changes stand (`Keyspace::let_stand`).
+    /// said that its changes stand (`Keyspace::commit_despite_error`).
     Error(Cow<'static, str>),
 }
 

@@ -664,7 +664,7 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     old.checked_add(delta).ok_or(NOT_FINITE)?.format(&mut sum);
     put_one(cx, &sum)?;
     cx.ks.event(Class::HASH, "hincrbyfloat", &cx.keys[0]);
-    if cx.ks.keeps_effects() {
+    if cx.ks.records_effects() {
         let (key, field) = (&cx.keys[0], &args[2]);
         // HSET removes a field's expiry. Here the field keeps its expiry.
         let value = cx.ks.view_for(key, NOTHING)?;

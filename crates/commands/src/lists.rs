@@ -667,7 +667,7 @@ fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Result<bool, 
 }
 
 /// Notes the event of a list that may be gone now.
-fn tell(cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str, is_gone: bool) {
+fn notify(cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str, is_gone: bool) {
     cx.ks.event(Class::LIST, event, key);
     if is_gone {
         cx.ks.event(Class::GENERIC, "del", key);
@@ -685,7 +685,7 @@ fn push_command(cx: &mut Cx<'_>, end: End, must_exist: bool) -> Run {
         push(&mut cx.ks, key, elements, end, limit)?
     };
     if len > 0 {
-        tell(cx, key, end.push_event(), false);
+        notify(cx, key, end.push_event(), false);
     }
     cx.out.int(len as i64);
     Ok(())
@@ -719,7 +719,7 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
     list.reply(end, taken, &mut cx.out);
     if taken > 0 {
         let is_gone = take(cx, key, end, taken)?;
-        tell(cx, key, end.pop_event(), is_gone);
+        notify(cx, key, end.pop_event(), is_gone);
     }
     Ok(())
 }
@@ -767,7 +767,7 @@ fn lset(cx: &mut Cx<'_>) -> Run {
     if let Some(mut value) = cx.ks.edit_for(&cx.keys[0], Kind::List, NOTHING)? {
         Editor { value: &mut value, limit }.set(index, &args[3]);
     }
-    tell(cx, &cx.keys[0], "lset", false);
+    notify(cx, &cx.keys[0], "lset", false);
     cx.out.ok();
     Ok(())
 }
@@ -793,7 +793,7 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
     let mut len = -1;
     if found && let Some(mut value) = cx.ks.edit_for(&cx.keys[0], Kind::List, NOTHING)? {
         len = Editor { value: &mut value, limit }.insert(index + behind, &args[4]) as i64;
-        tell(cx, &cx.keys[0], "linsert", false);
+        notify(cx, &cx.keys[0], "linsert", false);
     }
     cx.out.int(len);
     Ok(())
@@ -828,7 +828,7 @@ fn lrem(cx: &mut Cx<'_>) -> Run {
         cx.ks.remove(key)?;
     }
     if removed > 0 {
-        tell(cx, key, "lrem", is_empty);
+        notify(cx, key, "lrem", is_empty);
     }
     cx.out.int(removed as i64);
     Ok(())
@@ -848,7 +848,7 @@ fn ltrim(cx: &mut Cx<'_>) -> Run {
             list.remove(kept.end..len);
             list.remove(0..kept.start);
         }
-        tell(cx, key, "ltrim", kept.is_empty());
+        notify(cx, key, "ltrim", kept.is_empty());
     }
     cx.out.ok();
     Ok(())

@@ -9,7 +9,7 @@ use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
 use crate::exchange::{Exchange, Failure, Outcome, Target};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, Secrets, is, is_behind};
+use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, Secrets, is, is_behind};
 use resp::client::{begin_command, encode_argument};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use store::{Class, Cold, Watches};
 pub const ROWS: &[Row] = &[Row {
     name: "migrate",
     arity: -6,
-    keys: Keys::UsuallyAt(3, keys, &[Place::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
+    keys: Keys::UsuallyAt(3, keys, &[KeyLocation::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
     access: Access::All(KeyUse::TAKE),
     // Found after the timeout argument.
     secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 1, 6) || is_behind(args, at, "AUTH2", 2, 6)),
@@ -197,7 +197,7 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
         None => cx.out.ok(),
         Some(text) => {
             // Keys that were removed stay removed, even if the reply is an error.
-            cx.ks.let_stand();
+            cx.ks.commit_despite_error();
             return Err(Stop::Error(text));
         }
     }

@@ -9,7 +9,7 @@ use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, s
 use crate::session::{Ask, Written};
 use resp::reply::Out;
 use store::Kind;
-use store::intake::PAGES_CAPA;
+use store::page_import::PAGES_CAPA;
 
 const BASE: Row =
     Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };

@@ -82,16 +82,16 @@ pub enum Keys {
         at: i16,
     },
     /// The command's own function finds the keys and appends their positions.
-    Rule(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
+    Rule(fn(&Args<'_>, &mut Vec<usize>), &'static [KeyLocation]),
     /// Like `Rule`. Usually this one argument is the only key.
-    UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
+    UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>), &'static [KeyLocation]),
     /// The first argument, and more keys that the command's own function finds (ZUNIONSTORE's sources).
-    FirstAnd(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
+    FirstAnd(fn(&Args<'_>, &mut Vec<usize>), &'static [KeyLocation]),
 }
 
 /// Where a rule finds keys, as COMMAND INFO tells clients that look for keys without the server.
 #[derive(Clone, Copy)]
-pub enum Place {
+pub enum KeyLocation {
     /// Argument `at` holds the number of keys that follow it.
     Counted { at: i16 },
     /// After a word that stands at `from` or later (negative: counted from the end). Not every place where the word may
@@ -163,11 +163,11 @@ impl Keys {
     }
 }
 
-impl Place {
+impl KeyLocation {
     /// The word that stands before the one key, and from where on.
     fn word(&self) -> Option<(&'static str, i16)> {
         match *self {
-            Place::Behind { word, from: from @ 0.., how_many: HowMany::One } => Some((word, from)),
+            KeyLocation::Behind { word, from: from @ 0.., how_many: HowMany::One } => Some((word, from)),
             _ => None,
         }
     }

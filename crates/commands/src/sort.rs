@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRON
 use crate::hashes::hash;
 use crate::lists;
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, KeyLocation, KeyUse, Keys, Row, is};
 use crate::sets::form::set;
 use crate::zsets::form::zset;
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ const BASE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "sort",
-        keys: Keys::FirstAnd(destination, &[Place::Unnamed, Place::Anywhere]),
+        keys: Keys::FirstAnd(destination, &[KeyLocation::Unnamed, KeyLocation::Anywhere]),
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::MovableKeys, Flag::UnnamedKeys],
         acl: &[Acl::Write, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "sort_ro",
-        keys: Keys::FirstAnd(|_, _| {}, &[Place::Unnamed]),
+        keys: Keys::FirstAnd(|_, _| {}, &[KeyLocation::Unnamed]),
         flags: &[Flag::Readonly, Flag::MovableKeys, Flag::UnnamedKeys],
         acl: &[Acl::Read, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
         since: "7.0.0",

@@ -364,7 +364,7 @@ fn set(cx: &mut Cx<'_>) -> Run {
         let (key, value) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
         cx.ks.set_string(key, value, None);
         cx.ks.event(Class::STRING, "set", key);
-        if cx.ks.keeps_effects() {
+        if cx.ks.records_effects() {
             cx.repeat("SET");
         }
         cx.out.ok();

@@ -55,10 +55,10 @@ pub fn is_of_node(name: &[u8]) -> bool {
 pub struct ConfigStore {
     current: RwLock<Arc<Config>>,
     version: AtomicU64,
-    /// Held from reading the old configuration until everything uses the new one. That may include file I/O: see [`Turn`].
+    /// Held from reading the old configuration until everything uses the new one. That may include file I/O: see [`ChangeGuard`].
     turn: Mutex<()>,
     /// Locked only for short moments, never during I/O.
-    state: Mutex<State>,
+    state: Mutex<ConfigState>,
     file: Option<PathBuf>,
     /// For each row: whether the file or the command line set the directive.
     named: Vec<bool>,
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Subscribers {
 
 /// The lock that a thread must hold to change the configuration or to write its file. Without the lock, after two changes at
 /// the same time the store could use one value while CONFIG GET shows the other.
-pub struct Turn<'c>(#[expect(dead_code, reason = "it is held")] MutexGuard<'c, ()>);
+pub struct ChangeGuard<'c>(#[expect(dead_code, reason = "it is held")] MutexGuard<'c, ()>);
 
 /// A change that passed all checks and is not in effect yet.
 pub struct Draft {
@@ -113,7 +113,7 @@ fn set_failed(name: &str, why: &str) -> String {
     format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 }
 
-struct State {
+struct ConfigState {
     values: Vec<Value>,
     /// For each row: whether the log has already said that the directive has no effect.
     told: Vec<bool>,
@@ -121,10 +121,10 @@ struct State {
     notices: Vec<String>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for ConfigState {
     /// Leaves out the values, because some are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("notices", &self.notices).finish_non_exhaustive()
+        f.debug_struct("ConfigState").field("notices", &self.notices).finish_non_exhaustive()
     }
 }
 
@@ -179,7 +179,8 @@ impl ConfigStore {
 
     fn new(loaded: load::Loaded, file: Option<PathBuf>) -> Result<Self, LoadError> {
         let config = typed::build(&loaded.values).map_err(LoadError::contradiction)?;
-        let mut state = State { values: loaded.values, told: vec![false; ROWS.len()], notices: typed::advice(&config) };
+        let mut state =
+            ConfigState { values: loaded.values, told: vec![false; ROWS.len()], notices: typed::advice(&config) };
         for (index, row) in ROWS.iter().enumerate() {
             let default = load::default_value(row).map_err(LoadError::contradiction)?;
             if loaded.named[index] && state.values[index] != default {
@@ -247,13 +248,13 @@ impl ConfigStore {
     }
 
     /// Takes the lock for a change. None: another change held the lock for as long as `patience`.
-    pub fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
-        self.turn.try_lock_for(patience).map(Turn)
+    pub fn turn(&self, patience: Duration) -> Option<ChangeGuard<'_>> {
+        self.turn.try_lock_for(patience).map(ChangeGuard)
     }
 
     /// CONFIG SET by a client of another machine. Sets all pairs or none. The error is the whole reply, `ERR …`.
     pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
-        let turn = Turn(self.turn.lock());
+        let turn = ChangeGuard(self.turn.lock());
         let draft = self.draft(&turn, pairs, false)?;
         self.keep(&turn, &draft);
         Ok(())
@@ -263,7 +264,7 @@ impl ConfigStore {
     /// `enable-protected-configs local` allows such a client to change protected directives. The error is the whole reply.
     pub fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        _turn: &Turn<'_>,
+        _turn: &ChangeGuard<'_>,
         pairs: &[(N, V)],
         local: bool,
     ) -> Result<Draft, String> {
@@ -310,7 +311,7 @@ impl ConfigStore {
     }
 
     /// REPLICAOF: the primary that the database follows from now on, if any. CONFIG SET cannot change it.
-    pub fn keep_primary(&self, turn: &Turn<'_>, primary: Option<(&str, u16)>) -> Result<(), String> {
+    pub fn keep_primary(&self, turn: &ChangeGuard<'_>, primary: Option<(&str, u16)>) -> Result<(), String> {
         let before = self.snapshot();
         let mut values = self.state.lock().values.clone();
         let row = find("replicaof").expect("it is in the table");
@@ -327,7 +328,7 @@ impl ConfigStore {
     }
 
     /// Makes the draft the current configuration. When this function returns, all subscribers have applied the change.
-    pub fn keep(&self, _turn: &Turn<'_>, draft: &Draft) {
+    pub fn keep(&self, _turn: &ChangeGuard<'_>, draft: &Draft) {
         let mut state = self.state.lock();
         for &index in &draft.rows {
             if draft.values[index] != state.values[index]
@@ -350,7 +351,7 @@ impl ConfigStore {
 
     /// CONFIG REWRITE: writes the current values into the file and keeps its comments and order. The error is the whole reply.
     /// `users` are the `user` lines to write. None: an ACL file holds the users.
-    pub fn rewrite(&self, turn: &Turn<'_>, users: Option<Vec<String>>) -> Result<(), String> {
+    pub fn rewrite(&self, turn: &ChangeGuard<'_>, users: Option<Vec<String>>) -> Result<(), String> {
         self.prepare_file(turn, users, None)?.publish()
     }
 
@@ -358,7 +359,7 @@ impl ConfigStore {
     /// directory. The configuration file itself does not change before [`Prepared::publish`].
     pub fn prepare_file(
         &self,
-        _turn: &Turn<'_>,
+        _turn: &ChangeGuard<'_>,
         users: Option<Vec<String>>,
         draft: Option<&Draft>,
     ) -> Result<Prepared, String> {
@@ -374,7 +375,7 @@ impl ConfigStore {
     }
 }
 
-impl State {
+impl ConfigState {
     /// The log line that says that a directive has no effect. None after the first call for a row.
     fn tell(&mut self, index: usize) -> Option<String> {
         let Effect::Inert(why) = ROWS[index].effect else {

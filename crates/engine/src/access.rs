@@ -173,7 +173,8 @@ fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
             if user.allows_channel(&name, space == Space::Pattern) {
                 continue;
             }
-            let of_user = hub.pubsub.subscribers(space, &name).into_iter().filter(|client_info| client_info.is_of(&user.name));
+            let of_user =
+                hub.pubsub.subscribers(space, &name).into_iter().filter(|client_info| client_info.is_of(&user.name));
             of_user.for_each(|client_info| ends_me |= end(hub, me, &client_info));
         }
     }

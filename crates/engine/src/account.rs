@@ -55,7 +55,15 @@ pub fn account<'a>(
 
 /// Records a long command in the slow log and the latency monitor.
 #[cold]
-fn slow(worker: &Worker, snapshot: &ConfigSnapshot, client_info: &ClientInfo, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
+fn slow(
+    worker: &Worker,
+    snapshot: &ConfigSnapshot,
+    client_info: &ClientInfo,
+    command: &Command,
+    args: Args<'_>,
+    nanos: u64,
+    now_ms: u64,
+) {
     let (hub, config) = (&worker.hub, &snapshot.config);
     let at_s = now_ms / 1000;
     if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {

@@ -21,7 +21,7 @@ use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, End, withhold};
 use crate::thread::{ConfigSnapshot, Worker};
 pub use crate::waiter::Blocked;
-use crate::waiter::{Phase, Served, State};
+use crate::waiter::{Phase, Served, WaiterState};
 use commands::host::{Replication, Unblock};
 use commands::session::{Reply, Session};
 use commands::{Block, Cx, Flag, Row, Stop, UntilReached};
@@ -71,7 +71,13 @@ impl Blocked {
             until_ms: block.until_ms,
             until_reached: block.until_reached,
             at_timeout: block.at_timeout,
-            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
+            state: Mutex::new(WaiterState {
+                phase: Phase::Waiting,
+                served: None,
+                waker: None,
+                count: None,
+                counted: false,
+            }),
         });
         *client_info.blocked.lock() = Some(Arc::clone(&blocked));
         blocked
@@ -99,7 +105,14 @@ enum Attempt {
 
 /// Runs a blocked command once. `own`: the caller is the command's own connection. Only that connection may run a
 /// command in phase `Called`.
-fn attempt(worker: &Worker, snapshot: &ConfigSnapshot, blocked: &Blocked, client_info: &ClientInfo, own: bool, resume: &mut Resume) -> Attempt {
+fn attempt(
+    worker: &Worker,
+    snapshot: &ConfigSnapshot,
+    blocked: &Blocked,
+    client_info: &ClientInfo,
+    own: bool,
+    resume: &mut Resume,
+) -> Attempt {
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
     let awaited = &keys[..blocked.keys];
@@ -188,7 +201,11 @@ pub fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
     while let Some(mut key) = keys.pop_front() {
         while let Some((ticket, client)) = hub.store.waiter(&key) {
             key.behind(ticket);
-            let Some(client_info) = hub.clients.client_info(client).filter(|client_info| !client_info.killed.load(Relaxed)) else { continue };
+            let Some(client_info) =
+                hub.clients.client_info(client).filter(|client_info| !client_info.killed.load(Relaxed))
+            else {
+                continue;
+            };
             let blocked = client_info.blocked.lock().clone().filter(|blocked| blocked.ticket == ticket);
             let Some(blocked) = blocked else { continue };
             let mut resume = Resume::default();
@@ -250,27 +267,27 @@ async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut V
 // --- waiting ---
 
 /// A client's place in the queues of its keys. Dropping it leaves the queues, whatever ends the wait.
-struct Place {
+struct QueuedWait {
     worker: Rc<Worker>,
     client_info: Arc<ClientInfo>,
     blocked: Arc<Blocked>,
 }
 
-impl Place {
-    fn take(connection: &Connection, blocked: Arc<Blocked>) -> Place {
+impl QueuedWait {
+    fn take(connection: &Connection, blocked: Arc<Blocked>) -> QueuedWait {
         {
             // Another worker may already have served the command.
             let mut state = blocked.state.lock();
             state.count = Some(Arc::clone(&connection.worker.hub.clients.blocked));
             state.recount();
         }
-        Place { worker: Rc::clone(&connection.worker), client_info: Arc::clone(&connection.client_info), blocked }
+        QueuedWait { worker: Rc::clone(&connection.worker), client_info: Arc::clone(&connection.client_info), blocked }
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedWait {
     fn drop(&mut self) {
-        let Place { worker, client_info, blocked } = self;
+        let QueuedWait { worker, client_info, blocked } = self;
         *client_info.blocked.lock() = None;
         if blocked.until_reached.is_some() {
             worker.commit_waiter.forget(blocked.client);
@@ -306,7 +323,7 @@ impl Drop for Place {
 /// Waits until a blocked command has its reply, and copies the reply into the output. The connection keeps receiving:
 /// new commands run after this one, and the end of the connection ends the wait.
 pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(), End> {
-    let place = Place::take(connection, blocked);
+    let place = QueuedWait::take(connection, blocked);
     let blocked = &*place.blocked;
     connection.hand_over();
     // Send the earlier replies now; they must not wait with the blocked command.

@@ -439,7 +439,9 @@ impl Clients {
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
         let client_infos = self.client_infos.lock();
         let mut killed = Killed { count: 0, me: false };
-        for client_info in client_infos.values().filter(|client_info| client_info.fits(filter, now_ms) && !client_info.is_loader()) {
+        for client_info in
+            client_infos.values().filter(|client_info| client_info.fits(filter, now_ms) && !client_info.is_loader())
+        {
             match client_info.id == me {
                 true if filter.skip_me => continue,
                 true => killed.me = true,
@@ -459,14 +461,19 @@ impl Clients {
     /// What connections still hold that were ended.
     pub fn ending_bytes(&self) -> usize {
         let client_infos = self.client_infos.lock();
-        client_infos.values().filter(|client_info| client_info.killed.load(Relaxed)).map(|client_info| client_info.charged_bytes()).sum()
+        client_infos
+            .values()
+            .filter(|client_info| client_info.killed.load(Relaxed))
+            .map(|client_info| client_info.charged_bytes())
+            .sum()
     }
 
     /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT.
     /// Messages from others count too. `None`: nobody may be ended, or it is the connection `waits`, for which this would be done.
     pub fn end_largest(&self, bytes_min: usize, waits: u64) -> Option<Arc<ClientInfo>> {
         let client_infos = self.client_infos.lock();
-        let may_end = |client_info: &&Arc<ClientInfo>| !client_info.killed.load(Relaxed) && !client_info.no_evict.load(Relaxed);
+        let may_end =
+            |client_info: &&Arc<ClientInfo>| !client_info.killed.load(Relaxed) && !client_info.no_evict.load(Relaxed);
         let largest = client_infos.values().filter(may_end).max_by_key(|client_info| client_info.charged_bytes())?;
         if largest.charged_bytes() <= bytes_min || largest.id == waits {
             return None;

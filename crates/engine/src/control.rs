@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one change of the databases or of a configuration waits for another.
-pub const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
+pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The errors are whole replies.
 pub trait Control: Send + Sync {

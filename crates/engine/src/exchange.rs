@@ -23,7 +23,7 @@ const WRITTEN_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// Carries out the exchange that the running command left in its session, and puts the outcome there.
-pub async fn carry_out(targets: &Targets, hub: &Hub, session: &mut Session) {
+pub async fn run(targets: &Targets, hub: &Hub, session: &mut Session) {
     let Some(mut exchange) = session.exchange.take() else { return };
     exchange.outcome = Some(targets.ask(hub, &exchange).await);
     exchange.commands = Vec::new();
@@ -32,9 +32,9 @@ pub async fn carry_out(targets: &Targets, hub: &Hub, session: &mut Session) {
 
 /// The connections to other servers that a worker keeps for a while.
 #[derive(Default)]
-pub struct Targets(RefCell<Vec<Kept>>);
+pub struct Targets(RefCell<Vec<IdleConnection>>);
 
-struct Kept {
+struct IdleConnection {
     /// Includes user and password: a connection is never reused for another user.
     target: Target,
     line: Line,
@@ -89,7 +89,7 @@ impl Targets {
     fn keep(&self, hub: &Hub, target: Target, line: Line) {
         let mut kept = self.0.borrow_mut();
         if kept.len() < KEPT_MAX {
-            kept.push(Kept { target, line, since: Instant::now() });
+            kept.push(IdleConnection { target, line, since: Instant::now() });
             hub.targets_kept.fetch_add(1, Relaxed);
         }
     }

@@ -195,14 +195,14 @@ pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key
 }
 
 /// What is left to do before this client's next command: run the commands blocked on keys that this command made
-/// ready, and, in the all-cold mode, move the touched values out of RAM. No stripe is locked.
+/// ready, and, in the force-demote mode, move the touched values out of RAM. No stripe is locked.
 #[inline]
 pub fn follow_up(worker: &Worker, snapshot: &ConfigSnapshot, resume: &mut Resume) {
     if !resume.ready.is_empty() {
         blocked::serve(worker, snapshot, resume);
     }
     if !resume.touched.is_empty() {
-        worker.lane().chill(worker.now_ms(), &mut resume.touched);
+        worker.lane().force_demote(worker.now_ms(), &mut resume.touched);
     }
 }
 

@@ -6,8 +6,8 @@ use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::hub::Hub;
 use crate::job;
-use crate::worker_handle::Message;
 use crate::thread::Worker;
+use crate::worker_handle::Message;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,
     Role, Shutdown, SlowCommand, Space, Unblock,
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// A transaction cannot be left in the middle. So it waits at most this long for another change of the configuration.
-const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest DEBUG SLEEP. It blocks all connections.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -168,7 +168,10 @@ impl Host for Worker {
     }
 
     fn redirect_broken(&self, me: &Session) -> bool {
-        self.hub.clients.client_info(me.id).is_some_and(|client_info| client_info.following.load(Relaxed) & following::BROKEN != 0)
+        self.hub
+            .clients
+            .client_info(me.id)
+            .is_some_and(|client_info| client_info.following.load(Relaxed) & following::BROKEN != 0)
     }
 
     fn monitors_changed(&self, me: &Session) {
@@ -205,7 +208,7 @@ impl Host for Worker {
 
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
         if !may_wait {
-            let done = self.control()?.set_config_inside(pairs, me.local, TRANSACTION_PATIENCE);
+            let done = self.control()?.set_config_inside(pairs, me.local, TRANSACTION_TIMEOUT);
             return done.map_err(|text| Stop::Error(text.into()));
         }
         if let Some(outcome) = job::outcome(me) {
@@ -222,7 +225,7 @@ impl Host for Worker {
 
     fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run {
         if !may_wait {
-            let done = self.control()?.rewrite_config(TRANSACTION_PATIENCE);
+            let done = self.control()?.rewrite_config(TRANSACTION_TIMEOUT);
             return done.map_err(|text| Stop::Error(text.into()));
         }
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))

@@ -1,7 +1,7 @@
 //! Owns the jobs that commands leave to another thread: how a job gets there, and how its outcome gets back. Never
 //! knows a command.
 
-use crate::control::CHANGE_PATIENCE;
+use crate::control::CHANGE_TIMEOUT;
 use crate::hub::Hub;
 use commands::job::{Job, Task};
 use commands::session::Session;
@@ -21,7 +21,7 @@ pub fn outcome(me: &mut Session) -> Option<Run> {
 }
 
 /// Carries out the running command's job, and stores the outcome in the session.
-pub async fn carry_out(hub: &Arc<Hub>, session: &mut Session) {
+pub async fn run_job(hub: &Arc<Hub>, session: &mut Session) {
     let Some(mut job) = session.job.take() else { return };
     let (hub, task) = (Arc::clone(hub), job.task.clone());
     let done = tokio::task::spawn_blocking(move || run(&hub, &task)).await;
@@ -37,9 +37,9 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
     match task {
         Task::SetConfig { pairs, local } => {
             let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
-            control.set_config(&pairs, *local, CHANGE_PATIENCE)
+            control.set_config(&pairs, *local, CHANGE_TIMEOUT)
         }
-        Task::RewriteConfig => control.rewrite_config(CHANGE_PATIENCE),
+        Task::RewriteConfig => control.rewrite_config(CHANGE_TIMEOUT),
         Task::Save => control.save(),
         Task::SaveFlushed => {
             control.save_flushed(true);

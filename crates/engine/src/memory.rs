@@ -9,8 +9,8 @@
 //!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
 //! ```
 //! Who asks gets the memory, an error, or waits. **A connection is ended only because *another* one waits**: if nobody in the queue
-//! gets memory and nobody who holds much gives any back for [`PATIENCE`], the connection that holds most is ended; and also when the
-//! first in the queue has waited for [`PATIENCE_WITH_READERS`], however slowly others read. Who holds most itself gets an error.
+//! gets memory and nobody who holds much gives any back for [`TIMEOUT`], the connection that holds most is ended; and also when the
+//! first in the queue has waited for [`TIMEOUT_WITH_READERS`], however slowly others read. Who holds most itself gets an error.
 //! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
 //! always works.
 //!
@@ -31,9 +31,9 @@ use store::{Admission, Store, lent_and_room_max};
 /// [`PAUSE_BYTES_MIN`] while memory is scarce.
 pub const FREE_BYTES: usize = 128 << 10;
 /// How long the first in the queue waits, and nobody gets memory or gives any back, before the largest holder is ended.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it waits while others still give memory back.
-const PATIENCE_WITH_READERS: Duration = Duration::from_secs(30);
+const TIMEOUT_WITH_READERS: Duration = Duration::from_secs(30);
 /// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
 pub const PAUSE_BYTES_MAX: usize = 1 << 20;
 const PAUSE_BYTES_MIN: usize = 32 << 10;
@@ -316,10 +316,18 @@ impl Memory {
 
     /// The same for commands that are received ahead of their turn: the connection could wait for its client instead. So it gets
     /// memory only while nobody waits for any, and something is left for others.
-    pub fn poll_ahead(&self, client_info: &Arc<ClientInfo>, bytes: usize, request: &mut Request, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_ahead(
+        &self,
+        client_info: &Arc<ClientInfo>,
+        bytes: usize,
+        request: &mut Request,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         if request.0.is_none() {
             let waits = || self.waiting.load(Relaxed) + self.waiting_ahead.load(Relaxed) > 0;
-            if self.is_free(client_info, bytes) || !waits() && self.add_if(client_info, bytes, self.store.try_lend_spare(bytes)) {
+            if self.is_free(client_info, bytes)
+                || !waits() && self.add_if(client_info, bytes, self.store.try_lend_spare(bytes))
+            {
                 return Poll::Ready(());
             }
             self.enqueue(client_info, bytes.into(), true, request, cx);
@@ -327,7 +335,14 @@ impl Memory {
         self.poll_answer(request, cx).map(|_| ())
     }
 
-    fn enqueue(&self, client_info: &Arc<ClientInfo>, need: Need, is_ahead: bool, request: &mut Request, cx: &Context<'_>) {
+    fn enqueue(
+        &self,
+        client_info: &Arc<ClientInfo>,
+        need: Need,
+        is_ahead: bool,
+        request: &mut Request,
+        cx: &Context<'_>,
+    ) {
         let waiting = Arc::new(Waiting {
             client_info: Arc::clone(client_info),
             need,
@@ -459,8 +474,8 @@ impl Memory {
         self.renew_queue(&queue);
         let moved_at = *self.moved_at.lock();
         let has_waited = |first: &Waiting| {
-            now.duration_since(first.since.max(moved_at)) >= PATIENCE
-                || now.duration_since(first.since) >= PATIENCE_WITH_READERS
+            now.duration_since(first.since.max(moved_at)) >= TIMEOUT
+                || now.duration_since(first.since) >= TIMEOUT_WITH_READERS
         };
         let first = Arc::clone(queue.front().filter(|first| has_waited(first))?);
         let max = self.store.lent_bytes_max();
@@ -600,12 +615,12 @@ mod tests {
         while receive(&node, &mut ahead).is_ready() {}
         assert_eq!(node.memory.store.lent_bytes(), 15 * MB, "a little is left for others");
         assert_eq!(receive(&node, &mut next), Poll::Pending);
-        assert_eq!((node.memory.waiting(), node.relieve_after(10 * PATIENCE_WITH_READERS)), (0, None));
+        assert_eq!((node.memory.waiting(), node.relieve_after(10 * TIMEOUT_WITH_READERS)), (0, None));
         assert_eq!(receive(&node, &mut ahead), Poll::Pending);
         // Others come first, and for them a holder may be ended.
         assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut other, MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE), Some(ahead.client_info.id));
+        assert_eq!(node.relieve_after(TIMEOUT), Some(ahead.client_info.id));
         node.memory.leave(&ahead.client_info, &mut ahead.request);
         assert_eq!(node.ask(&mut other, MB), Poll::Ready(Ok(())));
         assert_eq!(receive(&node, &mut next), Poll::Ready(()));
@@ -622,7 +637,7 @@ mod tests {
         assert_eq!(node.ask(&mut large, 8 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut small, 6 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut large, 4 * MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert_eq!(node.relieve_after(TIMEOUT), None);
         assert!(matches!(node.ask(&mut large, 4 * MB), Poll::Ready(Err(_))));
     }
 
@@ -659,13 +674,13 @@ mod tests {
             assert_eq!(node.ask(client, bytes), Poll::Ready(Ok(())));
         }
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE / 2), None);
-        assert_eq!(node.relieve_after(PATIENCE), Some(larger.client_info.id));
+        assert_eq!(node.relieve_after(TIMEOUT / 2), None);
+        assert_eq!(node.relieve_after(TIMEOUT), Some(larger.client_info.id));
         assert!(larger.client_info.killed.load(Relaxed) && !large.client_info.killed.load(Relaxed));
-        assert_eq!(node.relieve_after(PATIENCE), None, "what it holds is enough, and is about to be free");
+        assert_eq!(node.relieve_after(TIMEOUT), None, "what it holds is enough, and is about to be free");
         node.memory.leave(&larger.client_info, &mut larger.request);
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Ready(Ok(())));
-        assert_eq!(node.relieve_after(10 * PATIENCE), None);
+        assert_eq!(node.relieve_after(10 * TIMEOUT), None);
     }
 
     #[test]
@@ -678,10 +693,14 @@ mod tests {
         node.memory.hold(&reader.client_info, MAX - MB);
         assert!(*node.memory.moved_at.lock() >= before, "it has given some back");
         // It goes on.
-        *node.memory.moved_at.lock() = Instant::now() + 2 * PATIENCE;
-        assert_eq!(node.relieve_after(2 * PATIENCE + PATIENCE / 2), None);
-        *node.memory.moved_at.lock() = Instant::now() + PATIENCE_WITH_READERS;
-        assert_eq!(node.relieve_after(PATIENCE_WITH_READERS), Some(reader.client_info.id), "others have waited for long");
+        *node.memory.moved_at.lock() = Instant::now() + 2 * TIMEOUT;
+        assert_eq!(node.relieve_after(2 * TIMEOUT + TIMEOUT / 2), None);
+        *node.memory.moved_at.lock() = Instant::now() + TIMEOUT_WITH_READERS;
+        assert_eq!(
+            node.relieve_after(TIMEOUT_WITH_READERS),
+            Some(reader.client_info.id),
+            "others have waited for long"
+        );
     }
 
     #[test]
@@ -692,7 +711,7 @@ mod tests {
         waiting.client_info.no_evict.store(true, Relaxed);
         assert_eq!(node.ask(&mut protected, MAX), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert_eq!(node.relieve_after(TIMEOUT), None);
         assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX, times: 1 })));
     }
 
@@ -703,7 +722,7 @@ mod tests {
         let mut client = node.client();
         assert_eq!(node.ask(&mut client, 2 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut client, MAX - MB), Poll::Pending);
-        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert_eq!(node.relieve_after(TIMEOUT), None);
         assert!(!client.client_info.killed.load(Relaxed));
         assert!(matches!(node.ask(&mut client, MAX - MB), Poll::Ready(Err(_))));
     }

@@ -3,8 +3,8 @@
 use crate::clients::ClientInfo;
 use crate::exchange;
 use crate::job;
-use crate::session::{Connection, End, Failed};
 use crate::nested_poll;
+use crate::session::{Connection, End, Failed};
 use crate::thread::Worker;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -81,8 +81,8 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         Wait::Exchange => {
             // The command has left an exchange or a job, never both.
             let (worker, session) = (&connection.worker, &mut connection.session);
-            exchange::carry_out(&worker.targets, &worker.hub, session).await;
-            job::carry_out(&worker.hub, session).await;
+            exchange::run(&worker.targets, &worker.hub, session).await;
+            job::run_job(&worker.hub, session).await;
         }
         // In the next pass of the stand-in.
         Wait::Turn if nested_poll::is_on() => tokio::task::yield_now().await,
@@ -91,10 +91,10 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             poll_fn(|cx| connection.poll_turn(cx)).await;
         }
         Wait::Drain => {
-            connection.settle();
+            connection.return_unused_memory();
             poll_fn(|cx| connection.poll_drain(cx)).await?;
             connection.withdraw();
-            connection.settle();
+            connection.return_unused_memory();
         }
         Wait::Memory => claim(connection).await?,
     }
@@ -153,7 +153,7 @@ impl Drop for Held {
 
 /// Waits for the memory that the current command claims. If it cannot be had, only this command fails.
 async fn claim(connection: &mut Connection) -> Result<(), End> {
-    connection.settle();
+    connection.return_unused_memory();
     let claimed = poll_fn(|cx| connection.poll_claim(cx)).await?;
     poll_fn(|cx| connection.poll_turn(cx)).await;
     let Some(work) = &mut connection.work else { return Ok(()) };

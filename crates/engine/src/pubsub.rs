@@ -201,7 +201,12 @@ pub struct Delivery<'n> {
 }
 
 impl<'n> Delivery<'n> {
-    pub fn new(worker_handles: &'n [WorkerHandle], clients: &'n Clients, store: &'n Arc<Store>, limit: OutputLimit) -> Delivery<'n> {
+    pub fn new(
+        worker_handles: &'n [WorkerHandle],
+        clients: &'n Clients,
+        store: &'n Arc<Store>,
+        limit: OutputLimit,
+    ) -> Delivery<'n> {
         Delivery { worker_handles, clients, store, limit, lists: Vec::new(), exceeded: Vec::new() }
     }
 

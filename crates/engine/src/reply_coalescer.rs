@@ -51,7 +51,10 @@ impl ReplyCoalescer {
             self.waker.get_or_init(|| cx.waker().clone());
             // A polled connection may enter again, for the next turn.
             std::mem::swap(&mut polled, &mut *self.task_slots.borrow_mut());
-            polled.drain(..).filter_map(|task_slot| task_slot.upgrade()).for_each(|task_slot| task_slot.poll_out_of_turn());
+            polled
+                .drain(..)
+                .filter_map(|task_slot| task_slot.upgrade())
+                .for_each(|task_slot| task_slot.poll_out_of_turn());
             Poll::<()>::Pending
         })
         .await;
@@ -67,7 +70,8 @@ mod tests {
 
     /// What so many connections do that are ready at the same time: (connection, whether it replies).
     async fn steps(connections: usize) -> Vec<(usize, bool)> {
-        let (reply_coalescer, task_slots, log) = (Rc::<ReplyCoalescer>::default(), TaskSlots::default(), Rc::<RefCell<Vec<_>>>::default());
+        let (reply_coalescer, task_slots, log) =
+            (Rc::<ReplyCoalescer>::default(), TaskSlots::default(), Rc::<RefCell<Vec<_>>>::default());
         let server = spawn_local({
             let reply_coalescer = Rc::clone(&reply_coalescer);
             async move { reply_coalescer.serve().await }

@@ -10,9 +10,9 @@ use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lo
 use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::session::{Current, End, Failed, Place, Prepared, Work};
+use crate::session::{ArgumentSpan, Current, End, Failed, Prepared, Work};
 use crate::thread::{ConfigSnapshot, Worker};
-use crate::{lost, script, nested_poll, transaction};
+use crate::{lost, nested_poll, script, transaction};
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Stop};
 use resp::Out;
@@ -42,13 +42,20 @@ pub fn route<'w>(
     session: &mut Session,
     client_info: &ClientInfo,
     work: &mut Work,
-    (command, place): (&'w Command, Place),
+    (command, place): (&'w Command, ArgumentSpan),
     now_ms: u64,
 ) -> (Option<&'w Command>, Result<(), Box<Halt>>) {
     if session.multi.is_some() && !command.is(bit::UNQUEUED) {
         let args = work.batch.args(place);
-        let queued =
-            transaction::queue(worker, snapshot, session, client_info, &mut work.current, (command, args), &mut work.output);
+        let queued = transaction::queue(
+            worker,
+            snapshot,
+            session,
+            client_info,
+            &mut work.current,
+            (command, args),
+            &mut work.output,
+        );
         return (None, queued.map_err(Box::new));
     }
     let is_exec = session.multi.is_some() && command.is(bit::EXEC);
@@ -70,7 +77,7 @@ pub fn route<'w>(
 /// Whether nothing about the database and the connection asks for [`admit`](crate::admit::admit) and what [`route`] looks for. It is
 /// asked for once in a while: what another worker begins meanwhile begins after the commands of this turn.
 #[inline]
-pub fn is_calm(worker: &Worker, session: &Session) -> bool {
+pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
     let hub = &*worker.hub;
     let is_special = session.is_confined()
         | session.multi.is_some()
@@ -84,7 +91,7 @@ pub fn is_calm(worker: &Worker, session: &Session) -> bool {
         && !hub.clients.may_be_paused()
 }
 
-/// The short way of the usual command, while all [is calm](is_calm): its row says that there is no more to it than its handler. The
+/// The short way of the usual command, while all [is calm](may_take_fast_path): its row says that there is no more to it than its handler. The
 /// long way takes half as many instructions again. `None`: it is another command, or may not run now.
 #[inline(always)]
 pub fn shortcut<'w>(
@@ -93,7 +100,7 @@ pub fn shortcut<'w>(
     session: &mut Session,
     client_info: &ClientInfo,
     work: &mut Work,
-    place: Place,
+    place: ArgumentSpan,
     now_ms: u64,
 ) -> Option<(&'w Command, Result<(), Box<Halt>>)> {
     let hub = &*worker.hub;
@@ -113,7 +120,9 @@ pub fn shortcut<'w>(
         return None;
     }
     // A write asks for itself: who pauses writers counts on it.
-    if command.is(bit::WRITE) && (hub.clients.may_be_paused() || hub.journaling.write_admission() != WriteAdmission::Open) {
+    if command.is(bit::WRITE)
+        && (hub.clients.may_be_paused() || hub.journaling.write_admission() != WriteAdmission::Open)
+    {
         return None;
     }
     let name = args.get(command.only_key?.get())?;
@@ -124,7 +133,7 @@ pub fn shortcut<'w>(
     let halted = execute(&engine, session, call, stripes, output, |locked| {
         locked.run().err().and_then(|stop| halted(&mut locked.cx, command, client_info, stop))
     });
-    Some((command, settle(worker, session, work, halted)))
+    Some((command, halt_of(worker, session, work, halted)))
 }
 
 /// The command that CLIENT LIST shows for one that was not admitted.
@@ -150,11 +159,12 @@ fn handle(
     session: &mut Session,
     client_info: &ClientInfo,
     work: &mut Work,
-    (command, place): (&Command, Place),
+    (command, place): (&Command, ArgumentSpan),
     now_ms: u64,
 ) -> Result<(), Box<Halt>> {
     if let Some(failed) = work.current.failed.take()
-        && let Some(ended) = cannot_go_on(worker, snapshot, session, client_info, work, (command, place), now_ms, failed)
+        && let Some(ended) =
+            cannot_go_on(worker, snapshot, session, client_info, work, (command, place), now_ms, failed)
     {
         return ended;
     }
@@ -167,12 +177,12 @@ fn handle(
         }
     }
     let halted = call(worker, snapshot, session, client_info, work, (command, place), now_ms);
-    settle(worker, session, work, halted)
+    halt_of(worker, session, work, halted)
 }
 
 /// What follows from a handler's end. `None`: it has not begun. `Some(None)`: the reply is complete.
 #[inline(always)]
-fn settle(
+fn halt_of(
     worker: &Worker,
     session: &mut Session,
     work: &mut Work,
@@ -220,7 +230,7 @@ fn cannot_go_on(
     session: &mut Session,
     client_info: &ClientInfo,
     Work { batch, output, current, positions, .. }: &mut Work,
-    (command, place): (&Command, Place),
+    (command, place): (&Command, ArgumentSpan),
     now_ms: u64,
     failed: Failed,
 ) -> Option<Result<(), Box<Halt>>> {
@@ -263,7 +273,7 @@ fn call(
     session: &mut Session,
     client_info: &ClientInfo,
     Work { batch, output, current, positions, .. }: &mut Work,
-    (command, place): (&Command, Place),
+    (command, place): (&Command, ArgumentSpan),
     now_ms: u64,
 ) -> Option<Option<Halted>> {
     let args = batch.args(place);

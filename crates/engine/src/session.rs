@@ -4,11 +4,11 @@
 use crate::ahead::Ahead;
 use crate::clients::ClientInfo;
 use crate::directory::CommandPlace;
-use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
-use crate::task_slot::OwnTaskSlot;
-use crate::nested_poll;
-use crate::thread::Worker;
 use crate::fair_queue::Turn;
+use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
+use crate::nested_poll;
+use crate::task_slot::OwnTaskSlot;
+use crate::thread::Worker;
 use commands::Args;
 use commands::host::Space;
 use commands::session::{Reply, Session};
@@ -298,7 +298,7 @@ pub struct Batch {
     /// The last read filled the buffer, so more bytes are probably waiting.
     pub was_full: bool,
     spans: Vec<Span>,
-    pub commands: Vec<Place>,
+    pub commands: Vec<ArgumentSpan>,
     /// The index of the command that runs next.
     pub next: usize,
     /// Commands before this index were prefetched, or were too few for prefetching.
@@ -325,7 +325,7 @@ pub struct Prepared {
 
 /// The position of one command's arguments in a batch.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct ArgumentSpan {
     /// The command's first byte in the input.
     base: u32,
     first_span: u32,
@@ -556,7 +556,7 @@ impl Batch {
                 Ok(Parsed::Complete { consumed, source }) => {
                     let spans = self.spans.len() - first_span;
                     if spans > 0 {
-                        self.commands.push(Place {
+                        self.commands.push(ArgumentSpan {
                             base: self.parsed as u32,
                             first_span: first_span as u32,
                             spans: spans as u32,
@@ -575,7 +575,7 @@ impl Batch {
     }
 
     #[inline]
-    pub fn args(&self, place: Place) -> Args<'_> {
+    pub fn args(&self, place: ArgumentSpan) -> Args<'_> {
         let bytes = match place.source {
             Source::Input => &self.input[place.base as usize..],
             Source::Unquoted => self.progress.unquoted(),
@@ -585,7 +585,7 @@ impl Batch {
     }
 
     /// The bytes received from this command on.
-    pub fn bytes_from(&self, place: Place) -> usize {
+    pub fn bytes_from(&self, place: ArgumentSpan) -> usize {
         self.filled - place.base as usize + self.ahead.bytes()
     }
 
@@ -662,7 +662,7 @@ impl Work {
     }
 
     /// Sets what the connection holds to what it really holds.
-    fn settle(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
+    fn return_unused_memory(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
         if query_granted == 0 && session.claim.room < client_info.room_bytes.load(Relaxed) {
             memory.keep_room(client_info, session.claim.room);
         }
@@ -727,7 +727,13 @@ impl fmt::Display for End {
 }
 
 impl Connection {
-    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, client_info: Arc<ClientInfo>, task_slot: OwnTaskSlot) -> Connection {
+    pub fn new(
+        worker: Rc<Worker>,
+        stream: Stream,
+        session: Session,
+        client_info: Arc<ClientInfo>,
+        task_slot: OwnTaskSlot,
+    ) -> Connection {
         Connection {
             worker,
             stream,
@@ -928,7 +934,12 @@ impl Connection {
             let work = self.work.get_or_insert_with(|| self.worker.take_work());
             if work.batch.lacks_room_ahead() {
                 // Without memory the connection is not read from: the client waits until it is its turn.
-                if self.worker.hub.memory.poll_ahead(&self.client_info, Ahead::PIECE_BYTES, &mut self.request, cx).is_pending()
+                if self
+                    .worker
+                    .hub
+                    .memory
+                    .poll_ahead(&self.client_info, Ahead::PIECE_BYTES, &mut self.request, cx)
+                    .is_pending()
                 {
                     return Ok(());
                 }
@@ -1100,18 +1111,18 @@ impl Connection {
             self.worker.stats().output_limit_closed.add(1);
             return Err(End::OutputLimit);
         }
-        self.settle();
+        self.return_unused_memory();
         Ok(())
     }
 
     /// Charges the connection for what it holds.
-    pub fn settle(&self) {
+    pub fn return_unused_memory(&self) {
         if self.request.is_open() {
             return;
         }
         let (memory, client_info) = (&self.worker.hub.memory, &*self.client_info);
         match &self.work {
-            Some(work) => work.settle(memory, client_info, &self.session, self.query_granted),
+            Some(work) => work.return_unused_memory(memory, client_info, &self.session, self.query_granted),
             None => {
                 let bytes = self.session.kept_bytes();
                 if client_info.room_bytes.load(Relaxed) > 0 {
@@ -1130,10 +1141,10 @@ impl Connection {
             let work = self.work.take().expect("it is there");
             self.worker.give_work(work);
             self.show_buffers();
-            self.settle();
+            self.return_unused_memory();
         } else if self.work.is_some() {
             self.show_buffers();
-            self.settle();
+            self.return_unused_memory();
         }
     }
 

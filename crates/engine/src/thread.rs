@@ -7,17 +7,17 @@ use crate::clients::Peer;
 use crate::clock::{wall_ms, wall_nanos};
 use crate::exchange::Targets;
 use crate::execute::Engine;
+use crate::fair_queue::FairQueue;
 use crate::hub::Hub;
 use crate::journaling::{CommitWaiter, WriteAdmission};
-use crate::reply_coalescer::ReplyCoalescer;
-use crate::worker_handle::{Arrival, Message, Socket};
-use crate::script::Interpreter;
-use crate::task_slot::{OwnTaskSlot, TaskSlots};
-use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
 use crate::nested_poll;
+use crate::reply_coalescer::ReplyCoalescer;
+use crate::script::Interpreter;
+use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
 use crate::stats::WorkerStats;
-use crate::fair_queue::FairQueue;
+use crate::task_slot::{OwnTaskSlot, TaskSlots};
 use crate::worker::serve;
+use crate::worker_handle::{Arrival, Message, Socket};
 use commands::Settings;
 use commands::session::Session;
 use config::{Config, Policy};
@@ -174,7 +174,11 @@ impl Worker {
 
     /// Returns `snapshot` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
     #[inline]
-    pub fn newest<'l>(&self, snapshot: &'l ConfigSnapshot, newer: &'l mut Option<Rc<ConfigSnapshot>>) -> &'l ConfigSnapshot {
+    pub fn newest<'l>(
+        &self,
+        snapshot: &'l ConfigSnapshot,
+        newer: &'l mut Option<Rc<ConfigSnapshot>>,
+    ) -> &'l ConfigSnapshot {
         match snapshot.version == self.hub.config.version() {
             true => snapshot,
             false => newer.insert(self.config_snapshot()),
@@ -316,7 +320,7 @@ fn turn_ticks(clock: &quanta::Clock) -> u64 {
 }
 
 /// When the server stops, connections that have not ended after this time are given up.
-const STOP_PATIENCE: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs a worker from start to end, on its thread. `open_lane` runs on that thread because an io_uring belongs to the
 /// thread that made it.
@@ -371,7 +375,7 @@ pub async fn run(
 /// Serves until a Stop message arrives, and then until the connections have ended.
 async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
     worker.task_slots.take(|_| receive(Rc::clone(worker), messages)).await;
-    let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
+    let deadline = tokio::time::Instant::now() + STOP_TIMEOUT;
     while worker.has_connections() && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -571,7 +575,7 @@ async fn keep_up(worker: Rc<Worker>) {
         }
         if worker.hub.tracking.has_pending() {
             // Keys that have expired are pending too.
-            worker.hub.tracking.tell_followers(&worker.hub);
+            worker.hub.tracking.invalidate_all(&worker.hub);
         }
         let tracks_more = worker.index == 0 && worker.hub.tracking.shrink(&worker.hub);
         // Objects may have made room.

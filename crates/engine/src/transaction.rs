@@ -58,7 +58,8 @@ pub fn queue(
     // Of a journal that is replayed nothing is refused.
     let has_room = session.rerun.is_some_and(Rerun::has_room);
     if !has_room && step(multi.bytes + bytes) > step(multi.bytes) {
-        let charged = charge(worker, client_info, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
+        let charged =
+            charge(worker, client_info, &mut session.claim, current, multi.bytes, QUEUE_STEP_BYTES.max(bytes));
         if let Err(Halt::Error(_)) = charged {
             multi.fail();
             session.changed = true;
@@ -127,7 +128,7 @@ pub fn exec(
 ) -> Result<(), Halt> {
     let Some(multi) = session.multi.take() else { return Ok(()) };
     let watches = std::mem::take(&mut session.watches);
-    let result = carry_out(worker, snapshot, session, client_info, work, (&multi, &watches), now_ms);
+    let result = run_queued(worker, snapshot, session, client_info, work, (&multi, &watches), now_ms);
     if matches!(result, Err(Halt::Wait(_))) {
         session.multi = Some(multi);
         session.watches = watches;
@@ -147,7 +148,7 @@ struct Step<'a> {
     keys: Range<usize>,
 }
 
-fn carry_out(
+fn run_queued(
     worker: &Worker,
     snapshot: &ConfigSnapshot,
     session: &mut Session,
@@ -258,7 +259,7 @@ fn keep_room(
         words += step.args.len();
         bytes += step.args.from(0).map(<[u8]>::len).sum::<usize>();
     }
-    let effects = if store.keeps_effects() { effects_bytes_max(count, words, bytes) } else { 0 };
+    let effects = if store.records_effects() { effects_bytes_max(count, words, bytes) } else { 0 };
     let room = bytes + count * OBJECT_BYTES + effects;
     let refused = |too_much: TooMuch| {
         let text = format!("EXECABORT Transaction discarded because of: {}", too_much.text());

@@ -29,10 +29,10 @@ pub struct Blocked {
     pub until_ms: Option<u64>,
     pub until_reached: Option<UntilReached>,
     pub at_timeout: fn(&mut Out<'_>),
-    pub state: Mutex<State>,
+    pub state: Mutex<WaiterState>,
 }
 
-pub struct State {
+pub struct WaiterState {
     pub phase: Phase,
     pub served: Option<Served>,
     /// The waker of the connection's task.
@@ -87,7 +87,7 @@ impl Blocked {
     }
 }
 
-impl State {
+impl WaiterState {
     pub fn waits(&self) -> bool {
         matches!(self.phase, Phase::Waiting | Phase::Called)
     }

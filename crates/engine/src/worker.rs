@@ -9,13 +9,13 @@ use crate::blocked::{self, Blocked};
 use crate::directory::bit;
 use crate::execute::follow_up;
 use crate::feed::feed;
-use crate::reply_coalescer;
 use crate::memory::PAUSE_BYTES_MAX;
+use crate::nested_poll;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
+use crate::reply_coalescer;
 use crate::route::{self, Halt, route, shortcut};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, withhold};
-use crate::nested_poll;
 use crate::stats::WorkerStats;
 use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
@@ -45,7 +45,7 @@ pub async fn serve(mut connection: Connection) {
         if let Err(end) = received.await {
             break end;
         }
-        if let Err(end) = carry_out(&mut connection).await {
+        if let Err(end) = run_batches(&mut connection).await {
             break end;
         }
         if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
@@ -63,7 +63,7 @@ pub async fn serve(mut connection: Connection) {
 }
 
 /// Runs every complete command that was received, then replies.
-async fn carry_out(connection: &mut Connection) -> Result<(), End> {
+async fn run_batches(connection: &mut Connection) -> Result<(), End> {
     while parse(connection) {
         if connection.work.as_ref().is_some_and(|work| work.batch.is_large()) {
             park(connection, Wait::Turn).await?;
@@ -105,7 +105,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     }
     let hub = &connection.worker.hub;
     if hub.tracking.has_pending() {
-        hub.tracking.tell_followers(hub);
+        hub.tracking.invalidate_all(hub);
     }
     connection.send()?;
     let worker = &connection.worker;
@@ -197,7 +197,7 @@ fn run(connection: &mut Connection) -> Ran {
     let seen_from = worker.hub.journaling.position();
     session.written.from = seen_from;
     session.replicated.from = worker.hub.journaling.stream.offset();
-    let mut is_calm = route::is_calm(worker, session);
+    let mut may_take_fast_path = route::may_take_fast_path(worker, session);
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
@@ -206,7 +206,11 @@ fn run(connection: &mut Connection) -> Ran {
             prepare(worker, session, &mut work.batch);
         }
         let reply_from = work.output.len();
-        let short = if is_calm { shortcut(worker, &snapshot, session, client_info, work, place, now_ms) } else { None };
+        let short = if may_take_fast_path {
+            shortcut(worker, &snapshot, session, client_info, work, place, now_ms)
+        } else {
+            None
+        };
         if let Some((command, Ok(()))) = short {
             follow_up(worker, &snapshot, &mut work.current.resume);
             let begun = std::mem::replace(&mut ticks, worker.ticks());
@@ -314,7 +318,7 @@ fn run(connection: &mut Connection) -> Ran {
             if session.close {
                 break Ran::Ends(End::Asked);
             }
-            is_calm = route::is_calm(worker, session);
+            may_take_fast_path = route::may_take_fast_path(worker, session);
         }
         if work.output.len() > full_bytes {
             if work.output.len() > snapshot.output_bytes_max {

@@ -282,7 +282,7 @@ impl Device {
         assert!(op.offset + bytes <= DATA_OFFSET + self.data_bytes, "past the end: {op:?}");
     }
 
-    fn carry_out(&mut self, op: &mut Op) -> io::Result<()> {
+    fn run_operation(&mut self, op: &mut Op) -> io::Result<()> {
         let (path, offset) = (op.path, op.offset);
         match &mut op.kind {
             OpKind::Read(buf) => self.read(path, offset, buf),
@@ -452,7 +452,7 @@ impl SimDriver {
         for _ in 0..count {
             let index = self.order.below(self.started.len() as u64) as usize;
             let mut op = self.started.swap_remove(index);
-            let result = device.carry_out(&mut op);
+            let result = device.run_operation(&mut op);
             let buf = match op.kind {
                 OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
                 OpKind::Discard { .. } | OpKind::Sync => None,

@@ -129,13 +129,13 @@ impl Jobs {
             };
             drop(queue);
             let Job { mut op, start, files, reply_to } = job;
-            let result = carry_out(&files, &mut op);
+            let result = run_operation(&files, &mut op);
             reply_to.deliver(Completed { op, start, result });
         }
     }
 }
 
-fn carry_out(files: &FlashFiles, op: &mut Op) -> io::Result<()> {
+fn run_operation(files: &FlashFiles, op: &mut Op) -> io::Result<()> {
     let file = files.file(op.path);
     let offset = op.offset;
     match &mut op.kind {

@@ -298,8 +298,8 @@ impl Files {
         sync_directory(&self.directory)
     }
 
-    /// See [`crate::thread::Disk::carry_out`].
-    pub fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
+    /// See [`crate::thread::Disk::run_operations`].
+    pub fn run_operations(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
         let at = usize::from(run[0].path);
         let (file, is_dirty) = (&self.files[at], &mut self.is_dirty[at]);
         let writes = run.iter().filter_map(|op| if let OpKind::Write(buf) = &op.kind { Some(&**buf) } else { None });
@@ -540,13 +540,13 @@ mod tests {
         assert_eq!(files.is_dirty, [false]);
         let mut done = Vec::new();
         let page = PAGE_BYTES as u64;
-        files.carry_out(write(0), true, &mut done);
+        files.run_operations(write(0), true, &mut done);
         assert_eq!(files.is_dirty, [!files.writes_durably]);
-        files.carry_out(write(page), false, &mut done);
+        files.run_operations(write(page), false, &mut done);
         assert_eq!(files.is_dirty, [true]);
-        files.carry_out(write(2 * page), true, &mut done);
+        files.run_operations(write(2 * page), true, &mut done);
         assert_eq!(files.is_dirty, [true], "the write before it is not durable");
-        files.carry_out(vec![Op { token: 9, path: 0, offset: 0, kind: OpKind::Sync }], false, &mut done);
+        files.run_operations(vec![Op { token: 9, path: 0, offset: 0, kind: OpKind::Sync }], false, &mut done);
         assert_eq!(files.is_dirty, [false]);
         assert!(done.iter().all(|done| done.result.is_ok()));
     }

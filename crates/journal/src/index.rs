@@ -2,8 +2,8 @@
 //! what a row or the table holds.
 //!
 //! ```text
-//! chunk …        | count u32 | stripe u16 | uid u16 | crc32c u32 | count × (high u64, word u64) |
-//! row …          | 0 u32 | stripe u16 | uid u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint` |
+//! chunk …        | count u32 | stripe u16 | table_id u16 | crc32c u32 | count × (high u64, word u64) |
+//! row …          | 0 u32 | stripe u16 | table_id u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint` |
 //! table          | what the store must know before the first entry, see `store::checkpoint`      |
 //! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
 //! ```
@@ -21,7 +21,7 @@ use flash::sequential::{Rest, SequentialWriter};
 /// A key's hash, and its word.
 pub type Pair = (u64, u64);
 
-/// For each stripe and uid: some entries.
+/// For each stripe and table_id: some entries.
 pub type Entries = Vec<(u16, u16, Vec<Pair>)>;
 
 const MAGIC: [u8; 8] = *b"FLINTIDX";
@@ -38,7 +38,7 @@ const PAIRS_MAX: usize = 1 << 14;
 const TABLE_BYTES_MAX: u64 = 4 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What is read of one stripe and one uid.
+/// What is read of one stripe and one table_id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rows {
     Pairs(Vec<Pair>),
@@ -69,9 +69,9 @@ impl IndexWriter {
         IndexWriter { file: SequentialWriter::new(file, rest), entries: 0, chunk: Vec::new() }
     }
 
-    pub fn put(&mut self, stripe: u16, uid: u16, pairs: &[Pair]) -> io::Result<()> {
+    pub fn put(&mut self, stripe: u16, table_id: u16, pairs: &[Pair]) -> io::Result<()> {
         for some in pairs.chunks(PAIRS_MAX) {
-            put_chunk(stripe, uid, some, &mut self.chunk);
+            put_chunk(stripe, table_id, some, &mut self.chunk);
             let crc = chunk_crc(&self.chunk);
             self.chunk[8..CHUNK_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
             self.file.write_all(&self.chunk)?;
@@ -81,12 +81,12 @@ impl IndexWriter {
     }
 
     /// Writes a row, which is not empty.
-    pub fn put_row(&mut self, stripe: u16, uid: u16, row: &[u8]) -> io::Result<()> {
+    pub fn put_row(&mut self, stripe: u16, table_id: u16, row: &[u8]) -> io::Result<()> {
         let bytes = u32::try_from(row.len()).map_err(|_| io::Error::other("a collection has too many parts"))?;
         self.chunk.clear();
         self.chunk.extend_from_slice(&ROW.to_le_bytes());
         self.chunk.extend_from_slice(&stripe.to_le_bytes());
-        self.chunk.extend_from_slice(&uid.to_le_bytes());
+        self.chunk.extend_from_slice(&table_id.to_le_bytes());
         let crc = base::crc::crc32c_append(
             base::crc::crc32c_append(base::crc::crc32c(&self.chunk), &bytes.to_le_bytes()),
             row,
@@ -116,11 +116,11 @@ impl IndexWriter {
 }
 
 /// A chunk without its checksum.
-fn put_chunk(stripe: u16, uid: u16, pairs: &[Pair], chunk: &mut Vec<u8>) {
+fn put_chunk(stripe: u16, table_id: u16, pairs: &[Pair], chunk: &mut Vec<u8>) {
     chunk.clear();
     chunk.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
     chunk.extend_from_slice(&stripe.to_le_bytes());
-    chunk.extend_from_slice(&uid.to_le_bytes());
+    chunk.extend_from_slice(&table_id.to_le_bytes());
     chunk.extend_from_slice(&[0; 4]);
     for (high, word) in pairs {
         chunk.extend_from_slice(&high.to_le_bytes());
@@ -178,12 +178,12 @@ impl Index {
         Ok(Index { file: BufReader::with_capacity(BUFFER_BYTES, file), table, entries, bytes })
     }
 
-    /// Reads all entries and rows. `each` gets the stripe and the uid of some of them. Returns an error of `each` as it is.
+    /// Reads all entries and rows. `each` gets the stripe and the table_id of some of them. Returns an error of `each` as it is.
     pub fn read<E: From<io::Error>>(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> Result<(), E>) -> Result<(), E> {
         let (mut left, mut entries, mut chunk) = (self.bytes, 0, Vec::new());
         while left > 0 {
-            let (stripe, uid, rows) = self.part(left, &mut chunk)?;
-            each(stripe, uid, rows)?;
+            let (stripe, table_id, rows) = self.part(left, &mut chunk)?;
+            each(stripe, table_id, rows)?;
             left -= chunk.len() as u64;
             entries += entries_of(&chunk);
         }
@@ -199,8 +199,8 @@ impl Index {
         let mut places: Vec<Range<u64>> = Vec::new();
         while at < self.bytes {
             match self.part(self.bytes - at, &mut chunk) {
-                Ok((stripe, uid, rows)) => {
-                    each(stripe, uid, rows)?;
+                Ok((stripe, table_id, rows)) => {
+                    each(stripe, table_id, rows)?;
                     at += chunk.len() as u64;
                     entries += entries_of(&chunk);
                     continue;
@@ -294,8 +294,8 @@ pub struct Damage {
 /// A part whose checksum is wrong, as far as its header tells.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Torn<'b> {
-    Pairs { stripe: u16, uid: u16, pairs: Vec<Pair>, crc: u32 },
-    Row { stripe: u16, uid: u16, row: &'b [u8] },
+    Pairs { stripe: u16, table_id: u16, pairs: Vec<Pair>, crc: u32 },
+    Row { stripe: u16, table_id: u16, row: &'b [u8] },
 }
 
 /// The parts of a damaged place. `None`: their lengths do not add up, so a header is damaged.
@@ -304,7 +304,7 @@ pub fn torn(mut place: &[u8]) -> Option<Vec<Torn<'_>>> {
     while !place.is_empty() {
         let short = |at: usize| place.get(at..at + 2).map(|two| u16::from_le_bytes([two[0], two[1]]));
         let long = |at: usize| place.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
-        let (count, stripe, uid) = (long(0)?, short(4)?, short(6)?);
+        let (count, stripe, table_id) = (long(0)?, short(4)?, short(6)?);
         let bytes = match count {
             ROW => ROW_HEADER_BYTES + long(CHUNK_HEADER_BYTES)? as usize,
             count if count as usize > PAIRS_MAX => return None,
@@ -312,8 +312,8 @@ pub fn torn(mut place: &[u8]) -> Option<Vec<Torn<'_>>> {
         };
         let (part, behind) = place.split_at_checked(bytes)?;
         parts.push(match count {
-            ROW => Torn::Row { stripe, uid, row: &part[ROW_HEADER_BYTES..] },
-            _ => Torn::Pairs { stripe, uid, pairs: pairs_of(&part[CHUNK_HEADER_BYTES..]), crc: long(8)? },
+            ROW => Torn::Row { stripe, table_id, row: &part[ROW_HEADER_BYTES..] },
+            _ => Torn::Pairs { stripe, table_id, pairs: pairs_of(&part[CHUNK_HEADER_BYTES..]), crc: long(8)? },
         });
         place = behind;
     }
@@ -321,9 +321,9 @@ pub fn torn(mut place: &[u8]) -> Option<Vec<Torn<'_>>> {
 }
 
 /// The checksum of a part with these entries.
-pub fn sum_of(stripe: u16, uid: u16, pairs: &[Pair]) -> u32 {
+pub fn sum_of(stripe: u16, table_id: u16, pairs: &[Pair]) -> u32 {
     let mut chunk = Vec::new();
-    put_chunk(stripe, uid, pairs, &mut chunk);
+    put_chunk(stripe, table_id, pairs, &mut chunk);
     chunk_crc(&chunk)
 }
 
@@ -352,8 +352,8 @@ mod tests {
     fn all(path: &Path) -> io::Result<(Read, Vec<u8>)> {
         let mut index = Index::open(path)?;
         let mut read = Vec::new();
-        index.read::<io::Error>(&mut |stripe, uid, rows| {
-            read.push((stripe, uid, rows));
+        index.read::<io::Error>(&mut |stripe, table_id, rows| {
+            read.push((stripe, table_id, rows));
             Ok(())
         })?;
         Ok((read, index.table))
@@ -453,14 +453,17 @@ mod tests {
         let places = left(&[CHUNK_HEADER_BYTES]);
         let pairs = vec![(1 ^ 0x55, 2), (3, u64::MAX)];
         let crc = sum_of(3, 1, &[(1, 2), (3, u64::MAX)]);
-        assert_eq!(torn(&places[0]), Some(vec![Torn::Pairs { stripe: 3, uid: 1, pairs, crc }]));
+        assert_eq!(torn(&places[0]), Some(vec![Torn::Pairs { stripe: 3, table_id: 1, pairs, crc }]));
         assert!(pairs_in(&places[0]).any(|pair| pair == (3, u64::MAX)));
         assert!(!pairs_in(&places[0]).any(|pair| pair == (1, 2)));
         // Two parts that follow each other are one place.
         let places = left(&[first - 1, row + ROW_HEADER_BYTES, first + CHUNK_HEADER_BYTES]);
         let pairs = vec![(5 ^ 0x55, 6)];
         let crc = sum_of(1023, 0, &[(5, 6)]);
-        let rest = [Torn::Pairs { stripe: 1023, uid: 0, pairs, crc }, Torn::Row { stripe: 7, uid: 2, row: b"!he row" }];
+        let rest = [
+            Torn::Pairs { stripe: 1023, table_id: 0, pairs, crc },
+            Torn::Row { stripe: 7, table_id: 2, row: b"!he row" },
+        ];
         assert_eq!(torn(&places[0]).unwrap()[1..], rest);
         // A damaged length, of which nothing follows.
         let places = left(&[0]);

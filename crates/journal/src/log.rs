@@ -17,12 +17,12 @@ use crate::record::{Joiner, Piece};
 use crate::recover::{Held, recover_checked};
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, RoomListener, Shared, left_behind};
-use crate::thread::{Disk, Scribe, next_run};
+use crate::thread::{Disk, JournalWriterThread, next_run};
 use crate::{Config, Draft, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long [`Log::make_durable`] waits for the device.
-const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -188,8 +188,8 @@ impl Opened {
         let head = Head { epoch: random(), ..head };
         let ring = Ring::empty(&file, &head, end).map_err(failed("begin the ring in", &directory))?;
         let shared = Arc::new(Shared::new(ring, settings.policy, end, from));
-        let scribe = Scribe::new(Arc::clone(&shared), disk, writer, every);
-        let thread = thread::Builder::new().name("journal".into()).spawn(move || scribe.run_to_end());
+        let writer_thread = JournalWriterThread::new(Arc::clone(&shared), disk, writer, every);
+        let thread = thread::Builder::new().name("journal".into()).spawn(move || writer_thread.run_to_end());
         let thread = thread.map_err(failed("start a thread for", &directory))?;
         Ok(Arc::new(Log { shared, thread: Mutex::new(Some(thread)) }))
     }
@@ -205,7 +205,7 @@ fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directo
         }
         while !ops.is_empty() {
             let run = next_run(&mut ops);
-            disk.carry_out(run, false, &mut done);
+            disk.run_operations(run, false, &mut done);
         }
         let written = done.drain(..).try_for_each(|done| writer.done(done));
         written.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
@@ -272,7 +272,7 @@ impl Log {
     /// As [`Log::demand`], and waits for it.
     pub fn make_durable(&self, position: u64) -> Result<(), String> {
         self.demand(position);
-        let deadline = Instant::now() + SYNC_PATIENCE;
+        let deadline = Instant::now() + SYNC_TIMEOUT;
         loop {
             match self.failed() {
                 _ if self.durable() >= position => return Ok(()),

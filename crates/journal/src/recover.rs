@@ -20,7 +20,7 @@ use flash::io::{PAGE_BYTES, PageBuf, Reader};
 use crate::Config;
 use crate::frame::{self, Found, HEADER_BYTES, Header};
 use crate::record::{Joiner, Piece, Record};
-use crate::writer::{File, Frame, Needed, Start, State, Writer};
+use crate::writer::{File, Frame, FrameState, Needed, Start, Writer};
 
 /// The bytes of one read of the scan.
 const READ_BYTES: usize = 1 << 20;
@@ -355,7 +355,7 @@ impl Recovered {
                 replication_offset: at.header.replication_offset,
                 crc: 0,
                 buf: Some(at.read(reader)?),
-                state: State::Formed,
+                state: FrameState::Formed,
             });
         }
         let mut needed = Needed::default();

@@ -52,7 +52,7 @@ const WRITE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) const TAKE_BYTES: u64 = 32 << 10;
 
 pub(crate) struct Shared {
-    pub state: Mutex<State>,
+    pub state: Mutex<LogState>,
     /// Wakes the thread.
     pub wake: Condvar,
     /// The position after the last record.
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
 /// See [`crate::Log::on_room`].
 pub type RoomListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-pub(crate) struct State {
+pub(crate) struct LogState {
     ring: Ring,
     /// Pieces of records that did not fit into the ring, and of all later ones.
     overflow: Vec<u8>,
@@ -116,7 +116,7 @@ pub(crate) enum End {
 
 impl Shared {
     pub fn new(ring: Ring, policy: Policy, position: u64, needed_from: u64) -> Shared {
-        let state = State {
+        let state = LogState {
             ring,
             overflow: Vec::new(),
             overflow_from: None,
@@ -266,7 +266,7 @@ impl Shared {
     }
 
     /// Changes the state, shows it, and wakes the thread.
-    pub fn change(&self, change: impl FnOnce(&mut State)) {
+    pub fn change(&self, change: impl FnOnce(&mut LogState)) {
         let mut state = self.state.lock();
         change(&mut state);
         self.publish(&mut state);
@@ -277,7 +277,7 @@ impl Shared {
     }
 
     /// Shows the workers what follows from the state. True: something changed that somebody may wait for.
-    pub fn publish(&self, state: &mut State) -> bool {
+    pub fn publish(&self, state: &mut LogState) -> bool {
         let limit = state.limit();
         let before = self.limit.swap(limit, Ordering::AcqRel);
         let durable = self.durable.swap(state.durable, Ordering::AcqRel);
@@ -300,7 +300,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LogState {
     /// A record that does not go into the ring. Returns its bytes.
     #[cold]
     fn overflow(&mut self, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {

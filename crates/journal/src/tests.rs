@@ -66,7 +66,7 @@ struct Fake {
 }
 
 impl Disk for Fake {
-    fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
+    fn run_operations(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
         let mut state = self.device.state.lock();
         if matches!(run[0].kind, OpKind::Sync) {
             while state.holds_syncs {
@@ -85,7 +85,7 @@ impl Disk for Fake {
             return;
         }
         // The lock is held until the operation is complete: see `killed`.
-        self.files.carry_out(run, is_last, done);
+        self.files.run_operations(run, is_last, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {

@@ -11,7 +11,7 @@ use flash::io::{Done, Op, OpKind};
 
 use crate::files::{Files, OpenError};
 use crate::head::Head;
-use crate::state::{End, Policy, Shared, State};
+use crate::state::{End, LogState, Policy, Shared};
 use crate::writer::{Failed, Writer};
 
 /// Free files that are kept, so that a new one need not be made.
@@ -21,7 +21,7 @@ pub(crate) const SPARE_FILES: usize = 2;
 pub(crate) trait Disk: Send + 'static {
     /// Carries out one sync, or writes that lie one behind the other in one file, and waits for it. `is_last`: these are writes, and
     /// what follows is a sync.
-    fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>);
+    fn run_operations(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>);
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
     fn make_ring(&self, head: &Head) -> Result<File, OpenError>;
@@ -30,8 +30,8 @@ pub(crate) trait Disk: Send + 'static {
 }
 
 impl Disk for Files {
-    fn carry_out(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
-        Files::carry_out(self, run, is_last, done);
+    fn run_operations(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>) {
+        Files::run_operations(self, run, is_last, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
@@ -56,7 +56,7 @@ impl Disk for Files {
 }
 
 /// The thread's own.
-pub(crate) struct Scribe<D> {
+pub(crate) struct JournalWriterThread<D> {
     pub shared: Arc<Shared>,
     pub disk: D,
     pub writer: Writer,
@@ -84,7 +84,7 @@ enum Step {
     End(End),
 }
 
-/// Takes the operations from the front that [`Disk::carry_out`] takes at once. The device then has enough to do, and the thread, which
+/// Takes the operations from the front that [`Disk::run_operations`] takes at once. The device then has enough to do, and the thread, which
 /// waits for a processor after each wait for the device, waits seldom.
 pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
     /// The kernel takes no more at once.
@@ -104,9 +104,9 @@ fn no_more(files_max: u32) -> String {
     format!("flash-limit allows it no more than {files_max} files")
 }
 
-impl<D: Disk> Scribe<D> {
-    pub fn new(shared: Arc<Shared>, disk: D, writer: Writer, every: Duration) -> Scribe<D> {
-        Scribe {
+impl<D: Disk> JournalWriterThread<D> {
+    pub fn new(shared: Arc<Shared>, disk: D, writer: Writer, every: Duration) -> JournalWriterThread<D> {
+        JournalWriterThread {
             shared,
             disk,
             writer,
@@ -177,7 +177,7 @@ impl<D: Disk> Scribe<D> {
     }
 
     /// What is to be done now. An error: nothing, until this moment or until the thread is woken.
-    fn next(&mut self, state: &mut State, now: Instant) -> Result<Step, Option<Instant>> {
+    fn next(&mut self, state: &mut LogState, now: Instant) -> Result<Step, Option<Instant>> {
         if state.failed.is_some() || state.is_paused {
             state.wake_at = u64::MAX;
             return Err(None);
@@ -217,7 +217,7 @@ impl<D: Disk> Scribe<D> {
 
     /// Gives the writer everything that was appended until now.
     fn take(&mut self) {
-        let Scribe { shared, writer, .. } = self;
+        let JournalWriterThread { shared, writer, .. } = self;
         writer.make_ready();
         let mut state = shared.state.lock();
         let end = state.tail;
@@ -246,7 +246,7 @@ impl<D: Disk> Scribe<D> {
                 let (run, begun) = (next_run(&mut ops), Instant::now());
                 let is_sync = matches!(run[0].kind, OpKind::Sync);
                 let is_last = syncs && !is_sync && ops.is_empty();
-                self.disk.carry_out(run, is_last, &mut done);
+                self.disk.run_operations(run, is_last, &mut done);
                 if is_sync {
                     self.syncs += 1;
                     self.last_sync = durable_write + begun.elapsed();

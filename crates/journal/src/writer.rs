@@ -87,10 +87,10 @@ pub(crate) struct Frame {
     pub crc: u32,
     /// `None` while it is being written.
     pub buf: Option<PageBuf>,
-    pub state: State,
+    pub state: FrameState,
 }
 
-pub(crate) enum State {
+pub(crate) enum FrameState {
     Formed,
     Writing { file: u16, token: u64 },
     Written { file: u16 },
@@ -312,7 +312,7 @@ impl Writer {
     /// Frames wait because no file is free. A checkpoint frees some, see [`Writer::needed_from`], and [`Writer::add_file`] gives
     /// another. After a failure only the latter helps for certain: `buffer_bytes` must fit into the files that are free.
     pub fn needs_file(&self) -> bool {
-        self.frames.iter().any(|frame| matches!(frame.state, State::Formed)) && self.free_file().is_none()
+        self.frames.iter().any(|frame| matches!(frame.state, FrameState::Formed)) && self.free_file().is_none()
     }
 
     /// There is one more file: the next path. Nothing is in it.
@@ -353,7 +353,7 @@ impl Writer {
             return;
         }
         for at in 0..self.frames.len() {
-            if !matches!(self.frames[at].state, State::Formed) {
+            if !matches!(self.frames[at].state, FrameState::Formed) {
                 continue;
             }
             self.pack(at);
@@ -377,12 +377,11 @@ impl Writer {
                 done.result.err().map(|source| Failed { file, action: "sync", source })
             }
             _ => {
-                let is_it =
-                    |frame: &&mut Frame| matches!(frame.state, State::Writing { token, .. } if token == done.token);
+                let is_it = |frame: &&mut Frame| matches!(frame.state, FrameState::Writing { token, .. } if token == done.token);
                 let frame = self.frames.iter_mut().find(is_it).expect("an operation of this writer");
-                let State::Writing { file, .. } = frame.state else { unreachable!("found by its state") };
+                let FrameState::Writing { file, .. } = frame.state else { unreachable!("found by its state") };
                 frame.buf = done.buf;
-                frame.state = State::Written { file };
+                frame.state = FrameState::Written { file };
                 done.result.err().map(|source| Failed { file, action: "write", source })
             }
         };
@@ -402,7 +401,7 @@ impl Writer {
     }
 
     fn in_flight(&self) -> usize {
-        let writing = self.frames.iter().filter(|frame| matches!(frame.state, State::Writing { .. })).count();
+        let writing = self.frames.iter().filter(|frame| matches!(frame.state, FrameState::Writing { .. })).count();
         writing + self.sync.as_ref().map_or(0, |sync| sync.in_flight.len())
     }
 
@@ -419,7 +418,7 @@ impl Writer {
             replication_offset: self.replication_offset,
             crc: 0,
             buf: Some(buf),
-            state: State::Formed,
+            state: FrameState::Formed,
         });
         self.formed += bytes as u64;
     }
@@ -497,7 +496,7 @@ impl Writer {
         self.placed_pages += u64::from(header.pages);
         self.needed.add(header.end(), u64::from(header.pages));
         frame.crc = header.seal(&mut buf);
-        frame.state = State::Writing { file, token };
+        frame.state = FrameState::Writing { file, token };
         self.crc = frame.crc;
         self.place = Some((file, offset + buf.len() as u64));
         self.files[usize::from(file)].end = Some(header.end());
@@ -506,8 +505,9 @@ impl Writer {
 
     /// A sync starts when the writes are complete that it is for, since it covers no others.
     fn start_sync(&mut self, ops: &mut Vec<Op>) {
-        let written = self.frames.iter().take_while(|frame| matches!(frame.state, State::Written { .. })).count();
-        let is_writing = self.frames.iter().take(self.wanted).any(|frame| matches!(frame.state, State::Writing { .. }));
+        let written = self.frames.iter().take_while(|frame| matches!(frame.state, FrameState::Written { .. })).count();
+        let is_writing =
+            self.frames.iter().take(self.wanted).any(|frame| matches!(frame.state, FrameState::Writing { .. }));
         // Before its copy is whole, the term is void, and nothing in it is durable.
         let is_void = written == 0 || self.frames[written - 1].end() < self.copied_to;
         if self.sync.is_some() || self.wanted == 0 || is_void || is_writing {
@@ -515,7 +515,7 @@ impl Writer {
         }
         let mut in_flight: Vec<(u16, u64)> = Vec::new();
         for at in 0..written {
-            let State::Written { file } = self.frames[at].state else { unreachable!("counted above") };
+            let FrameState::Written { file } = self.frames[at].state else { unreachable!("counted above") };
             if in_flight.iter().all(|&(other, _)| other != file) {
                 let token = self.token();
                 in_flight.push((file, token));
@@ -555,7 +555,7 @@ impl Writer {
         self.failing = false;
         self.proven = false;
         self.wanted = self.frames.len();
-        self.frames.iter_mut().for_each(|frame| frame.state = State::Formed);
+        self.frames.iter_mut().for_each(|frame| frame.state = FrameState::Formed);
     }
 }
 

@@ -21,7 +21,7 @@ const CONFIG: Config = Config {
 const STEPS: u64 = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Kept {
+struct Survivor {
     end: u64,
     stripe: Option<u16>,
     db: u32,
@@ -36,7 +36,7 @@ struct World {
     driver: SimDriver,
     writer: Writer,
     /// Every record that counts, in order.
-    appended: Vec<Kept>,
+    appended: Vec<Survivor>,
     /// The highest position that the writer has called durable.
     durable: u64,
     checkpoint: u64,
@@ -83,7 +83,7 @@ impl World {
         let (db, time_ms) = (self.random.below(16) as u32, self.random.draw());
         let record = Record { stripe, db, time_ms, resp: &resp };
         match self.writer.append(&record, 7 * self.appended.len() as u64) {
-            Ok(end) => self.appended.push(Kept { end, stripe, db, time_ms, resp }),
+            Ok(end) => self.appended.push(Survivor { end, stripe, db, time_ms, resp }),
             Err(Refused::Full) => self.writer.sync(),
             Err(Refused::Failed) => assert!(self.failed),
         }
@@ -155,18 +155,18 @@ impl World {
         }
     }
 
-    fn recovered(&self) -> Result<Vec<Kept>, Error> {
+    fn recovered(&self) -> Result<Vec<Survivor>, Error> {
         let recovered = recover(&self.sim, CONFIG, self.files, self.checkpoint)?;
         let mut found = Vec::new();
         recovered.records(&self.sim, |end, record| {
             let &Record { stripe, db, time_ms, resp } = record;
-            found.push(Kept { end, stripe, db, time_ms, resp: resp.to_owned() });
+            found.push(Survivor { end, stripe, db, time_ms, resp: resp.to_owned() });
         })?;
         Ok(found)
     }
 
     /// The records after the checkpoint.
-    fn expected(&self) -> &[Kept] {
+    fn expected(&self) -> &[Survivor] {
         &self.appended[self.appended.partition_point(|kept| kept.end <= self.checkpoint)..]
     }
 

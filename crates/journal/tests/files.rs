@@ -17,7 +17,7 @@ const CONFIG: Config = Config {
 };
 const PACKED: Config = Config { packed_from: 8 << 10, ..CONFIG };
 
-fn carry_out(writer: &mut Writer, driver: &mut impl Driver) -> Result<(), journal::Failed> {
+fn run_operations(writer: &mut Writer, driver: &mut impl Driver) -> Result<(), journal::Failed> {
     loop {
         let (mut ops, mut done): (Vec<Op>, _) = (Vec::new(), Vec::new());
         writer.ops(&mut ops);
@@ -47,7 +47,7 @@ fn written_with(config: Config, records: &[&[u8]]) -> (Sim, Writer) {
     for record in records {
         append(&mut writer, record);
         writer.sync();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
     }
     assert_eq!(writer.durable(), writer.position());
     (sim, writer)
@@ -85,7 +85,7 @@ fn files_that_end_before_the_base_are_not_read_and_are_used_again() {
     for _ in 0..14 {
         ends.push(append(&mut writer, &resp));
         writer.sync();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
     }
     let pages_of = |from: u64| {
         let watched = Watched { sim: &sim, read: Mutex::default() };
@@ -116,7 +116,7 @@ fn a_new_frame_in_the_place_of_an_old_one_is_seen() {
     let append = |writer: &mut Writer, resp: &[u8]| {
         let end = append(writer, resp);
         writer.sync();
-        carry_out(writer, &mut sim.driver()).unwrap();
+        run_operations(writer, &mut sim.driver()).unwrap();
         end
     };
     let base = (0..14).map(|_| append(&mut writer, &[1; 15_000])).last().unwrap();
@@ -156,9 +156,9 @@ fn is_frozen(config: Config, pages: u64, path: &str) {
     let several = Record { stripe: None, db: 0, time_ms: 5, resp: PING };
     writer.append(&several, 9).unwrap();
     writer.sync();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     writer.close();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
 
     assert_eq!(writer.placed_bytes(), pages * PAGE_BYTES as u64);
     let made = bytes_of(&sim, 0, pages + 1);
@@ -192,7 +192,7 @@ fn reading_begins_at_any_record_and_nowhere_else() {
     let (sim, mut writer) = written(&[]);
     let ends: Vec<u64> = [PING, b"two", b"three"].iter().map(|resp| append(&mut writer, resp)).collect();
     writer.sync();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     assert_eq!(read(&sim, 0).unwrap().len(), 3);
     assert_eq!(read(&sim, ends[0]).unwrap(), [b"two".to_vec(), b"three".to_vec()]);
     assert_eq!(read(&sim, ends[2]).unwrap(), Vec::<Vec<u8>>::new());
@@ -227,7 +227,7 @@ fn damage_below_what_was_durable_is_refused_with_its_place() {
 fn after_a_clean_stop_damage_in_the_last_frame_is_refused_too() {
     let (sim, mut writer) = written(&[b"one", b"two"]);
     writer.close();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     sim.crash([]);
     assert_eq!(read(&sim, 0).unwrap().len(), 2);
     sim.flip_bit_at(0, DATA_OFFSET + 4096 + 100, 3);
@@ -240,7 +240,7 @@ fn a_missing_file_is_refused() {
     let record = [7; 15 << 10];
     let (sim, mut writer) = written(&[&record[..]; 12]);
     writer.close();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     assert_eq!(read(&sim, 0).unwrap().len(), 12);
     for file in 0..3 {
         let pages = bytes_of(&sim, file, 16);
@@ -263,7 +263,7 @@ fn the_pages_behind_the_needed_position_are_known_also_after_a_restart() {
     for at in 0..3 {
         append(&mut writer, &random_record(at, 15_000));
         writer.sync();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
         ends.push(writer.durable());
     }
     assert_eq!(writer.needed_bytes(), 12 * page);
@@ -273,7 +273,7 @@ fn the_pages_behind_the_needed_position_are_known_also_after_a_restart() {
     assert_eq!(writer.needed_bytes(), 0);
     append(&mut writer, PING);
     writer.sync();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     assert_eq!(writer.needed_bytes(), page);
 }
 
@@ -289,7 +289,7 @@ fn records_that_several_threads_read_come_in_order() {
             append(&mut writer, resp);
         }
         writer.sync();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
     }
     let recovered = recover(&sim, config, FILES, 0).unwrap();
     let mut found = Vec::new();
@@ -335,7 +335,7 @@ fn frames_that_get_hardly_smaller_are_not_packed_and_seldom_tried() {
         let before = writer.placed_bytes();
         append(&mut writer, resp);
         writer.sync();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
         writer.needed_from(writer.durable());
         (writer.placed_bytes() - before) / page
     };
@@ -417,7 +417,7 @@ fn a_failed_write_or_sync_goes_on_in_a_fresh_file_and_a_second_failure_is_an_err
         append(&mut writer, b"two");
         writer.sync();
         fail();
-        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        run_operations(&mut writer, &mut sim.driver()).unwrap();
         assert_eq!(writer.durable(), writer.position());
         assert_ne!(bytes_of(&sim, 1, 1), vec![0; 4096], "the fresh file");
         sim.crash([]);
@@ -427,7 +427,7 @@ fn a_failed_write_or_sync_goes_on_in_a_fresh_file_and_a_second_failure_is_an_err
         writer.sync();
         fail();
         fail();
-        let failed = carry_out(&mut writer, &mut sim.driver()).unwrap_err();
+        let failed = run_operations(&mut writer, &mut sim.driver()).unwrap_err();
         let action = if is_sync { "sync" } else { "write" };
         assert!(failed.to_string().starts_with(&format!("cannot {action} journal file 2:")), "{failed}");
         let record = Record { stripe: None, db: 0, time_ms: 0, resp: b"four" };
@@ -444,14 +444,14 @@ fn a_full_buffer_refuses_and_a_full_journal_waits_for_a_checkpoint() {
     assert_eq!(writer.append(&record, 0), Err(journal::Refused::Full));
     assert!(writer.position() <= CONFIG.buffer_bytes);
     writer.sync();
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     assert!(writer.needs_file());
     let before = writer.durable();
     assert!(before > 200_000, "{before}");
     // The checkpoint is cut at the end of a record.
     let bytes = journal::stored_bytes(resp.len());
     writer.needed_from(before / bytes * bytes);
-    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    run_operations(&mut writer, &mut sim.driver()).unwrap();
     assert!(writer.durable() > before);
     let mut page = flash::io::PageBuf::new(1);
     sim.read(0, DATA_OFFSET, &mut page).unwrap();

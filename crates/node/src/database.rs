@@ -1,14 +1,14 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
-use crate::crew::{Loops, Rounds};
+use crate::capacity::{CapacityLedger, DEFAULT_NAME, Reservation, files_limit};
 use crate::ending::Ending;
-use crate::progress::{AtRest, Failure, Kept, Progress};
+use crate::progress::{AtRest, DurableState, Failure, Progress};
 use crate::role::Replication;
-use crate::room::{DEFAULT_NAME, Holding, Ledger, files_limit};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
-use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{CHANGE_PATIENCE, Hub, Peer, Rates, Role, Socket, wall_ms};
+use crate::worker_pool::{Loops, Rounds};
+use config::{ChangeGuard, Config, ConfigStore, Draft, Secret};
+use engine::{CHANGE_TIMEOUT, Hub, Peer, Rates, Role, Socket, wall_ms};
 use parking_lot::Mutex;
 use std::io;
 use std::net::TcpListener;
@@ -66,9 +66,9 @@ pub struct Database {
     /// Its dataset.
     pub(crate) shard: Arc<Shard>,
     /// What the database holds of the machine.
-    pub(crate) holding: Arc<Holding>,
+    pub(crate) reservation: Arc<Reservation>,
     /// What all databases of the node hold.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<CapacityLedger>,
     /// SHUTDOWN asks here for the node's end.
     pub(crate) shutdown: Arc<Notify>,
     /// How it is to end.
@@ -197,10 +197,10 @@ impl Database {
         self.hub.clients.suspended.load(Relaxed)
     }
 
-    /// Passes the effects of every later change to `keeper`, as described at `Store::keep_effects`. Call this at most
+    /// Passes the effects of every later change to `keeper`, as described at `Store::set_effect_sink`. Call this at most
     /// once, before any client's command.
-    pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
-        self.shard.store.keep_effects(keeper);
+    pub fn set_effect_sink(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
+        self.shard.store.set_effect_sink(keeper);
     }
 
     /// What the database's journal is to its workers.
@@ -236,7 +236,7 @@ impl Database {
         match self.draft(&turn, pairs, local) {
             Ok(draft) if switches_persistence(&draft) => None,
             Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
-            Ok(draft) => Some(self.carry_out(&turn, &draft, None)),
+            Ok(draft) => Some(self.apply_config(&turn, &draft, None)),
             Err(why) => Some(Err(why)),
         }
     }
@@ -265,7 +265,7 @@ impl Database {
         }
         let turn = self.config_turn(patience)?;
         let draft = self.draft(&turn, pairs, local)?;
-        self.carry_out(&turn, &draft, files.as_ref())
+        self.apply_config(&turn, &draft, files.as_ref())
     }
 
     /// CONFIG SET inside of a transaction, which holds stripes: waits up to `patience` for other changes. A switch of persistence needs a
@@ -287,7 +287,7 @@ impl Database {
         let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
         let value = if draft.now.redis_files.appendonly { "yes" } else { "no" };
         let switch = move || {
-            if let Err(why) = database.set_config(&[("appendonly", value)], local, CHANGE_PATIENCE) {
+            if let Err(why) = database.set_config(&[("appendonly", value)], local, CHANGE_TIMEOUT) {
                 tracing::error!("database '{}': appendonly is not switched behind EXEC: {why}", database.name());
             }
         };
@@ -309,7 +309,7 @@ impl Database {
             }
             None => None,
         };
-        self.carry_out(&turn, &draft, files.as_ref()).map_err(NotSet::Refused)?;
+        self.apply_config(&turn, &draft, files.as_ref()).map_err(NotSet::Refused)?;
         let Some(file) = file else { return Ok(()) };
         file.publish().map_err(|why| {
             let why = why.trim_start_matches("ERR ");
@@ -317,14 +317,14 @@ impl Database {
         })
     }
 
-    fn config_turn(&self, patience: Duration) -> Result<Turn<'_>, String> {
+    fn config_turn(&self, patience: Duration) -> Result<ChangeGuard<'_>, String> {
         let busy = "ERR CONFIG SET failed - another change of the configuration is under way: try again";
         self.hub.config.turn(patience).ok_or_else(|| busy.to_owned())
     }
 
     fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        turn: &Turn<'_>,
+        turn: &ChangeGuard<'_>,
         pairs: &[(N, V)],
         local: bool,
     ) -> Result<Draft, String> {
@@ -340,7 +340,7 @@ impl Database {
     /// Carries out a draft. The steps that may fail come first, and change nothing if they fail. All other settings
     /// take effect through subscriptions. The turn is held until everything uses the draft. A switch of persistence needs the lock of
     /// `files`.
-    fn carry_out(&self, turn: &Turn<'_>, draft: &Draft, files: Option<&AtRest<'_>>) -> Result<(), String> {
+    fn apply_config(&self, turn: &ChangeGuard<'_>, draft: &Draft, files: Option<&AtRest<'_>>) -> Result<(), String> {
         let (before, now) = (&draft.before, &draft.now);
         // Also if the names of the files are unchanged: their contents may be new.
         let tls = match draft.sets(is_of_tls) {
@@ -368,7 +368,7 @@ impl Database {
         })?;
         self.hub.config.keep(turn, draft);
         if before.primary != now.primary {
-            self.tend_replicas(wall_ms());
+            self.tick_replicas(wall_ms());
         }
         if let Some(tls) = tls {
             self.tls.put(tls);
@@ -433,29 +433,29 @@ impl Database {
 
     // --- the database's share of the process's memory ---
 
-    /// Called once a second: see [`Holding::weigh`].
+    /// Called once a second: see [`Reservation::weigh`].
     pub fn weigh(&self) {
-        self.holding.weigh(self.hub.clients.totals().memory_bytes as u64, self.kept_bytes());
+        self.reservation.weigh(self.hub.clients.totals().memory_bytes as u64, self.kept_bytes());
     }
 
     /// What the journal and the bases take.
     fn kept_bytes(&self) -> u64 {
-        self.files.journal.kept.lock().as_ref().map_or(0, Kept::file_bytes)
+        self.files.journal.kept.lock().as_ref().map_or(0, DurableState::file_bytes)
     }
 
     /// The bytes of its files, as last measured, and their limit; 0: none.
     pub fn flash_files(&self) -> (u64, u64) {
-        (self.holding.files_bytes(), self.hub.config.snapshot().flash_limit_bytes)
+        (self.reservation.files_bytes(), self.hub.config.snapshot().flash_limit_bytes)
     }
 
     /// The part of the process's resident bytes that counts as this database's.
     pub fn resident_of(&self, process: u64) -> u64 {
-        self.ledger.share(&self.holding, process)
+        self.ledger.share(&self.reservation, process)
     }
 
     /// The part of the process's allocated bytes, without objects, that counts as this database's.
     pub fn allocated_of(&self, process: u64) -> u64 {
-        self.ledger.share_beside(&self.holding, process)
+        self.ledger.share_beside(&self.reservation, process)
     }
 }
 

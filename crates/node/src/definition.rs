@@ -1,7 +1,7 @@
 //! Owns an operator's definition of a database, and the configuration file made from it. Never opens anything.
 
+use crate::capacity::DEFAULT_NAME;
 use crate::database::Database;
-use crate::room::DEFAULT_NAME;
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
 use std::fmt;

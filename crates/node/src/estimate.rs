@@ -19,8 +19,8 @@ const URGENT_REST: u64 = 2;
 /// The end of a node does not wait for a base that saves the next start less than this.
 const END_GAIN_MS: u64 = 1000;
 /// So many times what the next start would take without it, the end of a node waits for a base.
-const END_PATIENCE: u64 = 2;
-const END_PATIENCE_MS_MIN: u64 = 60_000;
+const END_TIMEOUT: u64 = 2;
+const END_TIMEOUT_MS_MIN: u64 = 60_000;
 
 /// A replay tells what reading values costs if that was expected to take at least this share of what the records take,
 const READS_SHARE: f64 = 0.25;
@@ -152,14 +152,14 @@ pub fn others_ms(own_ms: u64, others_ms: impl Iterator<Item = u64>) -> u64 {
 
 /// A clock that tells how long a recovery would have taken alone: it is so many times slower as recoveries are under way.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct SharedRecoveryClock {
     under_way: u32,
     alone: Duration,
     /// Of the last change.
     at: Option<Instant>,
 }
 
-impl Turns {
+impl SharedRecoveryClock {
     pub fn begin(&mut self, now: Instant) {
         self.alone(now);
         self.under_way += 1;
@@ -210,7 +210,7 @@ impl Estimate {
 
     /// How long the end of the node may wait for that base. Then the next start replays the journal.
     pub fn last_base_ms_max(&self) -> u64 {
-        (END_PATIENCE * self.total_ms()).max(END_PATIENCE_MS_MIN)
+        (END_TIMEOUT * self.total_ms()).max(END_TIMEOUT_MS_MIN)
     }
 
     fn gains_by_base(&self) -> bool {
@@ -306,17 +306,17 @@ mod tests {
     #[test]
     fn what_a_recovery_takes_beside_others_is_not_taken_for_its_own_cost() {
         let second = |second: u64| Duration::from_secs(second);
-        let (mut turns, began) = (Turns::default(), Instant::now());
-        assert_eq!(turns.alone(began), Duration::ZERO);
+        let (mut clock, began) = (SharedRecoveryClock::default(), Instant::now());
+        assert_eq!(clock.alone(began), Duration::ZERO);
         let later = began + second(100);
-        let from = turns.alone(later);
-        (0..5).for_each(|_| turns.begin(later));
-        assert_eq!(turns.alone(later + second(30)) - from, second(6));
-        (0..4).for_each(|_| turns.end(later + second(30)));
-        assert_eq!(turns.alone(later + second(32)) - from, second(8), "it is alone now");
-        turns.end(later + second(32));
+        let from = clock.alone(later);
+        (0..5).for_each(|_| clock.begin(later));
+        assert_eq!(clock.alone(later + second(30)) - from, second(6));
+        (0..4).for_each(|_| clock.end(later + second(30)));
+        assert_eq!(clock.alone(later + second(32)) - from, second(8), "it is alone now");
+        clock.end(later + second(32));
         // The clock of a machine does not go back, and if it does, no time has passed.
-        assert_eq!(turns.alone(later) - from, second(8));
+        assert_eq!(clock.alone(later) - from, second(8));
     }
 
     #[test]

@@ -12,13 +12,13 @@
 //! - `replication` makes a database a primary or a replica, `role` is how far it is.
 //! - `persist` keeps a dataset over restarts with a base and a journal, `estimate` tells how long a restart would take.
 //! - `room` is what the machine has for all databases together.
-//! - `crew` holds the threads, which all databases share.
+//! - `worker_pool` holds the threads, which all databases share.
 //! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.
 //! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
 mod backup;
-mod crew;
+mod capacity;
 mod database;
 mod definition;
 mod ending;
@@ -29,6 +29,7 @@ mod huge_pages;
 mod info;
 mod listen;
 mod log;
+mod log_throttle;
 mod memory;
 mod node;
 mod open;
@@ -40,16 +41,16 @@ mod relisten;
 mod replication;
 mod resize;
 mod role;
-mod room;
-mod seldom;
 mod shard;
 mod start;
 mod supervise;
 mod tls;
+mod worker_pool;
 
 pub use engine::{Role, Summary};
 
 pub use backup::WantedBackup;
+pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
@@ -57,13 +58,12 @@ pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
-pub use node::{Node, State};
+pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 pub use role::GivenUp;
-pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;
 pub use supervise::is_supervised;

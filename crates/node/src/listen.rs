@@ -3,7 +3,7 @@
 
 use crate::database::{Database, Endpoint};
 use config::{BindAddress, Config};
-use engine::{Peer, WorkerHandle, Socket};
+use engine::{Peer, Socket, WorkerHandle};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Owns where log lines go and which lines are written. Never knows what they say.
 
-use crate::seldom::Seldom;
+use crate::log_throttle::LogThrottle;
 use config::{Config, LogFormat, LogLevel};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
@@ -21,11 +21,11 @@ use tracing_subscriber::{Registry, fmt, reload};
 pub struct Log(Option<reload::Handle<LevelFilter, Registry>>);
 
 /// The log is the process's, and so is what it leaves out.
-static REPEATED: LazyLock<Seldom> = LazyLock::new(Seldom::default);
+static REPEATED: LazyLock<LogThrottle> = LazyLock::new(LogThrottle::default);
 
 /// Call this once a second: counts the lines that were left out.
-pub fn tell_repeated() {
-    for line in REPEATED.told() {
+pub fn report_repeated() {
+    for line in REPEATED.summaries() {
         tracing::error!("{line}");
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::backup::{self, Restore, Target};
-use crate::crew::Crew;
+use crate::capacity::{Capacity, DEFAULT_NAME, files_limit};
 use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
 use crate::ending::Ending;
@@ -16,10 +16,10 @@ use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
-use crate::room::{DEFAULT_NAME, Room, files_limit};
+use crate::worker_pool::WorkerPool;
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore, LoadError};
-use engine::{CHANGE_PATIENCE, LoadState, wall_ms};
+use engine::{CHANGE_TIMEOUT, LoadState, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -48,7 +48,7 @@ pub struct Node {
 
 /// What a database is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum DatabaseState {
     /// Its dataset is being loaded; a backup is read twice, as it is verified first.
     Loading {
         done_bytes: u64,
@@ -74,7 +74,7 @@ impl Node {
         Ok(Arc::new(Node {
             common: Common {
                 run_id: open::random_id(),
-                crew: Crew::start(threads)?,
+                worker_pool: WorkerPool::start(threads)?,
                 runtime,
                 ledger: Arc::default(),
                 shutdown: Arc::default(),
@@ -133,7 +133,7 @@ impl Node {
     }
 
     pub fn workers(&self) -> usize {
-        self.common.crew.count()
+        self.common.worker_pool.count()
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -166,7 +166,7 @@ impl Node {
         let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
-        self.common.ledger.add(&database.holding);
+        self.common.ledger.add(&database.reservation);
         self.follow_maxclients(&database);
         Ok(database)
     }
@@ -184,7 +184,7 @@ impl Node {
                 self.failed.lock().insert(name, error.to_string());
             }
         }
-        let room = self.room();
+        let room = self.capacity();
         if room.ram_taken_bytes > room.ram_bytes {
             tracing::warn!(
                 "the RAM limits of all databases together, {}, are more than the {} this machine has for them",
@@ -213,7 +213,7 @@ impl Node {
             databases.push(Arc::clone(&database));
             databases[1..].sort_by(|a, b| a.hub.name.cmp(&b.hub.name));
         }
-        self.common.ledger.add(&database.holding);
+        self.common.ledger.add(&database.reservation);
         self.make_room_for_clients(&database);
         self.follow_maxclients(&database);
         let at: Vec<String> = database.endpoints().into_iter().map(|endpoint| endpoint.address).collect();
@@ -234,7 +234,7 @@ impl Node {
                 scope.spawn(|| open::close(database));
             }
         });
-        self.common.crew.end();
+        self.common.worker_pool.end();
     }
 
     /// Recomputes the databases' shares of open files whenever `maxclients` changes.
@@ -265,8 +265,8 @@ impl Node {
 
     // --- changes ---
 
-    pub fn room(&self) -> Room {
-        self.common.ledger.room()
+    pub fn capacity(&self) -> Capacity {
+        self.common.ledger.capacity()
     }
 
     fn check_room(&self, name: &str, limits: (u64, u64)) -> Result<(), NodeError> {
@@ -275,7 +275,7 @@ impl Node {
 
     /// The right to change databases and their limits, held until it is dropped.
     fn begin_change(&self) -> Result<MutexGuard<'_, ()>, NodeError> {
-        self.common.ledger.begin_change(CHANGE_PATIENCE).map_err(|why| NodeError::Busy(why.to_owned()))
+        self.common.ledger.begin_change(CHANGE_TIMEOUT).map_err(|why| NodeError::Busy(why.to_owned()))
     }
 
     /// Completes a definition without making the database: picks a free port if none is given. Refuses what
@@ -543,7 +543,8 @@ impl Node {
     pub fn delete_backup(&self, path: &str) -> Result<Backup, NodeError> {
         let _changes = self.begin_change()?;
         let backup = self.backup(path)?;
-        let loading = self.databases().into_iter().find(|database| matches!(database.state(), State::Loading { .. }));
+        let loading =
+            self.databases().into_iter().find(|database| matches!(database.state(), DatabaseState::Loading { .. }));
         if let Some(database) = loading {
             let why = format!("{} is being loaded, perhaps from a backup: wait until it serves", database.name());
             return Err(NodeError::Busy(why));
@@ -640,7 +641,7 @@ fn change_persistence(database: &Database, persistence: &str) -> Result<(), Node
 }
 
 fn set_and_keep(database: &Database, pairs: &[(&str, String)], field: &'static str) -> Result<(), NodeError> {
-    database.set_and_keep_config(pairs, CHANGE_PATIENCE).map_err(|why| match why {
+    database.set_and_keep_config(pairs, CHANGE_TIMEOUT).map_err(|why| match why {
         NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
         NotSet::File(why) => NodeError::Io(plain(&why)),
     })?;
@@ -667,16 +668,16 @@ impl Database {
         self.files.recovered.lock().take()
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> DatabaseState {
         match () {
-            () if self.is_deleting.load(Relaxed) => State::Deleting,
-            () if self.load_failure().is_some() => State::Failed,
-            () if self.hub.clients.load_state() != LoadState::Open => State::Loading {
+            () if self.is_deleting.load(Relaxed) => DatabaseState::Deleting,
+            () if self.load_failure().is_some() => DatabaseState::Failed,
+            () if self.hub.clients.load_state() != LoadState::Open => DatabaseState::Loading {
                 done_bytes: self.files.loaded_bytes.load(Relaxed),
                 total_bytes: self.files.loading_total_bytes.load(Relaxed),
             },
-            () if self.is_paused() => State::Paused,
-            () => self.shard.store.resizing().map_or(State::Active, |progress| State::Resizing {
+            () if self.is_paused() => DatabaseState::Paused,
+            () => self.shard.store.resizing().map_or(DatabaseState::Active, |progress| DatabaseState::Resizing {
                 done_bytes: progress.moved_bytes,
                 total_bytes: progress.total_bytes,
             }),

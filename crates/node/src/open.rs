@@ -1,7 +1,7 @@
 //! Owns the opening and closing of a database: what is opened and ended in which order. Never knows other databases.
 
 use crate::backup::Restore;
-use crate::crew::Crew;
+use crate::capacity::{self, CapacityLedger, DEFAULT_NAME, Reservation};
 use crate::database::{Acceptor, Database, Running};
 use crate::ending::Ending;
 use crate::listen::{self, Listeners};
@@ -9,11 +9,11 @@ use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
 use crate::role::Replication;
-use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
+use crate::worker_pool::WorkerPool;
 use config::{Config, ConfigStore, Secret};
-use engine::{Control, Directory, Hub, Message, WorkerHandle, Rates, Users, pass_while_waiting, random, thread};
+use engine::{Control, Directory, Hub, Message, Rates, Users, WorkerHandle, pass_while_waiting, random, thread};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -24,19 +24,19 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long connections may take to end.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long workers may take to end. No worker waits longer than this for anything; after this time its thread is
 /// stuck.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a node gives to each of its databases.
 pub struct Common {
     /// Of the process, and so of each of its databases.
     pub run_id: String,
-    pub crew: Crew,
+    pub worker_pool: WorkerPool,
     /// The runtime of the thread that accepts connections and watches the clock.
     pub runtime: Handle,
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<CapacityLedger>,
     /// Wakes the starter's thread when a client asks for SHUTDOWN.
     pub shutdown: Arc<Notify>,
     /// How it is to end, and who waits for that.
@@ -57,7 +57,7 @@ pub fn open(
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
     config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
-    room::check_container(config.ram_limit_bytes).map_err(io::Error::other)?;
+    capacity::check_container(config.ram_limit_bytes).map_err(io::Error::other)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
@@ -70,7 +70,7 @@ pub fn open(
     };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
-    let workers = common.crew.count();
+    let workers = common.worker_pool.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
     let (worker_handles, inboxes) = (0..workers).map(|_| WorkerHandle::open()).unzip();
     let begins = matches!(start, Start::Begin);
@@ -80,7 +80,7 @@ pub fn open(
         let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, worker_handles, control);
         Database {
             hub,
-            holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
+            reservation: Reservation::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
             begins,
             ledger: Arc::clone(&common.ledger),
             shutdown: Arc::clone(&common.shutdown),
@@ -96,7 +96,7 @@ pub fn open(
             clients_cap: AtomicUsize::new(clients_cap),
             rejected_connections: AtomicU64::new(0),
             rates: Mutex::new(Rates::default()),
-            loops: common.crew.loops(),
+            loops: common.worker_pool.loops(),
             rounds_before: Mutex::default(),
             memory_peak_bytes: AtomicU64::new(0),
             memory_startup_bytes: AtomicU64::new(0),
@@ -133,7 +133,7 @@ fn begin(
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     database.hub.connect();
     database.shard.subscribe(&database.hub.config);
-    let ends = start_workers(&common.crew, database, inboxes)?;
+    let ends = start_workers(&common.worker_pool, database, inboxes)?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let primary = config.replica.primary.clone();
     if primary.is_some() {
@@ -202,13 +202,13 @@ pub fn close(database: &Database) {
     database.hub.is_closing.store(true, Relaxed);
     database.hub.clients.unpause();
     database.hub.clients.hang_up_all();
-    let deadline = Instant::now() + STOP_PATIENCE;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     while database.hub.clients.count() > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
     stop_workers(database);
     // The channel carries no message. It is closed when the last worker has ended.
-    if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+    if running.ends.recv_timeout(END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         tracing::error!("database '{}': its workers did not end in time", database.hub.name);
     }
     persist::close(database);
@@ -246,20 +246,20 @@ pub fn random_id() -> String {
     (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
 }
 
-/// Starts a worker on each thread of the crew. The returned channel closes when all workers have ended.
+/// Starts a worker on each thread of the worker pool. The returned channel closes when all workers have ended.
 fn start_workers(
-    crew: &Crew,
+    worker_pool: &WorkerPool,
     database: &Arc<Database>,
     inboxes: Vec<UnboundedReceiver<Message>>,
 ) -> io::Result<mpsc::Receiver<()>> {
-    let pool = database.shard.thread_pool(crew.count());
+    let pool = database.shard.thread_pool(worker_pool.count());
     let (started, answers) = mpsc::channel();
     let (ended, ends) = mpsc::channel::<()>();
     for (index, inbox) in inboxes.into_iter().enumerate() {
         let (hub, started, ended) = (Arc::clone(&database.hub), started.clone(), ended.clone());
         let (of_lane, pool) = (Arc::clone(database), pool.clone());
         let open_lane = move || of_lane.shard.open_lane(index, pool.as_ref());
-        crew.begin(
+        worker_pool.begin(
             index,
             Box::new(move || {
                 Box::pin(async move {
@@ -270,7 +270,7 @@ fn start_workers(
         );
     }
     drop(started);
-    for _ in 0..crew.count() {
+    for _ in 0..worker_pool.count() {
         // A thread that gives no answer has panicked.
         answers.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?;
     }

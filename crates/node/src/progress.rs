@@ -116,7 +116,7 @@ pub struct Archiving {
 }
 
 impl Archiving {
-    pub fn tell(&self, news: Result<String, String>) {
+    pub fn report(&self, news: Result<String, String>) {
         let mut untold = self.untold.lock();
         if untold.len() == UNTOLD_MAX {
             untold.pop_front();
@@ -197,7 +197,7 @@ pub struct Cut {
 #[derive(Default)]
 pub struct Journalling {
     /// `None`: the dataset does not survive a restart. Changed only by who holds `naming`.
-    pub kept: Mutex<Option<Kept>>,
+    pub kept: Mutex<Option<DurableState>>,
     /// Held while the manifest is replaced: by a base, whose writer holds [`Progress::busy`], or by another id of the stream.
     pub naming: Mutex<()>,
     /// When the base that is being written was begun, in milliseconds since 1970; 0: none is.
@@ -236,7 +236,7 @@ pub struct Journalling {
 impl Journalling {
     /// How long a restart would take, of this database alone. `changed`: the store's count of values that were changed on flash;
     /// `read_ns`: what a read of a value costs there now.
-    pub fn estimate(&self, kept: &Kept, changed: u64, read_ns: u64) -> Estimate {
+    pub fn estimate(&self, kept: &DurableState, changed: u64, read_ns: u64) -> Estimate {
         let reads = changed.saturating_sub(self.changed_at_base.load(Relaxed));
         let work = Work { reads, ..kept.work(self.replayed_record_bytes.load(Relaxed)) };
         self.rates.lock().on_device(read_ns).estimate(&work)
@@ -245,13 +245,13 @@ impl Journalling {
 
 /// What keeps a dataset over a restart.
 #[derive(Clone)]
-pub struct Kept {
+pub struct DurableState {
     pub log: Arc<Log>,
     pub folder: PathBuf,
     pub manifest: Manifest,
 }
 
-impl Kept {
+impl DurableState {
     pub fn base_bytes(&self) -> u64 {
         self.manifest.files().map(|file| file.bytes).sum()
     }

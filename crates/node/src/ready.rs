@@ -1,6 +1,6 @@
 //! Owns whether the node serves its clients: at the start, it does when every dataset is loaded. Never loads one.
 
-use crate::node::{Node, State};
+use crate::node::{DatabaseState, Node};
 use engine::wall_ms;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ impl Node {
     pub fn loading(&self) -> Option<Loading> {
         let mut loading = Loading { databases: Vec::new(), done_bytes: 0, total_bytes: 0, steps: 0 };
         for database in self.databases() {
-            if let State::Loading { done_bytes, total_bytes } = database.state() {
+            if let DatabaseState::Loading { done_bytes, total_bytes } = database.state() {
                 loading.databases.push(database.name().to_owned());
                 loading.done_bytes += done_bytes.min(total_bytes);
                 loading.total_bytes += total_bytes;

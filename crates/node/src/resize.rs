@@ -48,7 +48,7 @@ pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &C
 
 /// Cuts off the space that a smaller store no longer uses. Runs in its own thread, because a file system may be slow.
 /// Call this regularly.
-pub fn settle(store: &Arc<Store>, files: &Arc<FlashFiles>) {
+pub fn finish_resize(store: &Arc<Store>, files: &Arc<FlashFiles>) {
     if store.flash_bytes_needed() >= files.data_bytes() {
         return;
     }

@@ -54,7 +54,7 @@ impl LinkState {
 /// What the thread that follows is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Wish {
+pub enum FollowerCommand {
     GoOn,
     /// End.
     Stop,
@@ -67,7 +67,7 @@ pub struct Following {
     pub host: String,
     pub port: u16,
     state: AtomicU8,
-    wish: AtomicU8,
+    command: AtomicU8,
     /// When the last byte came from the primary, in milliseconds since 1970; 0: none has come.
     pub last_io_ms: AtomicU64,
     /// Since when there is no working connection, in milliseconds since 1970; 0: there is one.
@@ -99,7 +99,7 @@ impl Following {
             host: host.to_owned(),
             port,
             state: AtomicU8::new(LinkState::Connect as u8),
-            wish: AtomicU8::new(Wish::GoOn as u8),
+            command: AtomicU8::new(FollowerCommand::GoOn as u8),
             last_io_ms: AtomicU64::new(0),
             down_since_ms: AtomicU64::new(now_ms),
             sync_total_bytes: AtomicU64::new(0),
@@ -125,13 +125,13 @@ impl Following {
         self.state.store(state as u8, SeqCst);
     }
 
-    pub fn wish(&self) -> Wish {
-        [Wish::GoOn, Wish::Stop, Wish::Promote][usize::from(self.wish.load(SeqCst))]
+    pub fn command(&self) -> FollowerCommand {
+        [FollowerCommand::GoOn, FollowerCommand::Stop, FollowerCommand::Promote][usize::from(self.command.load(SeqCst))]
     }
 
     /// Tells the thread, and waits for its end. A thread that is still connecting has received nothing, and ends by itself.
-    pub fn end(&self, wish: Wish) {
-        self.tell(wish);
+    pub fn end(&self, command: FollowerCommand) {
+        self.send(command);
         let thread = self.thread.lock().take();
         if self.state() != LinkState::Connecting
             && let Some(thread) = thread
@@ -141,12 +141,12 @@ impl Following {
         }
     }
 
-    pub fn tell(&self, wish: Wish) {
-        // In one order with the state: either the thread sees the wish before its handshake, or it is waited for.
-        self.wish.store(wish as u8, SeqCst);
+    pub fn send(&self, command: FollowerCommand) {
+        // In one order with the state: either the thread sees the command before its handshake, or it is waited for.
+        self.command.store(command as u8, SeqCst);
         if let Some(socket) = &*self.socket.lock() {
             // What has arrived can still be read; then comes the end, so that nobody waits for more.
-            let how = if wish == Wish::Stop { Shutdown::Both } else { Shutdown::Read };
+            let how = if command == FollowerCommand::Stop { Shutdown::Both } else { Shutdown::Read };
             // It may be disconnected already.
             let _ = socket.shutdown(how);
         }
@@ -175,10 +175,10 @@ impl Following {
             && socket.shutdown(Shutdown::Both).is_ok()
     }
 
-    /// Waits, unless there is a wish.
+    /// Waits, unless there is a command.
     pub fn rest(&self, duration: Duration) {
         let mut rest = self.rest.lock();
-        if self.wish() == Wish::GoOn {
+        if self.command() == FollowerCommand::GoOn {
             self.woken.wait_for(&mut rest, duration);
         }
     }
@@ -284,7 +284,7 @@ impl Default for Replication {
 }
 
 impl Replication {
-    pub fn tell(&self, news: String) {
+    pub fn report(&self, news: String) {
         let mut untold = self.untold.lock();
         if untold.len() == UNTOLD_MAX {
             untold.pop_front();

@@ -77,7 +77,7 @@ impl Shard {
         cap_clients(&store, config);
         store.limit_flash_data(flash_data(config));
         if let Some(flash) = &flash {
-            store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
+            store.set_force_demote(config.debug_tier_mode == TierMode::Cold);
             store.set_blocking(Arc::clone(&flash.files) as Arc<dyn flash::io::Blocking>);
         }
         Ok(Shard { store, flash, driver: OnceLock::new(), restoring: Mutex::new(restoring) })
@@ -191,7 +191,7 @@ impl Shard {
             store.set_codec(now.flash_compression);
         }
         if before.debug_tier_mode != now.debug_tier_mode {
-            store.set_all_cold(now.debug_tier_mode == TierMode::Cold);
+            store.set_force_demote(now.debug_tier_mode == TierMode::Cold);
         }
     }
 
@@ -201,9 +201,9 @@ impl Shard {
     }
 
     /// Gives back flash space that the store no longer uses. Call this regularly.
-    pub fn settle(&self) {
+    pub fn finish_resize(&self) {
         if let Some(flash) = &self.flash {
-            resize::settle(&self.store, &flash.files);
+            resize::finish_resize(&self.store, &flash.files);
         }
     }
 

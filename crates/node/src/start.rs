@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::open;
 use crate::open_files::raise_open_files;
 use crate::persist::last::LastBases;
-use crate::replication::parting::{self, Parting};
+use crate::replication::shutdown_drain::{self, ShutdownDrain};
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
@@ -121,22 +121,22 @@ fn announce(database: &Database, config: &Config) {
 
 /// What the node waits for before it ends.
 enum Waits {
-    Replicas(Parting),
+    Replicas(ShutdownDrain),
     Bases(LastBases),
 }
 
 impl Waits {
     fn step(&self, ending: &Ending) -> Step {
         match self {
-            Waits::Replicas(parting) => parting.step(ending),
+            Waits::Replicas(shutdown_drain) => shutdown_drain.step(ending),
             Waits::Bases(bases) => bases.step(ending),
         }
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         match self {
-            Waits::Replicas(parting) => parting.tell(),
-            Waits::Bases(bases) => bases.tell(),
+            Waits::Replicas(shutdown_drain) => shutdown_drain.report(),
+            Waits::Bases(bases) => bases.report(),
         }
     }
 
@@ -191,7 +191,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 Some((_, Step::Aborted)) => {
                     tracing::info!("SHUTDOWN ABORT: the server goes on");
                     ends = None;
-                    parting::go_on(&node.databases(), node.ending());
+                    shutdown_drain::go_on(&node.databases(), node.ending());
                     continue;
                 }
                 _ => continue,
@@ -199,7 +199,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             _ = ticks.tick() => {
                 clock.tick(node);
                 if !is_ready {
-                    is_ready = tell_start(node, supervisor);
+                    is_ready = report_start(node, supervisor);
                 }
                 if let Some((_, waits)) = &ends {
                     supervisor.ending(waits.what(), Instant::now());
@@ -218,16 +218,16 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
         // Whoever ends a wait does not get the next one.
         let is_at_once = wanted.now || !has_waited && ends.is_some();
         match ends.take() {
-            Some((_, waits @ Waits::Replicas(_))) => waits.tell(),
+            Some((_, waits @ Waits::Replicas(_))) => waits.report(),
             // What is saved at the end was saved before the bases.
             Some((_, waits @ Waits::Bases(_))) => {
-                waits.tell();
+                waits.report();
                 return Ok(());
             }
             None if is_at_once => {}
             None => {
-                if let Some(parting) = Parting::begin(node.databases(), node.ending()) {
-                    ends = Some((wanted, Waits::Replicas(parting)));
+                if let Some(shutdown_drain) = ShutdownDrain::begin(node.databases(), node.ending()) {
+                    ends = Some((wanted, Waits::Replicas(shutdown_drain)));
                     continue;
                 }
             }
@@ -237,7 +237,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
         // A command that did not wait has saved its own database, so it has no changes.
         let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
         if !save_at_end(node, saves).await && !wanted.force {
-            parting::go_on(&node.databases(), node.ending());
+            shutdown_drain::go_on(&node.databases(), node.ending());
             continue;
         }
         let Some(mut bases) = bases else { return Ok(()) };
@@ -247,7 +247,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
 }
 
 /// Tells the service manager how far the start is. True: the node is ready.
-fn tell_start(node: &Node, supervisor: &mut Supervisor) -> bool {
+fn report_start(node: &Node, supervisor: &mut Supervisor) -> bool {
     match node.still_loading() {
         Some(loading) => supervisor.loading(&loading, Instant::now()),
         None => {
@@ -291,24 +291,24 @@ impl Clock {
         self.ticks += 1;
         let is_second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
         if is_second {
-            log::tell_repeated();
+            log::report_repeated();
         }
         for database in node.databases() {
             database.sample_rates(now_ms);
             relieve(&database);
             database.save_if_due(now_ms);
-            database.tend_segments();
-            database.tend_room();
-            database.tend_replicas(now_ms);
+            database.tick_segments();
+            database.tick_room();
+            database.tick_replicas(now_ms);
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
                 end_idle_and_slow(&database, now_ms);
-                database.shard.settle();
-                database.tend_journal();
-                database.tend_scrub(now_ms);
+                database.shard.finish_resize();
+                database.tick_journal();
+                database.tick_scrub(now_ms);
                 database.back_up_if_due(now_ms);
-                database.tend_archive(now_ms);
+                database.tick_archive(now_ms);
             }
         }
     }

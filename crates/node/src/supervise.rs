@@ -25,9 +25,9 @@ pub struct Supervisor {
 /// How often the manager hears of the loading.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long the manager waits for the next progress. A step may be the reading of one long piece of a slow file.
-const START_PATIENCE: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long the manager waits for the node's end after the last word of what it waits for.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Watchdog {
     every: Duration,
@@ -106,7 +106,7 @@ impl Supervisor {
         };
         // Without progress the time of the last one goes on.
         let extension = match progress {
-            true => format!("EXTEND_TIMEOUT_USEC={}\n", START_PATIENCE.as_micros()),
+            true => format!("EXTEND_TIMEOUT_USEC={}\n", START_TIMEOUT.as_micros()),
             false => String::new(),
         };
         self.told = Some((now, loading.steps));
@@ -125,7 +125,7 @@ impl Supervisor {
             return;
         }
         self.told_end = Some(now);
-        self.say(&format!("EXTEND_TIMEOUT_USEC={}\nSTATUS=Stopping: {waits}", END_PATIENCE.as_micros()));
+        self.say(&format!("EXTEND_TIMEOUT_USEC={}\nSTATUS=Stopping: {waits}", END_TIMEOUT.as_micros()));
     }
 
     pub fn stopping(&self) {

@@ -79,7 +79,7 @@ impl Piece {
 }
 
 /// What the next item is read from.
-enum State {
+enum ReadState {
     Records,
     Value(Form, Left),
     /// Parts of this stream follow.
@@ -127,7 +127,7 @@ pub struct Reader<R> {
     parts_streams: bool,
     /// The name of the last key, for errors.
     name: Vec<u8>,
-    state: State,
+    state: ReadState,
 }
 
 impl<R: Read> Reader<R> {
@@ -168,7 +168,7 @@ impl<R: Read> Reader<R> {
             has_pages: false,
             parts_streams: false,
             name: Vec::new(),
-            state: State::Records,
+            state: ReadState::Records,
         })
     }
 
@@ -195,15 +195,17 @@ impl<R: Read> Reader<R> {
 
     /// The next item. After an error and after [`Item::End`] there is none.
     pub fn next_item(&mut self) -> Result<Item, Error> {
-        match std::mem::replace(&mut self.state, State::End) {
-            State::Records => self.record(),
-            State::Value(form, left) => self.piece(form, left).map(Item::Piece).map_err(|error| self.in_key(error)),
-            State::Stream(parts) => self.stream_part(parts, false).map(Item::Piece).map_err(|error| self.in_key(error)),
-            State::EndOfKey => {
-                self.state = State::Records;
+        match std::mem::replace(&mut self.state, ReadState::End) {
+            ReadState::Records => self.record(),
+            ReadState::Value(form, left) => self.piece(form, left).map(Item::Piece).map_err(|error| self.in_key(error)),
+            ReadState::Stream(parts) => {
+                self.stream_part(parts, false).map(Item::Piece).map_err(|error| self.in_key(error))
+            }
+            ReadState::EndOfKey => {
+                self.state = ReadState::Records;
                 Ok(Item::EndOfKey)
             }
-            State::End => Ok(Item::End),
+            ReadState::End => Ok(Item::End),
         }
     }
 
@@ -258,22 +260,22 @@ impl<R: Read> Reader<R> {
                     }
                 }
                 opcode::AUX => {
-                    self.state = State::Records;
+                    self.state = ReadState::Records;
                     return Ok(Item::Aux(self.string("a remark")?, self.string("a remark")?));
                 }
                 opcode::FUNCTION => {
-                    self.state = State::Records;
+                    self.state = ReadState::Records;
                     return Ok(Item::Function(self.string("a library")?));
                 }
                 opcode::PAGES | opcode::DICTIONARY if !self.has_pages => {
                     return Err(self.window.bad("it has pages of a FlintKV's flash, which only a replica of it takes"));
                 }
                 opcode::PAGES => {
-                    self.state = State::Records;
+                    self.state = ReadState::Records;
                     return Ok(Item::Pages(self.own("pages")?));
                 }
                 opcode::DICTIONARY => {
-                    self.state = State::Records;
+                    self.state = ReadState::Records;
                     return Ok(Item::Dictionary(self.own("a dictionary")?));
                 }
                 opcode::FUNCTION_BEFORE_RELEASE => {
@@ -287,7 +289,7 @@ impl<R: Read> Reader<R> {
                     self.len("a module's data")?;
                     self.len("a module's data")?;
                     self.skip_module()?;
-                    self.state = State::Records;
+                    self.state = ReadState::Records;
                     return Ok(Item::Skipped { module, key: None });
                 }
                 opcode::END => return self.end(),
@@ -302,7 +304,7 @@ impl<R: Read> Reader<R> {
         let Some(form) = form else {
             let module = self.module_name()?;
             self.skip_module()?;
-            self.state = State::Records;
+            self.state = ReadState::Records;
             return Ok(Item::Skipped { module, key: Some(name) });
         };
         let form = match (kind, form) {
@@ -313,7 +315,7 @@ impl<R: Read> Reader<R> {
             }
             (_, form) => form,
         };
-        self.state = State::Value(form, Left::All);
+        self.state = ReadState::Value(form, Left::All);
         self.name.clear();
         self.name.extend_from_slice(&name);
         let Ahead { expiry_ms, idle_s, frequency } = ahead;
@@ -352,7 +354,7 @@ impl<R: Read> Reader<R> {
 
     /// The next piece of a value. Sets the state that follows.
     fn piece(&mut self, form: Form, left: Left) -> Result<Piece, Error> {
-        self.state = State::EndOfKey;
+        self.state = ReadState::EndOfKey;
         match form {
             Form::Plain(kind @ (Type::Stream1 | Type::Stream2 | Type::Stream3)) if self.parts_streams => {
                 self.stream_part(Box::new(stream::Parts::new(version(kind))), true)
@@ -427,7 +429,7 @@ impl<R: Read> Reader<R> {
             }
         }
         if left > 0 {
-            self.state = State::Value(form, Left::Members(left));
+            self.state = ReadState::Value(form, Left::Members(left));
         }
         Ok(())
     }
@@ -485,7 +487,7 @@ impl<R: Read> Reader<R> {
     /// The next part of a stream. The first is a value of its own.
     fn stream_part(&mut self, mut parts: Box<stream::Parts>, is_first: bool) -> Result<Piece, Error> {
         let (part, miscount, is_last) = parts.next(&mut self.window)?;
-        self.state = if is_last { State::EndOfKey } else { State::Stream(parts) };
+        self.state = if is_last { ReadState::EndOfKey } else { ReadState::Stream(parts) };
         let part = Box::new(part);
         Ok(if is_first { Piece::Value(Decoded::Stream(part, miscount)) } else { Piece::Stream(part, miscount) })
     }

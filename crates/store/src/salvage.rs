@@ -5,7 +5,7 @@
 //! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
 //! on flash tells that a key was deleted. Also tells which values that entries name cannot be read. What is left of a damaged entry does tell it, if it names its key or its place.
 
-use crate::checkpoint::{Checkpoint, Restoring, key_in_parts, load_parts};
+use crate::checkpoint_index::{Checkpoint, Restoring, key_in_parts, load_parts};
 use crate::keyspace::{Value, direct};
 use crate::log::compression::ZSTD_LEVEL;
 use crate::log::fill::place_of;
@@ -29,10 +29,10 @@ use value::{Boxed, Kind};
 /// A logical database's number in the index, and the upper half of a key's hash.
 type Name = (u16, u64);
 
-/// A word of a damaged entry, and its uid if that is known.
+/// A word of a damaged entry, and its table id if that is known.
 type Named = (u64, Option<u16>);
 
-/// For each stripe and uid: the hashes and words of entries.
+/// For each stripe and table id: the hashes and words of entries.
 pub type Entries = Vec<(u16, u16, Vec<(u64, u64)>)>;
 
 /// Gets the logical database of a key, the key, its expiry, and its value.
@@ -54,12 +54,12 @@ pub struct Salvage {
     saved: Result<Vec<SavedSegment>, u32>,
     hasher: Hasher,
     dictionaries: Vec<Arc<Dictionary>>,
-    uids: Vec<u32>,
+    table_ids: Vec<u32>,
     order: Option<Order>,
-    /// The stripes and uids whose keys are wanted. `None`: all.
+    /// The stripes and table ids whose keys are wanted. `None`: all.
     wanted: Option<HashSet<(u16, u16)>>,
     known: HashSet<Name>,
-    /// The words in damaged entries, each with its uid if that is known, by what stands before them. A key may be in several databases.
+    /// The words in damaged entries, each with its table id if that is known, by what stands before them. A key may be in several databases.
     named: HashMap<u64, SmallVec<[Named; 1]>>,
     best: HashMap<Name, Best>,
     /// The keys whose values were in parts, and those of them whose entries are there.
@@ -127,7 +127,7 @@ pub struct Salvaged {
 }
 
 impl Salvage {
-    /// `wanted`: the stripes and uids whose keys are looked for; `None`: all. An error says what is damaged.
+    /// `wanted`: the stripes and table ids whose keys are looked for; `None`: all. An error says what is damaged.
     pub fn new(checkpoint: &Checkpoint, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
         let saved = &checkpoint.segments;
         let log = checkpoint.log(saved.len() as u32, log_id(checkpoint.secret));
@@ -162,7 +162,7 @@ impl Salvage {
             saved,
             hasher: Hasher::new(secret),
             dictionaries: dictionaries.collect::<Option<_>>().ok_or("a dictionary is damaged")?,
-            uids: checkpoint.uids.clone(),
+            table_ids: checkpoint.table_ids.clone(),
             order: checkpoint.order.clone(),
             wanted,
             known: HashSet::new(),
@@ -177,33 +177,33 @@ impl Salvage {
     }
 
     /// An entry of the index that is sound.
-    pub fn know_entry(&mut self, stripe: u16, uid: u16, high: u64) {
-        if self.wants(stripe, uid) {
-            self.known.insert((uid, high));
+    pub fn know_entry(&mut self, stripe: u16, table_id: u16, high: u64) {
+        if self.wants(stripe, table_id) {
+            self.known.insert((table_id, high));
         }
     }
 
     /// A large collection of the index that is sound, as a checkpoint handed it out.
-    pub fn know_parts(&mut self, stripe: u16, uid: u16, saved: &[u8]) {
+    pub fn know_parts(&mut self, stripe: u16, table_id: u16, saved: &[u8]) {
         let Some(key) = key_in_parts(saved) else { return };
         let high = self.hasher.hash(key).high;
-        self.know_entry(stripe, uid, high);
-        self.is_whole.insert((uid, high));
+        self.know_entry(stripe, table_id, high);
+        self.is_whole.insert((table_id, high));
     }
 
     /// A key whose value was in parts at the cut. Its parts do not tell of which key they are, and what else is there of the key is older.
-    pub fn know_large(&mut self, uid: u16, key: &[u8]) {
+    pub fn know_large(&mut self, table_id: u16, key: &[u8]) {
         let hash = self.hasher.hash(key);
-        if self.wants(hash.stripe() as u16, uid) {
-            self.large.insert((uid, hash.high), key.to_vec());
+        if self.wants(hash.stripe() as u16, table_id) {
+            self.large.insert((table_id, hash.high), key.to_vec());
         }
     }
 
     /// A key whose value was in RAM only at the cut.
     pub fn know_key(&mut self, db: u64, key: &[u8]) {
         let hash = self.hasher.hash(key);
-        if let Some(&uid) = usize::try_from(db).ok().and_then(|db| self.uids.get(db)) {
-            self.know_entry(hash.stripe() as u16, uid as u16, hash.high);
+        if let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) {
+            self.know_entry(hash.stripe() as u16, table_id as u16, hash.high);
         }
     }
 
@@ -212,9 +212,9 @@ impl Salvage {
         self.order = None;
     }
 
-    /// What may be an entry, in a damaged part of the index, and its uid if the part's header tells it.
-    pub fn name(&mut self, high: u64, word: u64, uid: Option<u16>) {
-        self.named.entry(high).or_default().push((word, uid));
+    /// What may be an entry, in a damaged part of the index, and its table id if the part's header tells it.
+    pub fn name(&mut self, high: u64, word: u64, table_id: Option<u16>) {
+        self.named.entry(high).or_default().push((word, table_id));
     }
 
     /// The segments that entries may name.
@@ -313,14 +313,19 @@ impl Salvage {
         }
         let hash = self.hasher.hash(record.key);
         let stripe = hash.stripe() as u16;
-        let Some(uid) = u16::try_from(record.db).ok().filter(|&uid| usize::from(uid) < self.uids.len()) else { return };
-        let name = (uid, hash.high);
-        if !self.wants(stripe, uid) || self.known.contains(&name) || self.large.contains_key(&name) {
+        let Some(table_id) =
+            u16::try_from(record.db).ok().filter(|&table_id| usize::from(table_id) < self.table_ids.len())
+        else {
+            return;
+        };
+        let name = (table_id, hash.high);
+        if !self.wants(stripe, table_id) || self.known.contains(&name) || self.large.contains_key(&name) {
             return;
         }
         let place = place_of(page, pages);
-        let names =
-            |&(word, of): &Named| !Word(word).is_hot() && Word(word).place() == place && of.is_none_or(|of| of == uid);
+        let names = |&(word, of): &Named| {
+            !Word(word).is_hot() && Word(word).place() == place && of.is_none_or(|of| of == table_id)
+        };
         let is_named = self.named.get(&hash.high).is_some_and(|words| words.iter().any(names));
         let mut content = DefaultHasher::new();
         (record.value, record.kind, record.expiry_ms).hash(&mut content);
@@ -341,31 +346,31 @@ impl Salvage {
     }
 
     /// The logical database with this number in the index.
-    fn db(&self, uid: u32) -> u64 {
-        self.uids.iter().position(|&of| of == uid).unwrap_or(uid as usize) as u64
+    fn db(&self, table_id: u32) -> u64 {
+        self.table_ids.iter().position(|&of| of == table_id).unwrap_or(table_id as usize) as u64
     }
 
-    fn wants(&self, stripe: u16, uid: u16) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&(stripe, uid)))
+    fn wants(&self, stripe: u16, table_id: u16) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&(stripe, table_id)))
     }
 
     /// Whether a damaged entry names this key and its last record.
-    pub fn is_named(&self, uid: u16, high: u64) -> bool {
-        self.best.get(&(uid, high)).is_some_and(|best| best.is_named)
+    pub fn is_named(&self, table_id: u16, high: u64) -> bool {
+        self.best.get(&(table_id, high)).is_some_and(|best| best.is_named)
     }
 
-    /// What the entries of keys of a stripe and a uid would be that no damaged entry names. The one of a value that was brought back to RAM has
+    /// What the entries of keys of a stripe and a table id would be that no damaged entry names. The one of a value that was brought back to RAM has
     /// another bit set.
-    pub fn unnamed_in(&self, stripe: u16, uid: u16) -> Vec<(u64, [u64; 2])> {
-        let is_there = |((of, _), best): &(&Name, &Best)| *of == uid && best.stripe == stripe && !best.is_named;
+    pub fn unnamed_in(&self, stripe: u16, table_id: u16) -> Vec<(u64, [u64; 2])> {
+        let is_there = |((of, _), best): &(&Name, &Best)| *of == table_id && best.stripe == stripe && !best.is_named;
         let entry =
             |(&(_, high), best): (&Name, &Best)| (high, [false, true].map(|is| best.word.with_referenced(is).0));
         self.best.iter().filter(is_there).map(entry).collect()
     }
 
     /// A damaged entry names this key and its last record after all.
-    pub fn confirm(&mut self, uid: u16, high: u64) {
-        self.best.get_mut(&(uid, high)).into_iter().for_each(|best| best.is_named = true);
+    pub fn confirm(&mut self, table_id: u16, high: u64) {
+        self.best.get_mut(&(table_id, high)).into_iter().for_each(|best| best.is_named = true);
     }
 
     /// All segments were read. `missing`: how many entries the index lacks.
@@ -389,7 +394,7 @@ impl Salvage {
         });
         salvaged.doubtful = self.doubtful.len() as u64;
         let lost = self.large.iter().filter(|(name, _)| !self.is_whole.contains(name));
-        salvaged.large = lost.map(|(&(uid, _), key)| (self.db(uid.into()), key.clone())).collect();
+        salvaged.large = lost.map(|(&(table_id, _), key)| (self.db(table_id.into()), key.clone())).collect();
         salvaged.large.sort_unstable();
         salvaged
     }
@@ -397,8 +402,8 @@ impl Salvage {
     /// Leaves a key out that was changed behind the cut in a way that depends on what it was. If nothing is certain about that, true is
     /// returned: it may have been deleted before, or its value is not known. After [`Salvage::finish`].
     pub fn leave_out(&mut self, db: u64, key: &[u8]) -> bool {
-        let Some(&uid) = usize::try_from(db).ok().and_then(|db| self.uids.get(db)) else { return false };
-        let name = (uid as u16, self.hasher.hash(key).high);
+        let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) else { return false };
+        let name = (table_id as u16, self.hasher.hash(key).high);
         let is_unnamed = self.best.get(&name).is_some_and(|best| !best.is_named);
         if is_unnamed {
             self.best.remove(&name);
@@ -407,15 +412,15 @@ impl Salvage {
         is_unnamed || is_lost || self.doubtful.contains(&name)
     }
 
-    /// For each stripe and uid: the hashes and words of the entries that were found, as a checkpoint hands them out.
+    /// For each stripe and table id: the hashes and words of the entries that were found, as a checkpoint hands them out.
     pub fn entries(&self) -> Entries {
         let mut entries: BTreeMap<(u16, u16), Vec<(u64, u64)>> = BTreeMap::new();
-        for (&(uid, high), best) in &self.best {
-            entries.entry((best.stripe, uid)).or_default().push((high, best.word.0));
+        for (&(table_id, high), best) in &self.best {
+            entries.entry((best.stripe, table_id)).or_default().push((high, best.word.0));
         }
-        let sorted = |((stripe, uid), mut pairs): (_, Vec<_>)| {
+        let sorted = |((stripe, table_id), mut pairs): (_, Vec<_>)| {
             pairs.sort_unstable();
-            (stripe, uid, pairs)
+            (stripe, table_id, pairs)
         };
         entries.into_iter().map(sorted).collect()
     }
@@ -423,13 +428,13 @@ impl Salvage {
 
 impl Restoring {
     /// Reads the record of an entry, only to see whether that is possible. The entry need not be added.
-    pub fn try_entry(&self, stripe: u16, uid: u16, (high, word): (u64, u64)) -> Result<(), ReadError> {
+    pub fn try_entry(&self, stripe: u16, table_id: u16, (high, word): (u64, u64)) -> Result<(), ReadError> {
         let word = Word(word);
         if word.is_hot() || u64::from(word.place().page) >= self.store.segments.pages() {
             return Err(ReadError::Missing);
         }
         let slot = (usize::from(stripe) * (SLOTS / STRIPES)) as u16;
-        direct::name(&self.store, KeyHash { high, low: word.0, slot }, uid.into(), word).map(drop)
+        direct::name(&self.store, KeyHash { high, low: word.0, slot }, table_id.into(), word).map(drop)
     }
 
     /// As [`Restoring::try_entry`], of a value in parts: its key, and whether all parts can be read. `None`: it makes no sense.

@@ -15,12 +15,12 @@
 //! only needs its skeleton.
 //!
 //! A snapshot *with pages* does not take the values on flash apart: the dumper gets whole pages, for another store to take in
-//! ([`crate::intake`]). Values whose pages hold little else that is live are shown, as all others are.
+//! ([`crate::page_import`]). Values whose pages hold little else that is live are shown, as all others are.
 //!
 //! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
 //! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
 
-use crate::checkpoint::{Checkpoint, save_parts};
+use crate::checkpoint_index::{Checkpoint, save_parts};
 use crate::keyspace::direct;
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
@@ -30,7 +30,7 @@ use crate::log::read::ReadError;
 use crate::log::run::Run;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::store::{Cut, Orphan, Store, clean_word};
 use flash::io::{PAGE_BYTES, PageBuf};
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ const LIVE_PART: usize = 2;
 /// Parts of a large value that are read together.
 const PARTS_AT_ONCE: usize = 1024;
 /// How long to wait for all stripes at a time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives the keys of a snapshot. They come in no meaningful order, also not by logical database.
 pub trait Dumper: Send + 'static {
@@ -69,11 +69,11 @@ pub trait Dumper: Send + 'static {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError>;
     /// Passes on what was gathered. No stripe is locked by the caller.
     fn flush(&mut self) -> io::Result<()>;
-    /// For a snapshot with pages: a dictionary that pages behind it need, for [`Intake::dictionary`](crate::Intake::dictionary).
+    /// For a snapshot with pages: a dictionary that pages behind it need, for [`PageImport::dictionary`](crate::PageImport::dictionary).
     fn dictionary(&mut self, _dictionary: &[u8]) -> io::Result<()> {
         unreachable!("only a dumper of pages gets dictionaries")
     }
-    /// For a snapshot with pages: some of them, with so many keys, for [`Intake::take`](crate::Intake::take).
+    /// For a snapshot with pages: some of them, with so many keys, for [`PageImport::take`](crate::PageImport::take).
     fn pages(&mut self, _shipment: &[u8], _keys: u64) -> io::Result<()> {
         unreachable!("only a dumper of pages gets pages")
     }
@@ -89,16 +89,16 @@ enum OnFlash {
     Stay,
 }
 
-/// What a checkpoint hands out of a stripe and a uid.
-pub enum Kept<'k> {
+/// What a checkpoint hands out of a stripe and a table id.
+pub enum CheckpointPart<'k> {
     /// The hashes and words of some entries, for [`Adding::add`](crate::Adding::add).
     Entries(&'k [(u64, u64)]),
     /// A key whose value is in parts, for [`Restoring::add_parts`](crate::Restoring::add_parts).
     Parts(&'k [u8]),
 }
 
-/// Gets a stripe, a uid, and what is kept there.
-pub type Places<'p> = dyn FnMut(u16, u16, Kept<'_>) -> io::Result<()> + 'p;
+/// Gets a stripe, a table id, and what is kept there.
+pub type Places<'p> = dyn FnMut(u16, u16, CheckpointPart<'_>) -> io::Result<()> + 'p;
 
 /// Where notes go that do not fit into RAM.
 pub trait Spill: Read + Write + Seek {}
@@ -135,14 +135,14 @@ struct Note {
     high: u64,
     word: Word,
     stripe: u16,
-    uid: u16,
+    table_id: u16,
 }
 
 /// What was noted between two slices of the walk.
 #[derive(Default)]
 struct Noted {
     cold: Vec<Note>,
-    /// For a checkpoint: stripe, uid, and a value in parts.
+    /// For a checkpoint: stripe, table id, and a value in parts.
     in_parts: Vec<(u16, u16, Vec<u8>)>,
 }
 
@@ -162,7 +162,7 @@ struct Gathered<D> {
     /// The wall clock at the cut.
     now_ms: u64,
     on_flash: OnFlash,
-    /// The logical database of each uid at the cut.
+    /// The logical database of each table id at the cut.
     dbs: Box<[usize]>,
     dumper: Mutex<D>,
     noted: Mutex<Noted>,
@@ -171,9 +171,9 @@ struct Gathered<D> {
 }
 
 impl<D: Dumper> Gathered<D> {
-    fn take(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) -> Result<usize, DumpError> {
+    fn take(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32) -> Result<usize, DumpError> {
         let note = |word| {
-            let note = Note { high: entry.high(), word, stripe: stripe as u16, uid: uid as u16 };
+            let note = Note { high: entry.high(), word, stripe: stripe as u16, table_id: table_id as u16 };
             self.noted.lock().cold.push(note);
             Ok(ENTRY_COST)
         };
@@ -181,7 +181,7 @@ impl<D: Dumper> Gathered<D> {
         if self.on_flash == OnFlash::Stay && object.is_in_parts() {
             let saved = save_parts(object);
             let cost = ENTRY_COST + saved.len();
-            self.noted.lock().in_parts.push((stripe as u16, uid as u16, saved));
+            self.noted.lock().in_parts.push((stripe as u16, table_id as u16, saved));
             return Ok(cost);
         }
         if self.on_flash != OnFlash::Shown && !object.is_in_parts() && !entry.word().is_dirty() {
@@ -191,7 +191,7 @@ impl<D: Dumper> Gathered<D> {
         if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
             return Ok(ENTRY_COST);
         }
-        let (db, kind, expiry) = (self.dbs[uid as usize], object.kind(), object.expiry());
+        let (db, kind, expiry) = (self.dbs[table_id as usize], object.kind(), object.expiry());
         let key = Visited { db, stripe, name: object.key(), kind, expiry };
         let cost = ENTRY_COST + object.inline().map_or_else(|| object.boxed().map_or(0, Boxed::mem_bytes), <[u8]>::len);
         self.dumper.lock().key(&key, object.value(), &mut PartReader::new(store)).map(|()| cost)
@@ -199,8 +199,8 @@ impl<D: Dumper> Gathered<D> {
 }
 
 impl<D: Dumper> Cut for Gathered<D> {
-    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) {
-        if let Err(error) = self.take(store, entry, stripe, uid) {
+    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32) {
+        if let Err(error) = self.take(store, entry, stripe, table_id) {
             // The first failure counts. The walk notices it.
             self.failed.lock().get_or_insert(error);
         }
@@ -245,7 +245,7 @@ impl Store {
         on_flash: OnFlash,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
-        let mut held = Held::all(self, Some(PATIENCE))?;
+        let mut held = Held::all(self, Some(TIMEOUT))?;
         let mut slot = self.cut.write();
         if slot.is_some() {
             return None;
@@ -259,7 +259,7 @@ impl Store {
             on_flash => on_flash,
         };
         let mut dbs = vec![0; self.databases()].into_boxed_slice();
-        (0..self.databases()).for_each(|db| dbs[self.uid(db) as usize] = db);
+        (0..self.databases()).for_each(|db| dbs[self.table_id(db) as usize] = db);
         let number = self.cuts.fetch_add(1, Relaxed) + 1;
         let cut = if on_flash == OnFlash::Stay { self.checkpoint_cut() } else { 0 };
         let mut in_ram = 0;
@@ -307,12 +307,14 @@ impl<D: Dumper> Snapshot<D> {
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
     ) -> Result<(D, Checkpoint, u64), DumpError> {
         self.walk(pause, &mut |Noted { cold: mut notes, in_parts }| {
-            notes.sort_by_key(|note| (note.stripe, note.uid));
-            for some in notes.chunk_by(|one, other| (one.stripe, one.uid) == (other.stripe, other.uid)) {
+            notes.sort_by_key(|note| (note.stripe, note.table_id));
+            for some in notes.chunk_by(|one, other| (one.stripe, one.table_id) == (other.stripe, other.table_id)) {
                 let pairs: Vec<(u64, u64)> = some.iter().map(|note| (note.high, note.word.0)).collect();
-                places(some[0].stripe, some[0].uid, Kept::Entries(&pairs))?;
+                places(some[0].stripe, some[0].table_id, CheckpointPart::Entries(&pairs))?;
             }
-            in_parts.iter().try_for_each(|(stripe, uid, saved)| places(*stripe, *uid, Kept::Parts(saved)))
+            in_parts
+                .iter()
+                .try_for_each(|(stripe, table_id, saved)| places(*stripe, *table_id, CheckpointPart::Parts(saved)))
         })?;
         // Every entry that was handed out is in a segment that is known now.
         let is_ordered = self.store.sequence.end_cut();
@@ -364,25 +366,25 @@ impl<D: Dumper> Snapshot<D> {
         Ok(())
     }
 
-    /// Goes over entries of a stripe from a uid and a hash on. Returns where to go on.
-    fn slice(&self, stripe: usize, (mut uid, mut high): (u32, u64)) -> Result<Option<(u32, u64)>, DumpError> {
+    /// Goes over entries of a stripe from a table id and a hash on. Returns where to go on.
+    fn slice(&self, stripe: usize, (mut table_id, mut high): (u32, u64)) -> Result<Option<(u32, u64)>, DumpError> {
         let mut guard = self.store.stripe(stripe);
         let mut cost = 0;
-        while uid < guard.uids() {
-            let database = guard.database_mut(uid);
+        while table_id < guard.table_ids() {
+            let database = guard.database_mut(table_id);
             let mut next = Some(high).filter(|_| database.table.is_cut());
             while let Some(from) = next {
                 if cost > SLICE_COST {
-                    return Ok(Some((uid, from)));
+                    return Ok(Some((table_id, from)));
                 }
                 let (entries, end) = database.table.keep_leaf(from);
                 for entry in entries {
-                    cost += self.gathered().take(&self.store, entry, stripe, uid)?;
+                    cost += self.gathered().take(&self.store, entry, stripe, table_id)?;
                 }
                 next = end;
             }
             database.table.end_cut();
-            (uid, high) = (uid + 1, 0);
+            (table_id, high) = (table_id + 1, 0);
         }
         Ok(None)
     }
@@ -395,11 +397,12 @@ impl<D: Dumper> Snapshot<D> {
     ) -> Result<(), DumpError> {
         let orphans = std::mem::take(&mut *self.gathered().orphans.lock());
         for mut group in orphans {
-            for Orphan { stripe, uid, database } in &mut group {
+            for Orphan { stripe, table_id, database } in &mut group {
                 let mut next = Some(0);
                 while let Some(high) = next {
                     let (mut entries, end) = database.table.keep_leaf(high);
-                    entries.try_for_each(|entry| self.gathered().take(&self.store, entry, *stripe, *uid).map(drop))?;
+                    entries
+                        .try_for_each(|entry| self.gathered().take(&self.store, entry, *stripe, *table_id).map(drop))?;
                     next = end;
                 }
             }
@@ -523,15 +526,15 @@ impl<D: Dumper> Snapshot<D> {
     /// Shows the value of an entry, which begins on this page.
     fn show(&self, note: &Note, page: &Page<'_>, scratch: &mut Scratch) -> Result<(), DumpError> {
         let (store, gathered) = (&*self.store, self.gathered());
-        let (uid, stripe) = (u32::from(note.uid), usize::from(note.stripe));
+        let (table_id, stripe) = (u32::from(note.table_id), usize::from(note.stripe));
         let hash = KeyHash { high: note.high, low: note.word.0, slot: (stripe * (SLOTS / STRIPES)) as u16 };
-        let wanted = store.cold_read(hash, uid, note.word, None).copying();
+        let wanted = store.cold_read(hash, table_id, note.word, None).copying();
         let (record, tag) = direct::find(store, page, &wanted, scratch)?;
         if record.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= gathered.now_ms) {
             return Ok(());
         }
         let (kind, expiry) = (tag.kind, record.expiry_ms);
-        let key = Visited { db: gathered.dbs[uid as usize], stripe, name: record.key, kind, expiry };
+        let key = Visited { db: gathered.dbs[table_id as usize], stripe, name: record.key, kind, expiry };
         let mut parts = PartReader::new(store);
         let mut dumper = gathered.dumper.lock();
         if !tag.boxed && kind != Kind::Stream {
@@ -606,14 +609,14 @@ impl Note {
         bytes[..8].copy_from_slice(&self.high.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.word.0.to_le_bytes());
         bytes[16..18].copy_from_slice(&self.stripe.to_le_bytes());
-        bytes[18..].copy_from_slice(&self.uid.to_le_bytes());
+        bytes[18..].copy_from_slice(&self.table_id.to_le_bytes());
         bytes
     }
 
     fn from_bytes(bytes: &[u8; NOTE_BYTES]) -> Note {
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        Note { high: number(0), word: Word(number(8)), stripe: short(16), uid: short(18) }
+        Note { high: number(0), word: Word(number(8)), stripe: short(16), table_id: short(18) }
     }
 }
 
@@ -663,7 +666,7 @@ impl Iterator for Sorted<'_> {
 }
 
 /// The reads that cover these places, which are in order.
-fn runs(store: &Store, places: impl Iterator<Item = Place>) -> Vec<Run> {
+fn runs(store: &Store, places: impl Iterator<Item = PageAddress>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for place in places {
         let pages = Run { page: place.page, pages: store.segments.read_pages(place) as u32 };

@@ -4,14 +4,14 @@
 use crate::config::StoreConfig;
 use crate::counters::{Counter, Counters};
 use crate::effects::{Effects, Sent};
-use crate::listen::{Ears, Keeper, Listener, SentKeeper};
+use crate::event_sinks::{CommandSink, EffectSink, EventSinks, Listener};
 use crate::log::compression::Compression;
 use crate::log::page::{Dictionary, scan};
 use crate::log::parts::Owners;
 use crate::log::read::ReadError;
 use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::rot::Lost;
-use crate::log::segment::{Room, Segments};
+use crate::log::segment::{LogSpace, Segments};
 use crate::log::sequence::Sequence;
 use crate::mem::arena::Arena;
 use crate::mem::cleaning::Cleaning;
@@ -20,7 +20,7 @@ use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Full, Tier};
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::stripe::census::{Census, LastSeen};
 use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
@@ -57,7 +57,7 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
     pub(crate) cleaning: Cleaning,
-    pub(crate) ears: Ears,
+    pub(crate) event_sinks: EventSinks,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
     /// What a flash read has cost lately: see [`Store::read_cost_ns`].
     pub(crate) read_cost_ns: AtomicU64,
@@ -80,9 +80,9 @@ pub struct Store {
     loads_commands: AtomicBool,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
-    /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
+    /// The force-demote mode was switched on, and the sweep over all stripes has not started since.
     pub(crate) chill_all: AtomicBool,
-    /// The average time to live that the last sweep saw, by uid, in milliseconds.
+    /// The average time to live that the last sweep saw, by table id, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
     /// Number of flushes whose objects are not all freed yet.
     pub(crate) emptying: AtomicUsize,
@@ -90,7 +90,7 @@ pub struct Store {
     buried: Arc<AtomicUsize>,
     random: AtomicU64,
     pub(crate) secret: [u64; 2],
-    graves: Mutex<mpsc::Sender<Grave>>,
+    drop_queue: Mutex<mpsc::Sender<Garbage>>,
     pub(crate) wait_counts: WaitCounts,
     /// The snapshot that is being taken. Written with every stripe locked, or when no table knows it any more.
     pub(crate) cut: RwLock<Option<Arc<dyn Cut>>>,
@@ -101,7 +101,7 @@ pub struct Store {
 /// Gets what a snapshot wants before that changes.
 pub(crate) trait Cut: Send + Sync {
     /// An entry of a locked stripe.
-    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32);
+    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32);
     /// Tables with wanted entries that nobody else can reach any more, of one flush.
     fn adopt(&self, orphans: Vec<Orphan>);
 }
@@ -109,12 +109,12 @@ pub(crate) trait Cut: Send + Sync {
 /// A table that was taken out of its stripe.
 pub(crate) struct Orphan {
     pub stripe: usize,
-    pub uid: u32,
+    pub table_id: u32,
     pub database: Database,
 }
 
 /// Memory that the lazyfree thread frees.
-enum Grave {
+enum Garbage {
     Value(Box<Boxed>),
     Databases(Arc<Store>, Vec<Database>),
     /// For tests: the thread waits for the other end to be dropped.
@@ -141,20 +141,20 @@ pub(crate) fn log_id(secret: [u64; 2]) -> u32 {
 
 impl Store {
     pub fn new(config: &StoreConfig) -> Arc<Store> {
-        let (graves, undertaker) = mpsc::channel();
+        let (drop_queue, reclaimer) = mpsc::channel();
         let buried = Arc::new(AtomicUsize::new(0));
         let freed = Arc::clone(&buried);
         std::thread::Builder::new()
             .name("lazyfree".into())
             .spawn(move || {
-                for grave in undertaker {
-                    match grave {
-                        Grave::Value(value) => {
+                for garbage in reclaimer {
+                    match garbage {
+                        Garbage::Value(value) => {
                             drop(value);
                             freed.fetch_sub(1, Release);
                         }
-                        Grave::Databases(store, databases) => store.empty(databases),
-                        Grave::Hold(held) => _ = held.recv(),
+                        Garbage::Databases(store, databases) => store.empty(databases),
+                        Garbage::Hold(held) => _ = held.recv(),
                     }
                 }
             })
@@ -180,7 +180,7 @@ impl Store {
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             cleaning: Cleaning::default(),
-            ears: Ears::default(),
+            event_sinks: EventSinks::default(),
             latency: Mutex::new(crate::log::read::latency_histogram()),
             read_cost_ns: AtomicU64::new(0),
             warm_next: AtomicUsize::new(STRIPES),
@@ -199,7 +199,7 @@ impl Store {
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
             random: AtomicU64::new(config.seed),
             secret: config.secret,
-            graves: Mutex::new(graves),
+            drop_queue: Mutex::new(drop_queue),
             wait_counts: WaitCounts::default(),
             cut: RwLock::default(),
             cuts: AtomicU32::new(0),
@@ -228,17 +228,17 @@ impl Store {
     /// before the next step, so that the cache misses overlap. This pays off from a handful of keys on. The stripes stay
     /// locked during all steps, a microsecond or two, because locking costs more than a step.
     pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash>, db: usize) {
-        let uid = self.uid(db);
+        let table_id = self.table_id(db);
         // A stripe that another worker has locked is in the cache already. Two keys of one stripe are rare.
         let mut locked = SmallVec::<[(Guard<'_>, u64); PREFETCH_KEYS_MAX]>::new();
         for hash in hashes {
             let Some(guard) = self.stripes.lock_at_once(hash.stripe()) else { continue };
-            if let Some(database) = guard.database(uid) {
+            if let Some(database) = guard.database(table_id) {
                 database.table.prefetch_directory(hash.high);
                 locked.push((guard, hash.high));
             }
         }
-        let tables = locked.iter().filter_map(|(guard, high)| Some((&guard.database(uid)?.table, *high)));
+        let tables = locked.iter().filter_map(|(guard, high)| Some((&guard.database(table_id)?.table, *high)));
         let leaves: SmallVec<[Prefetched<'_>; PREFETCH_KEYS_MAX]> =
             tables.map(|(table, high)| table.prefetch_leaf(high)).collect();
         leaves.iter().for_each(Prefetched::prefetch_object);
@@ -297,8 +297,8 @@ impl Store {
 
     /// The caller must hold a stripe's lock.
     #[inline]
-    pub(crate) fn uid(&self, db: usize) -> u32 {
-        self.stripes.uid(db)
+    pub(crate) fn table_id(&self, db: usize) -> u32 {
+        self.stripes.table_id(db)
     }
 
     /// Frees databases that were taken out of their stripes: here, or in the lazyfree thread if `lazy`.
@@ -309,7 +309,7 @@ impl Store {
         }
         match self.me.upgrade() {
             // The receiver lives as long as the lazyfree thread, which ends when this sender is dropped.
-            Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
+            Some(store) if lazy => drop(self.drop_queue.lock().send(Garbage::Databases(store, taken))),
             _ => self.empty(taken),
         }
     }
@@ -331,7 +331,8 @@ impl Store {
     pub fn is_lost(&self, db: usize, name: &[u8]) -> bool {
         let key = self.hasher.key(name);
         let stripe = self.stripe(key.hash.stripe());
-        let found = stripe.database(self.uid(db)).and_then(|database| Some(database.table.word(database.find(&key)?)));
+        let found =
+            stripe.database(self.table_id(db)).and_then(|database| Some(database.table.word(database.find(&key)?)));
         found.is_some_and(|word| !word.is_hot() && word.place().is_lost())
     }
 
@@ -362,7 +363,7 @@ impl Store {
     fn bury(&self, value: Box<Boxed>) {
         if value.mem_bytes() > BURY_BYTES {
             self.buried.fetch_add(1, Relaxed);
-            let _ = self.graves.lock().send(Grave::Value(value));
+            let _ = self.drop_queue.lock().send(Garbage::Value(value));
         }
     }
 
@@ -375,7 +376,7 @@ impl Store {
     #[doc(hidden)]
     pub fn hold_lazyfree(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
-        let _ = self.graves.lock().send(Grave::Hold(held));
+        let _ = self.drop_queue.lock().send(Garbage::Hold(held));
         hold
     }
 
@@ -403,14 +404,14 @@ impl Store {
         (0..STRIPES)
             .map(|stripe| {
                 let stripe = self.stripe(stripe);
-                stripe.database(self.uid(db)).map_or(0, |database| of(database) as u64)
+                stripe.database(self.table_id(db)).map_or(0, |database| of(database) as u64)
             })
             .sum()
     }
 
     /// The average time to live in milliseconds. 0: unknown.
     pub fn average_ttl(&self, db: usize) -> u64 {
-        self.average_ttl[self.uid(db) as usize].load(Relaxed)
+        self.average_ttl[self.table_id(db) as usize].load(Relaxed)
     }
 
     /// SplitMix64 over a counter. Good enough to choose a random key. The seed makes the sequence different at each start.
@@ -450,18 +451,18 @@ impl Store {
 
     /// To be called before a change of what an entry means, while its stripe is locked: a snapshot may still want the entry as it is.
     #[inline]
-    pub(crate) fn keep(&self, database: &mut Database, slot: Slot, stripe: usize, uid: u32) {
+    pub(crate) fn keep(&self, database: &mut Database, slot: Slot, stripe: usize, table_id: u32) {
         if database.table.is_cut() {
-            self.keep_now(database, slot, stripe, uid);
+            self.keep_now(database, slot, stripe, table_id);
         }
     }
 
     #[cold]
-    fn keep_now(&self, database: &mut Database, slot: Slot, stripe: usize, uid: u32) {
+    fn keep_now(&self, database: &mut Database, slot: Slot, stripe: usize, table_id: u32) {
         if database.table.keep(slot)
             && let Some(cut) = &*self.cut.read()
         {
-            cut.keep(self, database.table.entry(slot), stripe, uid);
+            cut.keep(self, database.table.entry(slot), stripe, table_id);
         }
     }
 
@@ -482,7 +483,7 @@ impl Store {
 
     /// Whether writers wait for a checkpoint.
     pub fn is_short_of_segments(&self) -> bool {
-        self.segments.quarantined_count() > 0 && matches!(self.segments.room(), Room::Waiting | Room::Full)
+        self.segments.quarantined_count() > 0 && matches!(self.segments.room(), LogSpace::Waiting | LogSpace::Full)
     }
 
     /// Called at the cut of a checkpoint. Returns the cut's number for [`Store::checkpoint_durable`].
@@ -559,7 +560,14 @@ impl Store {
     // --- memory beside the objects that clients borrow ---
 
     /// A value at this place cannot be read. `read`: what the device gave. `name`: the key's, if it is known.
-    pub(crate) fn found_lost(&self, place: Place, read: &[u8], lost: Lost, name: Option<&[u8]>, error: &ReadError) {
+    pub(crate) fn found_lost(
+        &self,
+        place: PageAddress,
+        read: &[u8],
+        lost: Lost,
+        name: Option<&[u8]>,
+        error: &ReadError,
+    ) {
         let is_unread = matches!(error, ReadError::Io(_));
         self.counters.add(if is_unread { Counter::ReadErrors } else { Counter::ChecksumErrors }, 1);
         let count = self.segments.read_pages(place) as u32;
@@ -752,49 +760,49 @@ impl Store {
 
     /// Sets the listener. May be called once.
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
-        self.ears.set_listener(listener);
+        self.event_sinks.set_listener(listener);
     }
 
     /// Sets the classes of events that the listener receives.
-    pub fn tell_events(&self, classes: Class) {
-        self.ears.tell_events(classes);
+    pub fn set_event_classes(&self, classes: Class) {
+        self.event_sinks.set_event_classes(classes);
     }
 
     /// Sets whether the listener is called for changes.
-    pub fn tell_changes(&self, on: bool) {
-        self.ears.tell_changes(on);
+    pub fn set_change_events(&self, on: bool) {
+        self.event_sinks.set_change_events(on);
     }
 
-    /// Sets the keeper that receives the effects of all changes from now on. May be called once.
-    pub fn keep_effects(&self, keeper: Keeper) {
-        self.ears.keep_effects(keeper);
+    /// Sets the sink that receives the effects of all changes from now on. May be called once.
+    pub fn set_effect_sink(&self, sink: EffectSink) {
+        self.event_sinks.set_effect_sink(sink);
     }
 
-    /// Sets who receives the effects that are a command's own bytes, in the keeper's place. May be called once, after
-    /// [`Store::keep_effects`].
-    pub fn keep_sent(&self, keeper: SentKeeper) {
-        self.ears.keep_sent(keeper);
+    /// Sets who receives the effects that are a command's own bytes, in the sink's place. May be called once, after
+    /// [`Store::set_effect_sink`].
+    pub fn set_command_sink(&self, sink: CommandSink) {
+        self.event_sinks.set_command_sink(sink);
     }
 
     /// False: nobody takes a command's own bytes.
     #[inline]
-    pub(crate) fn tell_sent(&self, sent: &Sent<'_>) -> bool {
-        self.ears.tell_sent(sent)
+    pub(crate) fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
+        self.event_sinks.send_command_bytes(sent)
     }
 
     /// Whether effects are kept. If not, handlers need not state them.
     #[inline]
-    pub fn keeps_effects(&self) -> bool {
+    pub fn records_effects(&self) -> bool {
         self.wants(Class::EFFECT)
     }
 
-    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked, and then tells the news
+    /// Gives the effects of an outermost command to the sink, while the command's stripes are locked, and then tells the news
     /// that has waited for them.
     #[cold]
-    pub(crate) fn tell_effects(&self, effects: &mut Effects) {
-        self.ears.tell_effects(effects);
+    pub(crate) fn send_effects(&self, effects: &mut Effects) {
+        self.event_sinks.send_effects(effects);
         for news in effects.take_news() {
-            self.ears.tell_news(&news);
+            self.event_sinks.send_news(&news);
             match news.lent_bytes() {
                 0 => {}
                 bytes => self.take_back(bytes),
@@ -809,7 +817,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn wants(&self, class: Class) -> bool {
-        self.ears.wants(class)
+        self.event_sinks.wants(class)
     }
 }
 
@@ -826,7 +834,7 @@ impl Drop for Store {
 }
 
 /// The place on flash of a clean object's copy.
-pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::mem::word::Place {
+pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::mem::word::PageAddress {
     clean_word(object).place()
 }
 
@@ -885,12 +893,12 @@ impl Database {
         let entry = self.table.entry(slot);
         if !entry.word().is_dirty() && entry.word().frequency() <= 1 {
             let place = entry.hot().place().expect("a clean object knows its place");
-            self.chill(store, slot, Word(place));
+            self.force_demote(store, slot, Word(place));
         }
     }
 
     /// Makes a hot entry cold. `cold` is the word of its copy on flash, which is already counted as live.
-    pub(crate) fn chill(&mut self, store: &Store, slot: Slot, cold: Word) {
+    pub(crate) fn force_demote(&mut self, store: &Store, slot: Slot, cold: Word) {
         let hot = self.table.entry_mut(slot).replace(OwnedWord::cold(cold));
         self.hot -= 1;
         store.cold.fetch_add(1, Relaxed);

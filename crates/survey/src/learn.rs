@@ -1,4 +1,4 @@
-//! Owns what was learnt of a dataset from one or several sources. Never calculates what the data take here.
+//! Owns what was sampled of a dataset from one or several sources. Never calculates what the data take here.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::{Address, Error, Sample, Server, Usage};
 /// How many keys of a running server are measured.
 const SAMPLES: usize = 10_000;
 
-/// What was learnt of the data and their use.
+/// What was sampled of the data and their use.
 #[derive(Debug, Clone, Default)]
-pub struct Learnt {
+pub struct SampledWorkload {
     /// Where from, for people.
     pub sources: Vec<String>,
     pub sample: Option<Sample>,
@@ -51,7 +51,7 @@ pub enum Stage {
     Looking,
 }
 
-impl Learnt {
+impl SampledWorkload {
     /// Measures a running server. `watched`: for how long its commands are watched. `go_on` gets how much of a stage is over, 0 to 1; its no ends
     /// the stage with what was seen so far.
     pub fn from_server(
@@ -59,22 +59,22 @@ impl Learnt {
         cacert: Option<&Path>,
         watched: Option<Duration>,
         go_on: &dyn Fn(Stage, f64) -> bool,
-    ) -> Result<Learnt, Error> {
+    ) -> Result<SampledWorkload, Error> {
         let mut server = Server::connect(address, cacert)?;
         // Before the sample, which is a load of its own.
-        let mut learnt = Learnt { traffic: Some(Traffic::of(&mut server)?), ..Learnt::default() };
+        let mut sampled = SampledWorkload { traffic: Some(Traffic::of(&mut server)?), ..SampledWorkload::default() };
         if let Some(time) = watched {
             let watched = watch(address, cacert, time, &|part| go_on(Stage::Watching, part))?;
-            learnt.traffic = Some(watched.capture.traffic());
-            learnt.uses = Some(Uses::of(&watched.capture.usage));
-            learnt.cost = Some(watched.cost);
+            sampled.traffic = Some(watched.capture.traffic());
+            sampled.uses = Some(Uses::of(&watched.capture.usage));
+            sampled.cost = Some(watched.cost);
         }
         let sample = look(&mut server, SAMPLES, address.db, &|part| go_on(Stage::Looking, part))?;
         let is_of_cluster = server.info("server")?.get("redis_mode").is_some_and(|mode| mode == "cluster");
         let part = if is_of_cluster { ", one node of a cluster: its own keys only" } else { "" };
-        learnt.sources.push(format!("{address}, version {}{part}", sample.version));
-        learnt.sample = Some(sample);
-        Ok(learnt)
+        sampled.sources.push(format!("{address}, version {}{part}", sample.version));
+        sampled.sample = Some(sample);
+        Ok(sampled)
     }
 
     /// `report` gets how much of the file is read, 0 to 1.

@@ -1,4 +1,4 @@
-//! Owns what can be learnt of a dataset of Redis from outside: how large its keys and values are, how well they compress, how they are used. A running
+//! Owns what can be sampled of a dataset of Redis from outside: how large its keys and values are, how well they compress, how they are used. A running
 //! server is only read. Never knows who asks.
 //!
 //! - `address` is where a server is, `server` a connection to it.
@@ -24,14 +24,14 @@ mod watch;
 
 pub use access::{Use, uses};
 pub use address::Address;
-pub use learn::{Learnt, Stage, Uses};
+pub use learn::{SampledWorkload, Stage, Uses};
 pub use look::{Traffic, look};
 pub use reuse::Usage;
 pub use sample::Sample;
 pub use server::{Server, bytes, list};
 pub use watch::Cost;
 
-/// Why something could not be learnt, for people.
+/// Why something could not be sampled, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub message: String,

@@ -1,14 +1,14 @@
-//! Owns a plan: what data take here, of what was learnt of them and what is said in numbers. One description for people, programs and the console. The
+//! Owns a plan: what data take here, of what was sampled of them and what is said in numbers. One description for people, programs and the console. The
 //! arithmetic is `base::sizing`'s and `base::device`'s. Never connects, never reads a file.
 
 use base::device::{Device, Expected, ReadPoint};
 use base::pattern::{Pattern, fitted};
-use base::sizing::{Demand, SHARES, Sizing, Wrong, cost};
+use base::sizing::{SHARES, Sizing, WorkloadSpec, Wrong, cost};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::watch::Cost;
-use crate::{Error, Learnt, Sample, Uses};
+use crate::{Error, Sample, SampledWorkload, Uses};
 
 const KEY_BYTES: u64 = 16;
 /// Of a load of which nothing else is known.
@@ -18,7 +18,7 @@ const SKEWS: [f64; 2] = [0.0, 1.1];
 /// A gigabyte costs no more, in any currency.
 const PRICE_MAX: f64 = 1e9;
 
-/// What is said in numbers. It counts before what was learnt.
+/// What is said in numbers. It counts before what was sampled.
 #[derive(Debug, Clone)]
 pub struct Said {
     pub keys: Option<u64>,
@@ -47,16 +47,16 @@ pub enum Aim {
 
 /// What data take here.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct PlanCard {
-    /// Where it was learnt from, for people.
+pub struct PlanInfo {
+    /// Where it was sampled from, for people.
     pub sources: Vec<String>,
-    pub sample: Option<SampleCard>,
-    pub usage: Option<UsageCard>,
-    pub monitor: Option<MonitorCard>,
-    pub demand: DemandCard,
-    pub chosen: SizingCard,
+    pub sample: Option<SampleInfo>,
+    pub usage: Option<UsageInfo>,
+    pub monitor: Option<MonitorInfo>,
+    pub workload: DemandInfo,
+    pub chosen: SizingInfo,
     /// Other shares of values in RAM, the smallest first.
-    pub choices: Vec<SizingCard>,
+    pub choices: Vec<SizingInfo>,
     /// The same data in RAM without flash.
     pub all_in_ram_bytes: u64,
     /// With prices only.
@@ -65,7 +65,7 @@ pub struct PlanCard {
 
 /// The keys that were looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct SampleCard {
+pub struct SampleInfo {
     /// Of the server that has the keys, or has written them.
     pub version: String,
     /// All, also those that were not looked at.
@@ -84,7 +84,7 @@ pub struct SampleCard {
 
 /// How keys were used while they were watched.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct UsageCard {
+pub struct UsageInfo {
     pub keys: u64,
     pub reads: u64,
     pub changes: u64,
@@ -92,7 +92,7 @@ pub struct UsageCard {
 
 /// What MONITOR has cost the server.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct MonitorCard {
+pub struct MonitorInfo {
     pub seconds: f64,
     pub commands: u64,
     pub bytes: u64,
@@ -105,7 +105,7 @@ pub struct MonitorCard {
 
 /// What is to be kept, and how it is used.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct DemandCard {
+pub struct DemandInfo {
     pub keys: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
@@ -123,7 +123,7 @@ pub struct DemandCard {
 
 /// What data take with one share of the values in RAM.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct SizingCard {
+pub struct SizingInfo {
     /// Share of the values in RAM, 0 to 1.
     pub ram_share: f64,
     /// Share of the reads that RAM answers, 0 to 1.
@@ -155,12 +155,12 @@ pub struct SizingCard {
     /// Lines of flintkv.conf.
     pub directives: Vec<String>,
     /// With the figures of a device only.
-    pub expected: Option<ExpectedCard>,
+    pub expected: Option<ExpectedInfo>,
 }
 
 /// What the reads from flash mean on a device.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ExpectedCard {
+pub struct ExpectedInfo {
     /// A read from flash takes. Null: the device does not do so many.
     pub flash_read_us: Option<f64>,
     pub flash_read_p99_us: Option<f64>,
@@ -175,10 +175,10 @@ pub struct ExpectedCard {
 }
 
 /// What is wrong with a number is told by the field's name.
-pub fn plan(learnt: &Learnt, said: &Said) -> Result<PlanCard, Wrong> {
+pub fn plan(sampled: &SampledWorkload, said: &Said) -> Result<PlanInfo, Wrong> {
     let wrong = |field, why: &str| Err(Wrong { field, why: why.to_owned() });
-    let sample = learnt.sample.as_ref();
-    let curve = learnt.uses.as_ref().map(|uses| &uses.curve).filter(|curve| !curve.is_empty());
+    let sample = sampled.sample.as_ref();
+    let curve = sampled.uses.as_ref().map(|uses| &uses.curve).filter(|curve| !curve.is_empty());
     let is_skew_guessed = said.skew.is_none() && curve.is_none();
     let pattern = match (said.skew, curve) {
         (None, Some(curve)) => Pattern::Measured(curve.clone()),
@@ -188,8 +188,8 @@ pub fn plan(learnt: &Learnt, said: &Said) -> Result<PlanCard, Wrong> {
     let Some(value_bytes) = said.value_bytes.or(sample.map(Sample::value_bytes)) else {
         return wrong("value_bytes", "is missing");
     };
-    let rate = |said: Option<f64>, of: fn(&crate::Traffic) -> f64| said.or(learnt.traffic.as_ref().map(of));
-    let demand = Demand {
+    let rate = |said: Option<f64>, of: fn(&crate::Traffic) -> f64| said.or(sampled.traffic.as_ref().map(of));
+    let workload = WorkloadSpec {
         keys,
         key_bytes: said.key_bytes.or(sample.map(Sample::name_bytes)).unwrap_or(KEY_BYTES),
         value_bytes,
@@ -201,7 +201,7 @@ pub fn plan(learnt: &Learnt, said: &Said) -> Result<PlanCard, Wrong> {
         has_journal: said.has_journal,
         has_console: true,
     };
-    demand.check()?;
+    workload.check()?;
     if let Some((ram, flash)) = said.prices {
         for (field, price) in [("ram_price", ram), ("flash_price", flash)] {
             if !(0.0..=PRICE_MAX).contains(&price) {
@@ -215,68 +215,68 @@ pub fn plan(learnt: &Learnt, said: &Said) -> Result<PlanCard, Wrong> {
         return wrong(field, "must be from 0 to 1");
     }
     let chosen = match said.aim {
-        Aim::HitRatio(share) => demand.for_hit_ratio(share),
-        Aim::RamShare(share) => demand.for_ram_share(share),
+        Aim::HitRatio(share) => workload.for_hit_ratio(share),
+        Aim::RamShare(share) => workload.for_ram_share(share),
     };
-    let planned = Planned { demand: &demand, is_skew_guessed, said };
-    Ok(PlanCard {
-        sources: learnt.sources.clone(),
-        sample: sample.map(SampleCard::of),
-        usage: learnt.uses.as_ref().map(UsageCard::of),
-        monitor: learnt.cost.as_ref().map(MonitorCard::of),
-        demand: planned.demand_card(),
+    let planned = Planned { workload: &workload, is_skew_guessed, said };
+    Ok(PlanInfo {
+        sources: sampled.sources.clone(),
+        sample: sample.map(SampleInfo::of),
+        usage: sampled.uses.as_ref().map(UsageInfo::of),
+        monitor: sampled.cost.as_ref().map(MonitorInfo::of),
+        workload: planned.demand_card(),
         chosen: planned.sizing_card(&chosen),
-        choices: SHARES.map(|share| planned.sizing_card(&demand.for_ram_share(share))).into(),
-        all_in_ram_bytes: demand.all_in_ram_bytes(),
-        all_in_ram_price: said.prices.map(|(ram, _)| cost(demand.all_in_ram_bytes(), ram)),
+        choices: SHARES.map(|share| planned.sizing_card(&workload.for_ram_share(share))).into(),
+        all_in_ram_bytes: workload.all_in_ram_bytes(),
+        all_in_ram_price: said.prices.map(|(ram, _)| cost(workload.all_in_ram_bytes(), ram)),
     })
 }
 
 struct Planned<'a> {
-    demand: &'a Demand,
+    workload: &'a WorkloadSpec,
     is_skew_guessed: bool,
     said: &'a Said,
 }
 
 impl Planned<'_> {
-    fn demand_card(&self) -> DemandCard {
-        let demand = self.demand;
-        let (skew, by_values) = match &demand.pattern {
+    fn demand_card(&self) -> DemandInfo {
+        let workload = self.workload;
+        let (skew, by_values) = match &workload.pattern {
             Pattern::Skew(skew) => (*skew, None),
             Pattern::Measured(curve) => {
                 let points = curve.points().iter().map(|point| (point.values, point.hit_ratio)).collect();
-                (fitted(curve, demand.keys), Some(points))
+                (fitted(curve, workload.keys), Some(points))
             }
         };
-        DemandCard {
-            keys: demand.keys,
-            key_bytes: demand.key_bytes,
-            value_bytes: demand.value_bytes,
-            compression: demand.compression,
+        DemandInfo {
+            keys: workload.keys,
+            key_bytes: workload.key_bytes,
+            value_bytes: workload.value_bytes,
+            compression: workload.compression,
             skew,
             is_skew_guessed: self.is_skew_guessed,
             hit_ratio_by_values: by_values,
-            reads_per_second: demand.reads_per_second,
-            writes_per_second: demand.writes_per_second,
-            workers: demand.workers,
+            reads_per_second: workload.reads_per_second,
+            writes_per_second: workload.writes_per_second,
+            workers: workload.workers,
         }
     }
 
-    fn sizing_card(&self, sizing: &Sizing) -> SizingCard {
+    fn sizing_card(&self, sizing: &Sizing) -> SizingInfo {
         let with = |skew| {
-            let demand = Demand { pattern: Pattern::Skew(skew), ..self.demand.clone() };
-            demand.for_ram_share(sizing.ram_share).hit_ratio
+            let workload = WorkloadSpec { pattern: Pattern::Skew(skew), ..self.workload.clone() };
+            workload.for_ram_share(sizing.ram_share).hit_ratio
         };
         let [hit_ratio_low, hit_ratio_high] =
             if self.is_skew_guessed { SKEWS.map(with) } else { [sizing.hit_ratio; 2] };
-        let is_beyond_measured = match &self.demand.pattern {
+        let is_beyond_measured = match &self.workload.pattern {
             Pattern::Measured(curve) => sizing.ram_share < 1.0 && sizing.hot_values as f64 > curve.end().values,
             Pattern::Skew(_) => false,
         };
-        let pair_bytes = self.demand.key_bytes + self.demand.value_bytes;
-        let written_bytes_per_second = self.demand.writes_per_second * pair_bytes as f64;
+        let pair_bytes = self.workload.key_bytes + self.workload.value_bytes;
+        let written_bytes_per_second = self.workload.writes_per_second * pair_bytes as f64;
         let device = self.said.device.as_ref();
-        SizingCard {
+        SizingInfo {
             ram_share: sizing.ram_share,
             hit_ratio: sizing.hit_ratio,
             hit_ratio_low,
@@ -296,14 +296,14 @@ impl Planned<'_> {
             databases: sizing.databases,
             price: self.said.prices.map(|(ram, flash)| sizing.cost(ram, flash)),
             directives: sizing.directives().map(|(name, value)| format!("{name} {value}")).into(),
-            expected: device.map(|device| ExpectedCard::of(&device.expected(sizing, written_bytes_per_second))),
+            expected: device.map(|device| ExpectedInfo::of(&device.expected(sizing, written_bytes_per_second))),
         }
     }
 }
 
-impl SampleCard {
-    pub fn of(sample: &Sample) -> SampleCard {
-        SampleCard {
+impl SampleInfo {
+    pub fn of(sample: &Sample) -> SampleInfo {
+        SampleInfo {
             version: sample.version.clone(),
             keys: sample.keys,
             sampled: sample.sampled,
@@ -316,15 +316,15 @@ impl SampleCard {
     }
 }
 
-impl UsageCard {
-    pub fn of(uses: &Uses) -> UsageCard {
-        UsageCard { keys: uses.keys, reads: uses.reads, changes: uses.changes }
+impl UsageInfo {
+    pub fn of(uses: &Uses) -> UsageInfo {
+        UsageInfo { keys: uses.keys, reads: uses.reads, changes: uses.changes }
     }
 }
 
-impl MonitorCard {
-    pub fn of(cost: &Cost) -> MonitorCard {
-        MonitorCard {
+impl MonitorInfo {
+    pub fn of(cost: &Cost) -> MonitorInfo {
+        MonitorInfo {
             seconds: cost.seconds,
             commands: cost.commands,
             bytes: cost.bytes,
@@ -335,9 +335,9 @@ impl MonitorCard {
     }
 }
 
-impl ExpectedCard {
-    fn of(expected: &Expected) -> ExpectedCard {
-        ExpectedCard {
+impl ExpectedInfo {
+    fn of(expected: &Expected) -> ExpectedInfo {
+        ExpectedInfo {
             flash_read_us: expected.read.map(|read| read.latency_us),
             flash_read_p99_us: expected.read.map(|read| read.latency_p99_us),
             added_us: expected.added_us,

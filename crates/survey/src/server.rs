@@ -13,10 +13,10 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::{Address, Error};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first answers come at once, or the server is stopped.
-const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Of an error that a server sends, for people.
 const ERROR_CHARS_MAX: usize = 200;
@@ -48,14 +48,14 @@ impl Server {
                 return Err(about(&format!("{} is no address of a server", place.ip()))
                     .hint("say an address by which the network reaches it, not one of this link only or of a group"));
             }
-            tried = TcpStream::connect_timeout(&place, CONNECT_PATIENCE);
+            tried = TcpStream::connect_timeout(&place, CONNECT_TIMEOUT);
             if tried.is_ok() {
                 break;
             }
         }
         let stream = tried.map_err(|error| about(&error).hint(reach))?;
-        let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LOGIN_PATIENCE)));
-        set.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(|error| about(&error))?;
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LOGIN_TIMEOUT)));
+        set.and_then(|()| stream.set_write_timeout(Some(TIMEOUT))).map_err(|error| about(&error))?;
         let socket = stream.try_clone().map_err(|error| about(&error))?;
         let wire: Box<dyn Wire> = match address.has_tls {
             false => Box::new(stream),
@@ -69,7 +69,7 @@ impl Server {
             _ => {}
         }
         server.ask(&["PING"])?;
-        server.socket.set_read_timeout(Some(PATIENCE)).map_err(|error| server.about(&error))?;
+        server.socket.set_read_timeout(Some(TIMEOUT)).map_err(|error| server.about(&error))?;
         Ok(server)
     }
 

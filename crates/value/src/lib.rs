@@ -19,7 +19,7 @@ mod varint;
 pub mod walk;
 pub mod zset;
 
-pub use part::{Absent, AbsentPart, Fate, Forgotten, Shelf, Swept};
+pub use part::{Absent, AbsentPart, Fate, FlashCopies, Forgotten, Swept};
 
 /// The type of a value, as stored in index entries and on flash. Numbers are only added, never changed.
 #[repr(u8)]

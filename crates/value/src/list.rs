@@ -10,7 +10,7 @@
 //! move within their sequence, so flash knows each by a number. Numbers ascend along the list.
 
 use crate::input::{Input, put_number};
-use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
+use crate::part::{Absent, AbsentPart, FlashCopiesOf, InChunks};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
 use chunk::{Chunk, Open, ROOM_KEPT_BYTES};
@@ -71,7 +71,7 @@ pub struct List {
     len: usize,
     /// Memory of the chunks' allocations.
     chunk_bytes: usize,
-    shelf: ShelfOf,
+    flash_copies: FlashCopiesOf,
 }
 
 impl List {
@@ -352,7 +352,7 @@ impl List {
     /// Changes one chunk, and updates the sum of their sizes.
     #[inline]
     fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Open<'_>) -> R) -> R {
-        let mut chunk = self.chunks[at].open(&self.shelf);
+        let mut chunk = self.chunks[at].open(&self.flash_copies);
         self.chunk_bytes -= chunk.capacity();
         let result = change(&mut chunk);
         self.chunk_bytes += chunk.capacity();
@@ -410,7 +410,7 @@ impl List {
         let gaps = (to - from) as u128 + 1;
         for (n, chunk) in self.chunks.range_mut(from..to).enumerate() {
             // The copy on flash under the old number becomes invalid.
-            chunk.part.edit(&self.shelf);
+            chunk.part.edit(&self.flash_copies);
             chunk.number = low + ((n as u128 + 1) * u128::from(high - low) / gaps) as u64;
         }
     }
@@ -423,7 +423,7 @@ impl List {
 
     fn cut(&mut self, at: usize) -> Chunk {
         let chunk = self.chunks.remove(at).expect("a chunk's number");
-        chunk.part.forget_copy(&self.shelf);
+        chunk.part.forget_copy(&self.flash_copies);
         self.chunk_bytes -= chunk.part.capacity();
         chunk
     }
@@ -508,7 +508,7 @@ impl List {
 
     /// For a walk from an end over the elements while `goes_on` returns true.
     pub fn want_walk(&self, from_back: bool, mut goes_on: impl FnMut(&[u8]) -> bool, out: &mut Absent) {
-        if self.shelf.is_none() || !self.chunks.iter().any(|chunk| chunk.part.is_absent()) {
+        if self.flash_copies.is_none() || !self.chunks.iter().any(|chunk| chunk.part.is_absent()) {
             return;
         }
         let chunks = self.chunks.len();
@@ -547,12 +547,12 @@ impl InChunks for List {
         &mut self.chunks
     }
 
-    fn shelf(&self) -> &ShelfOf {
-        &self.shelf
+    fn flash_copies(&self) -> &FlashCopiesOf {
+        &self.flash_copies
     }
 
-    fn shelf_mut(&mut self) -> &mut ShelfOf {
-        &mut self.shelf
+    fn flash_copies_mut(&mut self) -> &mut FlashCopiesOf {
+        &mut self.flash_copies
     }
 
     fn chunk_bytes_mut(&mut self) -> &mut usize {
@@ -562,8 +562,8 @@ impl InChunks for List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        if self.shelf.is_some() {
-            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        if self.flash_copies.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.flash_copies));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a collection reports about its parts' copies on flash.
-pub trait Shelf: Send + Sync {
+pub trait FlashCopies: Send + Sync {
     /// The collection's number. Flash knows its parts by it.
     fn id(&self) -> u64;
     /// Nothing refers to this copy any more.
@@ -20,7 +20,7 @@ pub trait Shelf: Send + Sync {
 }
 
 /// `None` until something of the collection has been on flash.
-pub(crate) type ShelfOf = Option<Arc<dyn Shelf>>;
+pub(crate) type FlashCopiesOf = Option<Arc<dyn FlashCopies>>;
 
 /// A part that is on flash only: its number and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,11 +118,11 @@ impl Part {
 
     /// The bytes, for a change. A copy on flash, or one being written, becomes invalid.
     #[inline]
-    pub fn edit(&mut self, shelf: &ShelfOf) -> &mut Vec<u8> {
+    pub fn edit(&mut self, flash_copies: &FlashCopiesOf) -> &mut Vec<u8> {
         let state = self.state.get();
         assert!(state & TIER != ABSENT, "a command has named what it touches");
         if state & TIER == CLEAN {
-            self.forget_copy(shelf);
+            self.forget_copy(flash_copies);
         }
         self.state.set(DIRTY | USED);
         &mut self.bytes
@@ -141,9 +141,9 @@ impl Part {
     }
 
     /// The collection drops this part.
-    pub fn forget_copy(&self, shelf: &ShelfOf) {
-        if let (Some(place), Some(shelf)) = (self.place(), shelf) {
-            shelf.died(place);
+    pub fn forget_copy(&self, flash_copies: &FlashCopiesOf) {
+        if let (Some(place), Some(flash_copies)) = (self.place(), flash_copies) {
+            flash_copies.died(place);
             self.state.set(DIRTY);
         }
     }
@@ -196,8 +196,8 @@ impl Part {
 
 /// A collection whose parts have numbers that can be walked in order.
 pub(crate) trait Parts {
-    fn shelf(&self) -> &ShelfOf;
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>);
+    fn flash_copies(&self) -> &FlashCopiesOf;
+    fn set_flash_copies(&mut self, flash_copies: Arc<dyn FlashCopies>);
     fn part(&self, number: u64) -> Option<&Part>;
     fn part_mut(&mut self, number: u64) -> Option<&mut Part>;
     /// The first part number that is at least `from`.
@@ -223,8 +223,8 @@ pub(crate) trait InChunks {
     type Chunk: Numbered;
     fn chunks(&self) -> &VecDeque<Self::Chunk>;
     fn chunks_mut(&mut self) -> &mut VecDeque<Self::Chunk>;
-    fn shelf(&self) -> &ShelfOf;
-    fn shelf_mut(&mut self) -> &mut ShelfOf;
+    fn flash_copies(&self) -> &FlashCopiesOf;
+    fn flash_copies_mut(&mut self) -> &mut FlashCopiesOf;
     /// The memory of its chunks.
     fn chunk_bytes_mut(&mut self) -> &mut usize;
 
@@ -236,12 +236,12 @@ pub(crate) trait InChunks {
 }
 
 impl<T: InChunks> Parts for T {
-    fn shelf(&self) -> &ShelfOf {
-        InChunks::shelf(self)
+    fn flash_copies(&self) -> &FlashCopiesOf {
+        InChunks::flash_copies(self)
     }
 
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        *self.shelf_mut() = Some(shelf);
+    fn set_flash_copies(&mut self, flash_copies: Arc<dyn FlashCopies>) {
+        *self.flash_copies_mut() = Some(flash_copies);
     }
 
     fn part(&self, number: u64) -> Option<&Part> {
@@ -320,18 +320,18 @@ impl Boxed {
     /// The collection's number, if parts of it are or were on flash.
     #[inline]
     pub fn shelf_id(&self) -> Option<u64> {
-        self.parts().shelf().as_ref().map(|shelf| shelf.id())
+        self.parts().flash_copies().as_ref().map(|flash_copies| flash_copies.id())
     }
 
     /// From now on its parts move individually.
-    pub fn split(&mut self, shelf: Arc<dyn Shelf>) {
-        self.parts_mut().set_shelf(shelf);
+    pub fn split(&mut self, flash_copies: Arc<dyn FlashCopies>) {
+        self.parts_mut().set_flash_copies(flash_copies);
     }
 
     /// All parts that are not in memory.
     pub fn absent(&self, out: &mut Absent) {
         let parts = self.parts();
-        if parts.shelf().is_none() {
+        if parts.flash_copies().is_none() {
             return;
         }
         let mut from = 0;
@@ -354,7 +354,7 @@ impl Boxed {
             if part.is_absent() {
                 forgotten.absent += 1;
             } else {
-                part.forget_copy(parts.shelf());
+                part.forget_copy(parts.flash_copies());
                 forgotten.in_memory += 1;
             }
         }
@@ -509,7 +509,7 @@ impl Part {
     }
 }
 
-/// For tests: a shelf that counts its copies.
+/// For tests: a flash copies that counts its copies.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
@@ -523,7 +523,7 @@ pub(crate) mod testing {
         next: Mutex<u64>,
     }
 
-    impl Shelf for Flash {
+    impl FlashCopies for Flash {
         fn id(&self) -> u64 {
             7
         }

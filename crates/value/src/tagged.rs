@@ -20,7 +20,7 @@
 
 use crate::fit::{fitted, gap, shrink};
 use crate::input::{Input, put_number};
-use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, AbsentPart, FlashCopies, FlashCopiesOf, Part, Parts};
 use crate::tag::Salt;
 use crate::{Corrupt, malloc_bytes};
 use std::collections::HashSet;
@@ -80,7 +80,7 @@ pub struct Drawn {
 
 /// The position of an entry, or where it belongs. Valid until the next change.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct TaggedPosition {
     chunk: usize,
     at: usize,
 }
@@ -97,7 +97,7 @@ pub struct Tagged<S> {
     /// No chunk has more entries than this.
     entries_max: u32,
     salt: Salt,
-    shelf: ShelfOf,
+    flash_copies: FlashCopiesOf,
     shape: PhantomData<S>,
 }
 
@@ -117,7 +117,7 @@ impl<S: Shape> Tagged<S> {
             chunk_bytes: 0,
             entries_max: 0,
             salt,
-            shelf: None,
+            flash_copies: None,
             shape: PhantomData,
         }
     }
@@ -138,7 +138,7 @@ impl<S: Shape> Tagged<S> {
 
     /// The place of the entry with this tag for whose payload `is` returns true, or the place to insert it.
     #[inline]
-    pub fn find(&self, tag: u32, mut is: impl FnMut(&[u8]) -> bool) -> Result<Place, Place> {
+    pub fn find(&self, tag: u32, mut is: impl FnMut(&[u8]) -> bool) -> Result<TaggedPosition, TaggedPosition> {
         let chunk = self.directory[self.share(tag)] as usize;
         let bytes = self.chunks[chunk].part.bytes();
         let mut at = 0;
@@ -149,30 +149,30 @@ impl<S: Shape> Tagged<S> {
             }
             let end = S::end(bytes, at + TAG_BYTES);
             if other == tag && is(&bytes[at + TAG_BYTES..end]) {
-                return Ok(Place { chunk, at });
+                return Ok(TaggedPosition { chunk, at });
             }
             at = end;
         }
-        Err(Place { chunk, at })
+        Err(TaggedPosition { chunk, at })
     }
 
     #[inline]
-    pub fn payload(&self, place: Place) -> &[u8] {
+    pub fn payload(&self, place: TaggedPosition) -> &[u8] {
         let bytes = self.chunks[place.chunk].part.bytes();
         &bytes[place.at + TAG_BYTES..S::end(bytes, place.at + TAG_BYTES)]
     }
 
     /// The payload, to overwrite it with one of the same length.
-    pub fn payload_mut(&mut self, place: Place) -> &mut [u8] {
-        let bytes = &mut self.chunks[place.chunk].part.edit(&self.shelf)[..];
+    pub fn payload_mut(&mut self, place: TaggedPosition) -> &mut [u8] {
+        let bytes = &mut self.chunks[place.chunk].part.edit(&self.flash_copies)[..];
         let end = S::end(bytes, place.at + TAG_BYTES);
         &mut bytes[place.at + TAG_BYTES..end]
     }
 
     /// Inserts an entry at the place that [`Tagged::find`] returned.
-    pub fn insert(&mut self, place: Place, tag: u32, payload: &[&[u8]]) {
+    pub fn insert(&mut self, place: TaggedPosition, tag: u32, payload: &[&[u8]]) {
         let chunk = &mut self.chunks[place.chunk];
-        let bytes = chunk.part.edit(&self.shelf);
+        let bytes = chunk.part.edit(&self.flash_copies);
         self.chunk_bytes -= bytes.capacity();
         let len = TAG_BYTES + payload.iter().map(|part| part.len()).sum::<usize>();
         let (head, rest) = gap(bytes, place.at, len).split_at_mut(TAG_BYTES);
@@ -189,8 +189,8 @@ impl<S: Shape> Tagged<S> {
     }
 
     /// Replaces the payload of an entry.
-    pub fn replace(&mut self, place: Place, payload: &[&[u8]]) {
-        let bytes = self.chunks[place.chunk].part.edit(&self.shelf);
+    pub fn replace(&mut self, place: TaggedPosition, payload: &[&[u8]]) {
+        let bytes = self.chunks[place.chunk].part.edit(&self.flash_copies);
         self.chunk_bytes -= bytes.capacity();
         let start = place.at + TAG_BYTES;
         let old = S::end(bytes, start) - start;
@@ -208,9 +208,9 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    pub fn remove(&mut self, place: Place) {
+    pub fn remove(&mut self, place: TaggedPosition) {
         let chunk = &mut self.chunks[place.chunk];
-        let bytes = chunk.part.edit(&self.shelf);
+        let bytes = chunk.part.edit(&self.flash_copies);
         self.chunk_bytes -= bytes.capacity();
         let end = S::end(bytes, place.at + TAG_BYTES);
         bytes.drain(place.at..end);
@@ -330,7 +330,7 @@ impl<S: Shape> Tagged<S> {
             let chunk = &self.chunks[at];
             let bytes = chunk.part.bytes().len();
             let entries_min = if bytes > LARGE_CHUNK_BYTES { CHUNK_ENTRIES_MIN / 2 } else { CHUNK_ENTRIES_MIN };
-            let bytes_max = if self.shelf.is_some() { PART_BYTES_MAX } else { CHUNK_BYTES_MAX };
+            let bytes_max = if self.flash_copies.is_some() { PART_BYTES_MAX } else { CHUNK_BYTES_MAX };
             if bytes <= bytes_max || chunk.entries <= entries_min || chunk.depth == DEPTH_MAX {
                 continue;
             }
@@ -341,7 +341,7 @@ impl<S: Shape> Tagged<S> {
             let chunk = &mut self.chunks[at];
             chunk.depth += 1;
             let start = chunk.start | 1 << (32 - chunk.depth);
-            let bytes = chunk.part.edit(&self.shelf);
+            let bytes = chunk.part.edit(&self.flash_copies);
             let (mut split, mut lower) = (0, 0);
             while split < bytes.len() && tag_at(bytes, split) < start {
                 split = S::end(bytes, split + TAG_BYTES);
@@ -387,9 +387,9 @@ impl<S: Shape> Tagged<S> {
             }
             let (lower_at, upper_at) = if chunk.start & bit == 0 { (at, other_at) } else { (other_at, at) };
             let upper = std::mem::take(&mut self.chunks[upper_at]);
-            upper.part.forget_copy(&self.shelf);
+            upper.part.forget_copy(&self.flash_copies);
             let lower = &mut self.chunks[lower_at];
-            let bytes = lower.part.edit(&self.shelf);
+            let bytes = lower.part.edit(&self.flash_copies);
             self.chunk_bytes -= bytes.capacity() + upper.part.capacity();
             let end = bytes.len();
             gap(bytes, end, upper.part.bytes().len()).copy_from_slice(upper.part.bytes());
@@ -441,7 +441,7 @@ impl<S: Shape> Tagged<S> {
 
     /// For the entries with this tag.
     pub fn want(&self, tag: u32, out: &mut Absent) {
-        if self.shelf.is_some() {
+        if self.flash_copies.is_some() {
             let chunk = &self.chunks[self.directory[self.share(tag)] as usize];
             chunk.part.want(chunk.start.into(), out);
         }
@@ -449,7 +449,7 @@ impl<S: Shape> Tagged<S> {
 
     /// For a step of a walk.
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
-        let (Ok(from), true) = (u32::try_from(cursor), self.shelf.is_some()) else { return };
+        let (Ok(from), true) = (u32::try_from(cursor), self.flash_copies.is_some()) else { return };
         let (mut share, mut entries) = (self.share(from), 0);
         while let Some(&chunk) = self.directory.get(share) {
             let chunk = &self.chunks[chunk as usize];
@@ -556,12 +556,12 @@ impl<S: Shape> Tagged<S> {
 }
 
 impl<S: Shape> Parts for Tagged<S> {
-    fn shelf(&self) -> &ShelfOf {
-        &self.shelf
+    fn flash_copies(&self) -> &FlashCopiesOf {
+        &self.flash_copies
     }
 
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        self.shelf = Some(shelf);
+    fn set_flash_copies(&mut self, flash_copies: Arc<dyn FlashCopies>) {
+        self.flash_copies = Some(flash_copies);
     }
 
     fn part(&self, number: u64) -> Option<&Part> {
@@ -611,8 +611,8 @@ impl<S: Shape> Parts for Tagged<S> {
 
 impl<S> Drop for Tagged<S> {
     fn drop(&mut self) {
-        if self.shelf.is_some() {
-            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        if self.flash_copies.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.flash_copies));
         }
     }
 }
@@ -623,7 +623,7 @@ impl<S> Clone for Tagged<S> {
         let chunks = self.chunks.clone();
         let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
         let (directory, shape) = (self.directory.clone(), PhantomData);
-        Tagged { directory, chunks, chunk_bytes, shelf: None, shape, ..*self }
+        Tagged { directory, chunks, chunk_bytes, flash_copies: None, shape, ..*self }
     }
 }
 

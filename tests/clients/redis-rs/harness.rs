@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 /// A family that takes longer is reported as hanging; its thread is left behind.
 const FAMILY_MAX: Duration = Duration::from_secs(180);
 /// The longest wait for the effect of another connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub static ASYNC: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -167,9 +167,9 @@ fn connect(style: Style) -> RedisResult<Link> {
 }
 
 pub fn soon(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < end, "it did not happen within {PATIENCE:?}");
+        assert!(Instant::now() < end, "it did not happen within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -64,7 +64,7 @@ fn always_on_flash() {
     assert_eq!(client.info_number("tiering", "values_in_ram"), 0);
 }
 
-/// In memory where possible. In all-cold mode each command waits for its write, and on some file systems the first
+/// In memory where possible. In force-demote mode each command waits for its write, and on some file systems the first
 /// write to each place of a new file takes milliseconds.
 fn flash_dir() -> tempfile::TempDir {
     let mut builder = tempfile::Builder::new();

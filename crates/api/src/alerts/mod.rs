@@ -24,7 +24,7 @@ use outbox::Outbox;
 use parking_lot::Mutex;
 use rule::{GIVEN, NewRule, Rule};
 use serde::{Deserialize, Serialize};
-use standing::{Acknowledged, Change, Kept, Silence, Stand, Standings, Told, resumed, step};
+use standing::{Acknowledged, Change, Silence, Stand, Standings, StoredAlerts, Told, resumed, step};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -226,7 +226,7 @@ struct Stored {
     offered: BTreeSet<String>,
     webhook: StoredWebhook,
     #[serde(flatten)]
-    kept: Kept,
+    kept: StoredAlerts,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -246,14 +246,14 @@ impl StoredWebhook {
     }
 }
 
-struct State {
+struct AlertsState {
     stored: Stored,
     standings: Standings,
 }
 
 pub struct Alerts {
     path: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<AlertsState>,
     outbox: Outbox,
 }
 
@@ -278,7 +278,7 @@ impl Alerts {
         }
         let outbox = Outbox::open(stored.webhook.clone().shown(), sender)?;
         let standings = resumed(&stored.kept, now_ms);
-        Ok(Alerts { path, state: Mutex::new(State { stored, standings }), outbox })
+        Ok(Alerts { path, state: Mutex::new(AlertsState { stored, standings }), outbox })
     }
 
     pub fn firing(&self) -> u64 {
@@ -335,7 +335,7 @@ impl Alerts {
         };
         let outcome = {
             let mut state = self.state.lock();
-            let State { stored, standings } = &mut *state;
+            let AlertsState { stored, standings } = &mut *state;
             let outcome = step(&stored.rules, &mut stored.kept, standings, &databases, value, now_ms);
             // Written before anybody is told, so that nobody is told twice.
             if outcome.is_changed

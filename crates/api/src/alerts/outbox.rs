@@ -20,12 +20,12 @@ const PAUSES_S: [u64; 6] = [1, 5, 30, 120, 300, 600];
 pub struct Outbox(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     woken: Condvar,
     sender: Sender,
 }
 
-struct State {
+struct OutboxState {
     webhook: Webhook,
     waiting: VecDeque<Message>,
     is_closed: bool,
@@ -35,7 +35,7 @@ struct State {
 
 impl Outbox {
     pub fn open(webhook: Webhook, sender: Sender) -> io::Result<Outbox> {
-        let state = State { webhook, waiting: VecDeque::new(), is_closed: false, changes: 0 };
+        let state = OutboxState { webhook, waiting: VecDeque::new(), is_closed: false, changes: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), woken: Condvar::new(), sender });
         let mine = Arc::clone(&shared);
         // Nobody waits for a message in progress.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 const HISTORY_KEPT: usize = 500;
 /// An alert whose metric is not known does not end before this: after a restart, rates are unknown for a moment.
-const PATIENCE_MS: u64 = 10_000;
+const TIMEOUT_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -81,7 +81,7 @@ impl Silence {
 
 /// What of the alerts is kept on disk beside the rules.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredAlerts {
     #[serde(default)]
     pub firing: Vec<Alert>,
     #[serde(default)]
@@ -124,7 +124,7 @@ pub struct Outcome {
 }
 
 /// How the alerts of an earlier run of the node stand.
-pub fn resumed(kept: &Kept, now_ms: u64) -> Standings {
+pub fn resumed(kept: &StoredAlerts, now_ms: u64) -> Standings {
     let of = |alert: &Alert| {
         let standing = Standing {
             state: Stand::Firing,
@@ -141,7 +141,7 @@ pub fn resumed(kept: &Kept, now_ms: u64) -> Standings {
 /// Compares every rule with the current values.
 pub fn step(
     rules: &[Rule],
-    kept: &mut Kept,
+    kept: &mut StoredAlerts,
     standings: &mut Standings,
     databases: &[String],
     value: impl Fn(&str, &str) -> Option<f64>,
@@ -196,7 +196,7 @@ impl Standing {
     fn next(&mut self, rule: &Rule, value: Option<f64>, now_ms: u64) -> Stand {
         self.value = value;
         let Some(value) = value else {
-            let waits = self.state == Stand::Firing && now_ms < self.known_ms + PATIENCE_MS.max(rule.keep_s * 1000);
+            let waits = self.state == Stand::Firing && now_ms < self.known_ms + TIMEOUT_MS.max(rule.keep_s * 1000);
             return if waits { Stand::Firing } else { Stand::NoData };
         };
         self.known_ms = now_ms;
@@ -215,7 +215,7 @@ impl Standing {
     }
 }
 
-impl Kept {
+impl StoredAlerts {
     fn record(&mut self, change: &Change, rule: &Rule, outcome: &mut Outcome) {
         outcome.is_changed = true;
         if self.history.len() >= HISTORY_KEPT {
@@ -308,13 +308,13 @@ mod tests {
 
     struct Bench {
         rules: Vec<Rule>,
-        kept: Kept,
+        kept: StoredAlerts,
         standings: Standings,
     }
 
     impl Bench {
         fn new(rule: Rule) -> Bench {
-            Bench { rules: vec![rule], kept: Kept::default(), standings: Standings::new() }
+            Bench { rules: vec![rule], kept: StoredAlerts::default(), standings: Standings::new() }
         }
 
         /// One value for everything, at a second. What is told: firing or not.

@@ -61,7 +61,7 @@ struct Stored {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct UserCard {
+pub struct UserInfo {
     pub name: String,
     pub role: Role,
     pub created_ms: u64,
@@ -73,7 +73,7 @@ pub struct UserCard {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct TokenCard {
+pub struct TokenInfo {
     pub id: String,
     pub name: String,
     pub role: Role,
@@ -146,16 +146,16 @@ impl Users {
         Ok(outcome)
     }
 
-    pub fn cards(&self) -> Vec<UserCard> {
+    pub fn cards(&self) -> Vec<UserInfo> {
         self.stored.read().users.iter().map(card).collect()
     }
 
-    pub fn card(&self, name: &str) -> Option<UserCard> {
+    pub fn card(&self, name: &str) -> Option<UserInfo> {
         self.stored.read().users.iter().find(|user| user.name == name).map(card)
     }
 
     /// The user, if the password is right. Blocks for some tens of milliseconds.
-    pub fn verify(&self, name: &str, password: &str) -> Result<Option<UserCard>, ApiError> {
+    pub fn verify(&self, name: &str, password: &str) -> Result<Option<UserInfo>, ApiError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ impl Users {
         })
     }
 
-    pub fn create(&self, name: &str, role: Role, password: &str, by: &str, now_ms: u64) -> Result<UserCard, ApiError> {
+    pub fn create(&self, name: &str, role: Role, password: &str, by: &str, now_ms: u64) -> Result<UserInfo, ApiError> {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(good) {
             return Err(ApiError::field("name", "1 to 64 letters, digits and -_.@ are expected"));
@@ -242,7 +242,7 @@ impl Users {
         })
     }
 
-    pub fn tokens(&self) -> Vec<TokenCard> {
+    pub fn tokens(&self) -> Vec<TokenInfo> {
         self.stored.read().tokens.iter().map(token_card).collect()
     }
 
@@ -254,7 +254,7 @@ impl Users {
         expires_ms: Option<u64>,
         by: &str,
         now_ms: u64,
-    ) -> Result<(TokenCard, String), ApiError> {
+    ) -> Result<(TokenInfo, String), ApiError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(ApiError::field("name", "1 to 64 bytes without control characters are expected"));
         }
@@ -283,7 +283,7 @@ impl Users {
         Ok((card, secret))
     }
 
-    pub fn delete_token(&self, id: &str) -> Result<TokenCard, ApiError> {
+    pub fn delete_token(&self, id: &str) -> Result<TokenInfo, ApiError> {
         self.change(|stored| {
             let at = stored.tokens.iter().position(|token| token.id == id);
             let at = at.ok_or_else(|| ApiError::not_found(format!("there is no token '{id}'")))?;
@@ -292,7 +292,7 @@ impl Users {
     }
 
     /// The owner of the token, if the token is valid.
-    pub fn token(&self, secret: &str, now_ms: u64) -> Option<TokenCard> {
+    pub fn token(&self, secret: &str, now_ms: u64) -> Option<TokenInfo> {
         let sha256 = sha256(secret);
         let stored = self.stored.read();
         let token = stored.tokens.iter().find(|token| same(token.sha256.as_bytes(), sha256.as_bytes()))?;
@@ -312,8 +312,8 @@ fn keeps_an_admin(stored: &Stored) -> Result<(), ApiError> {
     Err(ApiError::invalid("no administrator would be left").hint("make another user an admin first"))
 }
 
-fn card(user: &User) -> UserCard {
-    UserCard {
+fn card(user: &User) -> UserInfo {
+    UserInfo {
         name: user.name.clone(),
         role: user.role,
         created_ms: user.created_ms,
@@ -323,8 +323,8 @@ fn card(user: &User) -> UserCard {
     }
 }
 
-fn token_card(token: &Token) -> TokenCard {
-    TokenCard {
+fn token_card(token: &Token) -> TokenInfo {
+    TokenInfo {
         id: token.id.clone(),
         name: token.name.clone(),
         role: token.role,

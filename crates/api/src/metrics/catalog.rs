@@ -220,7 +220,7 @@ fn finite(value: f64) -> f64 {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct MetricCard {
+pub struct MetricInfo {
     pub name: &'static str,
     pub unit: Unit,
     pub group: &'static str,
@@ -230,10 +230,10 @@ pub struct MetricCard {
     pub scope: &'static str,
 }
 
-pub fn cards() -> Vec<MetricCard> {
-    fn card<S>(metric: &Metric<S>, scope: &'static str) -> MetricCard {
+pub fn cards() -> Vec<MetricInfo> {
+    fn card<S>(metric: &Metric<S>, scope: &'static str) -> MetricInfo {
         let Metric { name, unit, group, label, description, .. } = *metric;
-        MetricCard { name, unit, group, label, description, scope }
+        MetricInfo { name, unit, group, label, description, scope }
     }
     let databases = DATABASE.iter().map(|metric| card(metric, "database"));
     databases.chain(NODE.iter().map(|metric| card(metric, "node"))).collect()

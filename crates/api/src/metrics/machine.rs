@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use utoipa::ToSchema;
 
 /// A directory that the node uses, and for what.
-pub type Place = (&'static str, PathBuf);
+pub type UsedDirectory = (&'static str, PathBuf);
 
 /// The counters of a moment.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ pub struct DiskNow {
 }
 
 /// The directories that a node uses: those of flash, the journals, its state and its backups.
-pub fn places(node: &Node) -> Vec<Place> {
+pub fn places(node: &Node) -> Vec<UsedDirectory> {
     let mut places = Vec::new();
     for database in node.databases() {
         let config = database.config().snapshot();
@@ -85,11 +85,11 @@ pub fn places(node: &Node) -> Vec<Place> {
 }
 
 impl Machine {
-    pub fn look(places: &[Place]) -> Machine {
+    pub fn look(places: &[UsedDirectory]) -> Machine {
         Machine::look_in(Path::new("/proc"), Path::new("/sys"), places)
     }
 
-    fn look_in(proc: &Path, sys: &Path, places: &[Place]) -> Machine {
+    fn look_in(proc: &Path, sys: &Path, places: &[UsedDirectory]) -> Machine {
         let cpu = fs::read_to_string(proc.join("stat")).ok().and_then(|text| Cpu::parse(&text)).unwrap_or_default();
         let at_ms = uptime_ms(proc);
         let mut disks: BTreeMap<String, Disk> = BTreeMap::new();

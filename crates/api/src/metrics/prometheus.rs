@@ -383,7 +383,7 @@ fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], values: &Summ
 
 fn node_metrics(page: &mut Page, app: &App) {
     let node = &app.node;
-    let (figures, room) = (node.figures(), node.room());
+    let (figures, room) = (node.figures(), node.capacity());
     let info = [("version", node.version()), ("redis_version", node::REDIS_VERSION), ("run_id", node.run_id())];
     page.family("flintkv_node_info", GAUGE, "What runs.");
     page.sample("flintkv_node_info", &info, 1);

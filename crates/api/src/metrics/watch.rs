@@ -27,13 +27,13 @@ pub const NODE: &str = "node";
 
 pub struct Watch {
     folder: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     /// The keys that each database had when the node ended, until somebody was told what has become of them.
     keys_before: Mutex<BTreeMap<String, u64>>,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     databases: BTreeMap<String, Followed<Reading>>,
     node: Option<Followed<NodeReading>>,
     disks: Vec<DiskNow>,
@@ -119,7 +119,7 @@ impl Watch {
             }
         };
         let mut state = self.state.lock();
-        let State { databases, node: node_followed, disks } = &mut *state;
+        let WatchState { databases, node: node_followed, disks } = &mut *state;
         let all = node.databases();
         let names: HashSet<&str> = all.iter().map(|database| database.name()).collect();
         for gone in databases.extract_if(.., |name, _| !names.contains(name.as_str())) {
@@ -136,7 +136,7 @@ impl Watch {
             }
             let Some(followed) = databases.get_mut(database.name()) else { continue };
             let now = Reading::of(database, now_ms);
-            followed.leave_out_loading(matches!(database.state(), node::State::Loading { .. }));
+            followed.leave_out_loading(matches!(database.state(), node::DatabaseState::Loading { .. }));
             let replication = &now.figures.replication;
             followed.trace.saw(now_ms, replication.offset);
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));

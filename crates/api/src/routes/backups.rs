@@ -35,7 +35,7 @@ pub const ROUTES: &[Route] = &[
         tag: "Backups",
         summary: "Begins a backup of a database, which goes on serving. One at a time for each database.",
         body: Some(one::<NewBackup>),
-        reply: Answer::Created(one::<RunningCard>),
+        reply: Answer::Created(one::<RunningInfo>),
         action: "backup.create",
         run: begin,
         ..Route::BASE
@@ -71,19 +71,19 @@ pub const ROUTES: &[Route] = &[
 struct AllBackups {
     /// The directory of all backups.
     directory: String,
-    backups: Vec<BackupCard>,
+    backups: Vec<BackupInfo>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct Backups {
-    running: Option<RunningCard>,
+    running: Option<RunningInfo>,
     /// In this run of the node.
-    last: Option<EndedCard>,
-    backups: Vec<BackupCard>,
+    last: Option<EndedInfo>,
+    backups: Vec<BackupInfo>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct BackupCard {
+struct BackupInfo {
     /// Its directory below the node's backup-path: what `from` takes.
     path: String,
     database: String,
@@ -104,7 +104,7 @@ struct BackupCard {
 }
 
 #[derive(Serialize, ToSchema)]
-struct RunningCard {
+struct RunningInfo {
     path: String,
     scheduled: bool,
     started_ms: u64,
@@ -122,7 +122,7 @@ enum Phase {
 }
 
 #[derive(Serialize, ToSchema)]
-struct EndedCard {
+struct EndedInfo {
     path: String,
     scheduled: bool,
     started_ms: u64,
@@ -147,17 +147,17 @@ struct ThatBackup {
     path: String,
 }
 
-fn cards(node: &Node, backups: Vec<Backup>) -> Vec<BackupCard> {
+fn cards(node: &Node, backups: Vec<Backup>) -> Vec<BackupInfo> {
     let reaches_ms = node.reaches_ms(&backups);
     backups.into_iter().zip(reaches_ms).map(|(backup, reaches_ms)| card(backup, reaches_ms)).collect()
 }
 
-fn card(backup: Backup, reaches_ms: Option<u64>) -> BackupCard {
+fn card(backup: Backup, reaches_ms: Option<u64>) -> BackupInfo {
     let Backup { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, is_scheduled, cut } =
         backup;
     let moment_ms = cut.map(|cut| cut.at_ms);
     let scheduled = is_scheduled;
-    BackupCard {
+    BackupInfo {
         path,
         database,
         created_ms,
@@ -172,16 +172,16 @@ fn card(backup: Backup, reaches_ms: Option<u64>) -> BackupCard {
     }
 }
 
-fn running(database: &Database) -> Option<RunningCard> {
+fn running(database: &Database) -> Option<RunningInfo> {
     let (running, done, total) = database.running_backup()?;
     let phase = if running.is_verifying() { Phase::Verifying } else { Phase::Writing };
     let (scheduled, started_ms) = (running.is_scheduled, running.started_ms);
-    Some(RunningCard { path: running.path.clone(), scheduled, started_ms, phase, done, total })
+    Some(RunningInfo { path: running.path.clone(), scheduled, started_ms, phase, done, total })
 }
 
-fn ended(ended: EndedBackup) -> EndedCard {
+fn ended(ended: EndedBackup) -> EndedInfo {
     let EndedBackup { path, is_scheduled, started_ms, took_ms, outcome } = ended;
-    EndedCard { path, scheduled: is_scheduled, started_ms, took_ms, error: outcome.err() }
+    EndedInfo { path, scheduled: is_scheduled, started_ms, took_ms, error: outcome.err() }
 }
 
 fn all(cx: &Cx) -> Result<Reply, ApiError> {
@@ -217,7 +217,7 @@ fn begin(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(database.name(), begun.path.clone());
     let text = format!("a backup was begun: {}", begun.path);
     cx.app.event(Event::info("backup", database.name(), text).by(cx.user()));
-    Reply::created(&RunningCard {
+    Reply::created(&RunningInfo {
         path: begun.path.clone(),
         scheduled: false,
         started_ms: begun.started_ms,

@@ -37,7 +37,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/databases/{name}/clients",
         tag: "Clients",
         summary: "All connections.",
-        reply: Answer::Json(list::<ClientCard>),
+        reply: Answer::Json(list::<ClientInfo>),
         run: clients,
         ..Route::BASE
     },
@@ -81,7 +81,7 @@ fn slow_log(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 #[derive(Default, Serialize, ToSchema)]
-struct ClientCard {
+struct ClientInfo {
     id: u64,
     addr: String,
     laddr: String,
@@ -108,12 +108,12 @@ struct ClientCard {
 }
 
 /// Parses a line of CLIENT LIST. A name cannot contain a space.
-fn client(line: &str) -> Option<ClientCard> {
+fn client(line: &str) -> Option<ClientInfo> {
     let fields: BTreeMap<&str, &str> = line.split(' ').filter_map(|pair| pair.split_once('=')).collect();
     let text = |name: &str| fields.get(name).copied().unwrap_or("").to_owned();
     let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let (lib, version) = (text("lib-name"), text("lib-ver"));
-    Some(ClientCard {
+    Some(ClientInfo {
         id: fields.get("id")?.parse().ok()?,
         addr: text("addr"),
         laddr: text("laddr"),

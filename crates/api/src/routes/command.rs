@@ -65,7 +65,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/commands",
         tag: "Command line",
         summary: "All commands and subcommands with their documentation.",
-        reply: Answer::Json(list::<CommandCard>),
+        reply: Answer::Json(list::<CommandInfo>),
         run: |_| Answered::json(&cards()),
         ..Route::BASE
     },
@@ -165,7 +165,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
 
 /// Where a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CommandContext {
     /// On a connection of its own.
     Alone,
     Terminal,
@@ -174,7 +174,7 @@ pub enum Place {
 }
 
 /// Refuses commands that need what their place does not have: more than one reply, a connection that stays open, time.
-pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
+pub fn unsuited(args: &[Vec<u8>], place: CommandContext) -> Result<(), ApiError> {
     let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let Some(row) = args.first().and_then(|name| table::find(name)) else { return Ok(()) };
     let no = |why: &str| {
@@ -187,14 +187,14 @@ pub fn unsuited(args: &[Vec<u8>], place: Place) -> Result<(), ApiError> {
         may_wait && (!row.syntax.contains("[BLOCK") || args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")));
     let is_shown = row.handling.contains(&Handling::AnswersByPush) || row.name == "monitor";
     match () {
-        () if waits && place != Place::Transaction => no("would block, and the command line does not wait"),
-        () if row.handling.contains(&Handling::Streams) && place == Place::Transaction => {
+        () if waits && place != CommandContext::Transaction => no("would block, and the command line does not wait"),
+        () if row.handling.contains(&Handling::Streams) && place == CommandContext::Transaction => {
             no("is not possible in a transaction: EXEC or DISCARD comes first")
         }
-        () if row.handling.contains(&Handling::Streams) && (place == Place::Alone || !is_shown) => {
+        () if row.handling.contains(&Handling::Streams) && (place == CommandContext::Alone || !is_shown) => {
             no("replies with a stream, which cannot be shown here")
         }
-        () if row.handling.contains(&Handling::OfTransaction) && place == Place::Alone => {
+        () if row.handling.contains(&Handling::OfTransaction) && place == CommandContext::Alone => {
             no("needs a connection that stays open; here each command has its own")
         }
         () if row.handling.contains(&Handling::OfConnection) => {
@@ -310,7 +310,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     let args = words(args, line)?;
     let row = table::find(&args[0]);
     note(cx, row, &args, db);
-    unsuited(&args, Place::Alone)?;
+    unsuited(&args, CommandContext::Alone)?;
     let mut line = Line::open(&*cx.database()?, cx.role(), db)?;
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     let started = Instant::now();
@@ -329,7 +329,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
 }
 
 #[derive(Serialize, ToSchema)]
-struct CommandCard {
+struct CommandInfo {
     /// In capitals; a subcommand behind its container.
     name: String,
     summary: &'static str,
@@ -343,10 +343,10 @@ struct CommandCard {
     acl: Vec<&'static str>,
 }
 
-fn cards() -> Vec<CommandCard> {
+fn cards() -> Vec<CommandInfo> {
     let card = |row: &'static Row, container: &str| {
         let name = format!("{container} {}", row.name).trim_start().to_uppercase();
-        CommandCard {
+        CommandInfo {
             syntax: format!("{name} {}", row.syntax).trim_end().to_owned(),
             name,
             summary: row.summary,
@@ -357,7 +357,7 @@ fn cards() -> Vec<CommandCard> {
             acl: categories(row),
         }
     };
-    let mut cards: Vec<CommandCard> = table::all()
+    let mut cards: Vec<CommandInfo> = table::all()
         .flat_map(|row| {
             let subcommands = row.subcommands.iter().map(move |subcommand| card(subcommand, row.name));
             std::iter::once(card(row, "")).chain(subcommands)
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_a_place_lacks_is_refused() {
-        use Place::{Alone, Terminal, Transaction};
+        use CommandContext::{Alone, Terminal, Transaction};
         // Where each can run.
         for (line, places) in [
             ("BLPOP a 0", &[Transaction][..]),

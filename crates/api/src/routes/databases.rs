@@ -7,11 +7,11 @@ use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
-use crate::routes::node::{RoomCard, room};
+use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
 use crate::words::{CodecWord, PolicyWord};
 use base::{Codec, Policy};
-use node::{Database, Definition, DefinitionChange, NodeError, State};
+use node::{Database, DatabaseState, Definition, DefinitionChange, NodeError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 /// The reply to a resize waits this long. A longer resize continues, and the reply tells its progress.
-const RESIZE_PATIENCE: Duration = Duration::from_secs(3);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The default RAM share of the memory limit.
 const RAM_PERCENT: u64 = 30;
 
@@ -112,7 +112,7 @@ struct DatabaseList {
     databases: Vec<Db>,
     /// Defined, and not served because they could not be opened.
     failed: Vec<FailedDatabase>,
-    room: RoomCard,
+    room: RoomInfo,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -137,8 +137,8 @@ pub struct Db {
     is_default: bool,
     /// It was started with a configuration file, which CONFIG REWRITE can write.
     has_file: bool,
-    definition: DefinitionCard,
-    endpoints: Vec<EndpointCard>,
+    definition: DefinitionInfo,
+    endpoints: Vec<EndpointInfo>,
     /// Every metric of the catalog as it is now; null where nothing is known.
     now: BTreeMap<&'static str, Option<f64>>,
 }
@@ -163,7 +163,7 @@ struct Progress {
 }
 
 #[derive(Serialize, ToSchema)]
-struct DefinitionCard {
+struct DefinitionInfo {
     port: u16,
     tls_port: u16,
     unixsocket: Option<String>,
@@ -196,7 +196,7 @@ struct DefinitionCard {
 }
 
 #[derive(Serialize, ToSchema)]
-struct EndpointCard {
+struct EndpointInfo {
     kind: String,
     address: String,
     /// A line for a shell.
@@ -289,17 +289,19 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
     let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
-        State::Loading { done_bytes, total_bytes } => (StateName::Loading, Some(Progress { done_bytes, total_bytes })),
-        State::Failed => (StateName::Failed, None),
-        State::Active => (StateName::Active, None),
-        State::Paused => (StateName::Paused, None),
-        State::Deleting => (StateName::Deleting, None),
-        State::Resizing { done_bytes, total_bytes } => {
+        DatabaseState::Loading { done_bytes, total_bytes } => {
+            (StateName::Loading, Some(Progress { done_bytes, total_bytes }))
+        }
+        DatabaseState::Failed => (StateName::Failed, None),
+        DatabaseState::Active => (StateName::Active, None),
+        DatabaseState::Paused => (StateName::Paused, None),
+        DatabaseState::Deleting => (StateName::Deleting, None),
+        DatabaseState::Resizing { done_bytes, total_bytes } => {
             (StateName::Resizing, Some(Progress { done_bytes, total_bytes }))
         }
     };
     let has_password = definition.password.as_ref().is_some_and(|password| !password.is_empty());
-    let endpoints = database.endpoints().into_iter().map(|endpoint| EndpointCard {
+    let endpoints = database.endpoints().into_iter().map(|endpoint| EndpointInfo {
         command: command(endpoint.kind, &endpoint.address, has_password),
         kind: endpoint.kind.to_owned(),
         address: endpoint.address.clone(),
@@ -315,7 +317,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         has_file: database.config().file().is_some(),
         is_default: database.is_default(),
         endpoints: endpoints.collect(),
-        definition: DefinitionCard {
+        definition: DefinitionInfo {
             port: definition.port,
             tls_port: definition.tls_port,
             unixsocket: definition.unixsocket.map(|path| path.display().to_string()),
@@ -485,7 +487,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
             app.event(event.by(user));
         }
     });
-    if let Ok(result) = outcome.recv_timeout(RESIZE_PATIENCE) {
+    if let Ok(result) = outcome.recv_timeout(RESIZE_TIMEOUT) {
         result?;
         cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark(mark));
     }

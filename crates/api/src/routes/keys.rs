@@ -70,13 +70,13 @@ pub const ROUTES: &[Route] = &[
 #[derive(Serialize, ToSchema)]
 struct KeyPage {
     cursor: String,
-    keys: Vec<KeyCard>,
+    keys: Vec<KeyInfo>,
     /// Entries looked at, about.
     scanned: u64,
 }
 
 #[derive(Serialize, ToSchema)]
-struct KeyCard {
+struct KeyInfo {
     key: Bytes,
     #[serde(rename = "type")]
     kind: String,
@@ -141,7 +141,7 @@ fn scan(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 /// The facts about each key. A key that was removed in the meantime is left out.
-fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyCard>, ApiError> {
+fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyInfo>, ApiError> {
     let mut cards = Vec::with_capacity(keys.len());
     for keys in keys.chunks(100) {
         let commands: Vec<Vec<&[u8]>> = keys
@@ -166,7 +166,7 @@ fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyCard>, ApiError> 
             if tier.is_empty() || kind == "none" {
                 continue;
             }
-            cards.push(KeyCard { key: Bytes(key.clone()), kind, ttl_ms: ttl(&replies[2]), bytes, encoding, tier });
+            cards.push(KeyInfo { key: Bytes(key.clone()), kind, ttl_ms: ttl(&replies[2]), bytes, encoding, tier });
         }
     }
     Ok(cards)

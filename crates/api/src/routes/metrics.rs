@@ -2,7 +2,7 @@
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::metrics::catalog::{self, MetricCard};
+use crate::metrics::catalog::{self, MetricInfo};
 use crate::metrics::watch::{Series, Wanted};
 use crate::route::{Answer, Param, Route, list, number, one, text};
 
@@ -19,7 +19,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/metrics-catalog",
         tag: "Metrics",
         summary: "All metrics, with their units and meanings.",
-        reply: Answer::Json(list::<MetricCard>),
+        reply: Answer::Json(list::<MetricInfo>),
         run: |_| Reply::json(&catalog::cards()),
         ..Route::BASE
     },

@@ -13,13 +13,13 @@ pub const ROUTES: &[Route] = &[Route {
     path: "/api/v1/node",
     tag: "Node",
     summary: "The node: its version, its resources, and what is left for more databases.",
-    reply: Answer::Json(one::<NodeCard>),
+    reply: Answer::Json(one::<NodeInfo>),
     run: show,
     ..Route::BASE
 }];
 
 #[derive(Serialize, ToSchema)]
-struct NodeCard {
+struct NodeInfo {
     version: &'static str,
     redis_version: &'static str,
     run_id: String,
@@ -30,8 +30,8 @@ struct NodeCard {
     /// uring, threads or none.
     flash_driver: String,
     flash_paths: Vec<String>,
-    room: RoomCard,
-    figures: NodeFiguresCard,
+    room: RoomInfo,
+    figures: NodeFiguresInfo,
     /// The disks that hold flash, journals, the state and backups.
     disks: Vec<DiskNow>,
     /// The node's metrics as they are now.
@@ -40,7 +40,7 @@ struct NodeCard {
 
 /// What the databases may have together, and what they were given.
 #[derive(Serialize, ToSchema)]
-pub struct RoomCard {
+pub struct RoomInfo {
     pub ram_bytes: u64,
     pub ram_taken_bytes: u64,
     pub flash_bytes: u64,
@@ -56,7 +56,7 @@ pub struct Share {
 }
 
 #[derive(Serialize, ToSchema)]
-struct NodeFiguresCard {
+struct NodeFiguresInfo {
     cpu_user_us: u64,
     cpu_system_us: u64,
     resident_bytes: u64,
@@ -67,9 +67,9 @@ struct NodeFiguresCard {
     cores: u64,
 }
 
-pub fn room(cx: &Cx) -> RoomCard {
-    let room = cx.app.node.room();
-    RoomCard {
+pub fn room(cx: &Cx) -> RoomInfo {
+    let room = cx.app.node.capacity();
+    RoomInfo {
         ram_bytes: room.ram_bytes,
         ram_taken_bytes: room.ram_taken_bytes,
         flash_bytes: room.flash_bytes,
@@ -86,7 +86,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let node = &cx.app.node;
     let figures = node.figures();
     let config = node.config().snapshot();
-    Reply::json(&NodeCard {
+    Reply::json(&NodeInfo {
         version: node.version(),
         redis_version: node::REDIS_VERSION,
         run_id: node.run_id().to_owned(),
@@ -97,7 +97,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
         flash_driver: flash_driver(cx)?,
         flash_paths: config.flash_paths.iter().map(|path| path.display().to_string()).collect(),
         room: room(cx),
-        figures: NodeFiguresCard {
+        figures: NodeFiguresInfo {
             cpu_user_us: figures.cpu_user_us,
             cpu_system_us: figures.cpu_system_us,
             resident_bytes: figures.resident_bytes,

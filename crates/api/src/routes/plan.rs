@@ -7,8 +7,8 @@ use crate::route::{Answer, Route, decimal, flag, number, one, text};
 use base::device::Device;
 use serde::Serialize;
 use std::str::FromStr;
-use survey::Learnt;
-use survey::plan::{Aim, PlanCard, Said, printed_devices};
+use survey::SampledWorkload;
+use survey::plan::{Aim, PlanInfo, Said, printed_devices};
 use utoipa::ToSchema;
 
 /// The reads that RAM shall answer, unless said.
@@ -51,7 +51,7 @@ pub const ROUTES: &[Route] = &[Route {
 
 #[derive(Serialize, ToSchema)]
 struct NodePlan {
-    plan: PlanCard,
+    plan: PlanInfo,
     /// What this node has not promised to a database yet.
     node_ram_left_bytes: u64,
     node_flash_left_bytes: u64,
@@ -78,9 +78,9 @@ fn plan(cx: &Cx) -> Result<Reply, ApiError> {
     };
     let planned = match cx.flag("measured")? {
         true => survey::plan::plan(&*measured(cx)?, &said),
-        false => survey::plan::plan(&Learnt::default(), &said),
+        false => survey::plan::plan(&SampledWorkload::default(), &said),
     };
-    let room = cx.app.node.room();
+    let room = cx.app.node.capacity();
     Reply::json(&NodePlan {
         plan: planned.map_err(|wrong| ApiError::field(wrong.field, wrong.why))?,
         node_ram_left_bytes: room.ram_bytes.saturating_sub(room.ram_taken_bytes),
@@ -113,11 +113,11 @@ fn device(cx: &Cx) -> Result<Option<Device>, ApiError> {
     Ok(Device::together(&devices))
 }
 
-fn measured(cx: &Cx) -> Result<std::sync::Arc<Learnt>, ApiError> {
+fn measured(cx: &Cx) -> Result<std::sync::Arc<SampledWorkload>, ApiError> {
     if cx.role() < Role::Admin {
         return Err(ApiError::forbidden("what was measured on another server is for administrators"));
     }
-    cx.app.surveys.learnt().ok_or_else(|| {
+    cx.app.surveys.sampled().ok_or_else(|| {
         ApiError::field("measured", "no server was measured").hint("measure one first: POST /api/v1/survey")
     })
 }

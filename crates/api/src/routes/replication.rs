@@ -70,12 +70,12 @@ struct Replication {
     backlog_bytes: u64,
     /// no-failover, waiting-for-sync or failover-in-progress.
     failover: &'static str,
-    primary: Option<PrimaryCard>,
-    replicas: Vec<ReplicaCard>,
+    primary: Option<PrimaryInfo>,
+    replicas: Vec<ReplicaInfo>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct PrimaryCard {
+struct PrimaryInfo {
     host: String,
     port: u16,
     /// connect, connecting, handshake, sync or connected.
@@ -94,7 +94,7 @@ struct PrimaryCard {
 }
 
 #[derive(Serialize, ToSchema)]
-struct ReplicaCard {
+struct ReplicaInfo {
     address: String,
     version: String,
     /// wait_bgsave, send_bulk, online or rdb_transmitted.
@@ -137,7 +137,7 @@ fn shown(cx: &Cx, database: &Database) -> Replication {
     let primary = figures.primary.map(|primary| {
         let PrimaryFigures { host, port, state, is_up, silent_ms, down_ms, .. } = primary;
         let PrimaryFigures { sync_total_bytes, sync_bytes, error, .. } = primary;
-        PrimaryCard {
+        PrimaryInfo {
             host,
             port,
             state,
@@ -153,7 +153,7 @@ fn shown(cx: &Cx, database: &Database) -> Replication {
     let replicas = figures.replicas.into_iter().map(|replica| {
         let ReplicaFigures { ip, port, version, state, offset, lag_bytes, silent_ms, sync_total_bytes, sync_bytes } =
             replica;
-        ReplicaCard {
+        ReplicaInfo {
             address: format!("{ip}:{port}"),
             version,
             state,
@@ -193,7 +193,7 @@ fn replicate(cx: &Cx) -> Result<Reply, ApiError> {
         link.call(&[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()])?;
     }
     link.call(&[b"REPLICAOF", wanted.host.as_bytes(), wanted.port.to_string().as_bytes()])?;
-    told(cx, &database, &mut link, format!("follows {place}"))
+    answer(cx, &database, &mut link, format!("follows {place}"))
 }
 
 fn promote(cx: &Cx) -> Result<Reply, ApiError> {
@@ -203,7 +203,7 @@ fn promote(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::busy(format!("'{}' is a primary already", database.name())));
     }
     link.call(&[b"REPLICAOF", b"NO", b"ONE"])?;
-    told(cx, &database, &mut link, "is a primary now".to_owned())
+    answer(cx, &database, &mut link, "is a primary now".to_owned())
 }
 
 fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
@@ -226,7 +226,7 @@ fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
     match database.replication_figures().primary {
         Some(primary) => {
             let what = format!("has handed over to {}:{}, and follows it", primary.host, primary.port);
-            told(cx, &database, &mut link, what)
+            answer(cx, &database, &mut link, what)
         }
         None => Err(ApiError::busy("no replica has taken over in time; the database goes on as the primary")
             .hint("the log tells why; a replica must be online, and have all writes")),
@@ -234,7 +234,7 @@ fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 /// Keeps the role in the configuration file, if there is one, and says what has happened.
-fn told(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<Reply, ApiError> {
+fn answer(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<Reply, ApiError> {
     let kept = link.ask(&[b"CONFIG", b"REWRITE"])?;
     let event = match kept {
         Value::Error(_) => format!("{what}; without a configuration file, a restart does not know it"),

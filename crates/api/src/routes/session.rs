@@ -3,7 +3,7 @@
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::gate::COOKIE_NAME;
+use crate::middleware::COOKIE_NAME;
 use crate::route::{Answer, Method, Route, one};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ pub const ROUTES: &[Route] = &[
         tag: "Session",
         summary: "Logs in: sets the session's cookie and returns its CSRF token. At most five failures a minute for a user and address.",
         body: Some(one::<Login>),
-        reply: Answer::Json(one::<SessionCard>),
+        reply: Answer::Json(one::<SessionInfo>),
         action: "session.login",
         run: login,
         ..Route::BASE
@@ -32,7 +32,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/session",
         tag: "Session",
         summary: "The user who is logged in.",
-        reply: Answer::Json(one::<SessionCard>),
+        reply: Answer::Json(one::<SessionInfo>),
         run: show,
         ..Route::BASE
     },
@@ -69,7 +69,7 @@ struct Login {
 }
 
 #[derive(Serialize, ToSchema)]
-struct SessionCard {
+struct SessionInfo {
     user: String,
     role: Role,
     /// For the header X-CSRF-Token; empty for a token, which needs none.
@@ -88,11 +88,11 @@ struct NewPassword {
 }
 
 /// A password check under way.
-struct Turn<'a>(&'a Cx);
+struct LoginPermit<'a>(&'a Cx);
 
-impl Turn<'_> {
-    fn take(cx: &Cx) -> Result<Turn<'_>, ApiError> {
-        let turn = Turn(cx);
+impl LoginPermit<'_> {
+    fn take(cx: &Cx) -> Result<LoginPermit<'_>, ApiError> {
+        let turn = LoginPermit(cx);
         if cx.app.logins.fetch_add(1, Relaxed) >= LOGINS_MAX {
             return Err(ApiError::rate_limited("too many logins at the same time", 1));
         }
@@ -100,7 +100,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LoginPermit<'_> {
     fn drop(&mut self) {
         self.0.app.logins.fetch_sub(1, Relaxed);
     }
@@ -109,7 +109,7 @@ impl Drop for Turn<'_> {
 /// Whether the password is right. An error if there were too many tries.
 fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
     let address = cx.peer.address.to_string();
-    let _turn = Turn::take(cx)?;
+    let _turn = LoginPermit::take(cx)?;
     if let Err(wait_ms) = cx.app.tries.lock().admit(user, &address, cx.now_ms()) {
         let seconds = wait_ms.div_ceil(1000);
         return Err(ApiError::rate_limited(format!("too many wrong passwords: wait {seconds} s"), seconds));
@@ -140,7 +140,7 @@ fn login(cx: &Cx) -> Result<Reply, ApiError> {
         cx.unaudited();
     }
     let (must_change_password, password_by) = (card.must_change_password, card.password_by);
-    let card = SessionCard { user, role: card.role, csrf: session.csrf, must_change_password, password_by };
+    let card = SessionInfo { user, role: card.role, csrf: session.csrf, must_change_password, password_by };
     let mut reply = Reply::json(&card)?;
     reply.cookie = Some(cookie(cx, &id, if brief { BRIEF_S } else { LIFETIME_S }));
     Ok(reply)
@@ -160,7 +160,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let must_change_password = by.is_some();
     let password_by = by.unwrap_or_default();
     let user = who.name.clone();
-    let mut reply = Reply::json(&SessionCard { user, role: who.role, csrf, must_change_password, password_by })?;
+    let mut reply = Reply::json(&SessionInfo { user, role: who.role, csrf, must_change_password, password_by })?;
     if let By::Session { id, .. } = &who.by {
         // The browser's cookie is extended with the session.
         reply.cookie = Some(cookie(cx, id, LIFETIME_S));

@@ -2,12 +2,12 @@
 //! work. What comes by itself is kept by the node and read in slices, as all other live data of the console are. Never decides what a
 //! user may do: the database's ACL does.
 
-use super::command::{self, CommandOutcome, Place, typed, unsuited};
+use super::command::{self, CommandContext, CommandOutcome, typed, unsuited};
 use crate::app::wall_ms;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Method, Route, number, one};
-use crate::stream::{SUBSCRIPTIONS_MAX, Space, Stream, StreamPage};
+use crate::stream::{LiveStream, SUBSCRIPTIONS_MAX, Space, StreamPage};
 use crate::terminals::{Line, Listening, Terminal};
 use crate::text::Bytes;
 use commands::row::Handling;
@@ -26,7 +26,7 @@ pub const ROUTES: &[Route] = &[
         tag: "Command line",
         summary: "Opens a connection for a command line, with the rights of the role. It closes after 10 minutes without a request.",
         body: Some(one::<NewTerminal>),
-        reply: Answer::Created(one::<TerminalCard>),
+        reply: Answer::Created(one::<TerminalInfo>),
         action: "terminal.open",
         run: open,
         ..Route::BASE
@@ -84,7 +84,7 @@ struct NewTerminal {
 }
 
 #[derive(Serialize, ToSchema)]
-struct TerminalCard {
+struct TerminalInfo {
     id: String,
 }
 
@@ -108,7 +108,7 @@ fn open(cx: &Cx) -> Result<Reply, ApiError> {
     let NewTerminal { db } = cx.body()?;
     let who = cx.who.as_ref().ok_or_else(|| ApiError::unauthenticated("log in first"))?;
     let terminal = cx.app.terminals.open(who, &*cx.database()?, db, cx.now_ms())?;
-    Reply::created(&TerminalCard { id: terminal.id.clone() })
+    Reply::created(&TerminalInfo { id: terminal.id.clone() })
 }
 
 fn close(cx: &Cx) -> Result<Reply, ApiError> {
@@ -129,7 +129,7 @@ fn run(cx: &Cx) -> Result<Reply, ApiError> {
         .ok_or_else(|| ApiError::busy("the command before is still running in this command line"))?;
     let db = line.db;
     command::note(cx, row, &args, db);
-    unsuited(&args, if line.transaction.is_some() { Place::Transaction } else { Place::Terminal })?;
+    unsuited(&args, if line.transaction.is_some() { CommandContext::Transaction } else { CommandContext::Terminal })?;
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     let started = Instant::now();
     let value = match row.filter(|row| row.handling.contains(&Handling::Streams)) {
@@ -161,7 +161,7 @@ fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: 
     if begins && listening.stream.as_ref().is_some_and(|stream| !stream.is_open()) {
         listening.close();
     }
-    let known = listening.stream.as_ref().map_or(0, Stream::count);
+    let known = listening.stream.as_ref().map_or(0, LiveStream::count);
     if begins && is_of_channels && known + words.len() - 1 > SUBSCRIPTIONS_MAX {
         return Err(ApiError::unsupported(format!("more than {SUBSCRIPTIONS_MAX} subscriptions are not shown here"))
             .hint("subscribe to a pattern, or use redis-cli with the database's address"));
@@ -169,7 +169,7 @@ fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: 
     let stream = match &mut listening.stream {
         Some(stream) => stream,
         None if begins => {
-            let stream = Stream::open(&*cx.database()?, cx.role().on_database(), listening.after, wall_ms)?;
+            let stream = LiveStream::open(&*cx.database()?, cx.role().on_database(), listening.after, wall_ms)?;
             listening.read_ms = cx.now_ms();
             listening.stream.insert(stream)
         }

@@ -1,6 +1,6 @@
 //! Owns the administration of users and tokens. Never knows how they are stored.
 
-use crate::auth::users::{TokenCard, UserCard};
+use crate::auth::users::{TokenInfo, UserInfo};
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -15,7 +15,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/users",
         summary: "All users.",
-        reply: Answer::Json(list::<UserCard>),
+        reply: Answer::Json(list::<UserInfo>),
         run: |cx| Reply::json(&cx.app.users.cards()),
         ..ADMIN
     },
@@ -24,7 +24,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/users",
         summary: "Creates a user, who must change the password at the first login.",
         body: Some(one::<NewUser>),
-        reply: Answer::Created(one::<UserCard>),
+        reply: Answer::Created(one::<UserInfo>),
         action: "user.create",
         run: create,
         ..ADMIN
@@ -34,7 +34,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/users/{name}",
         summary: "Changes a user's role or sets a new password; the user's sessions end.",
         body: Some(one::<UserChange>),
-        reply: Answer::Json(one::<UserCard>),
+        reply: Answer::Json(one::<UserInfo>),
         action: "user.update",
         run: update,
         ..ADMIN
@@ -50,7 +50,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/tokens",
         summary: "All API tokens, without the tokens themselves.",
-        reply: Answer::Json(list::<TokenCard>),
+        reply: Answer::Json(list::<TokenInfo>),
         run: |cx| Reply::json(&cx.app.users.tokens()),
         ..ADMIN
     },
@@ -161,7 +161,7 @@ fn create_token(cx: &Cx) -> Result<Reply, ApiError> {
     let NewToken { name, role, expires_ms } = cx.body()?;
     cx.note(name.clone(), role.name());
     let (card, token) = cx.app.users.create_token(&name, role, expires_ms, &cx.user(), cx.now_ms())?;
-    let TokenCard { id, name, role, expires_ms, .. } = card;
+    let TokenInfo { id, name, role, expires_ms, .. } = card;
     Reply::created(&MadeToken { id, name, role, expires_ms, token })
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
-pub use flintkv_tests::{MANAGER, PATIENCE, free_port};
+pub use flintkv_tests::{MANAGER, TIMEOUT, free_port};
 pub use serde_json::json;
 
 pub const PASSWORD: &str = "a word for tests";
@@ -157,7 +157,7 @@ impl Node {
 
 /// Asks until `ask` returns a value.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = ask() {
             return found;
@@ -257,7 +257,7 @@ impl Client {
 
     pub fn try_send(&self, method: &str, path: &str, body: Option<&[u8]>) -> Option<Reply> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         self.exchange(stream, method, path, body)
     }
 

@@ -52,7 +52,7 @@ fn a_node_is_ready_when_its_dataset_is_loaded_and_tells_systemd_so() {
     let dump = folder.path().join("dump.rdb");
     assert!(std::process::Command::new("mkfifo").arg(&dump).status().unwrap().success());
     let manager = UnixDatagram::bind(folder.path().join(MANAGER)).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let heard = || {
         let mut bytes = [0; 300];
         let got = manager.recv(&mut bytes).expect("a message of the node");
@@ -98,7 +98,7 @@ fn tls_makes_the_cookie_secure() {
     let node = Node::start_tls(folder, &cert, &key);
     let ask = |method: &str, path: &str, body: Option<&[u8]>| {
         let stream = TcpStream::connect(("127.0.0.1", node.console)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let stream = StreamOwned::new(ClientConnection::new(Arc::clone(&config), name).unwrap(), stream);
         node.client().exchange(stream, method, path, body)

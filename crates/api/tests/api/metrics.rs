@@ -171,7 +171,7 @@ fn an_alert_fires_is_sent_and_ends() {
 
     let hear = |status: &str| -> (String, Value) {
         let (mut stream, _) = hook.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut request = Vec::new();
         loop {
             let mut chunk = [0; 4096];

@@ -112,12 +112,12 @@ fn a_running_server_is_measured_by_an_administrator() {
 
     // What was measured is planned; what is said counts before it.
     let plan = &admin.get("/api/v1/plan?measured=true&ram_share=0.3").ok()["plan"];
-    assert_eq!((&plan["demand"]["keys"], &plan["demand"]["value_bytes"]), (&json!(300), &json!(400)), "{plan}");
+    assert_eq!((&plan["workload"]["keys"], &plan["workload"]["value_bytes"]), (&json!(300), &json!(400)), "{plan}");
     assert!(plan["sources"][0].as_str().unwrap().starts_with("127.0.0.1:"), "{plan}");
     // Nobody used its keys meanwhile: the hit ratio is a range.
-    assert_eq!(plan["demand"]["is_skew_guessed"], true, "{plan}");
+    assert_eq!(plan["workload"]["is_skew_guessed"], true, "{plan}");
     let plan = &admin.get("/api/v1/plan?measured=true&keys=75000000&skew=0&ram_share=0.3").ok()["plan"];
-    assert_eq!((&plan["demand"]["keys"], &plan["demand"]["is_skew_guessed"]), (&json!(75_000_000), &json!(false)));
+    assert_eq!((&plan["workload"]["keys"], &plan["workload"]["is_skew_guessed"]), (&json!(75_000_000), &json!(false)));
 
     // Others neither measure nor see what was measured.
     let operator = node.token("operator");

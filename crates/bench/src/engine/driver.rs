@@ -16,7 +16,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use super::pace::{Schedule, Ticks};
 use super::socket::Socket;
-use super::{Body, Gate, Live, Messenger, ThreadEnd, Workload};
+use super::{Body, Messenger, StartBarrier, ThreadCounters, ThreadEnd, Workload};
 use crate::config::{Config, Length, Pace};
 use crate::mix::{Hits, Kind, KindIndex, Plan, Requests};
 use crate::replies::{Class, Replies, Reply};
@@ -38,19 +38,19 @@ const RETRY_NS_MAX: u64 = 60 * SECOND_NS;
 const TIMER_TOKEN: u64 = u64::MAX;
 
 /// Runs the thread to its end.
-pub(super) fn drive(workload: &Workload<'_>, thread: u32, gate: &Gate, messenger: &Messenger) {
-    let result = Driver::new(workload, thread, gate, messenger);
+pub(super) fn drive(workload: &Workload<'_>, thread: u32, barrier: &StartBarrier, messenger: &Messenger) {
+    let result = Driver::new(workload, thread, barrier, messenger);
     let end = match result {
         Ok(mut driver) => {
             driver.connect_all();
             messenger.send(Body::Connected);
-            driver.start(gate.wait());
+            driver.start(barrier.wait());
             driver.work();
             driver.finish()
         }
         Err(error) => {
             messenger.send(Body::Connected);
-            gate.wait();
+            barrier.wait();
             ThreadEnd { fatal: Some(format!("cannot set up a thread: {error}")), ..ThreadEnd::default() }
         }
     };
@@ -63,9 +63,9 @@ struct Driver<'a> {
     config: &'a Config,
     plan: &'a Plan,
     workload: &'a Workload<'a>,
-    gate: &'a Gate,
+    barrier: &'a StartBarrier,
     messenger: &'a Messenger,
-    live: &'a Live,
+    live: &'a ThreadCounters,
     thread: u32,
 
     epoll: OwnedFd,
@@ -106,7 +106,7 @@ struct Client {
     requests: Requests,
     replies: Replies,
     socket: Option<Socket>,
-    state: State,
+    state: ConnectionState,
     sent: VecDeque<Sent>,
     /// The bytes that the socket did not take yet start at `unsent_at`. Empty if it took all.
     unsent: Vec<u8>,
@@ -124,7 +124,7 @@ struct Client {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     /// Connects again at this time.
     Pause {
         until_ns: u64,
@@ -154,7 +154,12 @@ struct Own {
 }
 
 impl<'a> Driver<'a> {
-    fn new(workload: &'a Workload<'a>, thread: u32, gate: &'a Gate, messenger: &'a Messenger) -> Result<Driver<'a>> {
+    fn new(
+        workload: &'a Workload<'a>,
+        thread: u32,
+        barrier: &'a StartBarrier,
+        messenger: &'a Messenger,
+    ) -> Result<Driver<'a>> {
         let (config, plan) = (workload.config, &workload.plan);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer =
@@ -166,7 +171,7 @@ impl<'a> Driver<'a> {
             config,
             plan,
             workload,
-            gate,
+            barrier,
             messenger,
             live: &workload.live[thread as usize],
             thread,
@@ -196,30 +201,30 @@ impl<'a> Driver<'a> {
 
     /// When each connection is made: at once, spread by the jitter, or at its step of the ramp.
     fn plan_connections(&mut self) {
-        let now_ns = self.gate.now_ns();
+        let now_ns = self.barrier.now_ns();
         let (low, high) = self.config.reconnect.start_jitter_us;
         let mut rng = Rng::new(u64::from(self.thread));
         let mut jitter_ns = 0;
         let first_step = self.config.ramp.map_or(self.clients.len(), |ramp| ramp.start as usize);
         for (index, client) in self.clients.iter_mut().enumerate() {
             let until_ns = if index < first_step { now_ns + jitter_ns } else { u64::MAX };
-            client.state = State::Pause { until_ns };
+            client.state = ConnectionState::Pause { until_ns };
             jitter_ns += rng.range(low, high) * 1000;
         }
     }
 
     /// Makes the first connections. Later steps of a ramp are not waited for.
     fn connect_all(&mut self) {
-        while !self.gate.stopped() && self.end.fatal.is_none() {
+        while !self.barrier.stopped() && self.end.fatal.is_none() {
             let settling = |client: &Client| match client.state {
-                State::Pause { until_ns } => until_ns != u64::MAX && client.attempts == 0,
-                State::Connecting { .. } | State::Opening { .. } => client.attempts == 0,
-                State::Ready | State::Done => false,
+                ConnectionState::Pause { until_ns } => until_ns != u64::MAX && client.attempts == 0,
+                ConnectionState::Connecting { .. } | ConnectionState::Opening { .. } => client.attempts == 0,
+                ConnectionState::Ready | ConnectionState::Done => false,
             };
             if !self.clients.iter().any(settling) {
                 return;
             }
-            self.look_after_unsettled(self.gate.now_ns());
+            self.look_after_unsettled(self.barrier.now_ns());
             self.wait_and_handle(RETRY_NS);
         }
     }
@@ -234,7 +239,7 @@ impl<'a> Driver<'a> {
         if let Some(ramp) = self.config.ramp {
             for (index, client) in self.clients.iter_mut().enumerate().skip(ramp.start as usize) {
                 let step = (index as u64 - u64::from(ramp.start)) / u64::from(ramp.step) + 1;
-                client.state = State::Pause { until_ns: start_ns + step * ramp.every.as_nanos() as u64 };
+                client.state = ConnectionState::Pause { until_ns: start_ns + step * ramp.every.as_nanos() as u64 };
             }
         }
         match self.config.pace {
@@ -246,7 +251,7 @@ impl<'a> Driver<'a> {
                 self.schedule = Some(Schedule::new(rate, start_ns, first, clients, self.config.connections()));
             }
         }
-        let now_ns = self.gate.now_ns();
+        let now_ns = self.barrier.now_ns();
         self.pace(now_ns);
         for index in 0..self.clients.len() {
             self.fill(index, now_ns);
@@ -256,9 +261,9 @@ impl<'a> Driver<'a> {
     fn work(&mut self) {
         let mut looked_ns = 0;
         while self.running > 0 && self.end.fatal.is_none() {
-            let now_ns = self.gate.now_ns();
+            let now_ns = self.barrier.now_ns();
             self.roll(now_ns);
-            if self.stopped_ns.is_none() && (now_ns >= self.deadline_ns || self.gate.stopped()) {
+            if self.stopped_ns.is_none() && (now_ns >= self.deadline_ns || self.barrier.stopped()) {
                 self.stop(now_ns);
                 continue;
             }
@@ -292,8 +297,8 @@ impl<'a> Driver<'a> {
                 let due = schedule.due_count(index as u64, now_ns).min(client.limit);
                 self.end.unsent += due.saturating_sub(client.issued);
             }
-            if client.sent.is_empty() || client.state != State::Ready {
-                self.set_state(index, State::Done);
+            if client.sent.is_empty() || client.state != ConnectionState::Ready {
+                self.set_state(index, ConnectionState::Done);
             }
         }
     }
@@ -364,7 +369,7 @@ impl<'a> Driver<'a> {
     }
 
     fn arm_timer(&mut self, wait_ns: u64) {
-        let wake_ns = self.gate.now_ns() + wait_ns;
+        let wake_ns = self.barrier.now_ns() + wait_ns;
         // An earlier timer that is about to fire costs only one turn of the loop.
         if self.timer_armed_ns.abs_diff(wake_ns) < 1000 {
             return;
@@ -379,16 +384,16 @@ impl<'a> Driver<'a> {
 
     fn handle(&mut self, index: usize, flags: EventFlags) {
         match self.clients[index].state {
-            State::Pause { .. } | State::Done => {}
-            State::Connecting { .. } => self.connected(index),
-            State::Opening { .. } | State::Ready => {
+            ConnectionState::Pause { .. } | ConnectionState::Done => {}
+            ConnectionState::Connecting { .. } => self.connected(index),
+            ConnectionState::Opening { .. } | ConnectionState::Ready => {
                 if flags.contains(EventFlags::OUT) && !self.flush(index) {
                     return;
                 }
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     self.receive(index);
                 } else if flags.contains(EventFlags::OUT) {
-                    self.fill(index, self.gate.now_ns());
+                    self.fill(index, self.barrier.now_ns());
                 }
             }
         }
@@ -399,8 +404,8 @@ impl<'a> Driver<'a> {
         let timeout_ns = self.config.reconnect.timeout.as_nanos() as u64;
         for index in 0..self.clients.len() {
             match self.clients[index].state {
-                State::Pause { until_ns } if until_ns <= now_ns => self.connect(index, now_ns),
-                State::Connecting { since_ns } if timeout_ns > 0 && now_ns - since_ns > timeout_ns => {
+                ConnectionState::Pause { until_ns } if until_ns <= now_ns => self.connect(index, now_ns),
+                ConnectionState::Connecting { since_ns } if timeout_ns > 0 && now_ns - since_ns > timeout_ns => {
                     self.fail(index, "connection timeout");
                 }
                 _ => {}
@@ -409,7 +414,7 @@ impl<'a> Driver<'a> {
     }
 
     fn connect(&mut self, index: usize, now_ns: u64) {
-        self.set_state(index, State::Connecting { since_ns: now_ns });
+        self.set_state(index, ConnectionState::Connecting { since_ns: now_ns });
         let connected = self.workload.endpoint.connect().and_then(|socket| {
             epoll::add(&self.epoll, socket.fd(), EventData::new_u64(index as u64), EventFlags::OUT)?;
             Ok(socket)
@@ -441,10 +446,10 @@ impl<'a> Driver<'a> {
         let client = &mut self.clients[index];
         client.on_connection = 0;
         client.unsent.extend_from_slice(opening);
-        let state = if *replies > 0 { State::Opening { left: *replies } } else { State::Ready };
+        let state = if *replies > 0 { ConnectionState::Opening { left: *replies } } else { ConnectionState::Ready };
         self.set_state(index, state);
-        if self.flush(index) && state == State::Ready {
-            self.fill(index, self.gate.now_ns());
+        if self.flush(index) && state == ConnectionState::Ready {
+            self.fill(index, self.barrier.now_ns());
         }
     }
 
@@ -456,7 +461,7 @@ impl<'a> Driver<'a> {
         match socket.read(&mut input[..]) {
             Ok(0) => self.fail(index, "connection closed by the server"),
             Ok(bytes) => {
-                let now_ns = self.gate.now_ns();
+                let now_ns = self.barrier.now_ns();
                 self.roll(now_ns);
                 match self.count(index, &input[..bytes], now_ns) {
                     Ok(()) => self.fill(index, now_ns),
@@ -472,7 +477,7 @@ impl<'a> Driver<'a> {
     /// Counts the replies in `input`.
     fn count(&mut self, index: usize, input: &[u8], now_ns: u64) -> Result<()> {
         let client = &mut self.clients[index];
-        let opening = matches!(client.state, State::Opening { .. });
+        let opening = matches!(client.state, ConnectionState::Opening { .. });
         let Client { replies, sent, state, completed, own, .. } = client;
         let (cells, kinds, sums) = (&mut self.cells, &self.plan.kinds, &mut self.sums);
         let (texts, fatal, debug) = (&mut self.end.error_texts, &mut self.end.fatal, self.config.debug);
@@ -480,13 +485,13 @@ impl<'a> Driver<'a> {
         let mut surplus = false;
         let before = *completed;
         let fed = replies.feed(input, |reply, text| {
-            if let State::Opening { left } = state {
+            if let ConnectionState::Opening { left } = state {
                 if reply.class == Class::Error {
                     fatal.get_or_insert_with(|| format!("the server refused: {}", String::from_utf8_lossy(text)));
                 }
                 *left -= 1;
                 if *left == 0 {
-                    *state = State::Ready;
+                    *state = ConnectionState::Ready;
                 }
                 return;
             }
@@ -512,7 +517,7 @@ impl<'a> Driver<'a> {
             }
         });
         let done = *completed - before;
-        if opening && *state == State::Ready {
+        if opening && *state == ConnectionState::Ready {
             self.unsettled -= 1;
         }
         if done > 0 {
@@ -532,13 +537,13 @@ impl<'a> Driver<'a> {
     fn fill(&mut self, index: usize, now_ns: u64) {
         let client = &mut self.clients[index];
         let behind = !client.unsent.is_empty() || client.socket.as_ref().is_some_and(Socket::is_behind);
-        if !self.started || client.state != State::Ready || behind {
+        if !self.started || client.state != ConnectionState::Ready || behind {
             return;
         }
         let reconnect_every = self.config.reconnect.every;
         if client.sent.is_empty() {
             if client.issued >= client.limit || self.stopped_ns.is_some() {
-                return self.set_state(index, State::Done);
+                return self.set_state(index, ConnectionState::Done);
             }
             if reconnect_every > 0 && client.on_connection >= reconnect_every {
                 self.disconnect(index);
@@ -677,7 +682,7 @@ impl<'a> Driver<'a> {
         client.attempts += 1;
         let given_up = reconnect.attempts_max > 0 && client.attempts > reconnect.attempts_max;
         if !reconnect.on_error || given_up || self.stopped_ns.is_some() {
-            return self.set_state(index, State::Done);
+            return self.set_state(index, ConnectionState::Done);
         }
         let pause_ns = if reconnect.backoff_factor == 0.0 {
             RETRY_NS
@@ -685,16 +690,21 @@ impl<'a> Driver<'a> {
             let seconds = reconnect.backoff_factor.powf(f64::from(client.attempts - 1));
             ((seconds * SECOND_NS as f64) as u64).min(RETRY_NS_MAX)
         };
-        self.set_state(index, State::Pause { until_ns: self.gate.now_ns() + pause_ns });
+        self.set_state(index, ConnectionState::Pause { until_ns: self.barrier.now_ns() + pause_ns });
     }
 
-    fn set_state(&mut self, index: usize, state: State) {
-        let unsettled = |state| matches!(state, State::Pause { .. } | State::Connecting { .. } | State::Opening { .. });
+    fn set_state(&mut self, index: usize, state: ConnectionState) {
+        let unsettled = |state| {
+            matches!(
+                state,
+                ConnectionState::Pause { .. } | ConnectionState::Connecting { .. } | ConnectionState::Opening { .. }
+            )
+        };
         let client = &mut self.clients[index];
         let before = std::mem::replace(&mut client.state, state);
         self.unsettled -= usize::from(unsettled(before));
         self.unsettled += usize::from(unsettled(state));
-        if state == State::Done && before != State::Done {
+        if state == ConnectionState::Done && before != ConnectionState::Done {
             client.socket = None;
             self.running -= 1;
         }
@@ -735,7 +745,7 @@ impl Client {
             requests: Requests::new(plan, config, index),
             replies: Replies::new(Requests::follows_cursor(plan)),
             socket: None,
-            state: State::Pause { until_ns: 0 },
+            state: ConnectionState::Pause { until_ns: 0 },
             sent: VecDeque::with_capacity(config.pipeline.min(1024) as usize),
             unsent: Vec::new(),
             unsent_at: 0,

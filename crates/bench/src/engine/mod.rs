@@ -80,19 +80,20 @@ pub fn run_all(configs: &[Config], observer: &dyn Observer) -> Result<Vec<RunSta
         let plan = Plan::new(config)?;
         let endpoint = socket::Endpoint::find(&config.target, config.tls.as_ref(), config.reconnect.timeout)?;
         let opening = socket::opening(config);
-        let live = (0..config.threads).map(|_| Live::default()).collect();
+        let live = (0..config.threads).map(|_| ThreadCounters::default()).collect();
         workloads.push(Workload { config, plan, endpoint, opening, live });
     }
-    let gate = Gate { start_ns: Mutex::new(None), opened: Condvar::new(), stop: AtomicBool::new(false), base };
+    let barrier =
+        StartBarrier { start_ns: Mutex::new(None), opened: Condvar::new(), stop: AtomicBool::new(false), base };
     std::thread::scope(|scope| {
         let (sender, receiver) = channel();
         let mut spawned = Ok(());
         'spawn: for (index, workload) in workloads.iter().enumerate() {
             for thread in 0..workload.config.threads {
                 let messenger = Messenger { workload: index, thread: thread as usize, sender: sender.clone() };
-                let gate = &gate;
+                let barrier = &barrier;
                 let name = format!("bench-{index}-{thread}");
-                let body = move || driver::drive(workload, thread, gate, &messenger);
+                let body = move || driver::drive(workload, thread, barrier, &messenger);
                 if let Err(error) = std::thread::Builder::new().name(name).spawn_scoped(scope, body) {
                     spawned = Err(error).context("cannot start a thread");
                     break 'spawn;
@@ -100,10 +101,10 @@ pub fn run_all(configs: &[Config], observer: &dyn Observer) -> Result<Vec<RunSta
             }
         }
         drop(sender);
-        let mut director = Director::new(&workloads, &gate);
+        let mut director = Director::new(&workloads, &barrier);
         if let Err(error) = spawned {
             director.stop();
-            gate.open();
+            barrier.open();
             return Err(error);
         }
         loop {
@@ -128,20 +129,20 @@ struct Workload<'a> {
     plan: Plan,
     endpoint: socket::Endpoint,
     opening: (Vec<u8>, u32),
-    live: Vec<Live>,
+    live: Vec<ThreadCounters>,
 }
 
 /// What a thread publishes while it runs. Padded, because each thread writes its own at every turn of its loop.
 #[derive(Default)]
 #[repr(align(128))]
-struct Live {
+struct ThreadCounters {
     ops: AtomicU64,
     bytes: AtomicU64,
     latency_ns: AtomicU64,
 }
 
 /// Where threads wait until all are connected.
-struct Gate {
+struct StartBarrier {
     /// Since `base`.
     start_ns: Mutex<Option<u64>>,
     opened: Condvar,
@@ -149,7 +150,7 @@ struct Gate {
     base: Instant,
 }
 
-impl Gate {
+impl StartBarrier {
     fn now_ns(&self) -> u64 {
         self.base.elapsed().as_nanos() as u64
     }
@@ -222,7 +223,7 @@ struct ThreadEnd {
 /// Starts the threads, watches them and adds up their results, on the caller's thread.
 struct Director<'a> {
     workloads: &'a [Workload<'a>],
-    gate: &'a Gate,
+    barrier: &'a StartBarrier,
     gathers: Vec<Gather>,
     ends: Vec<Vec<ThreadEnd>>,
     waiting: usize,
@@ -235,14 +236,14 @@ struct Director<'a> {
 }
 
 impl<'a> Director<'a> {
-    fn new(workloads: &'a [Workload<'a>], gate: &'a Gate) -> Director<'a> {
+    fn new(workloads: &'a [Workload<'a>], barrier: &'a StartBarrier) -> Director<'a> {
         let gathers = workloads.iter().map(|workload| {
             let config = workload.config;
             Gather::new(&workload.plan.kinds, config.threads as usize, &config.quantiles)
         });
         Director {
             workloads,
-            gate,
+            barrier,
             gathers: gathers.collect(),
             ends: workloads.iter().map(|_| Vec::new()).collect(),
             waiting: workloads.iter().map(|workload| workload.config.threads as usize).sum(),
@@ -255,7 +256,7 @@ impl<'a> Director<'a> {
     }
 
     fn stop(&mut self) {
-        self.gate.stop.store(true, Ordering::Relaxed);
+        self.barrier.stop.store(true, Ordering::Relaxed);
     }
 
     fn take(&mut self, message: Message) {
@@ -265,8 +266,8 @@ impl<'a> Director<'a> {
                 self.waiting -= 1;
                 if self.waiting == 0 {
                     self.started = SystemTime::now();
-                    self.gate.open();
-                    self.start_ns = self.gate.wait();
+                    self.barrier.open();
+                    self.start_ns = self.barrier.wait();
                 }
             }
             Body::Second { second, cells, next } => self.gathers[workload].hand_in(thread, second, cells, next),
@@ -282,7 +283,7 @@ impl<'a> Director<'a> {
     fn look(&mut self, observer: &dyn Observer) {
         self.next_progress = Instant::now() + PROGRESS_EVERY;
         let running = self.waiting == 0;
-        let now_ns = self.gate.now_ns();
+        let now_ns = self.barrier.now_ns();
         let elapsed = Duration::from_nanos(if running { now_ns - self.start_ns } else { 0 });
         let states: Vec<WorkloadProgress> =
             (0..self.workloads.len()).map(|index| self.state(index, now_ns, elapsed)).collect();
@@ -295,7 +296,8 @@ impl<'a> Director<'a> {
 
     fn state(&mut self, index: usize, now_ns: u64, elapsed: Duration) -> WorkloadProgress {
         let Workload { config, live, .. } = &self.workloads[index];
-        let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|one| field(one).load(Ordering::Relaxed)).sum();
+        let sum =
+            |field: fn(&ThreadCounters) -> &AtomicU64| live.iter().map(|one| field(one).load(Ordering::Relaxed)).sum();
         let seen: [u64; 4] = [now_ns, sum(|l| &l.ops), sum(|l| &l.bytes), sum(|l| &l.latency_ns)];
         let [_, ops, bytes, latency_ns] = seen;
         let history = &mut self.history[index];

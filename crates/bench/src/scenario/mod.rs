@@ -58,7 +58,7 @@ pub fn command() -> clap::Command {
 
 /// A scenario as an entry of a list, at full size.
 #[derive(Clone, Debug)]
-pub struct Card {
+pub struct ScenarioInfo {
     pub name: &'static str,
     pub title: &'static str,
     pub published_by: &'static str,
@@ -70,11 +70,11 @@ pub struct Card {
 }
 
 /// All scenarios.
-pub fn catalog() -> Vec<Card> {
+pub fn catalog() -> Vec<ScenarioInfo> {
     let card = |name: &Name| {
         let Spec { title, name, keys, raw_bytes, limits, published, .. } = spec::spec(*name, Scale::ONE);
         let Limits { memory, ram } = limits;
-        Card {
+        ScenarioInfo {
             name,
             title,
             published_by: published.by,

@@ -130,11 +130,11 @@ struct Screen<'a> {
     name: &'a str,
     watch: &'a Watch,
     bars: Option<(MultiProgress, Vec<ProgressBar>)>,
-    state: RefCell<State>,
+    state: RefCell<PhaseState>,
     started: SystemTime,
 }
 
-struct State {
+struct PhaseState {
     written: Instant,
     stable: Option<Stable>,
 }
@@ -168,7 +168,7 @@ impl<'a> Screen<'a> {
             }
             _ => None,
         };
-        let state = RefCell::new(State { written: Instant::now(), stable });
+        let state = RefCell::new(PhaseState { written: Instant::now(), stable });
         Ok(Screen { name, watch, bars, state, started: SystemTime::now() })
     }
 

@@ -11,7 +11,7 @@ use resp::client::{Value, encode_command, parse_value};
 use super::info::Info;
 
 /// A server under load answers late, but it answers.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
 
 /// Where a node listens.
@@ -46,11 +46,11 @@ impl Client {
     pub fn connect(endpoint: &Endpoint) -> Result<Client> {
         let name = format!("{}:{}", endpoint.host, endpoint.port);
         let mut addresses = (endpoint.host.as_str(), endpoint.port).to_socket_addrs().context(name.clone())?;
-        let stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok());
+        let stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, TIMEOUT).ok());
         let stream = stream.with_context(|| format!("no server answers at {name}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut client = Client { stream, received: Vec::new() };
         if let Some(password) = &endpoint.password {
             // Credentials have the form of `flintkv bench --authenticate`: [USER:]PASSWORD.

@@ -32,7 +32,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let short_keys = fill(FIRST_KEY, half).with(String::from("--data-compressibility=0"));
     lab.populate(&mut subject, &[short_keys, long_keys(half)])?;
     lab.note_fill_of(&subject);
-    let left = subject.chill()?;
+    let left = subject.force_demote()?;
     let resident = subject.resident_settled()?;
     let per_key = resident.saturating_sub(empty) as f64 / (2 * half) as f64;
 

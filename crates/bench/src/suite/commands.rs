@@ -141,7 +141,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
         // Once to create the keys, once to measure them hot.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
-        chill(&mut subject)?;
+        force_demote(&mut subject)?;
         let cold = run(&mut subject, line, requests, 1)?;
         let more = cold.elapsed_us - hot.elapsed_us;
         added.push(more);
@@ -162,7 +162,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
 const LARGE_VALUES: u64 = 4;
 
 /// Sends every value to flash. When the mode has been switched on, they are there.
-fn chill(subject: &mut Subject) -> Result<()> {
+fn force_demote(subject: &mut Subject) -> Result<()> {
     for mode in ["cold", "off"] {
         subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;
         let in_ram = subject.snapshot()?.tiering.context("no flash")?.values_in_ram;

@@ -262,12 +262,12 @@ impl Subject {
     }
 
     /// Sends every value to flash by lowering the RAM limit. Returns the share that stays in RAM.
-    pub fn chill(&mut self) -> Result<f64> {
-        const PATIENCE: Duration = Duration::from_secs(120);
+    pub fn force_demote(&mut self) -> Result<f64> {
+        const TIMEOUT: Duration = Duration::from_secs(120);
         const LEFT_BYTES: u64 = 32 << 20;
         let limit = self.node.facts.ram_limit.map_or(LEFT_BYTES, |limit| (limit / 4).min(LEFT_BYTES));
         self.node.client().call(&["CONFIG", "SET", "ram-limit", &limit.to_string()])?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut last = u64::MAX;
         loop {
             std::thread::sleep(Duration::from_millis(500));

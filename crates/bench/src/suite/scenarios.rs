@@ -55,7 +55,7 @@ fn run(lab: &mut Lab, name: Name, scale: Scale, compressibility: Option<f64>) ->
 }
 
 fn on_flash(spec: &Spec, mut subject: Subject) -> Result<(f64, String)> {
-    subject.chill()?;
+    subject.force_demote()?;
     let tiering = subject.snapshot()?.tiering.context("no flash")?;
     let all = tiering.values_in_flash + tiering.values_in_ram;
     ensure!(all == spec.keys, "{}: of {} keys only {all} could be written", spec.name, spec.keys);

@@ -22,7 +22,7 @@ pub struct Faults {
 }
 
 #[derive(Default)]
-pub struct State {
+pub struct ServerState {
     pub values: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     pub log: Mutex<Vec<Vec<String>>>,
     pub connections: AtomicU64,
@@ -32,7 +32,7 @@ pub struct State {
 
 pub struct Server {
     pub port: u16,
-    pub state: Arc<State>,
+    pub state: Arc<ServerState>,
 }
 
 impl Server {
@@ -43,7 +43,7 @@ impl Server {
     pub fn with(faults: Faults) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = Arc::new(State { faults, ..State::default() });
+        let state = Arc::new(ServerState { faults, ..ServerState::default() });
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -55,9 +55,9 @@ impl Server {
         Server { port, state }
     }
 
-    pub fn on_socket(path: &Path) -> Arc<State> {
+    pub fn on_socket(path: &Path) -> Arc<ServerState> {
         let listener = UnixListener::bind(path).expect("a socket");
-        let state = Arc::new(State::default());
+        let state = Arc::new(ServerState::default());
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -73,13 +73,13 @@ impl Server {
     }
 }
 
-fn serve_in_thread(state: &Arc<State>, reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) {
+fn serve_in_thread(state: &Arc<ServerState>, reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) {
     let state = Arc::clone(state);
     state.connections.fetch_add(1, Ordering::Relaxed);
     std::thread::spawn(move || serve(&state, BufReader::new(reader), writer));
 }
 
-fn serve(state: &State, mut reader: BufReader<impl Read>, mut writer: impl Write) {
+fn serve(state: &ServerState, mut reader: BufReader<impl Read>, mut writer: impl Write) {
     let mut authenticated = state.faults.password.is_none();
     let mut count = 0;
     while let Some(words) = read_command(&mut reader) {

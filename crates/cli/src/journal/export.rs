@@ -14,7 +14,7 @@ use value::rdb::stream::{Version, write};
 use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
 use value::stream::Stream;
 
-use super::{ADVICE, IN_USE, check_values, commands, each_record, open, open_index, read_base, read_items, told};
+use super::{ADVICE, IN_USE, check_values, commands, describe, each_record, open, open_index, read_base, read_items};
 use crate::failure::Failure;
 use crate::{Flash, Missing, Unread};
 
@@ -71,7 +71,7 @@ pub fn export(
         eprintln!("{}: {IN_USE}", dir.display());
     }
     if let Some((unreadable, lost)) = unreadable.filter(|(unreadable, _)| !unreadable.entries.is_empty()) {
-        eprintln!("{}. They are left out, as a start would answer with errors for them", told(&unreadable, &lost));
+        eprintln!("{}. They are left out, as a start would answer with errors for them", describe(&unreadable, &lost));
     }
     if out.left_out > 0 {
         eprintln!(

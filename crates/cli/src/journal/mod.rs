@@ -129,7 +129,7 @@ fn each_record(view: &View, each: &mut dyn FnMut(&Record<'_>) -> Result<(), Stri
 }
 
 /// What cannot be read, for people.
-fn told(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
+fn describe(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
     let mut text: String = unreadable.files.iter().map(|file| format!("{file}\n")).collect();
     text.push_str(&format!("{} values on flash cannot be read", unreadable.entries.len()));
     if !lost.is_empty() {

@@ -17,7 +17,7 @@ use ::journal::manifest::{self, Base, Found, Manifest};
 use ::journal::{Log, Opened, Policy, Record, Salvage, Settings, View};
 use rdb::{Item, Reader};
 
-use super::{commands, each_record, told};
+use super::{commands, describe, each_record};
 use crate::args::Repair;
 use crate::failure::Failure;
 use crate::moment;
@@ -204,7 +204,7 @@ fn repair_values(
         }
         _ => Vec::new(),
     };
-    let said = told(found, &lost);
+    let said = describe(found, &lost);
     let Some(to) = args.to.as_deref().filter(|_| args.lose_keys) else {
         let hint = match found.files.is_empty() {
             true => {
@@ -374,10 +374,10 @@ struct OnFlash {
 fn read_index(dir: &Path, file: &Base, mut sound: Option<&mut IndexWriter>) -> Result<OnFlash, Failure> {
     let path = dir.join(&file.name);
     let read = Index::open(&path).and_then(|mut index| {
-        let damage = index.read_sound(&mut |stripe, uid, rows| match (&mut sound, &rows) {
+        let damage = index.read_sound(&mut |stripe, table_id, rows| match (&mut sound, &rows) {
             (None, _) => Ok(()),
-            (Some(sound), Rows::Pairs(pairs)) => sound.put(stripe, uid, pairs),
-            (Some(sound), Rows::Row(row)) => sound.put_row(stripe, uid, row),
+            (Some(sound), Rows::Pairs(pairs)) => sound.put(stripe, table_id, pairs),
+            (Some(sound), Rows::Row(row)) => sound.put_row(stripe, table_id, row),
         })?;
         let lost = damage.missing;
         Ok(OnFlash { keys: index.entries.saturating_sub(lost), places: damage.places.len(), lost })
@@ -423,8 +423,8 @@ fn repair_index(
     let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(&new).map_err(about(&new))?;
     let mut writer = IndexWriter::new(file, Box::new(|_| {}));
     read_index(dir, index, Some(&mut writer))?;
-    for (stripe, uid, pairs) in &found.entries {
-        writer.put(*stripe, *uid, pairs).map_err(about(&new))?;
+    for (stripe, table_id, pairs) in &found.entries {
+        writer.put(*stripe, *table_id, pairs).map_err(about(&new))?;
     }
     let table = Index::open(&old).map_err(about(&new))?.table;
     let bytes = writer.finish(&table).map_err(about(&new))?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ::journal::{Record, stored_bytes};
 use rdb::Item;
 
-use super::{ADVICE, IN_USE, Opened, check_values, commands, open, open_index, read_base, told};
+use super::{ADVICE, IN_USE, Opened, check_values, commands, describe, open, open_index, read_base};
 use crate::Flash;
 use crate::failure::Failure;
 use crate::moment;
@@ -97,7 +97,7 @@ pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<S
     } else if on_flash > 0 {
         let (unreadable, lost) = check_values(dir, (&opened.manifest, &opened.view), (flash, flash_paths))?;
         if !unreadable.entries.is_empty() || !unreadable.files.is_empty() {
-            let what = format!("{}{counts}\n{}", head(dir, &opened), told(&unreadable, &lost));
+            let what = format!("{}{counts}\n{}", head(dir, &opened), describe(&unreadable, &lost));
             let hint = match unreadable.files.is_empty() {
                 true => "a start serves everything else, and these keys answer with errors until they are set again",
                 false => "restore the flash files; flintkv repair --lose-keys saves what can be read",

@@ -12,9 +12,9 @@ use crate::progress;
 
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the target may take to have what the paused source has written.
-const SWITCH_PATIENCE: Duration = Duration::from_secs(9);
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(9);
 /// The same while the source takes writes.
-const REACH_PATIENCE: Duration = Duration::from_secs(60);
+const REACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// In sync: so many bytes behind.
 const NEAR_BYTES: u64 = 1 << 20;
 
@@ -52,18 +52,18 @@ fn hand_over(ends: &mut Ends) -> Result<bool, Failure> {
 }
 
 /// Both offsets, and whether the link is up.
-struct State {
+struct ReplicationOffsets {
     theirs: u64,
     ours: u64,
     is_up: bool,
 }
 
-impl State {
-    fn read(ends: &mut Ends) -> Result<State, Failure> {
+impl ReplicationOffsets {
+    fn read(ends: &mut Ends) -> Result<ReplicationOffsets, Failure> {
         let theirs = ends.source.info("replication")?;
         let ours = ends.target.info("replication")?;
         let number = |text: Option<&String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(State {
+        Ok(ReplicationOffsets {
             theirs: number(theirs.get("master_repl_offset")),
             ours: number(ours.get("slave_repl_offset")),
             is_up: ours.get("master_link_status").is_some_and(|status| status == "up"),
@@ -89,7 +89,7 @@ impl Mover for Follow {
             if let Some(why) = target.get("master_link_error").filter(|why| !why.is_empty()) {
                 bar.set_message(why.clone());
             }
-            let state = State::read(ends)?;
+            let state = ReplicationOffsets::read(ends)?;
             if state.is_up && state.behind() <= NEAR_BYTES {
                 break;
             }
@@ -108,13 +108,13 @@ impl Mover for Follow {
     }
 
     fn reach(&mut self, ends: &mut Ends) -> Result<(), Failure> {
-        let (begun, end) = (Instant::now(), State::read(ends)?.theirs);
-        while State::read(ends)?.ours < end {
+        let (begun, end) = (Instant::now(), ReplicationOffsets::read(ends)?.theirs);
+        while ReplicationOffsets::read(ends)?.ours < end {
             ends.check()?;
-            if begun.elapsed() > REACH_PATIENCE {
+            if begun.elapsed() > REACH_TIMEOUT {
                 return Err(Failure::failed(format!(
                     "the target has not got what the source had written {} s ago; nothing was switched",
-                    REACH_PATIENCE.as_secs()
+                    REACH_TIMEOUT.as_secs()
                 ))
                 .hint("look at master_link_error in INFO of the target, and how busy both are"));
             }
@@ -124,7 +124,7 @@ impl Mover for Follow {
     }
 
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
-        let state = State::read(ends)?;
+        let state = ReplicationOffsets::read(ends)?;
         Ok(match state.is_up {
             true => format!("{} behind", human(state.behind())),
             false => "the link is down".to_owned(),
@@ -133,9 +133,9 @@ impl Mover for Follow {
 
     fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure> {
         let begun = Instant::now();
-        let end = State::read(ends)?.theirs;
-        while State::read(ends)?.ours < end {
-            if begun.elapsed() > SWITCH_PATIENCE {
+        let end = ReplicationOffsets::read(ends)?.theirs;
+        while ReplicationOffsets::read(ends)?.ours < end {
+            if begun.elapsed() > SWITCH_TIMEOUT {
                 return Err(Failure::failed("the target does not get the last writes in time; nothing was switched"));
             }
             std::thread::sleep(Duration::from_millis(5));

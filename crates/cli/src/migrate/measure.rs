@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use base::pattern::Pattern;
 use base::size::human;
-use base::sizing::{Demand, Sizing};
+use base::sizing::{Sizing, WorkloadSpec};
 use resp::client::Value;
 use survey::{Sample, Server, bytes};
 
@@ -22,7 +22,7 @@ const BATCH: usize = 100;
 
 /// What the dataset takes here with this share of its values in RAM, on one worker.
 fn sized(sample: &Sample, ram_share: f64) -> Sizing {
-    let demand = Demand {
+    let workload = WorkloadSpec {
         keys: sample.keys,
         key_bytes: sample.name_bytes(),
         value_bytes: sample.value_bytes(),
@@ -34,7 +34,7 @@ fn sized(sample: &Sample, ram_share: f64) -> Sizing {
         has_journal: true,
         has_console: true,
     };
-    demand.for_ram_share(ram_share)
+    workload.for_ram_share(ram_share)
 }
 
 /// What a target needs at least: the index, and room for all values on flash.

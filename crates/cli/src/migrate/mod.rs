@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const SAMPLES: usize = 1000;
 /// How many keys are compared.
 const COMPARED: usize = 1000;
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What moves the dataset.
 trait Mover {
@@ -103,14 +103,14 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
         Method::Follow => Box::new(follow::Follow::begin(&mut ends)?),
         Method::Copy => Box::new(copy::Copy::begin(&mut ends)?),
     };
-    let moved = carry_out(&mut ends, &mut *mover, args);
+    let moved = catch_up_and_switch(&mut ends, &mut *mover, args);
     if moved.is_err() {
         mover.abort(&mut ends);
     }
     moved
 }
 
-fn carry_out(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -> Result<String, Failure> {
+fn catch_up_and_switch(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -> Result<String, Failure> {
     mover.catch_up(ends)?;
     eprintln!("in sync: {}", mover.lag(ends)?);
     let compared = compare::compare(ends, COMPARED, &mut |ends| mover.reach(ends))?;
@@ -204,7 +204,7 @@ fn target(args: &Migrate) -> Result<Address, Failure> {
     let address: Address = match to.contains("://") {
         true => to.parse().map_err(|why: String| Failure::refused(format!("--to: {why}")))?,
         false => {
-            let client = Client::new(&args.connection, PATIENCE)?;
+            let client = Client::new(&args.connection, TIMEOUT)?;
             let database = client.get(&format!("/databases/{}", segment(to)))?;
             let endpoints = database["endpoints"].as_array().cloned().unwrap_or_default();
             let tcp = endpoints.iter().find(|endpoint| endpoint["kind"] == "tcp");

@@ -10,14 +10,14 @@ use std::time::Duration;
 use base::device::Device;
 use indicatif::ProgressBar;
 use survey::plan::{Aim, Said, plan, printed_devices};
-use survey::{Address, Learnt, Stage};
+use survey::{Address, SampledWorkload, Stage};
 
 use crate::args;
 use crate::failure::Failure;
 use crate::prepare::{measure_directory, stop_on_signals};
 use crate::progress;
 
-/// What is learnt from, if the data are not said in numbers.
+/// What is sampled from, if the data are not said in numbers.
 const SOURCES: &str = "or measure them: --from redis://HOST[:PORT] a running Redis, which is only read, --rdb FILE a dump, --trace FILE a capture \
                        of MONITOR; flintkv plan --help has all options";
 
@@ -35,7 +35,7 @@ pub fn run(args: &args::Plan) -> Result<String, Failure> {
         }
     }
     let device = device(&args.flash)?;
-    let learnt = learn(args)?;
+    let sampled = learn(args)?;
     let said = Said {
         keys: args.keys,
         key_bytes: args.key_size,
@@ -51,7 +51,7 @@ pub fn run(args: &args::Plan) -> Result<String, Failure> {
         device,
     };
     let planned =
-        plan(&learnt, &said).map_err(|wrong| Failure::refused(format!("{}: {}", option(wrong.field), wrong.why)))?;
+        plan(&sampled, &said).map_err(|wrong| Failure::refused(format!("{}: {}", option(wrong.field), wrong.why)))?;
     match args.json {
         true => serde_json::to_string_pretty(&planned)
             .map(|text| text + "\n")
@@ -79,37 +79,37 @@ fn option(field: &str) -> &str {
     }
 }
 
-fn learn(args: &args::Plan) -> Result<Learnt, Failure> {
-    let mut learnt = match &args.from {
+fn learn(args: &args::Plan) -> Result<SampledWorkload, Failure> {
+    let mut sampled = match &args.from {
         Some(from) => from_server(from, args)?,
-        None => Learnt::default(),
+        None => SampledWorkload::default(),
     };
     if let Some(path) = &args.rdb {
-        with_bar(path, |report| learnt.add_dump(path, report))?;
+        with_bar(path, |report| sampled.add_dump(path, report))?;
     }
     if let Some(path) = &args.trace {
-        with_bar(path, |report| learnt.add_capture(path, report))?;
+        with_bar(path, |report| sampled.add_capture(path, report))?;
     }
-    let is_empty = learnt.sample.as_ref().is_some_and(|sample| sample.keys == 0);
+    let is_empty = sampled.sample.as_ref().is_some_and(|sample| sample.keys == 0);
     if is_empty && args.keys.is_none() {
-        return Err(Failure::failed(format!("{} has no keys to measure", learnt.sources.join(", ")))
+        return Err(Failure::failed(format!("{} has no keys to measure", sampled.sources.join(", ")))
             .hint("say --keys and --value-size for data that are still to come"));
     }
-    if let Some(uses) = learnt.uses.as_ref().filter(|uses| uses.curve.is_empty()) {
+    if let Some(uses) = sampled.uses.as_ref().filter(|uses| uses.curve.is_empty()) {
         let few = format!("{} reads of keys are too few to tell how keys are used", uses.reads);
         return Err(Failure::failed(few).hint("watch for longer, or say --skew instead of --monitor or --trace"));
     }
-    if learnt.sample.is_none() && (args.keys.is_none() || args.value_size.is_none()) {
+    if sampled.sample.is_none() && (args.keys.is_none() || args.value_size.is_none()) {
         return Err(Failure::refused(format!(
             "{} sets no values, so their size is not known",
-            learnt.sources.join(", ")
+            sampled.sources.join(", ")
         ))
         .hint("say --keys and --value-size, or add --from or --rdb"));
     }
-    Ok(learnt)
+    Ok(sampled)
 }
 
-fn from_server(from: &str, args: &args::Plan) -> Result<Learnt, Failure> {
+fn from_server(from: &str, args: &args::Plan) -> Result<SampledWorkload, Failure> {
     let address: Address = from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
     let address = address.with_password(args.from_password.as_deref());
     // A first signal ends only the watch.
@@ -124,9 +124,9 @@ fn from_server(from: &str, args: &args::Plan) -> Result<Learnt, Failure> {
         stage == Stage::Looking || !stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     };
     let time = args.monitor.map(|seconds| Duration::from_secs(seconds.into()));
-    let learnt = Learnt::from_server(&address, args.cacert.as_deref(), time, &go_on);
+    let sampled = SampledWorkload::from_server(&address, args.cacert.as_deref(), time, &go_on);
     bar.finish_and_clear();
-    Ok(learnt?)
+    Ok(sampled?)
 }
 
 /// What flash can do: measured now, or as `prepare-flash --json` has printed it. Several share the reads.

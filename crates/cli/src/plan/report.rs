@@ -1,13 +1,13 @@
 //! Owns how a plan is shown to people. Never calculates one.
 
 use base::size::human;
-use survey::plan::{ExpectedCard, MonitorCard, PlanCard, SizingCard};
+use survey::plan::{ExpectedInfo, MonitorInfo, PlanInfo, SizingInfo};
 
 use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
 
-pub fn text(planned: &PlanCard) -> String {
-    format!("{}{}\n{}", learnt(planned), pairs(&answer(planned)), choices(planned))
+pub fn text(planned: &PlanInfo) -> String {
+    format!("{}{}\n{}", sampled(planned), pairs(&answer(planned)), choices(planned))
 }
 
 fn percent(share: f64) -> String {
@@ -16,7 +16,7 @@ fn percent(share: f64) -> String {
 }
 
 /// What was measured, and what measuring has cost.
-fn learnt(planned: &PlanCard) -> String {
+fn sampled(planned: &PlanInfo) -> String {
     if planned.sources.is_empty() {
         return String::new();
     }
@@ -56,7 +56,7 @@ fn learnt(planned: &PlanCard) -> String {
     pairs(&rows) + "\n"
 }
 
-fn monitor(cost: &MonitorCard) -> String {
+fn monitor(cost: &MonitorInfo) -> String {
     let mut text = format!("{:.0} s, {} commands, {}", cost.seconds, count(cost.commands as f64), human(cost.bytes));
     if let Some((before, meanwhile)) = cost.cores_before.zip(cost.cores_meanwhile) {
         text += &format!("; the server took {before:.2} cores before and {meanwhile:.2} meanwhile");
@@ -67,17 +67,17 @@ fn monitor(cost: &MonitorCard) -> String {
     text
 }
 
-fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
-    let (demand, sizing) = (&planned.demand, &planned.chosen);
+fn answer(planned: &PlanInfo) -> Vec<(&'static str, String)> {
+    let (workload, sizing) = (&planned.workload, &planned.chosen);
     let mut rows = vec![
         (
             "data",
             format!(
                 "{} keys of {} with values of {}: {}",
-                count(demand.keys as f64),
-                human(demand.key_bytes),
-                human(demand.value_bytes),
-                human(demand.keys.saturating_mul(demand.key_bytes + demand.value_bytes))
+                count(workload.keys as f64),
+                human(workload.key_bytes),
+                human(workload.value_bytes),
+                human(workload.keys.saturating_mul(workload.key_bytes + workload.value_bytes))
             ),
         ),
         ("hit ratio", hit_ratio(planned)),
@@ -108,9 +108,9 @@ fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
         let files = format!("{}: with copies of what is in RAM, the journal and two bases", human(sizing.files_bytes));
         rows.insert(rows.len() - 1, ("files", files));
     }
-    if demand.reads_per_second > 0.0 {
+    if workload.reads_per_second > 0.0 {
         let rate =
-            format!("{}/s of {} reads", count(sizing.flash_reads_per_second.round()), count(demand.reads_per_second));
+            format!("{}/s of {} reads", count(sizing.flash_reads_per_second.round()), count(workload.reads_per_second));
         let unknown = if sizing.expected.is_none() { "; --flash says what a device does with them" } else { "" };
         rows.push(("flash reads", rate + unknown));
     }
@@ -126,9 +126,9 @@ fn answer(planned: &PlanCard) -> Vec<(&'static str, String)> {
 }
 
 /// Why there are more values in RAM and on flash together than keys.
-fn copies(planned: &PlanCard) -> String {
+fn copies(planned: &PlanInfo) -> String {
     let sizing = &planned.chosen;
-    let cold = planned.demand.keys.saturating_sub(sizing.hot_values);
+    let cold = planned.workload.keys.saturating_sub(sizing.hot_values);
     match sizing.flash_values.saturating_sub(cold) {
         0 => String::new(),
         copies => format!(
@@ -140,12 +140,12 @@ fn copies(planned: &PlanCard) -> String {
 }
 
 /// The hit ratio, and what it rests on.
-fn hit_ratio(planned: &PlanCard) -> String {
-    let (sizing, demand) = (&planned.chosen, &planned.demand);
+fn hit_ratio(planned: &PlanInfo) -> String {
+    let (sizing, workload) = (&planned.chosen, &planned.workload);
     let said = format!("{} with {} of the values in RAM", percent(sizing.hit_ratio), percent(sizing.ram_share));
-    let Some(points) = &demand.hit_ratio_by_values else {
-        let said = format!("{said}, if keys are used with skew {}", demand.skew);
-        return match demand.is_skew_guessed {
+    let Some(points) = &workload.hit_ratio_by_values else {
+        let said = format!("{said}, if keys are used with skew {}", workload.skew);
+        return match workload.is_skew_guessed {
             true => format!(
                 "{said}; it is not known: {} to {}. --monitor or --trace measures it",
                 percent(sizing.hit_ratio_low),
@@ -159,13 +159,13 @@ fn hit_ratio(planned: &PlanCard) -> String {
             "about {said}: measured up to {} values with {}, and beyond that as with skew {:.2}",
             count(*values),
             percent(*ratio),
-            demand.skew
+            workload.skew
         ),
         None => format!("{said}, as the keys were used"),
     }
 }
 
-fn on_device(expected: &ExpectedCard) -> Vec<(&'static str, String)> {
+fn on_device(expected: &ExpectedInfo) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     match (expected.flash_read_us, expected.flash_read_p99_us, expected.added_us) {
         (Some(read), Some(p99), Some(added)) => rows.push((
@@ -194,14 +194,14 @@ fn on_device(expected: &ExpectedCard) -> Vec<(&'static str, String)> {
 }
 
 /// What other shares of values in RAM mean.
-fn choices(planned: &PlanCard) -> String {
+fn choices(planned: &PlanInfo) -> String {
     let mut head = vec!["VALUES IN RAM", "HIT RATIO", "RAM LIMIT", "FLASH", "FLASH READS/S"];
     head.extend(planned.chosen.expected.as_ref().map(|_| "FLASH ADDS"));
     head.extend(planned.chosen.price.map(|_| "PRICE"));
     let head: Vec<(&str, Align)> = head.into_iter().map(|title| (title, Align::Right)).collect();
-    let row = |sizing: &SizingCard| {
+    let row = |sizing: &SizingInfo| {
         let (low, high) = (sizing.hit_ratio_low, sizing.hit_ratio_high);
-        let ratio = match planned.demand.is_skew_guessed && low < high {
+        let ratio = match planned.workload.is_skew_guessed && low < high {
             true => format!("{} to {}", percent(low), percent(high)),
             false if sizing.is_beyond_measured => format!("about {}", percent(sizing.hit_ratio)),
             false => percent(sizing.hit_ratio),

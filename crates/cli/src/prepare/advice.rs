@@ -2,7 +2,7 @@
 //! measures.
 
 use super::measure::{Measured, ReadPoint};
-use super::place::Place;
+use super::storage::StorageInfo;
 use crate::size;
 use base::size::human;
 use base::sizing;
@@ -48,7 +48,7 @@ pub fn knee(reads: &[ReadPoint]) -> Option<&ReadPoint> {
     reads.iter().find(|point| point.reads_per_second >= best * NEAR)
 }
 
-pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
+pub fn advise(machine: Machine, measured: &[(StorageInfo, Measured)]) -> Advice {
     let mut advice = Advice::default();
     let mut set = |name, value: String, why: String| advice.settings.push(Setting { name, value, why });
     for (place, figures) in measured {
@@ -117,17 +117,17 @@ fn limits(machine: Machine, files_bytes: u64) -> (u64, u64) {
     (fits << 20, ram_of(fits << 20))
 }
 
-fn same_filesystem(one: &Place, other: &Place) -> bool {
+fn same_filesystem(one: &StorageInfo, other: &StorageInfo) -> bool {
     one.source == other.source && one.filesystem == other.filesystem
 }
 
 /// The share of a file system's free space that a place can use.
-fn share_bytes(place: &Place, measured: &[(Place, Measured)]) -> u64 {
+fn share_bytes(place: &StorageInfo, measured: &[(StorageInfo, Measured)]) -> u64 {
     let sharers = measured.iter().filter(|(other, _)| same_filesystem(place, other)).count().max(1);
     place.free_bytes / sharers as u64
 }
 
-fn driver(measured: &[(Place, Measured)]) -> (&'static str, String) {
+fn driver(measured: &[(StorageInfo, Measured)]) -> (&'static str, String) {
     if measured.iter().any(|(_, figures)| figures.uring_refused.is_some()) {
         return ("threads", "io_uring is refused here".to_owned());
     }
@@ -142,7 +142,7 @@ fn driver(measured: &[(Place, Measured)]) -> (&'static str, String) {
     if threads * NEAR > uring { ("threads", compared) } else { ("auto", compared) }
 }
 
-fn warnings(place: &Place, figures: &Measured) -> Vec<String> {
+fn warnings(place: &StorageInfo, figures: &Measured) -> Vec<String> {
     let dir = place.dir.display();
     let mut warnings = Vec::new();
     match place.filesystem.as_str() {
@@ -200,7 +200,7 @@ fn quoted(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Disk;
+    use super::super::storage::Disk;
     use super::*;
 
     const GB: u64 = 1 << 30;
@@ -218,10 +218,10 @@ mod tests {
         }
     }
 
-    fn flash(dir: &str, free_bytes: u64) -> (Place, Measured) {
+    fn flash(dir: &str, free_bytes: u64) -> (StorageInfo, Measured) {
         let disk =
             Disk { name: "nvme0n1".into(), model: "Fast".into(), bytes: free_bytes, rotational: false, discard: true };
-        let place = Place {
+        let place = StorageInfo {
             dir: dir.into(),
             filesystem: "xfs".into(),
             source: format!("/dev{dir}").into(),
@@ -241,7 +241,7 @@ mod tests {
         (place, measured)
     }
 
-    fn settings(measured: &[(Place, Measured)]) -> Vec<String> {
+    fn settings(measured: &[(StorageInfo, Measured)]) -> Vec<String> {
         let advice = advise(MACHINE, measured);
         advice.settings.iter().map(|setting| format!("{} {}", setting.name, setting.value)).collect()
     }

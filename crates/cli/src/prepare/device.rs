@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::place::{self, Disk, Mount};
+use super::storage::{self, Disk, Mount};
 
 /// Devices of these kinds are members of something larger, even if nothing has assembled it.
 const MEMBERS: [&str; 5] = ["LVM2_member", "zfs_member", "bcache", "ceph_bluestore", "drbd"];
@@ -30,12 +30,12 @@ pub fn is_block_device(path: &Path) -> bool {
 }
 
 pub fn inspect(path: &Path) -> io::Result<Device> {
-    let numbers = place::numbers(fs::metadata(path)?.rdev());
-    let sys_dir = place::sys_dir(Path::new("/sys"), &numbers)
+    let numbers = storage::numbers(fs::metadata(path)?.rdev());
+    let sys_dir = storage::sys_dir(Path::new("/sys"), &numbers)
         .ok_or_else(|| io::Error::other("the kernel does not describe it in /sys"))?;
-    let disk = place::disk(&sys_dir).ok_or_else(|| io::Error::other("it has no name in /sys"))?;
+    let disk = storage::disk(&sys_dir).ok_or_else(|| io::Error::other("it has no name in /sys"))?;
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let mut in_use = users(&sys_dir, &place::mounts()?, &swaps);
+    let mut in_use = users(&sys_dir, &storage::mounts()?, &swaps);
     let signatures = signatures(path);
     in_use.extend(signatures.iter().filter(|kind| is_member(kind)).map(|kind| {
         format!("it is part of something larger ({kind}); if that is gone for good: wipefs --all {}", path.display())
@@ -54,10 +54,10 @@ pub fn inspect(path: &Path) -> io::Result<Device> {
 /// Why the device with this folder in /sys must not be touched.
 fn users(sys_dir: &Path, mounts: &[Mount], swaps: &str) -> Vec<String> {
     let mut reasons = Vec::new();
-    if place::number(&sys_dir.join("size")) == 0 {
+    if storage::number(&sys_dir.join("size")) == 0 {
         reasons.push("it has no size: there is nothing behind it".to_owned());
     }
-    if place::number(&sys_dir.join("ro")) == 1 {
+    if storage::number(&sys_dir.join("ro")) == 1 {
         reasons.push("it is read-only".to_owned());
     }
     let own = sys_dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -150,7 +150,7 @@ mod tests {
     fn users_of(dir: &tempfile::TempDir, mounts: &str, swaps: &str) -> Vec<String> {
         users(
             &dir.path().join("sda"),
-            &place::parse_mounts(mounts),
+            &storage::parse_mounts(mounts),
             &format!("Filename Type Size Used Priority\n{swaps}"),
         )
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::place::Mount;
+use super::storage::Mount;
 
 const MOUNTS_DIR: &str = "/var/lib/flintkv";
 /// Only data is stored there, and access times are useless.
@@ -16,7 +16,7 @@ const MOUNT_OPTIONS: &str = "noatime,nodev,nosuid,noexec";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub name: String,
-    pub uid: u32,
+    pub table_id: u32,
     pub gid: u32,
 }
 
@@ -102,8 +102,8 @@ pub fn owner(asked: Option<&str>, passwd: &str) -> Result<Option<Owner>, String>
     let name = asked.unwrap_or("flintkv");
     let found = passwd.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
-        let [user, _, uid, gid, ..] = fields[..] else { return None };
-        Some(Owner { name: user.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+        let [user, _, table_id, gid, ..] = fields[..] else { return None };
+        Some(Owner { name: user.to_owned(), table_id: table_id.parse().ok()?, gid: gid.parse().ok()? })
             .filter(|owner| owner.name == name)
     });
     match (found, asked) {
@@ -134,7 +134,7 @@ pub fn format(
     run(Command::new("mount").args(["-t", filesystem, "-o", MOUNT_OPTIONS]).arg(device).arg(mount_point))?;
     // From here on, this is the root of the new file system.
     if let Some(owner) = owner {
-        std::os::unix::fs::chown(mount_point, Some(owner.uid), Some(owner.gid))
+        std::os::unix::fs::chown(mount_point, Some(owner.table_id), Some(owner.gid))
             .map_err(|error| failed(&format!("give {} to {}", mount_point.display(), owner.name), error))?;
     }
     fs::set_permissions(mount_point, Permissions::from_mode(0o750)).map_err(|error| failed("permissions", error))?;
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn the_owner_is_found_by_name() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nflintkv:x:105:112::/var/lib/flintkv:/usr/sbin/nologin\n";
-        let user = |asked| owner(asked, passwd).map(|owner| owner.map(|owner| (owner.uid, owner.gid)));
+        let user = |asked| owner(asked, passwd).map(|owner| owner.map(|owner| (owner.table_id, owner.gid)));
         assert_eq!(user(None), Ok(Some((105, 112))));
         assert_eq!(user(Some("root")), Ok(Some((0, 0))));
         assert_eq!(user(Some("flint")), Err("there is no user flint".to_owned()));

@@ -6,8 +6,8 @@ mod advice;
 mod device;
 mod format;
 mod measure;
-mod place;
 mod report;
+mod storage;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ use advice::{Advice, Machine, advise};
 use device::Device;
 use format::Formatted;
 use measure::{MeasureError, Measured, Plan, ReadPoint, measure};
-use place::Place;
+use storage::StorageInfo;
 
 /// As `flintkv prepare-flash` measures unless told otherwise.
 const PLANNED_SECONDS: f64 = 10.0;
@@ -36,7 +36,7 @@ pub struct Found {
     formatted: Vec<Formatted>,
     /// The file that was written, and the copy of the old one.
     fstab: Option<(PathBuf, PathBuf)>,
-    measured: Vec<(Place, Measured)>,
+    measured: Vec<(StorageInfo, Measured)>,
     advice: Advice,
 }
 
@@ -106,11 +106,11 @@ fn inspect(path: &Path) -> Result<Device, Failure> {
     device::inspect(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
-fn places(dirs: &[PathBuf]) -> Result<Vec<Place>, Failure> {
-    let mounts = place::mounts().map_err(|error| Failure::failed(format!("/proc/self/mountinfo: {error}")))?;
+fn places(dirs: &[PathBuf]) -> Result<Vec<StorageInfo>, Failure> {
+    let mounts = storage::mounts().map_err(|error| Failure::failed(format!("/proc/self/mountinfo: {error}")))?;
     let place = |dir: &PathBuf| {
         let failed = |error| Failure::failed(format!("{}: {error}", dir.display()));
-        place::place(dir, &mounts, Path::new("/sys")).map_err(failed)
+        storage::place(dir, &mounts, Path::new("/sys")).map_err(failed)
     };
     dirs.iter().map(place).collect()
 }
@@ -156,7 +156,7 @@ fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -
     if let (Some(path), Err(error)) = (&args.fstab, &fstab) {
         return Err(Failure::refused(format!("{}: {error}", path.display())));
     }
-    let mounts = place::mounts().map_err(|error| Failure::failed(format!("/proc/self/mountinfo: {error}")))?;
+    let mounts = storage::mounts().map_err(|error| Failure::failed(format!("/proc/self/mountinfo: {error}")))?;
     let filesystem = format::filesystem(args.filesystem.as_deref()).map_err(Failure::refused)?;
     let mount_points = format::mount_points(&args.mount, devices.len(), &mounts, &fstab.unwrap_or_default());
     let mount_points = mount_points.map_err(Failure::refused)?;
@@ -232,7 +232,7 @@ fn confirm(args: &PrepareFlash, devices: &[Device], filesystem: &str, mount_poin
     Err(Failure::refused("the names do not match; nothing was changed"))
 }
 
-fn measure_place(place: &Place, plan: Plan, stop: &AtomicBool) -> Result<Measured, Failure> {
+fn measure_place(place: &StorageInfo, plan: Plan, stop: &AtomicBool) -> Result<Measured, Failure> {
     let bar =
         progress::bar("{prefix} [{bar:30}] {percent:>3}% {msg}", 1000).with_prefix(place.dir.display().to_string());
     let last = std::cell::Cell::new(0);

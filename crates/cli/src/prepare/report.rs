@@ -7,7 +7,7 @@ use super::advice::{Advice, conf, knee};
 use super::device::Device;
 use super::format::Formatted;
 use super::measure::{Measured, ReadPoint};
-use super::place::{Disk, Place};
+use super::storage::{Disk, StorageInfo};
 use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
 use base::size::human;
@@ -24,7 +24,7 @@ fn disk_text(disk: &Disk) -> String {
 }
 
 /// The output of `--check`.
-pub fn checked(devices: &[Device], places: &[Place]) -> String {
+pub fn checked(devices: &[Device], places: &[StorageInfo]) -> String {
     let mut text = String::new();
     for device in devices {
         text.push_str(&device_line(device));
@@ -42,7 +42,7 @@ pub fn checked(devices: &[Device], places: &[Place]) -> String {
     text
 }
 
-pub fn checked_json(devices: &[Device], places: &[Place]) -> Value {
+pub fn checked_json(devices: &[Device], places: &[StorageInfo]) -> Value {
     json!({
         "devices": devices.iter().map(device_json).collect::<Vec<_>>(),
         "directories": places.iter().map(place_json).collect::<Vec<_>>(),
@@ -78,12 +78,12 @@ pub fn text(found: &Found) -> String {
     text
 }
 
-fn place_text(place: &Place) -> String {
+fn place_text(place: &StorageInfo) -> String {
     let disk = place.disk.as_ref().map(|disk| format!(", {}", disk_text(disk))).unwrap_or_default();
     format!("{} on {}{disk}, {} free", place.filesystem, place.source.display(), human(place.free_bytes))
 }
 
-fn measured_text(place: &Place, measured: &Measured) -> String {
+fn measured_text(place: &StorageInfo, measured: &Measured) -> String {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let uring = match &measured.uring_refused {
         None => "yes".to_owned(),
@@ -143,7 +143,7 @@ pub fn json(found: &Found) -> Value {
             "mount_point": done.mount_point, "fstab_line": done.fstab_line,
         })
     };
-    let measured = |(place, measured): &(Place, Measured)| {
+    let measured = |(place, measured): &(StorageInfo, Measured)| {
         let mut directory = place_json(place);
         directory["o_direct"] = json!(measured.o_direct);
         directory["io_uring"] = json!(measured.uring_refused.is_none());
@@ -197,7 +197,7 @@ fn device_json(device: &Device) -> Value {
     })
 }
 
-fn place_json(place: &Place) -> Value {
+fn place_json(place: &StorageInfo) -> Value {
     json!({
         "directory": place.dir, "filesystem": place.filesystem, "source": place.source,
         "disk": place.disk.as_ref().map(disk_json), "free_bytes": place.free_bytes,

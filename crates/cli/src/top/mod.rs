@@ -26,23 +26,23 @@ use crate::client::Client;
 use crate::database::pretty;
 use crate::failure::Failure;
 use look::{Look, look};
-use state::State;
+use state::TopState;
 
 /// A look that takes longer counts as unanswered.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often new looks are drawn.
 const DRAW: Duration = Duration::from_millis(100);
 /// The width for `--once` if the environment gives none.
 const WIDTH: u16 = 120;
 
 pub fn run(args: &Top) -> Result<String, Failure> {
-    let client = Client::new(&args.connection, PATIENCE)?;
+    let client = Client::new(&args.connection, TIMEOUT)?;
     // Report a wrong address or password before taking over the screen.
     let first = look::ask(&client)?;
     if args.connection.json {
         return Ok(pretty(&first));
     }
-    let state = State::new(client.url(), args.interval, look(&first));
+    let state = TopState::new(client.url(), args.interval, look(&first));
     if args.once {
         let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(WIDTH);
         return Ok(once(&state, width));
@@ -55,7 +55,7 @@ pub fn run(args: &Top) -> Result<String, Failure> {
 }
 
 /// One frame with every database in it, without the line of keys.
-fn once(state: &State, width: u16) -> String {
+fn once(state: &TopState, width: u16) -> String {
     let height = (state.look.databases.len() as u16).saturating_add(6);
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
@@ -71,7 +71,7 @@ fn text_lines(buffer: &Buffer) -> Vec<String> {
     (0..area.height).map(line).collect()
 }
 
-fn live(client: Client, mut state: State) -> io::Result<()> {
+fn live(client: Client, mut state: TopState) -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())?;
     let paused = Arc::new(AtomicBool::new(false));
@@ -109,7 +109,7 @@ fn watch(client: &Client, pause: Duration, paused: &AtomicBool, seen: &SyncSende
 
 fn show(
     terminal: &mut DefaultTerminal,
-    state: &mut State,
+    state: &mut TopState,
     looks: &Receiver<Seen>,
     paused: &AtomicBool,
     stop: &AtomicBool,

@@ -64,7 +64,7 @@ pub struct Point {
     pub hit_ratio: f64,
 }
 
-pub struct State {
+pub struct TopState {
     pub url: String,
     pub interval_s: f64,
     pub look: Look,
@@ -80,9 +80,9 @@ pub struct State {
     pub quit: bool,
 }
 
-impl State {
-    pub fn new(url: &str, interval_s: f64, look: Look) -> State {
-        let mut state = State {
+impl TopState {
+    pub fn new(url: &str, interval_s: f64, look: Look) -> TopState {
+        let mut state = TopState {
             url: url.to_owned(),
             interval_s,
             look: Look::default(),

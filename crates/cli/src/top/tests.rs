@@ -33,8 +33,8 @@ fn three() -> Look {
     seen(&three_rows())
 }
 
-fn state() -> State {
-    let mut state = State::new("http://127.0.0.1:8379", 1.0, three());
+fn state() -> TopState {
+    let mut state = TopState::new("http://127.0.0.1:8379", 1.0, three());
     for ops in [1.0, 2.0, 4.0, 8.0] {
         state.saw(seen(&[database("default", "active", ops, 0.5), three_rows()[1].clone(), three_rows()[2].clone()]));
     }
@@ -50,7 +50,7 @@ fn three_rows() -> [Value; 3] {
     ]
 }
 
-fn frame(state: &State, width: u16, height: u16) -> String {
+fn frame(state: &TopState, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(state, frame.area(), frame.buffer_mut())).unwrap();
     text_lines(terminal.backend().buffer()).join("\n")
@@ -66,7 +66,7 @@ fn expect(name: &str, frame: &str) {
     assert!(frame == expected.trim_end_matches('\n'), "{name} is\n{frame}\ninstead of\n{expected}");
 }
 
-fn press(state: &mut State, keys: &str) {
+fn press(state: &mut TopState, keys: &str) {
     for key in keys.chars() {
         let code = match key {
             '\n' => KeyCode::Enter,
@@ -114,7 +114,7 @@ fn every_size_can_be_drawn() {
 #[test]
 fn the_selected_database_stays_visible() {
     let many: Vec<Value> = (0..40).map(|number| database(&format!("db-{number:02}"), "active", 1.0, 0.1)).collect();
-    let mut state = State::new("http://node", 1.0, seen(&many));
+    let mut state = TopState::new("http://node", 1.0, seen(&many));
     press(&mut state, "n");
     state.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     assert_eq!(state.selected, "db-39");
@@ -128,7 +128,7 @@ fn the_selected_database_stays_visible() {
 #[test]
 fn keys_sort_and_the_selection_follows_its_database() {
     let mut state = state();
-    let names = |state: &State| state.rows().iter().map(|row| row.name.chars().next().unwrap()).collect::<String>();
+    let names = |state: &TopState| state.rows().iter().map(|row| row.name.chars().next().unwrap()).collect::<String>();
     assert_eq!((state.sort, names(&state)), (Sort::Ops, "adn".to_owned()));
     press(&mut state, "↓");
     assert_eq!(state.selected, "default");

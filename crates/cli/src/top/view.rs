@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline, Widget};
 
 use super::look::DatabaseLook;
-use super::state::{Page, Point, Sort, State};
+use super::state::{Page, Point, Sort, TopState};
 use crate::moment;
 use crate::size::{count, micros};
 use base::size::human;
@@ -25,7 +25,7 @@ const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-pub fn draw(state: &State, area: Rect, buffer: &mut Buffer) {
+pub fn draw(state: &TopState, area: Rect, buffer: &mut Buffer) {
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
         Paragraph::new("too small").render(area, buffer);
         return;
@@ -46,7 +46,7 @@ pub fn draw(state: &State, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(Line::styled(keys, DIM)).render(foot, buffer);
 }
 
-fn head_lines(state: &State, width: u16) -> Vec<Line<'static>> {
+fn head_lines(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let look = &state.look;
     let pace = if state.paused { "paused".to_owned() } else { format!("every {} s", state.interval_s) };
     let title = format!("FlintKV {}  {}  up {}", look.version, state.url, moment::span(look.uptime_s));
@@ -135,7 +135,7 @@ fn state_text(row: &DatabaseLook) -> String {
     }
 }
 
-fn list(state: &State, area: Rect, buffer: &mut Buffer) {
+fn list(state: &TopState, area: Rect, buffer: &mut Buffer) {
     let rows = state.rows();
     if rows.is_empty() {
         Paragraph::new("no databases").render(area, buffer);
@@ -205,7 +205,7 @@ fn is_wide(column: &Column) -> bool {
     column.width >= 12
 }
 
-fn title(text: &str, sort: Option<Sort>, state: &State, width: usize, right: bool) -> Span<'static> {
+fn title(text: &str, sort: Option<Sort>, state: &TopState, width: usize, right: bool) -> Span<'static> {
     let sorted = sort == Some(state.sort);
     let style = if sorted { BOLD.add_modifier(Modifier::UNDERLINED) } else { BOLD };
     Span::styled(fit(text, width, right), style)
@@ -258,7 +258,7 @@ fn graph(values: &[f64], width: usize) -> String {
     format!("{:>width$}", values.iter().map(block).collect::<String>())
 }
 
-fn detail(state: &State, row: &DatabaseLook, area: Rect, buffer: &mut Buffer) {
+fn detail(state: &TopState, row: &DatabaseLook, area: Rect, buffer: &mut Buffer) {
     let wide = area.width >= 90;
     let text = Paragraph::new(detail_lines(row));
     if !wide {

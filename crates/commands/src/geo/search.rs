@@ -5,7 +5,7 @@ use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
@@ -161,9 +161,9 @@ enum Family {
 }
 
 /// The key that STORE or STOREDIST names; the last one if there are several.
-const fn stores_from(from: i16) -> [Place; 2] {
+const fn stores_from(from: i16) -> [KeyLocation; 2] {
     let how_many = HowMany::One;
-    [Place::Behind { word: "STORE", from, how_many }, Place::Behind { word: "STOREDIST", from, how_many }]
+    [KeyLocation::Behind { word: "STORE", from, how_many }, KeyLocation::Behind { word: "STOREDIST", from, how_many }]
 }
 
 fn store_key(args: &Args<'_>, at: &mut Vec<usize>) {
@@ -478,7 +478,7 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         let draft = Draft::of_sorted(&entries, limits);
         // The trigonometric functions of the mathematics library differ between machines. So the effect states the
         // results, and a replica does not measure again.
-        let words = cx.ks.keeps_effects().then(|| draft.as_zadd(destination));
+        let words = cx.ks.records_effects().then(|| draft.as_zadd(destination));
         let was_there = cx.ks.is_there(destination);
         let len = draft.store(cx, destination, event)?;
         if was_there && cx.ks.wrote() {

@@ -255,7 +255,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
         return answer(cx, replies.into_iter());
     }
     let is_past = at_ms <= now_ms;
-    let keeps_effects = cx.ks.keeps_effects();
+    let records_effects = cx.ks.records_effects();
     let mut changed: SmallVec<[&[u8]; 8]> = SmallVec::new();
     let (mut replies, mut is_empty): (SmallVec<[i64; 8]>, bool) = (SmallVec::new(), false);
     if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
@@ -277,7 +277,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
                     1
                 }
             };
-            if keeps_effects && reply > 0 {
+            if records_effects && reply > 0 {
                 changed.push(field);
             }
             replies.push(reply);

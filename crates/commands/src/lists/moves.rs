@@ -1,6 +1,6 @@
 //! Owns the list commands on several keys: LMOVE, RPOPLPUSH and LMPOP. Never knows how a list is stored.
 
-use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, of_pop, of_push, push, take, tell};
+use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, notify, of_pop, of_push, push, take};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::{Digits, int};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
@@ -115,8 +115,8 @@ pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop
     if within_one {
         take(cx, source, from, 1)?;
     }
-    tell(cx, destination, to.push_event(), false);
-    tell(cx, source, from.pop_event(), is_gone);
+    notify(cx, destination, to.push_event(), false);
+    notify(cx, source, from.pop_event(), is_gone);
     cx.out.bulk(element);
     Ok(true)
 }
@@ -150,7 +150,7 @@ pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Resu
         }
         list.reply(end, taken, &mut cx.out);
         let is_gone = take(cx, key, end, taken)?;
-        tell(cx, key, end.pop_event(), is_gone);
+        notify(cx, key, end.pop_event(), is_gone);
         let name: &[u8] = if end == End::Front { b"LPOP" } else { b"RPOP" };
         match count {
             None => cx.effect(&[name, key.name]),

@@ -4,7 +4,9 @@ use super::arguments::{self, arguments};
 use super::{BASE, WATCH};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Flag, Group, HowMany, KeyUse, Keys, Place, Row, categories, is, only_here, starts};
+use crate::row::{
+    Access, Acl, Flag, Group, HowMany, KeyLocation, KeyUse, Keys, Row, categories, is, only_here, starts,
+};
 use crate::table;
 use base::glob;
 use resp::reply::Out;
@@ -252,8 +254,8 @@ fn key_specs(row: &Row) -> Vec<Spec> {
     };
     let named = found.len();
     found.extend(places.iter().map(|&place| match place {
-        Place::Counted { at } => (Begin::Index(at), Find::Counted),
-        Place::Behind { word, from, how_many } => {
+        KeyLocation::Counted { at } => (Begin::Index(at), Find::Counted),
+        KeyLocation::Behind { word, from, how_many } => {
             let (last, limit) = match how_many {
                 HowMany::One => (0, 0),
                 HowMany::All => (-1, 0),
@@ -261,18 +263,18 @@ fn key_specs(row: &Row) -> Vec<Spec> {
             };
             (Begin::Keyword(word, from), Find::Range { last, step: 1, limit })
         }
-        Place::Anywhere | Place::Unnamed => (Begin::Unknown, Find::Unknown),
+        KeyLocation::Anywhere | KeyLocation::Unnamed => (Begin::Unknown, Find::Unknown),
     }));
     let flags = |nth: usize| {
         let place = nth.checked_sub(named).map(|nth| places[nth]);
         let mut flags = match place {
             _ if matches!(row.keys, Keys::NotKeys { .. }) => vec!["not_key"],
-            Some(Place::Unnamed) => KeyUse::READ.words.to_vec(),
+            Some(KeyLocation::Unnamed) => KeyUse::READ.words.to_vec(),
             // The arguments decide, so the real use may be more or less.
             _ if matches!(row.access, Access::Rule(_)) => [KeyUse::CHANGE.words, &["variable_flags"]].concat(),
             _ => row.key_use(nth, &Args::new(b"", &[])).words.to_vec(),
         };
-        if matches!(place, Some(Place::Behind { from: ..0, .. })) {
+        if matches!(place, Some(KeyLocation::Behind { from: ..0, .. })) {
             flags.push("incomplete");
         }
         flags

@@ -292,7 +292,7 @@ impl Change {
     }
 
     fn state(self, who: Who<'_>, ks: &mut Keyspace<'_>, delivered_ms: i64) {
-        if !ks.keeps_effects() {
+        if !ks.records_effects() {
             return;
         }
         if self.is_new_consumer {

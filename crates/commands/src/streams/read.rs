@@ -5,7 +5,7 @@ use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, r
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xread",
         arity: -4,
-        keys: Keys::Rule(streams, &[Place::Behind { word: "STREAMS", from: 1, how_many: HowMany::Half }]),
+        keys: Keys::Rule(streams, &[KeyLocation::Behind { word: "STREAMS", from: 1, how_many: HowMany::Half }]),
         flags: &[Flag::Readonly, Flag::Blocking, Flag::MovableKeys],
         acl: &[Acl::Read, Acl::Stream, Acl::Slow, Acl::Blocking],
         complexity: "O(N) where N is the number of entries given.",
@@ -47,7 +47,7 @@ pub const ROWS: &[Row] = &[
         name: "xreadgroup",
         arity: -7,
         access: Access::All(KeyUse::READ),
-        keys: Keys::Rule(streams, &[Place::Behind { word: "STREAMS", from: 4, how_many: HowMany::Half }]),
+        keys: Keys::Rule(streams, &[KeyLocation::Behind { word: "STREAMS", from: 4, how_many: HowMany::Half }]),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
         effect: Effect::Stated,
@@ -357,7 +357,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let out = &mut cx.out;
     let before = out.len();
     let mut reply = Reply::begin(out);
-    let keeps_effects = cx.ks.keeps_effects();
+    let records_effects = cx.ks.records_effects();
     for (key, asks) in keys.iter().zip(asked) {
         let (mut is_new_consumer, mut change, mut again) = (false, Change::default(), Vec::new());
         if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
@@ -367,7 +367,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
                     Asks::New => {
                         let before = group.last_id;
                         give_new(&request, stream, group, now_ms, key.name, &mut reply, out);
-                        if keeps_effects {
+                        if records_effects {
                             change = Change::of(stream, group, before);
                         }
                     }
@@ -381,7 +381,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
         if is_new_consumer {
             cx.ks.event(Class::STREAM, "xgroup-createconsumer", key);
         }
-        if keeps_effects {
+        if records_effects {
             let who = Who { key, group: request.group, consumer: request.consumer };
             if is_new_consumer {
                 who.created(&mut cx.ks);

@@ -5,7 +5,7 @@ use super::form::{Draft, Entries, Limits, zset};
 use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Flag, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Flag, KeyLocation, KeyUse, Keys, Row, is};
 use crate::sets::form::{Member, Set, set};
 use crate::sets::limit_of;
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ const READ: &[Flag] = &[Flag::Readonly, Flag::MovableKeys];
 const WRITE: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::MovableKeys];
 const SOURCES: Keys = Keys::Counted { at: 1 };
 const TARGET_AND_SOURCES: Keys =
-    Keys::FirstAnd(|args, at| Keys::Counted { at: 2 }.positions(args, at), &[Place::Counted { at: 2 }]);
+    Keys::FirstAnd(|args, at| Keys::Counted { at: 2 }.positions(args, at), &[KeyLocation::Counted { at: 2 }]);
 const UNION_COMPLEXITY: &str =
     "O(N)+O(M*log(M)) where N is the number of members of all sources and M that of the result.";
 const INTER_COMPLEXITY: &str =

@@ -382,14 +382,14 @@ fn text(word: &[u8]) -> String {
     format!("\"{}\"", word.iter().map(byte).collect::<String>())
 }
 
-type Kept = Arc<Mutex<Vec<Effects>>>;
+type EffectLog = Arc<Mutex<Vec<Effects>>>;
 
-fn taken(kept: &Kept) -> Vec<Effects> {
+fn taken(kept: &EffectLog) -> Vec<Effects> {
     std::mem::take(&mut *kept.lock().expect("no panic"))
 }
 
 /// Everything stated since the last time, a command a line, with its name in upper case.
-fn stated(kept: &Kept) -> Vec<String> {
+fn stated(kept: &EffectLog) -> Vec<String> {
     let groups = taken(kept);
     let line = |effect: store::Effect<'_>| {
         let mut words: Vec<String> = effect.words().map(text).collect();
@@ -400,7 +400,7 @@ fn stated(kept: &Kept) -> Vec<String> {
 }
 
 /// How many effects the commands themselves have, without the expiries that they met.
-fn by_command(kept: &Kept) -> usize {
+fn by_command(kept: &EffectLog) -> usize {
     let groups = kept.lock().expect("no panic");
     groups.iter().map(|group| group.iter().filter(|effect| effect.why == Why::Command).count()).sum()
 }
@@ -425,7 +425,7 @@ fn every_command_states_what_it_has_changed() {
             let reply = here.run(line);
             assert!(!reply.starts_with("(error)"), "{line}: {reply}");
         }
-        let kept = here.keep_effects();
+        let kept = here.set_effect_sink();
         let reply = here.run(command);
         let stated = stated(&kept);
         if !fits(&stated, expected) {
@@ -478,7 +478,7 @@ fn run_and_repeat<'c>(
     commands: impl Iterator<Item = &'c str>,
     what: &str,
 ) {
-    let kept = here.keep_effects();
+    let kept = here.set_effect_sink();
     let mut there = Replay::new();
     for command in commands {
         before(here);
@@ -526,7 +526,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
         let mut here = Harness::new();
         here.session.db = 3;
         here.run("SET k v");
-        let kept = here.keep_effects();
+        let kept = here.set_effect_sink();
         here.run(command);
         let groups = kept.lock().expect("no panic");
         let dbs: Vec<usize> = groups.iter().flat_map(|group| group.iter().map(|effect| effect.db)).collect();
@@ -534,7 +534,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
     }
     // Also while the handler works on another database.
     let here = Harness::new();
-    let kept = here.keep_effects();
+    let kept = here.set_effect_sink();
     let key = here.store.hasher().key(b"k");
     let mut resume = Resume::default();
     let mut ks = here.store.lock(&[key], 3, here.now_ms, true, &mut resume);
@@ -554,7 +554,7 @@ fn a_rehearsal_states_nothing() {
         here.run(&format!("HSET h f{field} a-value-of-some-length-{field}"));
     }
     here.squeeze();
-    let kept = here.keep_effects();
+    let kept = here.set_effect_sink();
     let key = here.store.hasher().key(b"h");
     let mut resume = Resume::default();
     let mut ks = here.store.lock(&[key], 0, here.now_ms, true, &mut resume);
@@ -575,7 +575,7 @@ fn trimming_by_chunks_is_stated_as_a_length() {
     for entry in 1..=35 {
         here.run(&format!("XADD s {entry}-0 a 1"));
     }
-    let kept = here.keep_effects();
+    let kept = here.set_effect_sink();
     assert_eq!(here.run("XTRIM s MAXLEN ~ 18"), "(integer) 10");
     assert_eq!(stated(&kept), ["XTRIM s MAXLEN = 25"]);
     assert_eq!(here.run("XADD s MINID ~ 25 LIMIT 100 36 a 1"), "\"36-0\"");
@@ -589,7 +589,7 @@ fn trimming_by_chunks_is_stated_as_a_length() {
 fn a_hyperloglog_that_becomes_dense_is_stated_to() {
     let mut here = Harness::new();
     here.settings.hll_sparse_max_bytes = 30;
-    let kept = here.keep_effects();
+    let kept = here.set_effect_sink();
     here.run("PFADD p 0 1 2");
     assert_eq!(stated(&kept), ["PFADD p 0 1 2"]);
     here.run("PFADD p 3 4 5 6 7");
@@ -615,10 +615,10 @@ impl Told {
         let told = Told::default();
         here.store.set_listener(Box::new(told.clone()));
         let classes = "g$lshzxetd".chars().filter_map(Class::from_letter);
-        here.store.tell_events(classes.fold(Class::NEW, Class::and));
-        here.store.tell_changes(true);
+        here.store.set_event_classes(classes.fold(Class::NEW, Class::and));
+        here.store.set_change_events(true);
         let keeper = told.clone();
-        here.store.keep_effects(Box::new(move |_| keeper.note("effects")));
+        here.store.set_effect_sink(Box::new(move |_| keeper.note("effects")));
         told
     }
 

@@ -20,11 +20,11 @@ use crate::directory::Directory;
 use crate::journaling::Journaling;
 use crate::lost::Lost;
 use crate::memory::Memory;
-use crate::worker_handle::{Arrival, Message, WorkerHandle, Socket};
 use crate::pubsub::{Delivery, PubSub};
 use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
+use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
 use commands::host::Space;
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
@@ -111,12 +111,12 @@ impl Hub {
     /// Subscribes to the store's news of its keys and to changes of the configuration.
     pub fn connect(self: &Arc<Self>) {
         notify::connect(self);
-        self.store.tell_events(self.config.snapshot().events.classes());
+        self.store.set_event_classes(self.config.snapshot().events.classes());
         let hub = Arc::downgrade(self);
         self.config.subscribe(move |draft| {
             let Some(hub) = hub.upgrade() else { return };
             if draft.before.events != draft.now.events {
-                hub.store.tell_events(draft.now.events.classes());
+                hub.store.set_event_classes(draft.now.events.classes());
             }
             // Also if the password is unchanged: an ACL rule may have changed the default user since.
             if draft.sets(|name| name == "requirepass") {
@@ -141,7 +141,9 @@ impl Hub {
 
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
     pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
-        let load = |(index, worker_handle): &(usize, &WorkerHandle)| (self.scripts.keeps(*index), worker_handle.connections.load(Relaxed));
+        let load = |(index, worker_handle): &(usize, &WorkerHandle)| {
+            (self.scripts.keeps(*index), worker_handle.connections.load(Relaxed))
+        };
         let (worker, _) = self.worker_handles.iter().enumerate().min_by_key(load).expect("there is a worker");
         self.hand_to(worker, socket, peer)
     }

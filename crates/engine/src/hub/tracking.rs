@@ -101,7 +101,7 @@ impl Tracking {
             }
             self.prefix_count.store(prefixes.len(), Relaxed);
         }
-        store.tell_changes(true);
+        store.set_change_events(true);
     }
 
     /// FairQueue tracking off. The keys that the connection has read stay in the table until they change.
@@ -119,10 +119,10 @@ impl Tracking {
             self.prefix_count.store(prefixes.len(), Relaxed);
         }
         if self.clients.fetch_sub(1, Relaxed) == 1 {
-            store.tell_changes(false);
+            store.set_change_events(false);
             if self.clients.load(Relaxed) > 0 {
                 // Another connection has turned tracking on in the meantime.
-                store.tell_changes(true);
+                store.set_change_events(true);
             } else {
                 self.forget_all();
             }
@@ -176,7 +176,7 @@ impl Tracking {
                 shard.keys().find(|key| except.is_none_or(|except| ***key != *except)).cloned()
             });
             let Some(victim) = victim else { return false };
-            self.tell_readers(hub, &victim, 0);
+            self.invalidate_readers(hub, &victim, 0);
         }
         exceeds()
     }
@@ -188,11 +188,11 @@ impl Tracking {
             self.has_pending.store(true, Relaxed);
         }
         if self.keys.load(Relaxed) > 0 {
-            self.tell_readers(hub, key, client);
+            self.invalidate_readers(hub, key, client);
         }
     }
 
-    fn tell_readers(&self, hub: &Hub, key: &[u8], client: u64) {
+    fn invalidate_readers(&self, hub: &Hub, key: &[u8], client: u64) {
         let Some(readers) = self.shard(key).lock().remove(key) else { return };
         self.keys.fetch_sub(1, Relaxed);
         self.items.fetch_sub(readers.len(), Relaxed);
@@ -204,13 +204,13 @@ impl Tracking {
             let bits = client_info.following.load(Relaxed);
             let by_itself = id == client && bits & following::NOLOOP != 0;
             if bits & following::ON != 0 && bits & following::BCAST == 0 && !by_itself {
-                tell(hub, &client_info, &mut news, &mut delivery);
+                send_invalidation(hub, &client_info, &mut news, &mut delivery);
             }
         }
         delivery.finish();
     }
 
-    /// Whether [`Tracking::tell_followers`] has work. Checked after every batch.
+    /// Whether [`Tracking::invalidate_all`] has work. Checked after every batch.
     #[inline]
     pub fn has_pending(&self) -> bool {
         self.has_pending.load(Relaxed)
@@ -218,7 +218,7 @@ impl Tracking {
 
     /// Tells the connections that track prefixes which keys have changed since the last call.
     #[cold]
-    pub fn tell_followers(&self, hub: &Hub) {
+    pub fn invalidate_all(&self, hub: &Hub) {
         // Hold the lock until the end, so that messages of two workers keep the order of the changes.
         let mut pending = self.pending.lock();
         self.has_pending.store(false, Relaxed);
@@ -236,13 +236,13 @@ impl Tracking {
                 for &id in followers {
                     let Some(client_info) = hub.clients.client_info(id) else { continue };
                     if client_info.following.load(Relaxed) & following::NOLOOP == 0 {
-                        tell(hub, &client_info, &mut news, &mut delivery);
+                        send_invalidation(hub, &client_info, &mut news, &mut delivery);
                         continue;
                     }
                     let others: Vec<&[u8]> =
                         meant.iter().filter(|(_, client)| *client != id).map(|(key, _)| *key).collect();
                     if !others.is_empty() {
-                        tell(hub, &client_info, &mut News::new(Some(&others)), &mut delivery);
+                        send_invalidation(hub, &client_info, &mut News::new(Some(&others)), &mut delivery);
                     }
                 }
             }
@@ -255,8 +255,10 @@ impl Tracking {
         self.forget_all();
         let mut news = News::new(None);
         let mut delivery = hub.delivery();
-        for client_info in hub.clients.cards_where(|client_info| client_info.following.load(Relaxed) & following::ON != 0) {
-            tell(hub, &client_info, &mut news, &mut delivery);
+        for client_info in
+            hub.clients.cards_where(|client_info| client_info.following.load(Relaxed) & following::ON != 0)
+        {
+            send_invalidation(hub, &client_info, &mut news, &mut delivery);
         }
         delivery.finish();
     }
@@ -271,7 +273,7 @@ impl Tracking {
 }
 
 /// Tells a connection, or the connection to which it redirects.
-fn tell(hub: &Hub, client_info: &Arc<ClientInfo>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
+fn send_invalidation(hub: &Hub, client_info: &Arc<ClientInfo>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
     let redirect = client_info.redirect.load(Relaxed);
     if redirect == 0 {
         if client_info.resp3.load(Relaxed) {

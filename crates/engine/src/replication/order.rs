@@ -93,11 +93,11 @@ impl Contents {
 #[derive(Debug)]
 pub struct Order {
     pub contents: Contents,
-    state: Mutex<State>,
+    state: Mutex<OrderState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OrderState {
     outcome: Option<Result<Arc<Dump>, String>>,
     waker: Option<Waker>,
 }

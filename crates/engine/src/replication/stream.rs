@@ -24,12 +24,12 @@ pub struct Stream {
     is_on: AtomicBool,
     follows: AtomicBool,
     offset: AtomicU64,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<StreamState>>,
     /// Wakes the thread that writes the backlog's file.
     due: Condvar,
 }
 
-struct State {
+struct StreamState {
     mark: Mark,
     backlog: Backlog,
     readers: Vec<(u64, Waker)>,
@@ -73,7 +73,7 @@ impl Stream {
         self.offset.store(mark.offset, Relaxed);
         let (readers, scratch) = (Vec::new(), Vec::new());
         let (selects_again, is_spiller_idle, is_closed) = (false, false, false);
-        let state = State { mark, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
+        let state = StreamState { mark, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
         *self.state.lock() = Some(state);
     }
 
@@ -96,7 +96,7 @@ impl Stream {
         self.due.notify_all();
     }
 
-    fn with<T>(&self, ask: impl FnOnce(&mut State) -> T) -> Option<T> {
+    fn with<T>(&self, ask: impl FnOnce(&mut StreamState) -> T) -> Option<T> {
         self.state.lock().as_mut().map(ask)
     }
 
@@ -226,7 +226,7 @@ impl Stream {
         self.change(|state| state.push(bytes, db));
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut StreamState)) {
         let mut guard = self.state.lock();
         let Some(state) = &mut *guard else { return };
         change(state);
@@ -265,7 +265,7 @@ impl Stream {
     }
 }
 
-impl State {
+impl StreamState {
     fn shared(&self, id: &Id) -> Option<u64> {
         let Mark { id: own, second, offset, .. } = self.mark;
         match second {

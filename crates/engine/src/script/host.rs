@@ -1,9 +1,9 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
 use super::dump;
-use crate::worker_handle::Message;
 use crate::scripts::What;
 use crate::thread::Worker;
+use crate::worker_handle::Message;
 use base::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
 use lua::{Engine, Libraries, Library, name_of};

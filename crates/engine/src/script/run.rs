@@ -14,12 +14,12 @@ use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
+use crate::nested_poll;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
 use crate::scripts::{About, Scripts, What, as_sha};
 use crate::session::Work;
-use crate::nested_poll;
 use crate::thread::{ConfigSnapshot, Worker};
 use commands::host::REDIS_VERSION;
 use commands::session::Session;
@@ -537,7 +537,7 @@ impl<'a> Running<'a, '_> {
         Ok(command)
     }
 
-    fn carry_out(&mut self, Scratch { words, reply, positions }: &mut Scratch) -> Called {
+    fn run_command(&mut self, Scratch { words, reply, positions }: &mut Scratch) -> Called {
         let args = words.args();
         let refuse = |reply: &mut Vec<u8>, text: &str| {
             Out::new(reply, Proto::Resp2).error(text);
@@ -601,7 +601,7 @@ impl Calls for Running<'_, '_> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.reply.clear();
         // A panic must not unwind through Lua: it would leave Lua's stack behind.
-        let called = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut scratch)));
+        let called = catch_unwind(AssertUnwindSafe(|| self.run_command(&mut scratch)));
         self.scratch = scratch;
         called.unwrap_or_else(|panic| {
             self.panicked = Some(panic);

@@ -10,7 +10,7 @@
 
 use crate::database::Database;
 use crate::files::about;
-use crate::progress::{Backup, Kept};
+use crate::progress::{Backup, DurableState};
 use engine::wall_ms;
 use journal::archive::{self, Stretch, Writer};
 use journal::{Record, View};
@@ -56,7 +56,7 @@ pub fn of_log(folder: &Path, log_id: [u8; 16]) -> PathBuf {
 
 impl Database {
     /// Called once a second: copies records if that is due.
-    pub(crate) fn tend_archive(&self, now_ms: u64) {
+    pub(crate) fn tick_archive(&self, now_ms: u64) {
         let archiving = &self.files.backups.archiving;
         let Some(kept) = self.archived() else { return };
         let begun_ms = archiving.begun_ms.load(Relaxed);
@@ -78,7 +78,7 @@ impl Database {
     }
 
     /// The journal, if it is to be archived.
-    fn archived(&self) -> Option<Kept> {
+    fn archived(&self) -> Option<DurableState> {
         let is_on = self.hub.config.snapshot().backup_journal_keep_ms > 0;
         if !is_on {
             // What was wrong is not wrong any more.
@@ -109,19 +109,19 @@ impl Database {
     }
 
     /// Copies the records before a base makes their files free. A failure does not hold the base up.
-    pub(crate) fn archive_before_base(&self, kept: &Kept) {
+    pub(crate) fn archive_before_base(&self, kept: &DurableState) {
         if self.hub.config.snapshot().backup_journal_keep_ms > 0 {
             self.archive(kept, false);
         }
     }
 
     /// Copies the records from where the archive ends up to now. `is_marked`: the archive tells how late it is, also if there are none.
-    fn archive(&self, kept: &Kept, is_marked: bool) {
+    fn archive(&self, kept: &DurableState, is_marked: bool) {
         let copied = self.copy_records(kept, is_marked);
         self.note_archived(copied);
     }
 
-    fn copy_records(&self, kept: &Kept, is_marked: bool) -> Result<(), Ended> {
+    fn copy_records(&self, kept: &DurableState, is_marked: bool) -> Result<(), Ended> {
         let (backups, log_id) = (&self.files.backups, kept.manifest.log_id);
         let archiving = &backups.archiving;
         let mut next = archiving.next.lock();
@@ -162,7 +162,7 @@ impl Database {
     /// Copies the records of the view before a position. `next` follows what is on the device.
     fn copy_stretches(
         &self,
-        kept: &Kept,
+        kept: &DurableState,
         view: &View,
         copy: &mut Copy<'_>,
         (end, until_ms): (u64, u64),
@@ -195,7 +195,7 @@ impl Database {
     }
 
     /// The journal from `from` on, or from where it begins, if it does not have these records any more.
-    fn look(&self, kept: &Kept, from: u64, end: u64) -> Result<(u64, View), String> {
+    fn look(&self, kept: &DurableState, from: u64, end: u64) -> Result<(u64, View), String> {
         let mut why = String::new();
         let starts = std::iter::repeat_n(from, LOOKS as usize).chain([kept.manifest.position]);
         for start in starts.filter(|&start| start >= from) {
@@ -208,7 +208,7 @@ impl Database {
                              restored, nor one behind it before the next backup"
                         );
                         tracing::error!("database '{}': {gap}", self.hub.name);
-                        self.files.backups.archiving.tell(Err(gap));
+                        self.files.backups.archiving.report(Err(gap));
                     }
                     return Ok((start, view));
                 }
@@ -219,7 +219,7 @@ impl Database {
     }
 
     /// Writers wait for room, which a base makes.
-    fn is_archive_in_the_way(&self, kept: &Kept) -> bool {
+    fn is_archive_in_the_way(&self, kept: &DurableState) -> bool {
         let is_short = || kept.log.is_behind() && kept.log.figures().trouble.is_some();
         self.hub.is_closing.load(Relaxed) || is_short() || self.shard.store.is_short_of_segments()
     }
@@ -238,17 +238,17 @@ impl Database {
             (None, Some(why)) => {
                 let text = format!("the journal is not archived: {why}");
                 tracing::error!("database '{}': {text}", self.hub.name);
-                archiving.tell(Err(text));
+                archiving.report(Err(text));
             }
             (Some(_), None) => {
                 tracing::info!("database '{}': the journal is archived again", self.hub.name);
-                archiving.tell(Ok("the journal is archived again".to_owned()));
+                archiving.report(Ok("the journal is archived again".to_owned()));
             }
             _ => {}
         }
     }
 
-    fn prune_if_due(&self, kept: &Kept, now_ms: u64) {
+    fn prune_if_due(&self, kept: &DurableState, now_ms: u64) {
         let pruned_ms = &self.files.backups.archiving.pruned_ms;
         let before_ms = pruned_ms.load(Relaxed);
         if before_ms <= now_ms && now_ms - before_ms < PRUNE_MS {

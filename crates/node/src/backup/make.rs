@@ -5,7 +5,7 @@ use super::card::{self, DUMP};
 use super::{place, verify};
 use crate::database::Database;
 use crate::definition::NodeError;
-use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
+use crate::files::{AtCut, CutInfo, FIELDS_VERSION, OnFlash, about, write_dump};
 use crate::progress::{Backup, Cut, EndedBackup, RunningBackup};
 use base::size::human;
 use engine::{LoadState, wall_ms};
@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// How long to wait for a script that keeps stripes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The last keeps everything. Older versions are for older servers.
 const VERSIONS: [u32; 3] = [10, 11, 12];
 
 /// Nothing of it is told in the dump.
-impl Moment for Option<Cut> {}
+impl CutInfo for Option<Cut> {}
 
 /// A backup as somebody asks for it.
 #[derive(Clone, Debug, Default)]
@@ -157,7 +157,7 @@ impl Database {
                 let (log_id, position) = (kept.manifest.log_id, kept.log.position());
                 Some(Cut { log_id, position, at_ms: wall_ms() })
             };
-            let (cut, _) = write_dump(self, &dump, options, on_flash, PATIENCE, &at_cut)?;
+            let (cut, _) = write_dump(self, &dump, options, on_flash, TIMEOUT, &at_cut)?;
             // A crash must not take back what the backup has: the journal would go on from there with other records.
             if let (Some(kept), Some(cut)) = (&kept, cut) {
                 kept.log.make_durable(cut.position)?;

@@ -18,8 +18,8 @@
 mod archive;
 mod card;
 mod make;
-mod moment;
 mod place;
+mod point_in_time;
 mod restore;
 mod schedule;
 mod scrub;
@@ -27,8 +27,8 @@ mod verify;
 
 pub use card::{list, read};
 pub use make::WantedBackup;
-pub use moment::reaches_ms;
 pub use place::below;
+pub use point_in_time::reaches_ms;
 pub use restore::{Restore, Target, mark};
 pub use schedule::remove;
 pub use scrub::check;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::card::{self, DUMP};
-use super::moment::{self, Chain};
+use super::point_in_time::{self, Chain};
 use super::{place, verify};
 use crate::database::Database;
 use crate::files::{Broken, Plan, Replay, about, load_base};
@@ -31,14 +31,14 @@ impl Target {
     pub fn find(root: &Path, given: &str, at_ms: Option<u64>) -> Result<Target, String> {
         let backup = match at_ms {
             None => card::read(root, &place::below(root, given)?)?,
-            Some(at_ms) => moment::choose(root, given, at_ms)?,
+            Some(at_ms) => point_in_time::choose(root, given, at_ms)?,
         };
         Ok(Target { backup, at_ms })
     }
 
     /// An error tells why the moment cannot be reached.
     pub fn check(&self, root: &Path) -> Result<(), String> {
-        self.at_ms.map_or(Ok(()), |at_ms| moment::chain_to(root, &self.backup, at_ms).map(drop))
+        self.at_ms.map_or(Ok(()), |at_ms| point_in_time::chain_to(root, &self.backup, at_ms).map(drop))
     }
 }
 
@@ -75,7 +75,7 @@ impl Restore {
         };
         let backup = card::read(root, &place::below(root, path)?)?;
         let dump = root.join(&backup.path).join(DUMP);
-        let behind = at_ms.map(|at_ms| Ok::<_, String>((moment::chain_to(root, &backup, at_ms)?, at_ms)));
+        let behind = at_ms.map(|at_ms| Ok::<_, String>((point_in_time::chain_to(root, &backup, at_ms)?, at_ms)));
         Ok(Some(Restore { behind: behind.transpose()?, backup, dump, mark: mark.to_owned() }))
     }
 

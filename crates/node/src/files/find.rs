@@ -5,7 +5,7 @@
 //! append-only file again.
 
 use super::{about, aof};
-use crate::room::DEFAULT_NAME;
+use crate::capacity::DEFAULT_NAME;
 use config::RedisFiles;
 use rdb::{Item, Reader};
 use std::fs::{self, File};

@@ -8,7 +8,7 @@
 use super::about;
 use super::aof::{self, Commands};
 use super::find::Plan;
-use super::intake::{Own, PageIntake};
+use super::page_import::{FileImport, Own};
 use super::pipe::{Broken, Expect, Pipe};
 use super::pipes::Pipes;
 use super::touched::Finder;
@@ -188,7 +188,7 @@ struct Load<'d> {
     pipes: Pipes,
     /// The dataset is a primary's, for this database: it ends when there is no room, and may have pages.
     primarys: Option<&'d Database>,
-    pages: Option<PageIntake>,
+    pages: Option<FileImport>,
     /// Checksums are compared.
     checks: bool,
     now_ms: u64,
@@ -303,7 +303,7 @@ impl<'d> Load<'d> {
     fn take(&mut self, own: Own) -> Result<(), Ended> {
         let pages = match (&mut self.pages, self.primarys) {
             (Some(pages), _) => pages,
-            (none, Some(database)) => none.insert(PageIntake::begin(database).map_err(Ended::File)?),
+            (none, Some(database)) => none.insert(FileImport::begin(database).map_err(Ended::File)?),
             (None, None) => unreachable!("only a primary's dataset is read with pages"),
         };
         if pages.add(own) { Ok(()) } else { Err(Ended::Pages) }

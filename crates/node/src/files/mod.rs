@@ -9,8 +9,8 @@
 mod aof;
 mod cut;
 mod find;
-mod intake;
 mod load;
+mod page_import;
 mod pipe;
 mod pipes;
 mod replay;
@@ -23,7 +23,7 @@ pub use load::{Unloaded, empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use replay::Replay;
-pub use save::{Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, Moment, OnFlash, write as write_dump};
+pub use save::{CutInfo, Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, OnFlash, write as write_dump};
 pub use touched::Finder;
 
 use crate::database::Database;
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use store::counters::Counter;
 
 /// How long SAVE waits for a script that keeps stripes.
-const SAVE_PATIENCE: Duration = Duration::from_secs(30);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the points of `save` wait after a failure.
 const RETRY_MS: u64 = 5_000;
 const BUSY: &str = "ERR Background save already in progress, or a base is being written, or the dataset is being loaded; BGSAVE SCHEDULE waits";
@@ -226,7 +226,7 @@ impl Database {
         files.saved_keys.store(0, Relaxed);
         files.last_try_ms.store(wall_ms(), Relaxed);
         files.saving_since_ms.store(wall_ms().max(1), Relaxed);
-        let saved = save::save(self, SAVE_PATIENCE);
+        let saved = save::save(self, SAVE_TIMEOUT);
         files.saving_since_ms.store(0, Relaxed);
         files.last_save_took_ms.store(begun.elapsed().as_millis() as u64, Relaxed);
         files.last_save_failed.store(saved.is_err(), Relaxed);

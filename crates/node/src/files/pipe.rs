@@ -63,7 +63,7 @@ enum Replies {
 }
 
 /// Where commands stand in their file.
-struct Place {
+struct CommandSpan {
     /// The number of the first of them among all that were sent.
     first: u64,
     at: u64,
@@ -84,7 +84,7 @@ pub struct Pipe {
     count: u64,
     judged: Arc<AtomicU64>,
     /// Of the commands whose replies are expected, as far as they have one.
-    places: VecDeque<Place>,
+    places: VecDeque<CommandSpan>,
     /// The time that the commands see. `None`: the present.
     replay_ms: Option<u64>,
     /// The connection's logical database, if it is known.
@@ -168,7 +168,7 @@ impl Pipe {
     /// The following commands stand at this byte of a file, and make this key. An error names both.
     pub fn place(&mut self, at: u64, key: Option<&[u8]>) {
         if self.places.back().is_none_or(|last| last.at != at) {
-            self.places.push_back(Place { first: self.count, at, key: key.map(Box::from) });
+            self.places.push_back(CommandSpan { first: self.count, at, key: key.map(Box::from) });
         }
     }
 
@@ -257,8 +257,8 @@ impl Pipe {
         compared.unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned())).map_err(|why| {
             let judged = self.judged.load(Relaxed);
             match self.places.iter().rev().find(|place| place.first <= judged) {
-                Some(Place { at, key: Some(key), .. }) => format!("{}: byte {at}: {why}", show_key(key)),
-                Some(Place { at, key: None, .. }) => format!("byte {at}: {why}"),
+                Some(CommandSpan { at, key: Some(key), .. }) => format!("{}: byte {at}: {why}", show_key(key)),
+                Some(CommandSpan { at, key: None, .. }) => format!("byte {at}: {why}"),
                 None => why,
             }
         })

@@ -4,8 +4,8 @@
 use super::about;
 use super::cut::AtCut;
 use super::find::OURS;
-use crate::crew::Computing;
 use crate::database::Database;
+use crate::worker_pool::Computing;
 use engine::replication::Mark;
 use engine::wall_ms;
 use journal::index::IndexWriter;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use store::{Checkpoint, DumpError, Dumper, Kept, Kind, PartReader, Value, Visited};
+use store::{Checkpoint, CheckpointPart, DumpError, Dumper, Kind, PartReader, Value, Visited};
 use value::Boxed;
 use value::rdb::{Type, is_minus_zero, scored_listpack};
 use value::walk::{Cursor, Element, walk_inline};
@@ -83,9 +83,9 @@ pub enum OnFlash<'w> {
 pub type Stayed = Option<(Checkpoint, u64)>;
 
 /// What is known of the moment of a dump.
-pub trait Moment {
+pub trait CutInfo {
     /// Where the stream for replicas is, if the dump must say so: a Redis that follows it begins in the stream's logical database.
-    fn told(&self) -> Option<Mark> {
+    fn stream_mark(&self) -> Option<Mark> {
         None
     }
 
@@ -100,21 +100,21 @@ pub trait Moment {
     }
 }
 
-impl Moment for Option<Mark> {
-    fn told(&self) -> Option<Mark> {
+impl CutInfo for Option<Mark> {
+    fn stream_mark(&self) -> Option<Mark> {
         *self
     }
 }
 
-impl Moment for Mark {
-    fn told(&self) -> Option<Mark> {
+impl CutInfo for Mark {
+    fn stream_mark(&self) -> Option<Mark> {
         Some(*self)
     }
 }
 
-/// Writes a snapshot of the dataset to a new file, and syncs it if it is kept. `at_cut` is called at the snapshot's moment, while every stripe is
+/// Writes a snapshot of the dataset to a new file, and syncs it if it is kept. `at_cut` is called at the snapshot's cut, while every stripe is
 /// locked.
-pub fn write<C: Moment>(
+pub fn write<C: CutInfo>(
     database: &Database,
     draft: &Path,
     options: Options,
@@ -143,9 +143,9 @@ pub fn write<C: Moment>(
     let (mut file, mut at) = (Some(file), None);
     let snapshot = loop {
         let begin = || {
-            let moment = at.insert(at_cut());
+            let cut = at.insert(at_cut());
             let file = Counted { file: file.take().expect("one cut succeeds"), written: Arc::clone(&written) };
-            Dump::begin(database, Writer::new(file, options), moment.told()).map_err(DumpError::Write)
+            Dump::begin(database, Writer::new(file, options), cut.stream_mark()).map_err(DumpError::Write)
         };
         let store = &database.shard.store;
         let cut = match &on_flash {
@@ -163,7 +163,7 @@ pub fn write<C: Moment>(
     let synced = &synced;
     let mut large = LargeKeys::default();
     let (mut dump, stayed) = std::thread::scope(|scope| {
-        let moment = at.as_ref().expect("the cut succeeded");
+        let cut = at.as_ref().expect("the cut succeeded");
         let mut synced_bytes = 0;
         // The next portion is written while the device gets this one.
         let mut syncing: Option<ScopedJoinHandle<'_, io::Result<()>>> = None;
@@ -177,8 +177,8 @@ pub fn write<C: Moment>(
                 std::thread::sleep(busy.min(REST_MAX));
                 rested = Instant::now();
             }
-            moment.written(written.load(Relaxed))?;
-            if moment.is_kept() && written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
+            cut.written(written.load(Relaxed))?;
+            if cut.is_kept() && written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
                 synced_bytes = written.load(Relaxed);
                 wait_for(syncing.take())?;
                 let sync = std::thread::Builder::new().name("dump-sync".into());
@@ -189,11 +189,11 @@ pub fn write<C: Moment>(
         let gathered = match &mut on_flash {
             OnFlash::Written { .. } | OnFlash::Sent => snapshot.run(&mut spill, &mut pause).map(|dump| (dump, None)),
             OnFlash::Stay(index) => {
-                let mut put = |stripe, uid, kept: Kept<'_>| match kept {
-                    Kept::Entries(pairs) => index.put(stripe, uid, pairs),
-                    Kept::Parts(saved) => {
-                        large.add(uid, store::key_in_parts(saved).expect("it was just saved"));
-                        index.put_row(stripe, uid, saved)
+                let mut put = |stripe, table_id, kept: CheckpointPart<'_>| match kept {
+                    CheckpointPart::Entries(pairs) => index.put(stripe, table_id, pairs),
+                    CheckpointPart::Parts(saved) => {
+                        large.add(table_id, store::key_in_parts(saved).expect("it was just saved"));
+                        index.put_row(stripe, table_id, saved)
                     }
                 };
                 let ran = snapshot.run_places(&mut put, &mut pause);
@@ -216,24 +216,24 @@ pub fn write<C: Moment>(
         noted.map_err(|error| about(draft, error))?;
     }
     let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
-    let moment = at.expect("the cut succeeded");
-    if moment.is_kept() {
+    let cut = at.expect("the cut succeeded");
+    if cut.is_kept() {
         file.sync_all().map_err(|error| about(draft, error))?;
     }
-    Ok((moment, stayed))
+    Ok((cut, stayed))
 }
 
 /// Names of keys, each after the number of its database in the index.
 ///
 /// ```text
-/// each: | uid u16 | bytes u32 | key |
+/// each: | table_id u16 | bytes u32 | key |
 /// ```
 #[derive(Default)]
 pub struct LargeKeys(pub Vec<u8>);
 
 impl LargeKeys {
-    fn add(&mut self, uid: u16, key: &[u8]) {
-        self.0.extend_from_slice(&uid.to_le_bytes());
+    fn add(&mut self, table_id: u16, key: &[u8]) {
+        self.0.extend_from_slice(&table_id.to_le_bytes());
         self.0.extend_from_slice(&(key.len() as u32).to_le_bytes());
         self.0.extend_from_slice(key);
     }
@@ -242,10 +242,10 @@ impl LargeKeys {
     pub fn read(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
         let mut keys = Vec::new();
         while !bytes.is_empty() {
-            let (uid, rest) = bytes.split_first_chunk()?;
+            let (table_id, rest) = bytes.split_first_chunk()?;
             let (length, rest) = rest.split_first_chunk()?;
             let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            keys.push((u16::from_le_bytes(*uid), key));
+            keys.push((u16::from_le_bytes(*table_id), key));
             bytes = rest;
         }
         Some(keys)

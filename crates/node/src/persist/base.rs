@@ -3,8 +3,8 @@
 use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
 use crate::estimate::Estimate;
-use crate::files::{AtCut, FIELDS_VERSION, Moment, OnFlash, about, write_dump};
-use crate::progress::Kept;
+use crate::files::{AtCut, CutInfo, FIELDS_VERSION, OnFlash, about, write_dump};
+use crate::progress::DurableState;
 use base::size::human;
 use config::Config;
 use engine::replication::Mark;
@@ -27,7 +27,7 @@ const INDEX_DRAFT: &str = "base-index.new";
 /// After a checkpoint, so many times the time that it took pass until the next one that only gains room on flash.
 const RESTS: u64 = 4;
 /// A cleaning ends at the latest after this time, and some more for what is in RAM.
-const CLEAN_PATIENCE: Duration = Duration::from_secs(10);
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
 /// While a restart is late, a cleaning may make it later by so much.
 const CLEAN_LATER_MS: u64 = 1000;
@@ -35,7 +35,7 @@ const CLEAN_LATER_MS: u64 = 1000;
 const INDEX_RESTS: u32 = 2;
 const INDEX_REST_MAX: Duration = Duration::from_millis(50);
 /// How long to wait for a script that keeps stripes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between a base that could not be written and the next attempt that nobody asks for.
 const RETRY_MS: u64 = 60_000;
 /// The same while writers wait for the base.
@@ -56,7 +56,7 @@ struct At {
     stream: Option<Mark>,
 }
 
-impl Moment for At {}
+impl CutInfo for At {}
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
@@ -127,7 +127,7 @@ fn clean(database: &Database) {
             || database.is_journal_pressed()
             || database.late_restart_ms().is_some_and(gets_later)
     };
-    let patience = CLEAN_PATIENCE + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
+    let patience = CLEAN_TIMEOUT + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
     let begun = Instant::now();
     store.clean();
     while !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed) && begun.elapsed() < patience {
@@ -172,7 +172,7 @@ fn write_drafts(
         fs::rename(draft, &path).map_err(|error| about(&path, error))?;
         Ok::<_, String>(Base { name, bytes })
     };
-    let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut);
+    let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, TIMEOUT, at_cut);
     let (at, index, cut) = match shard.log() {
         // Nothing has expired for a base: the journal says what has.
         None => {
@@ -258,7 +258,7 @@ pub fn limit_journal(config: &Config, log: &Log, base_bytes: u64) {
 /// Refuses a base that leaves no room for a journal and the base before it. The files that the journal has now do not count: the base
 /// makes them free.
 fn fits(database: &Database, bytes: u64) -> Result<(), String> {
-    let before = database.files.journal.kept.lock().as_ref().map_or(0, Kept::base_bytes);
+    let before = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::base_bytes);
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
         Some(room) if others + bytes > room => Err(format!(
@@ -274,7 +274,7 @@ fn fits(database: &Database, bytes: u64) -> Result<(), String> {
 }
 
 /// What the file system lacks for the next base and for a journal as long as the base.
-fn missing_bytes(kept: &Kept) -> u64 {
+fn missing_bytes(kept: &DurableState) -> u64 {
     let base_bytes = kept.base_bytes();
     let journal_bytes = base_bytes.max(TAIL_BYTES_MIN) + JOURNAL_BYTES;
     let needed = base_bytes + journal_bytes.saturating_sub(kept.log.figures().file_bytes);
@@ -315,8 +315,8 @@ impl Database {
 
     /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, if it has used half of
     /// its room, or if a restart would take too long.
-    pub(crate) fn tend_journal(&self) {
-        let Some(kept) = self.files.journal.kept.lock().clone() else { return self.holding.note_restart(0) };
+    pub(crate) fn tick_journal(&self) {
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return self.reservation.note_restart(0) };
         let config = self.hub.config.snapshot();
         let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
@@ -334,7 +334,7 @@ impl Database {
         let (target_ms, took_ms) = (settings.recovery_target_s * 1000, state.last_rewrite_took_ms.load(Relaxed));
         let since_ms = wall_ms().saturating_sub(state.last_rewrite_ms.load(Relaxed));
         let estimate = self.restart_estimate(&kept);
-        self.holding.note_restart(estimate.load_ms + estimate.replay_ms);
+        self.reservation.note_restart(estimate.load_ms + estimate.replay_ms);
         let is_late = estimate.asks_for_base(target_ms, took_ms, since_ms);
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
@@ -346,10 +346,10 @@ impl Database {
     }
 
     /// How long a restart of the node would take now until this database is there.
-    pub(crate) fn restart_estimate(&self, kept: &Kept) -> Estimate {
+    pub(crate) fn restart_estimate(&self, kept: &DurableState) -> Estimate {
         let store = &self.shard.store;
         let alone = self.files.journal.estimate(kept, store.changed_on_flash(), store.read_cost_ns());
-        Estimate { others_ms: self.ledger.others_restart_ms(&self.holding, alone.total_ms()), ..alone }
+        Estimate { others_ms: self.ledger.others_restart_ms(&self.reservation, alone.total_ms()), ..alone }
     }
 
     /// How long a restart would take, if that is much longer than it may, and writers can make it longer still.
@@ -380,7 +380,7 @@ impl Database {
     }
 
     /// Called many times a second: starts to write a new base if emptied segments of flash wait for it.
-    pub(crate) fn tend_segments(&self) {
+    pub(crate) fn tick_segments(&self) {
         let state = &self.files.journal;
         if self.shard.store.wants_checkpoint()
             && self.needs_segments()
@@ -392,7 +392,7 @@ impl Database {
     }
 
     /// Called many times a second: writers that find no room in the journal wait for a base. They get an error if it cannot be written.
-    pub(crate) fn tend_room(&self) {
+    pub(crate) fn tick_room(&self) {
         let Some(log) = self.files.journal.kept.lock().as_ref().map(|kept| Arc::clone(&kept.log)) else { return };
         let state = &self.files.journal;
         let trouble = log.is_behind().then(|| log.figures().trouble).flatten();
@@ -450,14 +450,14 @@ impl Database {
 }
 
 /// Replaces the base. An error leaves the old one.
-fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
+fn rewrite(database: &Database, kept: &DurableState) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
     // From the next line on, no start needs what is before the base, and then its files are used again.
     database.archive_before_base(kept);
     let _naming = database.files.journal.naming.lock();
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;
-    *database.files.journal.kept.lock() = Some(Kept { manifest: manifest.clone(), ..kept.clone() });
+    *database.files.journal.kept.lock() = Some(DurableState { manifest: manifest.clone(), ..kept.clone() });
     log.needed_from(manifest.position);
     Ok(manifest)
 }

@@ -85,10 +85,10 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
             senders.push(sender);
             adding.push(scope.spawn(move || {
                 let mut entries = restoring.adding();
-                portions.iter().flat_map(|portion| portion.parts).try_for_each(|(stripe, uid, rows)| {
+                portions.iter().flat_map(|portion| portion.parts).try_for_each(|(stripe, table_id, rows)| {
                     let keys = match &rows {
-                        Rows::Pairs(pairs) => entries.add(stripe, uid, pairs).map(|()| pairs.len() as u64)?,
-                        Rows::Row(row) => restoring.add_parts(stripe, uid, row, now_ms).map(|()| 1)?,
+                        Rows::Pairs(pairs) => entries.add(stripe, table_id, pairs).map(|()| pairs.len() as u64)?,
+                        Rows::Row(row) => restoring.add_parts(stripe, table_id, row, now_ms).map(|()| 1)?,
                     };
                     loaded.fetch_add(rows.bytes(), Relaxed);
                     database.files.keys_loaded.fetch_add(keys, Relaxed);
@@ -99,14 +99,14 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
         let mut portions: Vec<Portion> = (0..threads).map(|_| Portion::default()).collect();
         // A thread that has ended tells why below.
         let send = |thread: usize, portion: &mut Portion| _ = senders[thread].send(std::mem::take(portion));
-        let read = index.read::<io::Error>(&mut |stripe, uid, rows| {
+        let read = index.read::<io::Error>(&mut |stripe, table_id, rows| {
             if database.hub.is_closing.load(Relaxed) {
                 return Err(io::Error::other("the database is being closed"));
             }
             let thread = usize::from(stripe) % threads;
             let portion = &mut portions[thread];
             portion.bytes += rows.bytes();
-            portion.parts.push((stripe, uid, rows));
+            portion.parts.push((stripe, table_id, rows));
             if portion.bytes >= PORTION_BYTES {
                 send(thread, portion);
             }

@@ -3,7 +3,7 @@
 use crate::database::Database;
 use crate::ending::{Ending, Step};
 use crate::estimate::Estimate;
-use crate::progress::Kept;
+use crate::progress::DurableState;
 use base::size::human;
 use engine::{Control, Hold, wall_ms};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -84,10 +84,10 @@ impl LastBases {
     }
 
     /// Tells what the next start has to do.
-    pub fn tell(&self) {
+    pub fn report(&self) {
         let took_s = self.begun.elapsed().as_secs_f64();
         for LastBase { database, estimate, ended } in &self.bases {
-            let tail_bytes = database.files.journal.kept.lock().as_ref().map_or(0, Kept::tail_bytes);
+            let tail_bytes = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::tail_bytes);
             let next =
                 format!("database '{}': the next start replays {} of the journal", database.name(), human(tail_bytes));
             match ended.get() {
@@ -117,7 +117,7 @@ fn estimate(database: &Database) -> Option<Estimate> {
 /// Writes a base that has all changes, those of a primary excepted that come meanwhile.
 fn write(database: &Database, is_over: &AtomicBool) -> bool {
     // They were admitted before writers began to wait.
-    if let Err(why) = database.settle_commands() {
+    if let Err(why) = database.wait_for_commands() {
         tracing::warn!("database '{}': {why}", database.name());
     }
     while !database.begin_rewrite() {

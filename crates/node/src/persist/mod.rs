@@ -32,7 +32,7 @@ pub mod values;
 use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
-use crate::progress::{AtRest, Kept};
+use crate::progress::{AtRest, DurableState};
 use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
@@ -234,7 +234,7 @@ fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), S
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
             boot::note(folder);
             let folder = folder.to_owned();
-            *database.files.journal.kept.lock() = Some(Kept { log, folder, manifest });
+            *database.files.journal.kept.lock() = Some(DurableState { log, folder, manifest });
             Ok(())
         }
         Err(why) => {

@@ -4,7 +4,7 @@ use super::{attach, base, boot, find_file, index, note_stream, rates, settings_o
 use crate::database::Database;
 use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
-use crate::progress::{Kept, Recovered};
+use crate::progress::{DurableState, Recovered};
 use config::Policy;
 use journal::manifest::{Base, Manifest};
 use journal::{OpenError, Opened};
@@ -24,7 +24,7 @@ pub fn recover(
     index: Option<index::Found>,
 ) -> Result<(), String> {
     let begun = Instant::now();
-    let turn = Turn::begin(database);
+    let turn = RecoveryUnderWay::begin(database);
     let config = database.hub.config.snapshot();
     let plan = manifest.base.as_ref().map(|base| Plan::dump(&find_file(folder, base)?)).transpose()?;
     let settings = settings_of(manifest.log_id, &config);
@@ -85,7 +85,7 @@ pub fn recover(
     rates::keep(folder, learnt);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
-    let kept = Kept { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
+    let kept = DurableState { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
     if kept.manifest.position > from {
         database.archive_before_base(&kept);
     }
@@ -113,7 +113,7 @@ pub fn recover(
         database.hub.name,
         took.as_secs_f64()
     );
-    tell_lost(database);
+    report_lost(database);
     if kept.manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
@@ -128,7 +128,7 @@ pub fn recover(
 }
 
 /// Tells which keys are lost: records of the journal have met values on flash that are damaged, in this start or before the base.
-fn tell_lost(database: &Database) {
+fn report_lost(database: &Database) {
     let (store, lost) = (&database.shard.store, &database.hub.lost);
     let (records, keys) = (lost.commands.load(Relaxed), store.lost_keys());
     let name = &database.hub.name;
@@ -148,23 +148,23 @@ fn tell_lost(database: &Database) {
 }
 
 /// The recovery counts among those that are under way.
-struct Turn<'d>(&'d Database);
+struct RecoveryUnderWay<'d>(&'d Database);
 
-impl Turn<'_> {
-    fn begin(database: &Database) -> Turn<'_> {
-        database.ledger.turns.lock().begin(Instant::now());
-        Turn(database)
+impl RecoveryUnderWay<'_> {
+    fn begin(database: &Database) -> RecoveryUnderWay<'_> {
+        database.ledger.recoveries.lock().begin(Instant::now());
+        RecoveryUnderWay(database)
     }
 
     /// A clock of what the recovery would take alone.
     fn alone(&self) -> Duration {
-        self.0.ledger.turns.lock().alone(Instant::now())
+        self.0.ledger.recoveries.lock().alone(Instant::now())
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RecoveryUnderWay<'_> {
     fn drop(&mut self) {
-        self.0.ledger.turns.lock().end(Instant::now());
+        self.0.ledger.recoveries.lock().end(Instant::now());
     }
 }
 

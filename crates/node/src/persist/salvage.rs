@@ -63,10 +63,10 @@ pub fn find_keys(
     loop {
         let about_table = |what| about(index, what);
         let mut salvage = Salvage::new(&checkpoint, wanted.clone()).map_err(about_table)?;
-        let known = opened.read_sound(&mut |stripe, uid, rows| {
+        let known = opened.read_sound(&mut |stripe, table_id, rows| {
             match rows {
-                Rows::Pairs(pairs) => pairs.iter().for_each(|&(high, _)| salvage.know_entry(stripe, uid, high)),
-                Rows::Row(row) => salvage.know_parts(stripe, uid, &row),
+                Rows::Pairs(pairs) => pairs.iter().for_each(|&(high, _)| salvage.know_entry(stripe, table_id, high)),
+                Rows::Row(row) => salvage.know_parts(stripe, table_id, &row),
             }
             Ok(())
         });
@@ -88,7 +88,7 @@ pub fn find_keys(
         }
         let salvaged = salvage.finish(missing, wall_ms());
         let left_out = leave_out(&mut salvage, changed)?;
-        let said = told(&salvaged, Some(missing), &left_out);
+        let said = describe(&salvaged, Some(missing), &left_out);
         return Ok(FoundAgain { entries: salvage.entries(), left_out, said });
     }
 }
@@ -134,16 +134,16 @@ pub fn save_values(
                 let key = Visited { db: db as usize, stripe: 0, name, kind, expiry };
                 keys.put(&key, value, None).map_err(Shown)
             })
-            .map_err(|Shown(error)| about_new(&told_error(&error)))
+            .map_err(|Shown(error)| about_new(&describe_error(&error)))
     });
     shown?;
     let file = keys.file.finish().map_err(|error| about_new(&error))?;
     file.sync_all().map_err(|error| about_new(&error))?;
-    let said = told(&salvaged, None, &left_out);
+    let said = describe(&salvaged, None, &left_out);
     Ok(FoundAgain { entries: Vec::new(), left_out, said })
 }
 
-/// Entries of an index by their stripes, uids and hashes.
+/// Entries of an index by their stripes, table_ids and hashes.
 pub type Unread = HashSet<(u16, u16, u64)>;
 
 /// Writes the values that an index names as a dump of version 12, but for `unread`.
@@ -170,17 +170,17 @@ fn put_values<W: Write + Send + 'static>(
     let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
     let mut entries = restoring.adding();
     let hasher = Hasher::new(checkpoint.secret());
-    let added = index.read::<io::Error>(&mut |stripe, uid, rows| match rows {
-        Rows::Pairs(pairs) if unread.is_empty() => entries.add(stripe, uid, &pairs).map_err(unsuitable),
+    let added = index.read::<io::Error>(&mut |stripe, table_id, rows| match rows {
+        Rows::Pairs(pairs) if unread.is_empty() => entries.add(stripe, table_id, &pairs).map_err(unsuitable),
         Rows::Pairs(mut pairs) => {
-            pairs.retain(|&(high, _)| !unread.contains(&(stripe, uid, high)));
-            entries.add(stripe, uid, &pairs).map_err(unsuitable)
+            pairs.retain(|&(high, _)| !unread.contains(&(stripe, table_id, high)));
+            entries.add(stripe, table_id, &pairs).map_err(unsuitable)
         }
         Rows::Row(row) => {
             let high = key_in_parts(&row).map(|key| hasher.hash(key).high);
-            match high.is_some_and(|high| unread.contains(&(stripe, uid, high))) {
+            match high.is_some_and(|high| unread.contains(&(stripe, table_id, high))) {
                 true => Ok(()),
-                false => restoring.add_parts(stripe, uid, &row, 0).map_err(unsuitable),
+                false => restoring.add_parts(stripe, table_id, &row, 0).map_err(unsuitable),
             }
         }
     });
@@ -190,7 +190,7 @@ fn put_values<W: Write + Send + 'static>(
     // No lane runs, so nothing is ever written to flash. Nothing counts as expired: the journal has what has.
     let snapshot = store.cut(0, || Ok(Dump::of(to))).expect("nobody else uses the store");
     let written = snapshot.and_then(|snapshot| snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())));
-    let dump = written.map_err(|error| told_error(&error))?;
+    let dump = written.map_err(|error| describe_error(&error))?;
     dump.file.finish().map_err(|error| error.to_string())
 }
 
@@ -250,16 +250,16 @@ pub fn write_index(index: &Path, unread: &Unread, to: &Path) -> Result<u64, Stri
     let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(to).map_err(about_new)?;
     let mut writer = IndexWriter::new(file, Box::new(|_| {}));
     let table = opened.table.clone();
-    let written = opened.read::<io::Error>(&mut |stripe, uid, rows| match rows {
+    let written = opened.read::<io::Error>(&mut |stripe, table_id, rows| match rows {
         Rows::Pairs(mut pairs) => {
-            pairs.retain(|&(high, _)| !unread.contains(&(stripe, uid, high)));
-            if pairs.is_empty() { Ok(()) } else { writer.put(stripe, uid, &pairs) }
+            pairs.retain(|&(high, _)| !unread.contains(&(stripe, table_id, high)));
+            if pairs.is_empty() { Ok(()) } else { writer.put(stripe, table_id, &pairs) }
         }
         Rows::Row(row) => {
             let high = key_in_parts(&row).map(|key| hasher.hash(key).high);
-            match high.is_some_and(|high| unread.contains(&(stripe, uid, high))) {
+            match high.is_some_and(|high| unread.contains(&(stripe, table_id, high))) {
                 true => Ok(()),
-                false => writer.put_row(stripe, uid, &row),
+                false => writer.put_row(stripe, table_id, &row),
             }
         }
     });
@@ -295,28 +295,28 @@ pub(super) fn open_left(
 /// Whether some entry of a damaged part was found where the part's header says. If only one was not, it is the one with which the part's
 /// checksum is right.
 fn confirm(part: &Torn<'_>, salvage: &mut Salvage) -> bool {
-    let Torn::Pairs { stripe, uid, pairs, crc } = part else { return true };
-    let mut lost = (0..pairs.len()).filter(|&at| !salvage.is_named(*uid, pairs[at].0));
+    let Torn::Pairs { stripe, table_id, pairs, crc } = part else { return true };
+    let mut lost = (0..pairs.len()).filter(|&at| !salvage.is_named(*table_id, pairs[at].0));
     let (first, second) = (lost.next(), lost.next());
     if let (Some(at), None) = (first, second) {
         let mut whole = pairs.clone();
-        for (high, words) in salvage.unnamed_in(*stripe, *uid) {
+        for (high, words) in salvage.unnamed_in(*stripe, *table_id) {
             let mut is_it = |word| {
                 whole[at] = (high, word);
-                sum_of(*stripe, *uid, &whole) == *crc
+                sum_of(*stripe, *table_id, &whole) == *crc
             };
             if words.into_iter().any(&mut is_it) {
-                salvage.confirm(*uid, high);
+                salvage.confirm(*table_id, high);
                 return true;
             }
         }
     }
-    pairs.iter().any(|&(high, _)| salvage.is_named(*uid, high))
+    pairs.iter().any(|&(high, _)| salvage.is_named(*table_id, high))
 }
 
 /// What is left of the damaged parts of an index.
 struct Left {
-    /// The stripes and uids that their headers name. `None`: a header is damaged.
+    /// The stripes and table_ids that their headers name. `None`: a header is damaged.
     homes: Option<HashSet<(u16, u16)>>,
     /// How many of them are large collections.
     rows: u64,
@@ -327,7 +327,7 @@ impl Left {
         let parts: Vec<Option<Vec<Torn<'_>>>> = places.iter().map(|place| torn(place)).collect();
         let all = || parts.iter().flatten().flatten();
         let home = |part: &Torn<'_>| match part {
-            Torn::Pairs { stripe, uid, .. } => Some((*stripe, *uid)),
+            Torn::Pairs { stripe, table_id, .. } => Some((*stripe, *table_id)),
             Torn::Row { .. } => None,
         };
         let is_told = parts.iter().all(Option::is_some);
@@ -343,8 +343,8 @@ impl Left {
         for place in places {
             match torn(place) {
                 Some(parts) => parts.iter().for_each(|part| {
-                    if let Torn::Pairs { uid, pairs, .. } = part {
-                        pairs.iter().for_each(|&(high, word)| salvage.name(high, word, Some(*uid)));
+                    if let Torn::Pairs { table_id, pairs, .. } = part {
+                        pairs.iter().for_each(|&(high, word)| salvage.name(high, word, Some(*table_id)));
                     }
                 }),
                 None if guessed < GUESSED_BYTES_MAX => {
@@ -388,7 +388,7 @@ fn know_dump(dump: &Path, salvage: &mut Salvage) -> Result<Noted, String> {
             Item::Aux(name, keys) if name == LARGE.as_bytes() => {
                 let keys =
                     LargeKeys::read(keys).ok_or_else(|| about(dump, "its note of large collections makes no sense"))?;
-                keys.into_iter().for_each(|(uid, key)| salvage.know_large(uid, key));
+                keys.into_iter().for_each(|(table_id, key)| salvage.know_large(table_id, key));
             }
             _ => {}
         }
@@ -414,7 +414,7 @@ fn read_dump(dump: &Path, each: &mut dyn FnMut(&Item) -> Result<(), String>) -> 
 }
 
 /// The findings. `missing`: how many entries the index lacks, if that is known.
-fn told(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>)]) -> String {
+fn describe(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>)]) -> String {
     let Salvaged { named, unnamed, doubtful, damaged_pages, large } = salvaged;
     let mut text = match missing {
         Some(missing) => format!("{named} of {missing} missing keys are found again: the index still names them\n"),
@@ -451,7 +451,7 @@ pub(super) fn names(keys: &[(u64, Vec<u8>)]) -> String {
     names.join(" ")
 }
 
-fn told_error(error: &DumpError) -> String {
+fn describe_error(error: &DumpError) -> String {
     match error {
         DumpError::Read(error) => format!("a value cannot be read: {error}"),
         DumpError::Write(error) => error.to_string(),

@@ -5,7 +5,7 @@
 use super::find_file;
 use crate::database::Database;
 use crate::files::about;
-use crate::progress::{Kept, Rot};
+use crate::progress::{DurableState, Rot};
 use base::size::human;
 use journal::index::Index;
 use rdb::{Item, Reader};
@@ -21,7 +21,7 @@ const READ_BYTES: usize = 256 << 10;
 
 impl Database {
     /// Called once a second: checks files if that is due, and writes a new base if values in RAM have lost their copies on flash.
-    pub(crate) fn tend_scrub(&self, now_ms: u64) {
+    pub(crate) fn tick_scrub(&self, now_ms: u64) {
         let state = &self.files.journal;
         let rescued = self.shard.store.rescued_values();
         let interval_ms = self.hub.config.snapshot().scrub_interval_ms;
@@ -83,7 +83,7 @@ impl Database {
         }
     }
 
-    fn check_kept(&self, kept: &Kept, pace: &Pace<'_>) {
+    fn check_kept(&self, kept: &DurableState, pace: &Pace<'_>) {
         let state = &self.files.journal;
         let name = &self.hub.name;
         // It may have been replaced meanwhile, and then the journal's files are used again.
@@ -141,7 +141,7 @@ impl Pace<'_> {
 }
 
 /// Reads the base as fast as it may. Returns its size.
-fn check(kept: &Kept, pace: &Pace<'_>) -> Result<u64, String> {
+fn check(kept: &DurableState, pace: &Pace<'_>) -> Result<u64, String> {
     let mut bytes = 0;
     if let Some(base) = &kept.manifest.base {
         let path = find_file(&kept.folder, base)?;

@@ -28,7 +28,7 @@ pub type Records<'r> = dyn Fn(&mut dyn FnMut(u32, &[u8]) -> Result<Option<Vec<u8
 /// What cannot be read.
 #[derive(Default)]
 pub struct Unreadable {
-    /// Entries of the index, by their stripes, uids and hashes.
+    /// Entries of the index, by their stripes, table_ids and hashes.
     pub entries: Unread,
     /// Flash files that are missing, cut, or have no superblock any more. A node does not start with them.
     pub files: Vec<String>,
@@ -54,19 +54,19 @@ pub enum Missing<'m> {
 /// Follows what the journal makes of values that are not there. Returns the keys that are lost at its end, as far as it names them, with their
 /// logical databases. What becomes of a record removes the keys that it makes lost.
 pub fn follow(missing: &Missing<'_>, records: &Records<'_>) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let (secret, uids, keys, unread) = match missing {
+    let (secret, table_ids, keys, unread) = match missing {
         Missing::Keys(keys) => ([0; 2], (0..DATABASES_MAX).collect(), keys.iter().cloned().collect(), &Unread::new()),
         Missing::Of(index, unread) => {
             let opened = Index::open(index).map_err(|error| about(index, error))?;
             let values = super::index::decode(&opened.table);
             let values = values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
-            (values.checkpoint.secret(), values.checkpoint.uids().to_vec(), BTreeSet::new(), *unread)
+            (values.checkpoint.secret(), values.checkpoint.table_ids().to_vec(), BTreeSet::new(), *unread)
         }
     };
     let mut follow = Follow {
         directory: Directory::new(commands::table::all(), &[]).expect("no command has another name"),
         hasher: Hasher::new(secret),
-        uids,
+        table_ids,
         unread,
         known: keys.iter().map(|(db, name)| (*db, Some(name.clone()))).collect(),
         lost: keys,
@@ -81,23 +81,23 @@ fn unread(index: &mut Index, restoring: &Restoring, hasher: &Hasher) -> io::Resu
     let read_some = |some: &mut Vec<(u16, u16, (u64, u64))>, unread: &mut Unread| {
         // The hash is in the upper bits of the word, the place below it.
         some.sort_unstable_by_key(|&(_, _, (_, word))| word & ((1 << 40) - 1));
-        for (stripe, uid, entry) in some.drain(..) {
-            if restoring.try_entry(stripe, uid, entry).is_err() {
-                unread.insert((stripe, uid, entry.0));
+        for (stripe, table_id, entry) in some.drain(..) {
+            if restoring.try_entry(stripe, table_id, entry).is_err() {
+                unread.insert((stripe, table_id, entry.0));
             }
         }
     };
-    index.read::<io::Error>(&mut |stripe, uid, rows| {
+    index.read::<io::Error>(&mut |stripe, table_id, rows| {
         match rows {
             Rows::Pairs(pairs) => {
-                some.extend(pairs.into_iter().map(|entry| (stripe, uid, entry)));
+                some.extend(pairs.into_iter().map(|entry| (stripe, table_id, entry)));
                 if some.len() >= ENTRIES_AT_ONCE {
                     read_some(&mut some, &mut unread);
                 }
             }
             Rows::Row(row) => {
                 if let Some((name, Err(_))) = restoring.try_parts(&row) {
-                    unread.insert((stripe, uid, hasher.hash(name).high));
+                    unread.insert((stripe, table_id, hasher.hash(name).high));
                 }
             }
         }
@@ -111,7 +111,7 @@ fn unread(index: &mut Index, restoring: &Restoring, hasher: &Hasher) -> io::Resu
 struct Follow<'c> {
     directory: Directory,
     hasher: Hasher,
-    uids: Vec<u32>,
+    table_ids: Vec<u32>,
     unread: &'c Unread,
     /// Keys that were set, removed or lost since the base: `lost` tells of them. `None`: all keys of the logical database.
     known: HashSet<(u64, Option<Vec<u8>>)>,
@@ -151,7 +151,7 @@ impl Follow<'_> {
                     .to_owned());
             }
             "flushdb" => self.empty(db),
-            "flushall" => (0..self.uids.len() as u64).for_each(|db| self.empty(db)),
+            "flushall" => (0..self.table_ids.len() as u64).for_each(|db| self.empty(db)),
             _ => {}
         }
         let mut positions = Vec::new();
@@ -205,18 +205,18 @@ impl Follow<'_> {
         if self.known.contains(&(db, Some(name.clone()))) {
             return self.lost.contains(&(db, name));
         }
-        let Some(&uid) = usize::try_from(db).ok().and_then(|db| self.uids.get(db)) else { return false };
+        let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) else { return false };
         !self.known.contains(&(db, None))
-            && self.unread.contains(&(key.hash.stripe() as u16, uid as u16, key.hash.high))
+            && self.unread.contains(&(key.hash.stripe() as u16, table_id as u16, key.hash.high))
     }
 
     fn heal(&mut self, db: u64, name: &[u8]) {
         self.lost.remove(&(db, name.to_vec()));
         // Only such a key is looked for again.
         let key = self.hasher.key(name);
-        let uid = usize::try_from(db).ok().and_then(|db| self.uids.get(db)).copied();
-        let is_unread =
-            uid.is_some_and(|uid| self.unread.contains(&(key.hash.stripe() as u16, uid as u16, key.hash.high)));
+        let table_id = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)).copied();
+        let is_unread = table_id
+            .is_some_and(|table_id| self.unread.contains(&(key.hash.stripe() as u16, table_id as u16, key.hash.high)));
         if is_unread {
             self.known.insert((db, Some(name.to_vec())));
         }

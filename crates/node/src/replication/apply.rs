@@ -105,7 +105,7 @@ impl<'d> Applier<'d> {
                 return Ok(applied);
             }
         }
-        let checked = check::settle(self.database, &mut self.check)?;
+        let checked = check::finish_check(self.database, &mut self.check)?;
         applied.missed_check |= checked == Some(false);
         Ok(applied)
     }

@@ -36,12 +36,12 @@ impl Drop for Spool {
 pub struct Arrival {
     spool: Spool,
     file: File,
-    state: Mutex<State>,
+    state: Mutex<ArrivalState>,
     more: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ArrivalState {
     bytes: u64,
     /// Whether it is whole; `None`: more will come.
     is_whole: Option<bool>,

@@ -272,7 +272,7 @@ impl Check {
 }
 
 /// What came of a check: whether there was one. An error says how the dataset differs.
-pub fn settle(database: &Database, check: &mut Option<Check>) -> Result<Option<bool>, String> {
+pub fn finish_check(database: &Database, check: &mut Option<Check>) -> Result<Option<bool>, String> {
     let Some((outcome, offset)) = check.as_ref().and_then(|check| Some((check.differing()?, check.offset))) else {
         return Ok(None);
     };
@@ -297,7 +297,7 @@ pub fn settle(database: &Database, check: &mut Option<Check>) -> Result<Option<b
         "the dataset is not the primary's behind byte {offset} of the stream: {}; it is asked for anew",
         named(&differing)
     );
-    database.replication.tell(text.clone());
+    database.replication.report(text.clone());
     Err(text)
 }
 

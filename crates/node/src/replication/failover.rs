@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_millis(1);
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The replica that takes over, and the end of the stream that it has.
-struct Heir {
+struct PromotionCandidate {
     ip: String,
     port: u16,
     /// `None`: it takes over whatever it has.
@@ -110,12 +110,12 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
     let hub = &database.hub;
     let until = wanted.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
     let done = loop {
-        match find_heir(database, attempt, wanted, until) {
+        match find_candidate(database, attempt, wanted, until) {
             Err(why) => break Err(why),
-            Ok(heir) => match hand_over(database, attempt, &heir) {
+            Ok(candidate) => match hand_over(database, attempt, &candidate) {
                 // A last command has written.
                 Ok(false) => {}
-                Ok(true) => break Ok(heir),
+                Ok(true) => break Ok(candidate),
                 Err(why) => break Err(why),
             },
         }
@@ -125,7 +125,9 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
     *attempt.given_up.lock() = Some(done.is_err());
     attempt.over.notify_all();
     match done {
-        Ok(Heir { ip, port, .. }) => tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name),
+        Ok(PromotionCandidate { ip, port, .. }) => {
+            tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name)
+        }
         Err(why) => tracing::warn!("database '{}': the failover is given up: {why}", hub.name),
     }
 }
@@ -139,12 +141,12 @@ fn may_go_on(database: &Database, attempt: &Attempt) -> Result<(), String> {
 }
 
 /// Waits for a replica that has everything.
-fn find_heir(
+fn find_candidate(
     database: &Database,
     attempt: &Attempt,
     wanted: &Failover,
     until: Option<Instant>,
-) -> Result<Heir, String> {
+) -> Result<PromotionCandidate, String> {
     let (stream, links) = (&database.hub.journaling.stream, &database.hub.links);
     // The stream before and behind the last question, and when it was asked. Redis does not count the question.
     let mut asked: Option<(u64, u64, Instant)> = None;
@@ -163,11 +165,11 @@ fn find_heir(
         let has_all = |link: &&Arc<Link>| is_meant(link) && link.phase() == Phase::Online && link.acked() >= before;
         let all = links.all();
         if let Some(link) = all.iter().find(has_all) {
-            return Ok(Heir { ip: link.ip.clone(), port: link.port, end: Some(end) });
+            return Ok(PromotionCandidate { ip: link.ip.clone(), port: link.port, end: Some(end) });
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             return match (&wanted.to, wanted.force) {
-                (Some((ip, port)), true) => Ok(Heir { ip: ip.clone(), port: *port, end: None }),
+                (Some((ip, port)), true) => Ok(PromotionCandidate { ip: ip.clone(), port: *port, end: None }),
                 _ => Err("no replica has everything within the timeout".to_owned()),
             };
         }
@@ -175,17 +177,17 @@ fn find_heir(
     }
 }
 
-/// Follows the heir, which takes over. False: something was written that the heir may not have.
-fn hand_over(database: &Database, attempt: &Attempt, heir: &Heir) -> Result<bool, String> {
+/// Follows the candidate, which takes over. False: something was written that the candidate may not have.
+fn hand_over(database: &Database, attempt: &Attempt, candidate: &PromotionCandidate) -> Result<bool, String> {
     let journaling = &database.hub.journaling;
     journaling.set_read_only(true);
-    database.settle_commands()?;
-    if heir.end.is_some_and(|end| journaling.stream.offset() != end) {
+    database.wait_for_commands()?;
+    if candidate.end.is_some_and(|end| journaling.stream.offset() != end) {
         journaling.set_read_only(false);
         return Ok(false);
     }
     attempt.hands_over.store(true, Relaxed);
-    let following = database.hand_over_to(&heir.ip, heir.port)?;
+    let following = database.hand_over_to(&candidate.ip, candidate.port)?;
     let taken = loop {
         if !following.hands_over.load(Relaxed) {
             break Ok(());

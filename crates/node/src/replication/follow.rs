@@ -7,13 +7,13 @@ use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
 use crate::files::{StreamAtDump, Unloaded, about, directory, empty, load_primarys};
-use crate::role::{Following, GivenUp, Left, LinkState, Wish};
+use crate::role::{FollowerCommand, Following, GivenUp, Left, LinkState};
 use crate::{persist, tls};
 use base::size::human;
 use commands::host::{REDIS_VERSION, Unblock};
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
-use engine::{CHANGE_PATIENCE, LoadState, Role, wall_ms};
+use engine::{CHANGE_TIMEOUT, LoadState, Role, wall_ms};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::Admission;
-use store::intake::PAGES_CAPA;
+use store::page_import::PAGES_CAPA;
 
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ const LONG_REST: Duration = Duration::from_secs(10);
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// A promotion takes what arrives for so long, and what had arrived before it within the longer time.
 const DRAIN: Duration = Duration::from_millis(20);
-const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What is read from a file of pending bytes at once.
 const PENDING_BYTES: usize = 1 << 20;
 
@@ -61,7 +61,7 @@ impl Database {
             (None, Some(before)) => self.promote(&before),
             (Some((host, port)), before) => {
                 if let Some(before) = before {
-                    before.end(Wish::Stop);
+                    before.end(FollowerCommand::Stop);
                 }
                 self.become_replica(host, port)?;
             }
@@ -82,12 +82,12 @@ impl Database {
     /// For CONFIG REWRITE and INFO. The file of a database with a definition has it at once.
     fn keep_primary(&self, primary: Option<(&str, u16)>) -> Result<(), String> {
         let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
-        let turn = self.hub.config.turn(CHANGE_PATIENCE).ok_or(busy)?;
+        let turn = self.hub.config.turn(CHANGE_TIMEOUT).ok_or(busy)?;
         self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))?;
         drop(turn);
         // What a definition shows is what a restart does. The default database's file is its owner's.
         if !self.is_default()
-            && let Err(why) = self.rewrite_config(CHANGE_PATIENCE)
+            && let Err(why) = self.rewrite_config(CHANGE_TIMEOUT)
         {
             tracing::error!("database '{}': a restart does not know the role: {why}", self.hub.name);
         }
@@ -124,7 +124,7 @@ impl Database {
     fn promote(&self, before: &Following) {
         let hands_over = self.replication.role.takes_over.swap(false, Relaxed);
         let was_up = before.state() == LinkState::Connected && !hands_over;
-        before.end(Wish::Promote);
+        before.end(FollowerCommand::Promote);
         let journaling = &self.hub.journaling;
         journaling.stream.change_id();
         // Before the first write: after a crash, the old id must not name it.
@@ -149,24 +149,24 @@ impl Database {
         if was_up {
             let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
             tracing::warn!("database '{name}' was {text}");
-            self.replication.tell(text);
+            self.replication.report(text);
         }
     }
 
     /// Ends the thread that follows, because the database is being closed.
     pub(crate) fn stop_following(&self) {
         let Some(following) = self.replication.role.following() else { return };
-        following.tell(Wish::Stop);
+        following.send(FollowerCommand::Stop);
         if following.state() == LinkState::Load || self.hub.clients.load_state() == LoadState::Arriving {
             // Loading ends with its connections, and a restart asks for the dataset again.
             self.hub.is_closing.store(true, Relaxed);
             self.hub.clients.hang_up_all();
         }
-        following.end(Wish::Stop);
+        following.end(FollowerCommand::Stop);
     }
 
     /// Waits until no command runs that was admitted before: before the database became a replica, or before writers began to wait.
-    pub(crate) fn settle_commands(&self) -> Result<(), String> {
+    pub(crate) fn wait_for_commands(&self) -> Result<(), String> {
         for worker in 0..self.hub.worker_handles.len() {
             let asked = self.connect_to(worker, Role::Loader).and_then(|mut connection| {
                 connection.write_all(b"PING\r\n")?;
@@ -225,7 +225,7 @@ impl Link {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        if let Err(why) = self.settle() {
+        if let Err(why) = self.finish_commands() {
             tracing::error!("{why}");
             return;
         }
@@ -264,9 +264,9 @@ impl Link {
         }
     }
 
-    fn settle(&self) -> Result<(), String> {
+    fn finish_commands(&self) -> Result<(), String> {
         let database = &self.database;
-        database.settle_commands()?;
+        database.wait_for_commands()?;
         database.shard.store.set_follows(true);
         // What lanes were removing is removed and told.
         database.lock_all();
@@ -275,7 +275,7 @@ impl Link {
     }
 
     fn is_over(&self) -> bool {
-        self.following.wish() != Wish::GoOn || self.database.hub.is_closing.load(Relaxed)
+        self.following.command() != FollowerCommand::GoOn || self.database.hub.is_closing.load(Relaxed)
     }
 
     fn config(&self) -> Arc<Config> {
@@ -292,11 +292,11 @@ impl Link {
         } else if following.down_since_ms.load(Relaxed) == 0 {
             following.down_since_ms.store(wall_ms(), Relaxed);
         }
-        self.tell_stale();
+        self.publish_stale();
     }
 
     /// Clients must not get old data if the configuration says so.
-    fn tell_stale(&self) {
+    fn publish_stale(&self) {
         let is_up = self.following.state() == LinkState::Connected;
         self.database.hub.clients.stale.store(!is_up && !self.config().replica.serves_stale, Relaxed);
     }
@@ -316,7 +316,7 @@ impl Link {
         self.handshake(&mut wire, &config)?;
         match self.psync(&mut wire)? {
             Answer::Full { id, offset, shared } => {
-                self.tell_what_is_given_up(shared);
+                self.report_given_up(shared);
                 self.synchronise(wire, id, offset)
             }
             Answer::Continue { id } => {
@@ -428,7 +428,7 @@ impl Link {
     // --- a full synchronisation ---
 
     /// The dataset will be the primary's. What was written here and nowhere else goes with it.
-    fn tell_what_is_given_up(&self, shared: Option<u64>) {
+    fn report_given_up(&self, shared: Option<u64>) {
         let stream = &self.database.hub.journaling.stream;
         let end = stream.offset();
         let Some(from) = shared.filter(|&shared| stream.is_on() && shared < end) else { return };
@@ -440,7 +440,7 @@ impl Link {
             let text =
                 format!("gives up {bytes} of its stream with {writes} writes: the primary has it up to {from} only");
             tracing::warn!("database '{name}' {text}");
-            self.database.replication.tell(text);
+            self.database.replication.report(text);
         }
     }
 
@@ -535,7 +535,7 @@ impl Link {
 
     /// Receives what there is. An error also if the thread is to end.
     fn fill(&self, wire: &mut Wire) -> Result<bool, String> {
-        if self.is_over() && self.following.wish() != Wish::Promote {
+        if self.is_over() && self.following.command() != FollowerCommand::Promote {
             return Err("the database follows it no longer".to_owned());
         }
         if self.is_over() && self.following.state() == LinkState::Sync {
@@ -548,7 +548,7 @@ impl Link {
             let received = &self.database.replication.role.received_bytes;
             received.fetch_add((wire.input().len() - before) as u64, Relaxed);
         }
-        self.tell_stale();
+        self.publish_stale();
         Ok(has_come)
     }
 
@@ -600,7 +600,7 @@ impl Link {
                     Ok::<_, String>(())
                 };
                 // The dataset is loaded all the same: what is missing of the stream can be asked for again.
-                broken = step().err().filter(|_| self.following.wish() != Wish::Promote);
+                broken = step().err().filter(|_| self.following.command() != FollowerCommand::Promote);
             }
             let db = join(loading)?;
             // A connection that is lost now is made again at once.
@@ -647,7 +647,7 @@ impl Link {
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             // The primary waits for this before it sends its stream.
-            if self.following.wish() != Wish::Promote {
+            if self.following.command() != FollowerCommand::Promote {
                 self.acknowledge(wire, &mut reports)?;
             }
             while pending.read(&mut input)? {
@@ -657,10 +657,10 @@ impl Link {
                 if let Some(why) = applied.full {
                     return Err(Ended::Full(why));
                 }
-                if self.following.wish() != Wish::Promote {
+                if self.following.command() != FollowerCommand::Promote {
                     self.acknowledge_if_due(wire, &mut reports)?;
                 }
-                if self.is_over() && self.following.wish() != Wish::Promote {
+                if self.is_over() && self.following.command() != FollowerCommand::Promote {
                     return Ok(());
                 }
             }
@@ -676,15 +676,15 @@ impl Link {
             if wire.input().is_empty() && (applied.bytes > 0 || is_new) {
                 super::full::goes_on(&self.database, &self.following);
             }
-            match self.following.wish() {
-                Wish::Stop => return Ok(()),
-                Wish::Promote => return self.drain(wire, applier),
-                Wish::GoOn if self.is_over() => return Ok(()),
-                Wish::GoOn => {}
+            match self.following.command() {
+                FollowerCommand::Stop => return Ok(()),
+                FollowerCommand::Promote => return self.drain(wire, applier),
+                FollowerCommand::GoOn if self.is_over() => return Ok(()),
+                FollowerCommand::GoOn => {}
             }
             self.acknowledge_if_due(wire, &mut reports)?;
             match self.fill(wire) {
-                Err(_) if self.following.wish() == Wish::Promote => {}
+                Err(_) if self.following.command() == FollowerCommand::Promote => {}
                 filled => _ = filled?,
             }
         }
@@ -695,7 +695,7 @@ impl Link {
         let (begun, waiting, before) = (Instant::now(), wire.waiting_bytes(), wire.input().len());
         loop {
             let has_all = wire.input().len() - before >= waiting;
-            let patience = if has_all { DRAIN } else { DRAIN_PATIENCE };
+            let patience = if has_all { DRAIN } else { DRAIN_TIMEOUT };
             if begun.elapsed() >= patience || !wire.fill().unwrap_or(false) {
                 break;
             }

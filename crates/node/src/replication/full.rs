@@ -6,7 +6,7 @@
 //! primary a dump, so the rests become long.
 
 use crate::database::Database;
-use crate::role::{Following, Wish};
+use crate::role::{FollowerCommand, Following};
 use config::Config;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Fullness {
         );
         if !following.is_full.swap(true, Relaxed) {
             tracing::error!("database '{}': {text}", database.hub.name);
-            database.replication.tell(text.clone());
+            database.replication.report(text.clone());
         }
         *following.error.lock() = Some(text);
     }
@@ -53,7 +53,7 @@ impl Fullness {
         let limits = limits(&database.hub.config.snapshot());
         let has_other_limits = || self::limits(&database.hub.config.snapshot()) != limits;
         let has_room = || is_loaded && begun.elapsed() >= REST_MIN && store.admission() == Admission::Open;
-        while begun.elapsed() < rest && !is_over() && following.wish() == Wish::GoOn {
+        while begun.elapsed() < rest && !is_over() && following.command() == FollowerCommand::GoOn {
             if has_other_limits() {
                 self.last = None;
                 return;

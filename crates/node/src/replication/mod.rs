@@ -8,15 +8,15 @@ mod failover;
 mod figures;
 mod follow;
 mod full;
-pub(crate) mod parting;
+pub(crate) mod shutdown_drain;
 mod sync;
-mod tend;
+mod tick;
 mod wire;
 
 pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 
 use crate::database::Database;
-use crate::files::{AtCut, Moment, OnFlash, about, write_dump};
+use crate::files::{AtCut, CutInfo, OnFlash, about, write_dump};
 use config::Policy;
 use engine::replication::{Contents, Mark, new_id};
 use engine::wall_ms;
@@ -27,7 +27,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long to wait for a script that keeps stripes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The stream's window in RAM takes this share of the RAM limit.
 const WINDOW_SHARE: u64 = 32;
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
@@ -58,7 +58,7 @@ impl Database {
             Contents::Pages => OnFlash::Sent,
             Contents::Flint | Contents::Redis => OnFlash::Written { now_ms: 0 },
         };
-        let (moment, _) = write_dump(self, path, options, on_flash, PATIENCE, &cut)?;
+        let (moment, _) = write_dump(self, path, options, on_flash, TIMEOUT, &cut)?;
         if !was_on && crate::persist::is_on(self) {
             // So that a restart finds the stream too. If it cannot begin, the next base has it.
             let _ = self.start_rewrite();
@@ -114,9 +114,9 @@ impl Database {
     /// The store gives its effects to the journal and the stream. Every stripe is locked, or there is no client.
     pub(crate) fn keep_effects_in_stream(&self) {
         let (store, journaling) = (&self.shard.store, &self.hub.journaling);
-        if !store.keeps_effects() {
-            store.keep_effects(journaling.keeper());
-            store.keep_sent(journaling.sent_keeper());
+        if !store.records_effects() {
+            store.set_effect_sink(journaling.keeper());
+            store.set_command_sink(journaling.sent_keeper());
         }
     }
 
@@ -138,8 +138,8 @@ struct ForReplica<'w> {
     written: &'w Written<'w>,
 }
 
-impl Moment for ForReplica<'_> {
-    fn told(&self) -> Option<Mark> {
+impl CutInfo for ForReplica<'_> {
+    fn stream_mark(&self) -> Option<Mark> {
         Some(self.mark)
     }
 

@@ -15,13 +15,13 @@ const READ_BYTES: usize = 256 << 10;
 /// The longest line of a handshake.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-enum Stream {
+enum Transport {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 pub struct Wire {
-    stream: Stream,
+    stream: Transport,
     /// What was received. Before `at` it is used.
     input: Vec<u8>,
     at: usize,
@@ -48,7 +48,7 @@ impl Wire {
                     socket.set_write_timeout(Some(patience))?;
                     known(socket.try_clone()?);
                     let stream = match tls {
-                        None => Stream::Plain(socket),
+                        None => Transport::Plain(socket),
                         Some(config) => {
                             let name = host.to_owned().try_into().unwrap_or(address.ip().into());
                             let mut client = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -56,12 +56,12 @@ impl Wire {
                             while client.is_handshaking() {
                                 client.complete_io(&mut socket)?;
                             }
-                            Stream::Tls(Box::new(StreamOwned::new(client, socket)))
+                            Transport::Tls(Box::new(StreamOwned::new(client, socket)))
                         }
                     };
                     match &stream {
-                        Stream::Plain(socket) => socket.set_read_timeout(Some(TICK))?,
-                        Stream::Tls(tls) => tls.sock.set_read_timeout(Some(TICK))?,
+                        Transport::Plain(socket) => socket.set_read_timeout(Some(TICK))?,
+                        Transport::Tls(tls) => tls.sock.set_read_timeout(Some(TICK))?,
                     }
                     return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), patience });
                 }
@@ -85,8 +85,8 @@ impl Wire {
     /// The bytes that have arrived and are not received yet; with TLS, those of its records.
     pub fn waiting_bytes(&self) -> usize {
         let socket = match &self.stream {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(tls) => &tls.sock,
+            Transport::Plain(socket) => socket,
+            Transport::Tls(tls) => &tls.sock,
         };
         // A socket that cannot say it is gone.
         rustix::io::ioctl_fionread(socket).unwrap_or(0) as usize
@@ -109,8 +109,8 @@ impl Wire {
         let from = self.input.len();
         self.input.resize(from + READ_BYTES, 0);
         let read = match &mut self.stream {
-            Stream::Plain(socket) => socket.read(&mut self.input[from..]),
-            Stream::Tls(tls) => tls.read(&mut self.input[from..]),
+            Transport::Plain(socket) => socket.read(&mut self.input[from..]),
+            Transport::Tls(tls) => tls.read(&mut self.input[from..]),
         };
         self.input.truncate(from + *read.as_ref().unwrap_or(&0));
         match read {
@@ -136,8 +136,8 @@ impl Wire {
 
     pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.stream {
-            Stream::Plain(socket) => socket.write_all(bytes),
-            Stream::Tls(tls) => tls.write_all(bytes).and_then(|()| tls.flush()),
+            Transport::Plain(socket) => socket.write_all(bytes),
+            Transport::Tls(tls) => tls.write_all(bytes).and_then(|()| tls.flush()),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::common::{eventually, free_port};
 use crate::databases::{Operator, connect, start};
 use crate::files::{digests, fill, loaded};
-use node::{Definition, NodeError, State, WantedBackup};
+use node::{DatabaseState, Definition, NodeError, WantedBackup};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeE
             Some(ended) => ended.outcome.map_or_else(|why| format!("failed: {why}"), |backup| backup.path),
         }),
         ["restore", name] => Ok(match database(name)?.state() {
-            State::Failed => database(name)?.load_failure().unwrap(),
+            DatabaseState::Failed => database(name)?.load_failure().unwrap(),
             state => format!("{state:?}"),
         }),
         ["restore", name, port, persistence, from, ref at @ ..] => {

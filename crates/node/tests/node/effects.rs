@@ -33,7 +33,7 @@ pub fn keep(node: &Arc<node::Node>, folder: &Path) {
     }
     let file = Mutex::new(File::create(folder.join(KEPT)).unwrap());
     let database = node.database(node::DEFAULT_NAME).expect("the default database");
-    database.keep_effects(Box::new(move |effects| {
+    database.set_effect_sink(Box::new(move |effects| {
         let mut bytes = Vec::new();
         for effect in effects.iter() {
             let (why, db, now_ms) = (format!("{:?}", effect.why), effect.db.to_string(), effect.now_ms.to_string());
@@ -46,12 +46,12 @@ pub fn keep(node: &Arc<node::Node>, folder: &Path) {
 }
 
 /// The effects that a node has kept. The file is read further as it grows.
-struct Kept {
+struct RecordedEffects {
     path: PathBuf,
     read: usize,
 }
 
-impl Kept {
+impl RecordedEffects {
     fn bytes(&self) -> usize {
         fs::metadata(&self.path).unwrap().len() as usize
     }
@@ -328,7 +328,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
         });
     }
 
-    let (mut kept, mut replay) = (Kept { path: state.join(KEPT), read: 0 }, Replay::new());
+    let (mut kept, mut replay) = (RecordedEffects { path: state.join(KEPT), read: 0 }, Replay::new());
     for round in 0..ROUNDS {
         let what = format!("FLINTKV_SEED={seed}, round {round}");
         let until = Instant::now() + ROUND;

@@ -2,7 +2,6 @@
 //! took longer than running it.
 
 mod acl;
-mod all_cold;
 mod answers;
 mod backup;
 mod blocking;
@@ -18,16 +17,17 @@ mod errors;
 mod examples;
 mod executor;
 mod files;
+mod force_demote;
 mod gate;
 mod kept_flash;
 mod last_base;
 mod lifecycle;
 mod listing;
 mod migrate;
-mod moments;
 mod news;
 mod parts;
 mod persist;
+mod points_in_time;
 mod power;
 mod protocol;
 mod pubsub;

@@ -67,7 +67,7 @@ fn read_all(client: &mut Client) -> Vec<String> {
 }
 
 /// Moves every value out of RAM.
-fn chill(client: &mut Client) {
+fn force_demote(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
     eventually("values leave RAM", || client.info("tiering", "ram_object_bytes").parse::<u64>().unwrap() < 16 << 10);
     assert_eq!(client.run("CONFIG SET ram-limit 128mb"), "OK");
@@ -87,7 +87,7 @@ fn every_type_migrates_hot_and_cold_and_back() {
     let names = names.join(" ");
     for is_cold in [false, true] {
         if is_cold {
-            chill(&mut a);
+            force_demote(&mut a);
         }
         let sent = a.run(&format!("MIGRATE 127.0.0.1 {} '' 0 5000 KEYS {names} nosuch", there.port));
         assert_eq!(sent, "OK", "cold: {is_cold}");
@@ -102,7 +102,7 @@ fn every_type_migrates_hot_and_cold_and_back() {
     // Redis 7.0 does not know all that 7.2 says of consumers; the rest it takes.
     let Some(redis) = Redis::if_installed(&[]) else { return };
     let mut redis_client = redis.connect();
-    chill(&mut a);
+    force_demote(&mut a);
     if flintkv_tests::compare::is_valkey(&mut redis_client) {
         assert_eq!(a.run(&format!("MIGRATE 127.0.0.1 {} '' 0 5000 KEYS {names}", redis.port)), "OK");
         assert_eq!(redis_client.run("DBSIZE"), format!("(integer) {}", KEYS.len()));

@@ -28,7 +28,7 @@ fn filled() -> (tempfile::TempDir, Node, Client) {
 }
 
 /// Moves every part of every value to flash. Parts that are read later stay in RAM.
-fn chill(client: &mut Client) {
+fn force_demote(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET debug-tier-mode cold"), "OK");
     assert_eq!(client.run("EXISTS h z"), "(integer) 2");
     assert_eq!(client.run("CONFIG SET debug-tier-mode off"), "OK");
@@ -67,7 +67,7 @@ fn a_pipeline_waits_for_the_parts_of_a_value_together() {
     let (_flash, _node, mut client) = filled();
 
     let mut few = |what: &str, lines: Vec<String>, expected: Vec<Value>| {
-        chill(&mut client);
+        force_demote(&mut client);
         let before = waited(&mut client);
         assert_eq!(pipeline(&mut client, &lines), expected, "{what}");
         let waited = waited(&mut client) - before;
@@ -99,7 +99,7 @@ fn a_pipeline_waits_for_the_parts_of_a_value_together() {
 #[test]
 fn rehearsals_change_nothing() {
     let (_flash, _node, mut client) = filled();
-    chill(&mut client);
+    force_demote(&mut client);
     // Put these fields into RAM. A rehearsal that did not stop in time would then change them at once.
     assert_eq!(client.run("HGET h field:5"), format!("{:?}", value(5)));
     assert_eq!(client.run("HGET h field:6"), format!("{:?}", value(6)));
@@ -146,7 +146,7 @@ fn rehearsals_change_nothing() {
 #[test]
 fn a_transaction_waits_for_the_parts_of_a_value_together() {
     let (_flash, _node, mut client) = filled();
-    chill(&mut client);
+    force_demote(&mut client);
     let reads = |client: &mut Client| client.info("tiering", "flash_part_reads").parse::<u64>().unwrap();
     let before = reads(&mut client);
     let mut lines = vec!["MULTI".to_owned()];

@@ -3,8 +3,8 @@
 use crate::common::{Client, Node, eventually};
 use crate::databases::start;
 use crate::kept_flash::{MB, TIERED, new_base, set_many};
-use crate::moments::archived;
 use crate::persist::{again, folder, loaded, with};
+use crate::points_in_time::archived;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

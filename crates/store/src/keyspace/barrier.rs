@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl Store {
     /// Exchanges two logical databases. `held` must hold every stripe.
     pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
-        let (first, second) = (self.uid(a), self.uid(b));
+        let (first, second) = (self.table_id(a), self.table_id(b));
         for stripe in 0..STRIPES {
             let stripe = held.get(stripe);
             if let Some(waiters) = &stripe.waiters {
@@ -20,7 +20,7 @@ impl Store {
             if let Some(watched) = &stripe.watched {
                 watched.swapped([a, b], |name| {
                     let key = self.hasher.key(name);
-                    [first, second].iter().any(|&uid| stripe.has_live(uid, &key, now_ms))
+                    [first, second].iter().any(|&table_id| stripe.has_live(table_id, &key, now_ms))
                 });
             }
         }
@@ -32,19 +32,19 @@ impl Store {
     pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
         let (mut taken, mut orphans) = (Vec::new(), Vec::new());
         self.emptying.fetch_add(1, Relaxed);
-        let uids = match db {
+        let table_ids = match db {
             None => 0..self.databases() as u32,
-            Some(db) => self.uid(db)..self.uid(db) + 1,
+            Some(db) => self.table_id(db)..self.table_id(db) + 1,
         };
         for number in 0..STRIPES {
             let stripe = held.get(number);
             if let Some(waiters) = &stripe.waiters {
                 waiters.note_all(&self.hasher, |waited| db.is_none_or(|db| db == waited), ready);
             }
-            for uid in uids.start..uids.end.min(stripe.uids()) {
-                let database = std::mem::take(stripe.database_mut(uid));
+            for table_id in table_ids.start..table_ids.end.min(stripe.table_ids()) {
+                let database = std::mem::take(stripe.database_mut(table_id));
                 match database.table.is_cut() {
-                    true => orphans.push(Orphan { stripe: number, uid, database }),
+                    true => orphans.push(Orphan { stripe: number, table_id, database }),
                     false => taken.push(database),
                 }
             }

@@ -150,7 +150,7 @@ impl Store {
             self.say_event(effects, (*class, event), *db, &noted.names[name.clone()]);
         }
         noted.clear();
-        self.tell_unless_more_follows(effects, held);
+        self.send_unless_more_follows(effects, held);
     }
 
     /// Ends a command that changed nothing. Its events about missed keys are published all the same.
@@ -167,13 +167,13 @@ impl Store {
             self.say_event(effects, (*class, event), *db, &noted.names[name.clone()]);
         }
         noted.clear();
-        self.tell_unless_more_follows(effects, held);
+        self.send_unless_more_follows(effects, held);
     }
 
     /// What is said waits for the effects, which are kept when the outermost command ends. Without effects it need not wait.
-    fn tell_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
-        if effects.is_empty() && !(held.is_inner() && self.keeps_effects()) {
-            self.tell_effects(effects);
+    fn send_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
+        if effects.is_empty() && !(held.is_inner() && self.records_effects()) {
+            self.send_effects(effects);
         }
     }
 
@@ -198,12 +198,12 @@ impl Store {
         slot: crate::mem::index::Slot,
         effects: Option<&mut Effects>,
     ) {
-        let Leave { why, name, uid, .. } = leave;
+        let Leave { why, name, table_id, .. } = leave;
         if database.table.is_cut() {
             let object = database.table.entry(slot).object();
             let name = name.or(object.map(|object| object.key())).expect("known, as below");
             let stripe = self.hasher.key(name).hash.stripe();
-            self.keep(database, slot, stripe, uid);
+            self.keep(database, slot, stripe, table_id);
         }
         let object = database.table.entry(slot).object();
         let name = name.unwrap_or_else(|| object.expect("the caller that removes a cold key knows its name").key());
@@ -233,7 +233,7 @@ impl Store {
         if is_empty {
             self.say_event(effects, (Class::GENERIC, "del"), db, key.name);
         }
-        if self.keeps_effects() {
+        if self.records_effects() {
             let words = [&b"HDEL"[..], key.name].into_iter().chain(fields.iter().map(|field| &**field));
             effects.push(Why::FieldExpired, db, now_ms, words);
         }
@@ -241,20 +241,20 @@ impl Store {
 
     #[cold]
     fn say_left(&self, leave: Leave<'_>, event: (Class, &'static str), name: &[u8], effects: Option<&mut Effects>) {
-        let Leave { why, uid, now_ms, .. } = leave;
+        let Leave { why, table_id, now_ms, .. } = leave;
         let mut own = Effects::default();
         let is_own = effects.is_none();
         let effects = effects.unwrap_or(&mut own);
         self.say_changed(effects, name, 0);
-        // SWAPDB may have moved the uid to another logical database; this finds it.
-        if let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) {
+        // SWAPDB may have moved the table id to another logical database; this finds it.
+        if let Some(db) = (0..self.databases()).find(|&db| self.table_id(db) == table_id) {
             self.say_event(effects, event, db, name);
-            if self.keeps_effects() {
+            if self.records_effects() {
                 effects.push(why, db, now_ms, [&b"DEL"[..], name]);
             }
         }
         if is_own {
-            self.tell_effects(effects);
+            self.send_effects(effects);
         }
     }
 }
@@ -274,18 +274,18 @@ pub(crate) struct FieldsGone<'g> {
 #[derive(Clone, Copy)]
 pub(crate) struct Leave<'n> {
     pub why: Why,
-    pub uid: u32,
+    pub table_id: u32,
     /// `None`: the key is hot, and its object contains the name.
     pub name: Option<&'n [u8]>,
     pub now_ms: u64,
 }
 
 impl<'n> Leave<'n> {
-    pub fn expired(uid: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
-        Leave { why: Why::Expired, uid, name, now_ms }
+    pub fn expired(table_id: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
+        Leave { why: Why::Expired, table_id, name, now_ms }
     }
 
-    pub fn evicted(uid: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
-        Leave { why: Why::Evicted, uid, name, now_ms }
+    pub fn evicted(table_id: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
+        Leave { why: Why::Evicted, table_id, name, now_ms }
     }
 }

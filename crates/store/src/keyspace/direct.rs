@@ -14,7 +14,7 @@ use crate::log::run::Run;
 use crate::log::segment::rot::Lost;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::object::{Object, Parts};
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::store::Store;
 use crate::stripe::Database;
 use flash::io::{PAGE_BYTES, PageBuf};
@@ -27,16 +27,16 @@ pub(crate) fn install(
     store: &Store,
     database: &mut Database,
     key: &Key<'_>,
-    uid: u32,
+    table_id: u32,
     word: Word,
     now_ms: u64,
     effects: &mut Effects,
 ) -> Result<Option<usize>, ReadError> {
     let (hash, name) = (key.hash, key.name);
-    let lost = Lost::key(word.place().page, uid, hash.high);
+    let lost = Lost::key(word.place().page, table_id, hash.high);
     let (expiry, object) = read(store, word, (lost, Some(name)), |page, scratch| {
         let record = page
-            .find(hash.high, uid, name, &|id| store.dictionary(id), scratch)
+            .find(hash.high, table_id, name, &|id| store.dictionary(id), scratch)
             .map_err(ReadError::Corrupt)?
             .ok_or(ReadError::Missing)?;
         if store.removes(record.expiry_ms, now_ms) {
@@ -47,7 +47,7 @@ pub(crate) fn install(
     let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
     let Some(mut object) = object else {
         debug_assert!(expiry.is_some());
-        store.commit_leave(Leave::expired(uid, Some(key.name), now_ms), database, slot, Some(effects));
+        store.commit_leave(Leave::expired(table_id, Some(key.name), now_ms), database, slot, Some(effects));
         return Ok(None);
     };
     let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
@@ -99,7 +99,7 @@ pub(crate) fn fill_part(
     store: &Store,
     page: &Page<'_>,
     name: PartName,
-    place: Place,
+    place: PageAddress,
     scratch: &mut Scratch,
 ) -> Result<(), ReadError> {
     let bytes = part_bytes(store, page, name, scratch)?;
@@ -156,12 +156,12 @@ pub(crate) fn find<'s, 'b: 's>(
     cold: &ColdRead,
     scratch: &'s mut Scratch,
 ) -> Result<(Record<'s>, RecordKind), ReadError> {
-    let (high, uid) = match cold.part {
+    let (high, table_id) = match cold.part {
         Some(name) => (store.hasher.hash(&name.to_bytes()).high, PARTS_UID),
-        None => (cold.hash.high, cold.uid),
+        None => (cold.hash.high, cold.table_id),
     };
     let mut is_it = |record: &Record<'_>| {
-        record.db == uid
+        record.db == table_id
             && match cold.part {
                 Some(name) => record.key == name.to_bytes(),
                 None => {
@@ -195,11 +195,11 @@ pub(crate) fn copy_now(store: &Store, cold: &ColdRead) -> Result<RecordCopy, Rea
 }
 
 /// Reads the name of a cold entry's key.
-pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result<Named, ReadError> {
-    read(store, word, (Lost::key(word.place().page, uid, hash.high), None), |page, scratch| {
+pub(crate) fn name(store: &Store, hash: KeyHash, table_id: u32, word: Word) -> Result<Named, ReadError> {
+    read(store, word, (Lost::key(word.place().page, table_id, hash.high), None), |page, scratch| {
         let mut is_it = |record: &Record<'_>| {
             let found = store.hasher.hash(record.key);
-            record.db == uid && found.high == hash.high && word.agrees(found)
+            record.db == table_id && found.high == hash.high && word.agrees(found)
         };
         let record = page
             .find_by(hash.high, &mut is_it, &|id| store.dictionary(id), scratch)

@@ -6,7 +6,7 @@ use crate::keyspace::commit::Extent;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::index::{Entry, OwnedWord, Slot};
 use crate::mem::object::{Object, ObjectRef, Parts};
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::store::{Store, clean_place};
 use crate::stripe::Database;
 use base::events::Class;
@@ -52,11 +52,11 @@ impl Keyspace<'_> {
     fn open(&mut self, key: &Key<'_>, found: Found, extent: Extent) -> Result<Option<ValueMut<'_>>, Cold> {
         let Found::Hot(slot, _) = found else { return Ok(None) };
         self.may_change()?;
-        let (store, db, uid, clock, touch) = (self.store, self.db, self.uid, self.clock(), self.touch);
+        let (store, db, table_id, clock, touch) = (self.store, self.db, self.table_id, self.clock(), self.touch);
         let stripe = self.held.get(key.hash.stripe());
         let is_heard = stripe.is_heard() | store.wants(Class::CHANGE);
-        let database = stripe.database_mut(uid);
-        store.keep(database, slot, key.hash.stripe(), uid);
+        let database = stripe.database_mut(table_id);
+        store.keep(database, slot, key.hash.stripe(), table_id);
         let entry = database.table.entry_mut(slot);
         if touch {
             entry.touch();
@@ -66,7 +66,7 @@ impl Keyspace<'_> {
             store,
             entry,
             hash: key.hash,
-            uid,
+            table_id,
             db,
             clock,
             begun: false,
@@ -125,7 +125,7 @@ impl Keyspace<'_> {
             stripe: key.hash.stripe() as u16,
         };
         if let Some(id) = value.shelf_id() {
-            store.owners.set(id, key.hash, self.uid);
+            store.owners.set(id, key.hash, self.table_id);
         }
         let object = Object::new_boxed(&store.arena, &parts, value);
         let deadline = object.view().next_deadline();
@@ -252,11 +252,11 @@ impl Keyspace<'_> {
         if let Some(slot) = database.find(key) {
             database.discard(store, slot);
         }
-        let word = Word::cold(key.hash, Place::LOST, Kind::String, true, false);
+        let word = Word::cold(key.hash, PageAddress::LOST, Kind::String, true, false);
         database.table.insert(key.hash.high, OwnedWord::cold(word));
         database.expires += 1;
         store.cold.fetch_add(1, Relaxed);
-        store.segments.born(Place::LOST);
+        store.segments.born(PageAddress::LOST);
     }
 
     /// Where on flash the key's value lies, if it is not in RAM: the number of the path, and the offset.
@@ -358,7 +358,7 @@ pub struct ValueMut<'k> {
     store: &'k Store,
     entry: &'k mut Entry,
     hash: KeyHash,
-    uid: u32,
+    table_id: u32,
     db: usize,
     clock: u32,
     begun: bool,
@@ -443,8 +443,8 @@ impl ValueMut<'_> {
             return None;
         }
         self.begin();
-        if self.resume.edited.last() != Some(&(self.hash, self.uid)) {
-            self.resume.edited.push((self.hash, self.uid));
+        if self.resume.edited.last() != Some(&(self.hash, self.table_id)) {
+            self.resume.edited.push((self.hash, self.table_id));
         }
         self.entry.hot_mut().into_boxed_mut()
     }

@@ -3,7 +3,7 @@
 use super::Resume;
 use crate::mem::hash::STRIPES;
 use crate::store::Store;
-use crate::stripe::UPKEEP_PATIENCE;
+use crate::stripe::UPKEEP_TIMEOUT;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Store {
@@ -14,7 +14,7 @@ impl Store {
             return 0;
         }
         let mut done = 0;
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         for number in from..STRIPES {
             if done >= hashes_max {
                 self.has_deadlines.store(true, Relaxed);
@@ -25,8 +25,8 @@ impl Store {
                 self.has_deadlines.store(true, Relaxed);
                 continue;
             };
-            for uid in 0..stripe.uids() {
-                let database = stripe.database_mut(uid);
+            for table_id in 0..stripe.table_ids() {
+                let database = stripe.database_mut(table_id);
                 let Some(deadlines) = &database.deadlines else { continue };
                 self.has_deadlines.store(true, Relaxed);
                 if !deadlines.are_due(now_ms) {
@@ -38,15 +38,15 @@ impl Store {
                 }
                 drop(stripe);
                 done += due.len();
-                due.iter().for_each(|name| self.look_at(uid, name, now_ms));
+                due.iter().for_each(|name| self.look_at(table_id, name, now_ms));
                 stripe = self.stripe(number);
             }
         }
         0
     }
 
-    fn look_at(&self, uid: u32, name: &[u8], now_ms: u64) {
-        let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
+    fn look_at(&self, table_id: u32, name: &[u8], now_ms: u64) {
+        let Some(db) = (0..self.databases()).find(|&db| self.table_id(db) == table_id) else { return };
         let key = self.hasher().key(name);
         let mut resume = Resume::default();
         // No command blocks on a hash, so there are no ready keys to serve.

@@ -19,8 +19,8 @@ const BACK_OFF: Duration = Duration::from_millis(1);
 /// How often a command that backed off checks whether the script has added its stripes.
 const STAND_BACK: Duration = Duration::from_micros(50);
 /// How long a script waits for its turn to add stripes, and then for each stripe.
-const TURN_PATIENCE: Duration = Duration::from_millis(50);
-const ADD_PATIENCE: Duration = Duration::from_millis(500);
+const TURN_TIMEOUT: Duration = Duration::from_millis(50);
+const ADD_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The locked stripes that a handler may use.
 pub(crate) enum Guards<'s> {
@@ -179,8 +179,8 @@ impl Stripes for Held<'_> {
         if missing.is_empty() {
             return true;
         }
-        let Some(_turn) = self.store.stripes.adding.try_lock_for(TURN_PATIENCE) else { return false };
-        let deadline = Instant::now() + ADD_PATIENCE;
+        let Some(_turn) = self.store.stripes.adding.try_lock_for(TURN_TIMEOUT) else { return false };
+        let deadline = Instant::now() + ADD_TIMEOUT;
         let mut added = Vec::with_capacity(missing.len());
         for stripe in missing {
             let Some(guard) = self.store.try_stripe(stripe, deadline.saturating_duration_since(Instant::now())) else {

@@ -169,7 +169,7 @@ impl Notes {
 /// The state kept between slices.
 #[derive(Default)]
 pub(crate) struct List {
-    uid: u32,
+    table_id: u32,
     /// Where the next entry is gathered, and how many are still to be gathered.
     from: Cursor,
     left: usize,
@@ -238,7 +238,7 @@ impl Keyspace<'_> {
             };
             let pages = lendable / 4 / PAGE_BYTES;
             self.resume.list = Some(Box::new(List {
-                uid: self.uid,
+                table_id: self.table_id,
                 from: Cursor::new(cursor),
                 left: count.map_or(usize::MAX, |_| max),
                 is_gathering: true,
@@ -274,10 +274,10 @@ impl Keyspace<'_> {
 
     /// The number of cold keys of the current logical database.
     fn cold(&mut self) -> usize {
-        let uid = self.uid;
+        let table_id = self.table_id;
         match self.has_all() {
             false => self.store.cold(self.db) as usize,
-            true => (0..STRIPES).filter_map(|stripe| Some(self.held.get(stripe).database(uid)?.cold())).sum(),
+            true => (0..STRIPES).filter_map(|stripe| Some(self.held.get(stripe).database(table_id)?.cold())).sum(),
         }
     }
 
@@ -327,7 +327,7 @@ impl List {
     /// Takes the entries of a stripe from the position on. If others follow the last one that was taken, returns where to go on.
     fn gather(&mut self, stripe: &Stripe, cost: &mut usize, now_ms: u64, show: &mut Show<'_>) -> Option<u64> {
         let from = self.from.high;
-        let table = &stripe.database(self.uid)?.table;
+        let table = &stripe.database(self.table_id)?.table;
         let (mut leaf, mut last) = (Some(from), None);
         while let Some(high) = leaf {
             let (entries, next) = table.leaf_at(high);
@@ -365,13 +365,13 @@ impl List {
 
     /// Finds the notes of a page in it.
     fn find(&mut self, store: &Store, bytes: &[u8], number: u32) {
-        let List { uid, here, found, names, scratch, .. } = self;
+        let List { table_id, here, found, names, scratch, .. } = self;
         let Ok(page) = Page::open(bytes, store.segments.stamp(number)) else { return };
         let first = |f: u16| here.partition_point(|note| note.fingerprint() < f);
         let is_wanted = |f: u16| here.get(first(f)).is_some_and(|note| note.fingerprint() == f);
         // A frame that is damaged ends it. What is not found then is looked up.
         let _ = page.for_each_key(&is_wanted, &|id| store.dictionary(id), scratch, &mut |record| {
-            if record.db != *uid {
+            if record.db != *table_id {
                 return;
             }
             let hash = store.hasher.hash(record.key);
@@ -534,7 +534,7 @@ impl Slice<'_, '_> {
             }
             let Some(note) = list.rest.pop() else { break };
             self.pay(LOOK_UP_COST);
-            match self.look_up_one(note, list.uid, show) {
+            match self.look_up_one(note, list.table_id, show) {
                 Looked::Done => list.advanced = true,
                 Looked::Missing(read) => {
                     pages += self.ks.store.segments.read_pages(read.word.place());
@@ -552,12 +552,12 @@ impl Slice<'_, '_> {
         is_done
     }
 
-    fn look_up_one(&mut self, note: Note, uid: u32, show: &mut Show<'_>) -> Looked {
+    fn look_up_one(&mut self, note: Note, table_id: u32, show: &mut Show<'_>) -> Looked {
         let (store, now_ms, at_once) = (self.ks.store, self.ks.now_ms, self.ks.at_once);
         let is_live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
         let hash = note.hash();
         self.ks.look_in(usize::from(note.stripe), |stripe, resume| {
-            let Some(database) = stripe.database(uid) else { return Looked::Done };
+            let Some(database) = stripe.database(table_id) else { return Looked::Done };
             let slot = database.table.find(hash.high, |entry| match entry.object() {
                 Some(object) => note.is_of(store.hasher.hash(object.key())),
                 None => entry.word().agrees(hash),
@@ -575,8 +575,8 @@ impl Slice<'_, '_> {
             }
             let named = match resume.names.remove(&Identity::new(hash, word)) {
                 Some(named) => named,
-                None if !at_once => return Looked::Missing(store.cold_read(hash, uid, word, None)),
-                None => direct::name(store, hash, uid, word).unwrap_or_else(|_| Named::unknown()),
+                None if !at_once => return Looked::Missing(store.cold_read(hash, table_id, word, None)),
+                None => direct::name(store, hash, table_id, word).unwrap_or_else(|_| Named::unknown()),
             };
             if is_live(named.expiry) {
                 (show.name)(&named.name);

@@ -86,7 +86,7 @@ pub struct Keyspace<'s> {
     /// The logical database in which the command was given. Its effects name this database.
     home: usize,
     db: usize,
-    uid: u32,
+    table_id: u32,
     /// What expires by then has expired.
     now_ms: u64,
     /// The wall clock.
@@ -131,7 +131,7 @@ impl<'s> Keyspace<'s> {
             store,
             home: db,
             db,
-            uid: store.uid(db),
+            table_id: store.table_id(db),
             now_ms,
             clock_ms: now_ms,
             touch,
@@ -280,7 +280,7 @@ impl<'s> Keyspace<'s> {
     }
 
     /// Declares that the changes stand although the command returns an error.
-    pub fn let_stand(&mut self) {
+    pub fn commit_despite_error(&mut self) {
         self.stands = true;
     }
 
@@ -291,7 +291,7 @@ impl<'s> Keyspace<'s> {
     /// Later calls use logical database `db`. A key has the same stripe in all logical databases.
     pub fn select(&mut self, db: usize) {
         self.db = db;
-        self.uid = self.store.uid(db);
+        self.table_id = self.store.table_id(db);
     }
 
     #[inline]
@@ -301,7 +301,7 @@ impl<'s> Keyspace<'s> {
 
     #[inline(always)]
     fn database(&mut self, key: &Key<'_>) -> &mut Database {
-        self.held.get(key.hash.stripe()).database_mut(self.uid)
+        self.held.get(key.hash.stripe()).database_mut(self.table_id)
     }
 
     /// Records that this command changes the key. Listeners are notified when the command is committed.
@@ -312,12 +312,12 @@ impl<'s> Keyspace<'s> {
         if is_heard {
             self.resume.noted.key(self.db, key.hash, key.name, Extent::Value);
         }
-        let (store, uid) = (self.store, self.uid);
+        let (store, table_id) = (self.store, self.table_id);
         let database = self.database(key);
         if database.table.is_cut()
             && let Some(slot) = database.find(key)
         {
-            store.keep(database, slot, key.hash.stripe(), uid);
+            store.keep(database, slot, key.hash.stripe(), table_id);
         }
     }
 
@@ -339,8 +339,8 @@ impl<'s> Keyspace<'s> {
 
     /// Whether effects are kept. If not, a handler need not gather their words. A rehearsal has no effects.
     #[inline]
-    pub fn keeps_effects(&self) -> bool {
-        self.store.keeps_effects() && !self.rehearses
+    pub fn records_effects(&self) -> bool {
+        self.store.records_effects() && !self.rehearses
     }
 
     /// States the effect of the running command: a command that makes the same change whenever and wherever it runs on the same
@@ -348,7 +348,7 @@ impl<'s> Keyspace<'s> {
     /// while effects are not kept.
     #[inline]
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
-        if self.keeps_effects() {
+        if self.records_effects() {
             self.keep_effect(words);
         }
     }
@@ -358,14 +358,14 @@ impl<'s> Keyspace<'s> {
     #[inline]
     pub fn effect_sent(&mut self, bytes: &[u8]) -> bool {
         let is_alone = self.resume.effects.is_empty() && !self.held.is_inner();
-        let is_told = is_alone && self.store.tell_sent(&Sent { db: self.home, now_ms: self.now_ms, bytes });
+        let is_told = is_alone && self.store.send_command_bytes(&Sent { db: self.home, now_ms: self.now_ms, bytes });
         self.stated |= is_told;
         is_told
     }
 
     /// The transaction around will state so many bytes of words, for which its connection has kept room.
     pub fn expect_effects(&mut self, bytes: usize) {
-        if self.keeps_effects() {
+        if self.records_effects() {
             self.resume.effects.expect(bytes);
         }
     }
@@ -396,7 +396,7 @@ impl<'s> Keyspace<'s> {
     /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes
     /// that came before, and these are not kept yet.
     pub fn must_publish_later(&self) -> bool {
-        self.held.is_inner() && self.keeps_effects()
+        self.held.is_inner() && self.records_effects()
     }
 
     /// Publishes a message when the outermost command's effects are kept. False: the messages that wait so have no room.
@@ -415,7 +415,7 @@ impl<'s> Keyspace<'s> {
     /// Whether the handler has changed something and must still state the effect.
     #[inline]
     pub fn owes_effect(&self) -> bool {
-        self.wrote && !self.stated && self.keeps_effects()
+        self.wrote && !self.stated && self.records_effects()
     }
 
     /// Commits the changes of a handler that succeeded, and notifies the listeners.
@@ -471,7 +471,7 @@ impl<'s> Keyspace<'s> {
     #[inline]
     fn hit(&mut self, key: &Key<'_>, slot: Slot) -> &Entry {
         let clock = self.touch.then(|| self.clock());
-        let entry = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot);
+        let entry = self.held.get(key.hash.stripe()).database_mut(self.table_id).table.entry_mut(slot);
         if clock.is_some() {
             entry.touch();
         }
@@ -494,7 +494,7 @@ impl<'s> Keyspace<'s> {
     fn is_cold(&mut self, key: &Key<'_>, word: Word) -> Cold {
         debug_assert!(!self.wrote, "a handler's reads come before its first write");
         self.stopped = true;
-        self.resume.cold.push(self.store.cold_read(key.hash, self.uid, word, Some(key.name)));
+        self.resume.cold.push(self.store.cold_read(key.hash, self.table_id, word, Some(key.name)));
         Cold
     }
 
@@ -504,10 +504,10 @@ impl<'s> Keyspace<'s> {
         if !self.at_once {
             return Err(self.is_cold(key, word));
         }
-        let (store, uid, now_ms) = (self.store, self.uid, self.now_ms);
-        let database = self.held.get(key.hash.stripe()).database_mut(uid);
-        match direct::install(store, database, key, uid, word, now_ms, &mut self.resume.effects) {
-            Ok(passing) => self.resume.passing.extend(passing.map(|address| (key.hash, uid, address))),
+        let (store, table_id, now_ms) = (self.store, self.table_id, self.now_ms);
+        let database = self.held.get(key.hash.stripe()).database_mut(table_id);
+        match direct::install(store, database, key, table_id, word, now_ms, &mut self.resume.effects) {
+            Ok(passing) => self.resume.passing.extend(passing.map(|address| (key.hash, table_id, address))),
             Err(error) => {
                 self.stopped = true;
                 self.resume.failed = Some(error);
@@ -539,7 +539,7 @@ impl<'s> Keyspace<'s> {
     /// would take more than half of the RAM for objects.
     #[cold]
     fn bring(&mut self, key: &Key<'_>, slot: Slot, want: Want<'_>) -> Result<(), Cold> {
-        let mut object = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot).hot_mut();
+        let mut object = self.held.get(key.hash.stripe()).database_mut(self.table_id).table.entry_mut(slot).hot_mut();
         let value = object.boxed_mut().expect("its caller looked");
         // One part may name the next.
         loop {
@@ -566,7 +566,7 @@ impl<'s> Keyspace<'s> {
                     return Err(Cold);
                 }
                 let id = value.shelf_id().expect("its caller looked");
-                let of = |part| ColdRead::of_part(self.store, key.hash, self.uid, value.kind(), id, part);
+                let of = |part| ColdRead::of_part(self.store, key.hash, self.table_id, value.kind(), id, part);
                 self.resume.cold.extend(absent.into_iter().take(PARTS_AT_ONCE).map(of));
                 return Err(Cold);
             }
@@ -583,7 +583,7 @@ impl<'s> Keyspace<'s> {
     /// Finds the key's object, unless the key has expired. Parts of its value may be on flash.
     #[inline]
     fn look_for(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
-        let (store, now_ms, uid) = (self.store, self.now_ms, self.uid);
+        let (store, now_ms, table_id) = (self.store, self.now_ms, self.table_id);
         let mut database = self.database(key);
         let Some(mut slot) = database.find(key) else {
             return Ok(Found::Absent);
@@ -608,8 +608,8 @@ impl<'s> Keyspace<'s> {
             if let Some(waiters) = &stripe.waiters {
                 waiters.note(self.db, key, &mut self.resume.ready);
             }
-            let leave = Leave::expired(uid, None, now_ms);
-            store.commit_leave(leave, stripe.database_mut(uid), slot, Some(&mut self.resume.effects));
+            let leave = Leave::expired(table_id, None, now_ms);
+            store.commit_leave(leave, stripe.database_mut(table_id), slot, Some(&mut self.resume.effects));
             return Ok(Found::Absent);
         }
         let Some(value) = object.boxed() else {
@@ -628,9 +628,9 @@ impl<'s> Keyspace<'s> {
     /// read of the copy, the same fields are found expired again.
     #[cold]
     fn expire_parts(&mut self, key: &Key<'_>, slot: Slot) -> Found {
-        let (store, now_ms, db, uid) = (self.store, self.now_ms, self.db, self.uid);
+        let (store, now_ms, db, table_id) = (self.store, self.now_ms, self.db, self.table_id);
         let mut fields = Vec::new();
-        store.keep(self.database(key), slot, key.hash.stripe(), uid);
+        store.keep(self.database(key), slot, key.hash.stripe(), table_id);
         let mut object = self.entry(key, slot).hot_mut();
         let is_empty = object
             .boxed_mut()
@@ -640,7 +640,7 @@ impl<'s> Keyspace<'s> {
         let gone = FieldsGone { db, key, now_ms, fields: &fields, is_empty };
         let stripe = self.held.get(key.hash.stripe());
         store.commit_fields(&gone, stripe, &mut self.resume.ready, &mut self.resume.effects);
-        let database = stripe.database_mut(uid);
+        let database = stripe.database_mut(table_id);
         if is_empty {
             database.discard(store, slot);
             return Found::Absent;
@@ -793,10 +793,10 @@ impl<'s> Keyspace<'s> {
         if cold {
             return Err(Cold);
         }
-        let (uid, now_ms) = (self.uid, self.now_ms);
+        let (table_id, now_ms) = (self.table_id, self.now_ms);
         // The look-ups have removed what has expired, unless a pause keeps it.
         let seen_ms = if self.store.keeps_expired(now_ms) { now_ms } else { 0 };
-        Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(uid)?.value(key, seen_ms)).collect())
+        Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(table_id)?.value(key, seen_ms)).collect())
     }
 
     /// The value, for OBJECT. Does not mark the value as used.
@@ -882,8 +882,8 @@ impl<'s> Keyspace<'s> {
         match self.has_all() {
             false => self.store.len(self.db),
             true => {
-                let uid = self.uid;
-                (0..STRIPES).map(|stripe| self.held.get(stripe).keys(uid) as u64).sum()
+                let table_id = self.table_id;
+                (0..STRIPES).map(|stripe| self.held.get(stripe).keys(table_id) as u64).sum()
             }
         }
     }
@@ -913,7 +913,7 @@ impl<'s> Keyspace<'s> {
         assert!(self.has_all(), "a barrier holds every stripe");
         (self.wrote, self.why) = (true, Some(Why::Swapped));
         self.store.swap(a, b, &mut self.held, self.now_ms, &mut self.resume.ready);
-        self.uid = self.store.uid(self.db);
+        self.table_id = self.store.table_id(self.db);
     }
 
     /// Ends a command, whatever its outcome: counts memory and look-ups, publishes the effects if this is the outermost command, and
@@ -940,11 +940,11 @@ impl<'s> Keyspace<'s> {
 
     fn settle_values(&mut self) {
         let Resume { edited, passing, .. } = &mut *self.resume;
-        for (hash, uid) in edited.drain(..) {
-            self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
+        for (hash, table_id) in edited.drain(..) {
+            self.held.get(hash.stripe()).database_mut(table_id).account(self.store, hash);
         }
-        for (hash, uid, address) in passing.drain(..) {
-            self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
+        for (hash, table_id, address) in passing.drain(..) {
+            self.held.get(hash.stripe()).database_mut(table_id).pass(self.store, hash, address);
         }
     }
 
@@ -954,13 +954,13 @@ impl<'s> Keyspace<'s> {
             self.settle_values();
         }
         if self.resume.effects.must_be_told() && !self.held.is_inner() {
-            self.store.tell_effects(&mut self.resume.effects);
+            self.store.send_effects(&mut self.resume.effects);
         }
         // A run that stopped for a cold value will be repeated, so it does not count.
         if self.stopped {
             return;
         }
-        if self.store.is_all_cold() {
+        if self.store.is_force_demote() {
             self.resume.touched.extend(self.store.all_to_chill());
             self.held.note_hot(&mut self.resume.touched);
         }

@@ -6,7 +6,7 @@ use crate::keyspace::guards::Held;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::word::Word;
 use crate::store::Store;
-use crate::stripe::LOCK_PATIENCE;
+use crate::stripe::LOCK_TIMEOUT;
 
 impl Store {
     /// Locks the stripes of `keys`, in ascending order, for one command.
@@ -18,12 +18,12 @@ impl Store {
     /// Like [`Store::hold`], but gives up if a script holds a stripe for long.
     #[inline(always)]
     pub fn try_hold(&self, keys: &[Key<'_>]) -> Option<Held<'_>> {
-        Held::of(self, keys, Some(LOCK_PATIENCE))
+        Held::of(self, keys, Some(LOCK_TIMEOUT))
     }
 
     /// Like [`Store::try_hold`], for every stripe.
     pub fn try_hold_all(&self) -> Option<Held<'_>> {
-        Held::all(self, Some(LOCK_PATIENCE))
+        Held::all(self, Some(LOCK_TIMEOUT))
     }
 
     /// Locks the stripes of `keys` and opens the keyspace for one command in logical database `db`.
@@ -70,17 +70,17 @@ impl Store {
     /// not wait for a locked stripe: then the command itself finds out.
     pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
         let stripe = self.stripes.lock_at_once(key.hash.stripe())?;
-        let uid = self.uid(db);
-        let database = stripe.database(uid)?;
+        let table_id = self.table_id(db);
+        let database = stripe.database(table_id)?;
         let word = database.table.word(database.find(key)?);
         if word.is_hot() {
             return None;
         }
-        Some(self.cold_read(key.hash, uid, word, Some(key.name)))
+        Some(self.cold_read(key.hash, table_id, word, Some(key.name)))
     }
 
     /// Makes a read. The caller holds the stripe's lock. Counts the reader in the segment, so that its pages are not reused.
-    pub(crate) fn cold_read(&self, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
-        ColdRead::new(self, hash, uid, word, name)
+    pub(crate) fn cold_read(&self, hash: KeyHash, table_id: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
+        ColdRead::new(self, hash, table_id, word, name)
     }
 }

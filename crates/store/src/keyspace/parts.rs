@@ -9,14 +9,14 @@ use crate::mem::index::{Entry, Slot};
 use crate::store::Store;
 use crate::stripe::Database;
 use std::sync::{Arc, Weak};
-use value::{Boxed, Shelf};
+use value::{Boxed, FlashCopies};
 
 struct Home {
     store: Weak<Store>,
     id: u64,
 }
 
-impl Shelf for Home {
+impl FlashCopies for Home {
     fn id(&self) -> u64 {
         self.id
     }
@@ -58,36 +58,36 @@ impl Store {
     /// Whether the key's value is in parts, with its skeleton in RAM.
     pub fn is_in_parts(&self, key: &Key<'_>, db: usize) -> bool {
         let stripe = self.stripe(key.hash.stripe());
-        let Some(database) = stripe.database(self.uid(db)) else { return false };
+        let Some(database) = stripe.database(self.table_id(db)) else { return false };
         database.find(key).is_some_and(|slot| is_in_parts(database.table.entry(slot)))
     }
 
     /// The value's number. Gives the value a number if it has none yet.
-    pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
+    pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, table_id: u32) -> u64 {
         value.shelf_id().unwrap_or_else(|| {
             let id = self.owners.next_id();
-            self.adopt(id, value, hash, uid);
+            self.adopt(id, value, hash, table_id);
             id
         })
     }
 
     /// Gives the value this number, which no other value has.
-    pub(crate) fn adopt(&self, id: u64, value: &mut Boxed, hash: KeyHash, uid: u32) {
-        self.owners.set(id, hash, uid);
+    pub(crate) fn adopt(&self, id: u64, value: &mut Boxed, hash: KeyHash, table_id: u32) {
+        self.owners.set(id, hash, table_id);
         value.split(Arc::new(Home { store: self.me.clone(), id }));
     }
 
     /// Removes the key of a value in parts if the policy allows it and the key was not used recently.
     pub(crate) fn evict_split(&self, id: u64, now_ms: u64) -> bool {
-        let Some((hash, uid)) = self.owners.get(id) else { return false };
+        let Some((hash, table_id)) = self.owners.get(id) else { return false };
         let mut stripe = self.stripe(hash.stripe());
-        let database = stripe.database_mut(uid);
+        let database = stripe.database_mut(table_id);
         let Some(slot) = database.find_split(hash, id) else { return false };
         let word = database.table.word(slot);
         if word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
             return false;
         }
-        self.commit_leave(Leave::evicted(uid, None, now_ms), database, slot, None);
+        self.commit_leave(Leave::evicted(table_id, None, now_ms), database, slot, None);
         true
     }
 
@@ -95,13 +95,13 @@ impl Store {
     pub(crate) fn with_split<R>(&self, id: u64, with: impl FnOnce(&mut Boxed) -> R) -> Option<R> {
         let mut seen = None;
         loop {
-            let (hash, uid) = self.owners.get(id)?;
-            if seen == Some((hash, uid)) {
+            let (hash, table_id) = self.owners.get(id)?;
+            if seen == Some((hash, table_id)) {
                 return None;
             }
-            seen = Some((hash, uid));
+            seen = Some((hash, table_id));
             let mut stripe = self.stripe(hash.stripe());
-            let database = stripe.database_mut(uid);
+            let database = stripe.database_mut(table_id);
             if let Some(slot) = database.find_split(hash, id) {
                 let mut object = database.table.entry_mut(slot).hot_mut();
                 let result = with(object.boxed_mut().expect("it was found boxed"));

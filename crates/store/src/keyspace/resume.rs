@@ -10,7 +10,7 @@ use crate::log::read::ReadError;
 use crate::log::run::Run;
 use crate::log::segment::rot::Lost;
 use crate::mem::hash::KeyHash;
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::store::Store;
 use crate::stripe::wait::Ready;
 use smallvec::SmallVec;
@@ -39,7 +39,7 @@ impl From<Cold> for NoEdit {
 pub struct ColdRead {
     store: *const Store,
     pub(crate) hash: KeyHash,
-    pub(crate) uid: u32,
+    pub(crate) table_id: u32,
     pub(crate) word: Word,
     /// The key, if its value is wanted. `None`: only the name is wanted (SCAN).
     pub(crate) name: Option<SmallVec<[u8; 40]>>,
@@ -54,12 +54,12 @@ pub struct ColdRead {
 }
 
 impl ColdRead {
-    pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
+    pub(crate) fn new(store: &Store, hash: KeyHash, table_id: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
         ColdRead {
             store,
             hash,
-            uid,
+            table_id,
             word,
             name: name.map(SmallVec::from_slice),
             part: None,
@@ -73,20 +73,27 @@ impl ColdRead {
     pub(crate) fn lost(&self) -> Lost {
         match self.part {
             Some(name) => Lost::collection(name.id),
-            None => Lost::key(self.word.place().page, self.uid, self.hash.high),
+            None => Lost::key(self.word.place().page, self.table_id, self.hash.high),
         }
     }
 
     /// A read of a part of a value. `hash` is the hash of the value's key.
-    pub(super) fn of_part(store: &Store, hash: KeyHash, uid: u32, kind: Kind, id: u64, part: AbsentPart) -> ColdRead {
+    pub(super) fn of_part(
+        store: &Store,
+        hash: KeyHash,
+        table_id: u32,
+        kind: Kind,
+        id: u64,
+        part: AbsentPart,
+    ) -> ColdRead {
         let word = Word::cold(hash, place_of_number(part.place), kind, false, false);
-        let mut read = ColdRead::new(store, hash, uid, word, None);
+        let mut read = ColdRead::new(store, hash, table_id, word, None);
         read.part = Some(PartName { id, number: part.number });
         read
     }
 
     pub(super) fn of_run(store: &Store, run: Run) -> ColdRead {
-        let place = Place { page: run.page, step: 0 };
+        let place = PageAddress { page: run.page, step: 0 };
         let nobody = KeyHash { high: 0, low: 0, slot: 0 };
         let mut read = ColdRead::new(store, nobody, 0, Word::cold(nobody, place, Kind::String, false, false), None);
         read.run = Some(run);
@@ -112,7 +119,7 @@ impl ColdRead {
 
     /// The identity under which the handler finds the record after the read.
     pub(crate) fn record_at(&self) -> RecordAt {
-        RecordAt { high: self.hash.high, uid: self.uid, place: self.word.place(), part: self.part }
+        RecordAt { high: self.hash.high, table_id: self.table_id, place: self.word.place(), part: self.part }
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -146,8 +153,8 @@ impl Identity {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct RecordAt {
     high: u64,
-    uid: u32,
-    place: Place,
+    table_id: u32,
+    place: PageAddress,
     part: Option<PartName>,
 }
 
@@ -180,7 +187,7 @@ pub struct Resume {
     pub removes_unread: bool,
     /// Changed keys that have waiters. Not cleared: the code that serves the waiters takes them.
     pub ready: Vec<Ready>,
-    /// In the all-cold mode, the stripes whose values must leave RAM. Not cleared: [`crate::Lane::chill`] takes them.
+    /// In the force-demote mode, the stripes whose values must leave RAM. Not cleared: [`crate::Lane::force_demote`] takes them.
     pub touched: Vec<usize>,
     /// Effects that are not published yet. Not cleared: they are published before the stripes are unlocked.
     pub(crate) effects: Effects,

@@ -60,7 +60,7 @@ const AHEAD_MAX: usize = 16_384;
 /// The state kept between slices.
 #[derive(Default)]
 pub(crate) struct Visit {
-    place: Place,
+    place: VisitPosition,
     /// Records that were read for the next slice. If the key has got another record at the same place meanwhile, the copy shows the
     /// key as it was a moment ago. That is correct, because a key may be shown as it was at any moment of the walk.
     pub(crate) copies: HashMap<RecordAt, RecordCopy>,
@@ -70,7 +70,7 @@ pub(crate) struct Visit {
 
 /// The position of the walk: before the first entry with hash `high`, or behind the first `passed` entries with exactly this hash.
 #[derive(Default)]
-struct Place {
+struct VisitPosition {
     db: usize,
     stripe: usize,
     high: u64,
@@ -103,7 +103,7 @@ struct Slice<'v> {
     visitor: &'v mut dyn Visitor,
     cost_left: usize,
     /// Where the next slice begins. Set when a record was missing; from then on nothing is shown.
-    missing_at: Option<Place>,
+    missing_at: Option<VisitPosition>,
     reads: Vec<ColdRead>,
     read_bytes: usize,
     ahead_left: usize,
@@ -148,7 +148,7 @@ impl Keyspace<'_> {
             flow = slice.stripe(stripe, &mut place);
             if flow == Flow::On {
                 let at = place.db * STRIPES + place.stripe + 1;
-                place = Place { db: at / STRIPES, stripe: at % STRIPES, ..Place::default() };
+                place = VisitPosition { db: at / STRIPES, stripe: at % STRIPES, ..VisitPosition::default() };
             }
         }
         let Slice { missing_at, reads, failed, .. } = slice;
@@ -171,9 +171,9 @@ impl Keyspace<'_> {
 
 impl Slice<'_> {
     /// Visits the entries from the position to the end of its stripe.
-    fn stripe(&mut self, stripe: &Stripe, place: &mut Place) -> Flow {
-        let uid = self.store.uid(place.db);
-        let Some(database) = stripe.database(uid) else { return Flow::On };
+    fn stripe(&mut self, stripe: &Stripe, place: &mut VisitPosition) -> Flow {
+        let table_id = self.store.table_id(place.db);
+        let Some(database) = stripe.database(table_id) else { return Flow::On };
         let mut leaf = Some(place.high);
         while let Some(high) = leaf {
             let (entries, next) = database.table.leaf_at(high);
@@ -185,7 +185,7 @@ impl Slice<'_> {
                     continue;
                 }
                 (place.high, place.passed) = (high, equal.1 - 1);
-                if self.entry(entry, uid, place) == Flow::Stop {
+                if self.entry(entry, table_id, place) == Flow::Stop {
                     return Flow::Stop;
                 }
                 place.passed = equal.1;
@@ -202,11 +202,11 @@ impl Slice<'_> {
         self.reads.len() >= READS_AT_ONCE || self.read_bytes >= READ_BYTES_AT_ONCE
     }
 
-    fn entry(&mut self, entry: &Entry, uid: u32, place: &mut Place) -> Flow {
+    fn entry(&mut self, entry: &Entry, table_id: u32, place: &mut VisitPosition) -> Flow {
         let word = entry.word();
         let hash = KeyHash { high: entry.high(), low: word.0, slot: (place.stripe * (SLOTS / STRIPES)) as u16 };
         let Some(object) = entry.object() else {
-            return self.cold(self.store.cold_read(hash, uid, word, None).copying(), place);
+            return self.cold(self.store.cold_read(hash, table_id, word, None).copying(), place);
         };
         if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
             return Flow::On;
@@ -222,11 +222,11 @@ impl Slice<'_> {
                 }
                 Flow::On
             }
-            Value::Boxed(value) => self.boxed(&key, value, (hash, uid), place),
+            Value::Boxed(value) => self.boxed(&key, value, (hash, table_id), place),
         }
     }
 
-    fn cold(&mut self, cold: ColdRead, place: &mut Place) -> Flow {
+    fn cold(&mut self, cold: ColdRead, place: &mut VisitPosition) -> Flow {
         if self.missing_at.is_some() {
             self.look_ahead(cold);
             return Flow::On;
@@ -259,10 +259,16 @@ impl Slice<'_> {
     }
 
     /// Visits a boxed value in RAM, one stretch at a time. Absent parts are read.
-    fn boxed(&mut self, key: &Visited<'_>, value: &Boxed, (hash, uid): (KeyHash, u32), place: &mut Place) -> Flow {
+    fn boxed(
+        &mut self,
+        key: &Visited<'_>,
+        value: &Boxed,
+        (hash, table_id): (KeyHash, u32),
+        place: &mut VisitPosition,
+    ) -> Flow {
         let part_of = |store: &Store, part: AbsentPart| {
             let id = value.shelf_id().expect("only a value in parts has absent ones");
-            ColdRead::of_part(store, hash, uid, key.kind, id, part).copying()
+            ColdRead::of_part(store, hash, table_id, key.kind, id, part).copying()
         };
         let (mut cursor, mut elements) = (Cursor::default(), 0);
         if self.missing_at.is_none() {
@@ -348,15 +354,15 @@ impl Slice<'_> {
     }
 
     /// The record, if it has been read. If it cannot be read now, the next slice begins here.
-    fn read(&mut self, cold: ColdRead, place: &mut Place) -> Option<RecordCopy> {
+    fn read(&mut self, cold: ColdRead, place: &mut VisitPosition) -> Option<RecordCopy> {
         if let Some(copy) = self.visit.copies.remove(&cold.record_at()) {
             return Some(copy);
         }
         if self.at_once {
             return direct::copy_now(self.store, &cold).map_err(|error| self.failed = Some(error)).ok();
         }
-        let Place { db, stripe, high, passed, .. } = *place;
-        self.missing_at = Some(Place { db, stripe, high, passed, inside: place.inside.take() });
+        let VisitPosition { db, stripe, high, passed, .. } = *place;
+        self.missing_at = Some(VisitPosition { db, stripe, high, passed, inside: place.inside.take() });
         self.want(cold);
         None
     }

@@ -53,7 +53,7 @@ impl Store {
     }
 
     fn kind_of(&self, stripe: &Stripe, ready: &Ready) -> Option<Kind> {
-        let database = stripe.database(self.uid(ready.db))?;
+        let database = stripe.database(self.table_id(ready.db))?;
         let entry = database.table.entry(database.find(&ready.key())?);
         Some(entry.object().map_or_else(|| entry.word().kind(), |object| object.kind()))
     }

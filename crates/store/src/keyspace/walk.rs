@@ -38,11 +38,11 @@ impl Keyspace<'_> {
 
     /// The first entry from a position on.
     fn entry_from(&mut self, from: Cursor) -> Option<Entry> {
-        let (store, uid, now_ms) = (self.store, self.uid, self.now_ms);
+        let (store, table_id, now_ms) = (self.store, self.table_id, self.now_ms);
         (from.stripe..STRIPES).find_map(|number| {
             let from = if number == from.stripe { from.high } else { 0 };
             self.look_in(number, |stripe, _| {
-                let table = &stripe.database(uid)?.table;
+                let table = &stripe.database(table_id)?.table;
                 let mut leaf = Some(from);
                 while let Some(high) = leaf {
                     let (entries, next) = table.leaf_at(high);
@@ -56,7 +56,7 @@ impl Keyspace<'_> {
                             None => {
                                 let word = entry.word();
                                 let hash = KeyHash { high: entry.high(), low: word.0, slot };
-                                Entry::Cold(store.cold_read(hash, uid, word, None))
+                                Entry::Cold(store.cold_read(hash, table_id, word, None))
                             }
                         });
                     }
@@ -73,7 +73,7 @@ impl Keyspace<'_> {
             Some(named) => named,
             // A name that cannot be read is left out; the log says so.
             None if self.at_once => {
-                direct::name(self.store, read.hash, read.uid, read.word).unwrap_or_else(|_| Named::unknown())
+                direct::name(self.store, read.hash, read.table_id, read.word).unwrap_or_else(|_| Named::unknown())
             }
             None => {
                 self.stopped = true;

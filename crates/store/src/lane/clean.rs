@@ -2,17 +2,17 @@
 //! neighbours in memory. Of values that move in parts it writes the parts. Never removes a value from RAM.
 
 use super::Lane;
-use super::hand::{Victim, Writer, copy_parts, visit_near};
+use super::clock_hand::{Victim, Writer, copy_parts, visit_near};
 use crate::counters::Counter;
 use crate::log::fill::Verdict;
-use crate::log::segment::{Room, Stream};
+use crate::log::segment::{LogSpace, SegmentStream};
 use crate::mem::arena::Cells;
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
 use crate::mem::object::ObjectRef;
 use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
-use crate::stripe::UPKEEP_PATIENCE;
+use crate::stripe::UPKEEP_TIMEOUT;
 
 /// A slice writes as many bytes of values, and visits as many leaves, at most.
 const SLICE_BYTES: usize = 64 << 10;
@@ -22,7 +22,7 @@ const SLICE_LEAVES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CleanHand {
     stripe: usize,
-    uid: u32,
+    table_id: u32,
     high: u64,
     /// The position inside the value at `high`, if that value moves in parts.
     part: u64,
@@ -46,7 +46,7 @@ impl Store {
     /// Begins a cleaning. The lanes go on with it until [`Store::is_cleaned`]. It leaves room on flash even if all that is in RAM is
     /// changed and written once more; if there is no such room, nothing is written.
     pub fn clean(&self) {
-        if !self.has_flash() || self.is_all_cold() {
+        if !self.has_flash() || self.is_force_demote() {
             return;
         }
         let sums = self.segments.sums();
@@ -80,7 +80,8 @@ impl Lane {
         for _ in 0..SLICE_LEAVES_MAX {
             let Some(hand) = self.clean.or_else(|| self.begin_stripe()) else { return false };
             // Copies are worth less than what waits for room. The values that are left go without.
-            let goes_on = store.cleaning.has_room() && store.segments.room() == Room::Plenty && !store.is_all_cold();
+            let goes_on =
+                store.cleaning.has_room() && store.segments.room() == LogSpace::Plenty && !store.is_force_demote();
             let stopped = match goes_on {
                 true => self.clean_leaf(&store, hand, &mut left),
                 false => {
@@ -101,28 +102,29 @@ impl Lane {
 
     fn begin_stripe(&mut self) -> Option<CleanHand> {
         let stripe = self.store.cleaning.next_stripe();
-        self.clean = stripe.map(|stripe| CleanHand { stripe, uid: 0, high: 0, part: 0, alone: false });
+        self.clean = stripe.map(|stripe| CleanHand { stripe, table_id: 0, high: 0, part: 0, alone: false });
         self.clean
     }
 
     fn end_stripe(&mut self) {
         if self.begin_stripe().is_none() {
             // Nobody else may come to fill the unit.
-            self.finish_unit(Stream::Fresh);
+            self.finish_unit(SegmentStream::Fresh);
         }
         self.store.cleaning.stripe_done();
     }
 
     /// Writes values of one leaf, or those around one of them. Returns whether no write can begin now.
     fn clean_leaf(&mut self, store: &Store, mut hand: CleanHand, left: &mut usize) -> bool {
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         // What a script holds goes without a copy.
-        let stripe = store.stripe_or_skip(hand.stripe, &mut patience).filter(|stripe| hand.uid < stripe.uids());
+        let stripe =
+            store.stripe_or_skip(hand.stripe, &mut patience).filter(|stripe| hand.table_id < stripe.table_ids());
         let Some(mut stripe) = stripe else {
             self.end_stripe();
             return false;
         };
-        let (entries, wanted, next) = stripe.database_mut(hand.uid).table.leaf_at_mut(hand.high);
+        let (entries, wanted, next) = stripe.database_mut(hand.table_id).table.leaf_at_mut(hand.high);
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
         let mut near = std::mem::take(&mut self.near);
         near.clear();
@@ -132,7 +134,7 @@ impl Lane {
             if moves_in_parts(store, entry) {
                 let high = entry.high();
                 let part = if high == from { hand.part } else { 0 };
-                let (next, stopped) = self.copy_parts(store, entry, hand.uid, part, left);
+                let (next, stopped) = self.copy_parts(store, entry, hand.table_id, part, left);
                 if let Some(part) = next {
                     // The other values get their turn at the lock, and the slice its end.
                     self.clean = Some(CleanHand { high, part, alone: false, ..hand });
@@ -150,7 +152,7 @@ impl Lane {
                 break;
             }
             let hash = store.hasher.hash(entry.hot().key());
-            if matches!(self.copy(entry, hash, hand.uid, wanted >> at & 1 == 1, left), Copied::Stopped) {
+            if matches!(self.copy(entry, hash, hand.table_id, wanted >> at & 1 == 1, left), Copied::Stopped) {
                 self.near = near;
                 return true;
             }
@@ -159,7 +161,7 @@ impl Lane {
         let mut stopped = false;
         self.clean = Some(match (near.is_empty(), next) {
             (true, Some(high)) => CleanHand { high, part: 0, alone: false, ..hand },
-            (true, None) => CleanHand { uid: hand.uid + 1, high: 0, part: 0, alone: false, ..hand },
+            (true, None) => CleanHand { table_id: hand.table_id + 1, high: 0, part: 0, alone: false, ..hand },
             (false, _) => {
                 let (taken, is_stopped) = self.clean_near(store, &near, left);
                 stopped = is_stopped;
@@ -175,13 +177,13 @@ impl Lane {
         let (mut taken, mut stopped) = (0, false);
         // Most have a copy. To look for their entries would take longer than everything else.
         let may_be_unwritten = |object: ObjectRef<'_>| !object.knows_place();
-        visit_near(store, near, may_be_unwritten, |database, slot, hash, uid| {
+        visit_near(store, near, may_be_unwritten, |database, slot, hash, table_id| {
             let is_wanted = database.table.wants(slot);
             let entry = database.table.entry_mut(slot);
             if !is_unwritten(store, entry) || moves_in_parts(store, entry) {
                 return true;
             }
-            match self.copy(entry, hash, uid, is_wanted, left) {
+            match self.copy(entry, hash, table_id, is_wanted, left) {
                 Copied::Taken => taken += 1,
                 Copied::Not => {}
                 Copied::Stopped => stopped = true,
@@ -196,24 +198,24 @@ impl Lane {
         &mut self,
         store: &Store,
         entry: &mut Entry,
-        uid: u32,
+        table_id: u32,
         part: u64,
         left: &mut usize,
     ) -> (Option<u64>, bool) {
         let mut object = entry.hot_mut();
         let hash = store.hasher.hash(object.view().key());
         let value = object.boxed_mut().expect("it moves in parts");
-        let id = store.split(value, hash, uid);
+        let id = store.split(value, hash, table_id);
         let (swept, taken) = copy_parts(id, value, part, self);
         object.account(&store.arena);
         *left = left.saturating_sub(taken);
         (swept.next, swept.stopped)
     }
 
-    fn copy(&mut self, entry: &mut Entry, hash: KeyHash, uid: u32, is_wanted: bool, left: &mut usize) -> Copied {
+    fn copy(&mut self, entry: &mut Entry, hash: KeyHash, table_id: u32, is_wanted: bool, left: &mut usize) -> Copied {
         let (has_expiry, object) = (entry.word().has_expiry(), entry.hot_mut());
         let bytes = object.view().ram_bytes();
-        match self.value(Victim { hash, uid, object, has_expiry, leaves: false, is_wanted }) {
+        match self.value(Victim { hash, table_id, object, has_expiry, leaves: false, is_wanted }) {
             Verdict::Taken => {
                 *left = left.saturating_sub(bytes);
                 Copied::Taken

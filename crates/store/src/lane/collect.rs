@@ -11,7 +11,7 @@ use crate::log::fill::{Item, Origin, Verdict, place_of};
 use crate::log::page::Record;
 use crate::log::parts::number_of_place;
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{FULLEST, Relocation, Room, Stream, Unit};
+use crate::log::segment::{FULLEST, LogSpace, Relocation, SegmentStream, Unit};
 use crate::mem::tier::Full;
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,7 +55,7 @@ impl Lane {
     pub(crate) fn collect_slice(&mut self) -> bool {
         let freed = self.free_dead_segments();
         // Some worker may have freed a segment meanwhile, which may be enough.
-        self.retry_unit(Stream::Fresh);
+        self.retry_unit(SegmentStream::Fresh);
         let need = self.need();
         let is_urgent = need.starved || need.lacks_room;
         if is_urgent && self.collect.as_ref().is_some_and(|collect| !collect.why.moves() && !collect.reading) {
@@ -63,7 +63,7 @@ impl Lane {
             self.give_up_collection();
         }
         let goes_on = if self.collect.is_some() { self.collect_step() } else { self.start_collection(&need) };
-        self.tell_if_full(&need);
+        self.report_full_flash(&need);
         freed || goes_on
     }
 
@@ -73,7 +73,7 @@ impl Lane {
         let segments = &self.store.segments;
         let leaving = segments.next_leaving();
         let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
-        let room = starved || lacks_room || segments.room() != Room::Plenty;
+        let room = starved || lacks_room || segments.room() != LogSpace::Plenty;
         Need { starved, lacks_room, room, leaving }
     }
 
@@ -184,15 +184,15 @@ impl Lane {
     }
 
     /// Tells writers whether flash is full of live records, or that it is not any more.
-    fn tell_if_full(&self, need: &Need) {
+    fn report_full_flash(&self, need: &Need) {
         let segments = &self.store.segments;
         let is_full = segments.is_full() && !self.may_evict();
         if need.lacks_room && is_full {
-            segments.tell_stalled();
+            segments.report_stalled();
         }
         match (need.starved, is_full) {
             (true, true) => self.store.tier.set_full(Full::Flash),
-            (false, _) if matches!(segments.room(), Room::Waiting | Room::Full) => {}
+            (false, _) if matches!(segments.room(), LogSpace::Waiting | LogSpace::Full) => {}
             _ => self.store.tier.clear_full(Full::Flash),
         }
     }
@@ -262,8 +262,8 @@ impl Lane {
             return true;
         }
         // All units were read. The moved records must be on flash before the segment is free.
-        self.finish_unit(Stream::Relocated);
-        self.retry_unit(Stream::Relocated);
+        self.finish_unit(SegmentStream::Relocated);
+        self.retry_unit(SegmentStream::Relocated);
         if !self.fill[1].is_empty() {
             self.collect = Some(collect);
             return self.give_up_if_stranded();
@@ -311,7 +311,7 @@ impl Lane {
     /// The promise of `begin_relocation` can be broken only by failed writes, or by records that compress much worse than before. Then the
     /// records stay at their old places, so that their segment can be collected later or die.
     fn give_up_if_stranded(&mut self) -> bool {
-        let relocated = &self.fill[Stream::Relocated as usize];
+        let relocated = &self.fill[SegmentStream::Relocated as usize];
         if relocated.blocked() && relocated.in_flight == 0 {
             self.give_up_collection();
         }
@@ -323,7 +323,7 @@ impl Lane {
         let Some(collect) = self.collect.take() else { return };
         debug_assert!(!collect.reading);
         if collect.why.moves() {
-            self.fill[Stream::Relocated as usize].give_up(&mut self.unit_bufs);
+            self.fill[SegmentStream::Relocated as usize].give_up(&mut self.unit_bufs);
         }
         self.store.segments.uncollected(collect.segment);
         self.collection_ends(&collect);
@@ -402,18 +402,18 @@ impl Lane {
             }
         } else {
             let mut stripe = store.stripe(record.hash.stripe());
-            let database = stripe.database_mut(record.uid);
+            let database = stripe.database_mut(record.table_id);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return Relocated::Moved };
             if store.lane_removes(record.expiry, self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
-                store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
+                store.commit_leave(Leave::expired(record.table_id, name, self.now_ms), database, slot, None);
                 return Relocated::Moved;
             }
             let word = database.table.word(slot);
             if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
                 let name = Some(&record.bytes[..record.key]);
-                store.commit_leave(Leave::evicted(record.uid, name, self.now_ms), database, slot, None);
+                store.commit_leave(Leave::evicted(record.table_id, name, self.now_ms), database, slot, None);
                 return Relocated::Evicted;
             }
         }
@@ -429,19 +429,19 @@ impl Lane {
             key,
             value,
             kind: record.kind,
-            db: record.uid,
+            db: record.table_id,
             expiry_ms: record.expiry,
             seq: record.seq,
             hash: record.hash.high,
         };
         let item = Item {
             hash: record.hash,
-            uid: record.uid,
+            table_id: record.table_id,
             kind: kind.kind,
             expiry: record.expiry,
             origin: part.map_or(Origin::Flash(place), |name| Origin::FlashPart { name, from: place }),
         };
-        match self.add(Stream::Relocated, copied, item) {
+        match self.add(SegmentStream::Relocated, copied, item) {
             Verdict::Taken => Relocated::Moved,
             Verdict::Stop | Verdict::Keep => Relocated::NoRoom,
         }

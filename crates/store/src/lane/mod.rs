@@ -2,10 +2,10 @@
 //! the store within its limits. One lane per worker; the driver executes the operations.
 //! Never knows sessions: a waiting session holds a [`Ticket`].
 
-mod chill;
 mod clean;
+mod clock_hand;
 mod collect;
-mod hand;
+mod force_demote;
 mod regain;
 mod scrub;
 mod warm;
@@ -21,19 +21,19 @@ use crate::log::page::{Page, Record, Scratch};
 use crate::log::parts::number_of_place;
 use crate::log::read::{ReadError, latency_histogram};
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{Stream, Unit};
+use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::arena::{Cells, SLAB_BYTES};
 use crate::mem::hash::KeyHash;
 use crate::mem::object::{Object, Parts};
 use crate::mem::tier::{Admission, Full, LARGE_BYTES};
 use crate::mem::word::Word;
 use crate::store::Store;
-use crate::stripe::UPKEEP_PATIENCE;
-use chill::Due;
+use crate::stripe::UPKEEP_TIMEOUT;
 use clean::CleanHand;
+use clock_hand::{ClockHand, TtlSample};
 use collect::{EXPIRY_EVERY_MS, SHRINK_EVERY_MS};
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
-use hand::{Hand, TtlSample};
+use force_demote::Due;
 use hdrhistogram::Histogram;
 use regain::SegmentTest;
 use rustc_hash::FxHashMap;
@@ -80,7 +80,7 @@ enum Outcome {
     /// The value is in RAM for this command only.
     Passing {
         hash: KeyHash,
-        uid: u32,
+        table_id: u32,
         address: usize,
     },
     Named(Identity, Named),
@@ -104,7 +104,7 @@ pub(crate) enum Flight {
     },
     Write {
         unit: Unit,
-        stream: Stream,
+        stream: SegmentStream,
         items: Items,
     },
     Collect {
@@ -164,19 +164,19 @@ pub struct Lane {
     pub(crate) unit_bufs: UnitBufs,
     /// Scratch buffer for a boxed value's bytes.
     pub(crate) encoded: Vec<u8>,
-    hand: Hand,
+    clock_hand: ClockHand,
     /// Scratch buffer for the neighbours of a victim.
     near: Cells,
     /// Slabs that are being emptied.
     sparse: Vec<NonNull<u8>>,
     /// When a slice of demotion last found nothing.
-    vain_ms: u64,
-    expire: Hand,
+    swept_in_vain_ms: u64,
+    expire: ClockHand,
     expire_due_ms: u64,
     expire_ttl: TtlSample,
     /// How many keys the sweep has removed since [`Lane::take_expired`].
     expired: usize,
-    /// In the all-cold mode, the keys that expire soon.
+    /// In the force-demote mode, the keys that expire soon.
     pub(crate) due: BTreeSet<Due>,
     /// The stripe where the sweep for expired hash fields continues.
     expire_fields: usize,
@@ -204,7 +204,7 @@ pub struct Lane {
     warm: Option<Warm>,
     warm_due_ms: u64,
     /// When the last value left RAM, or none had to.
-    barren_since_ms: Option<u64>,
+    no_victim_since_ms: Option<u64>,
     room: Vec<Waker>,
     latency: Histogram<u64>,
     /// The sum, over these reads, of how many operations were under way.
@@ -255,14 +255,14 @@ impl Lane {
             large_reads: 0,
             page_bufs: Vec::new(),
             scratch: Scratch::new(),
-            fill: [Filling::new(Stream::Fresh, codec), Filling::new(Stream::Relocated, codec)],
+            fill: [Filling::new(SegmentStream::Fresh, codec), Filling::new(SegmentStream::Relocated, codec)],
             unit_bufs: UnitBufs::default(),
             encoded: Vec::new(),
-            hand: Hand::default(),
+            clock_hand: ClockHand::default(),
             near: Cells::new(),
             sparse: Vec::new(),
-            vain_ms: 0,
-            expire: Hand::default(),
+            swept_in_vain_ms: 0,
+            expire: ClockHand::default(),
             expire_due_ms: 0,
             expire_ttl: TtlSample::default(),
             expired: 0,
@@ -286,7 +286,7 @@ impl Lane {
             scrub_due_ms: 0,
             warm: None,
             warm_due_ms: 0,
-            barren_since_ms: None,
+            no_victim_since_ms: None,
             room: Vec::new(),
             latency: latency_histogram(),
             read_depths: 0,
@@ -408,12 +408,12 @@ impl Lane {
 
     /// Called after the command that wanted the value. A value that is in RAM only for this command leaves RAM.
     pub fn release(&mut self, ticket: Ticket) {
-        let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take() else {
+        let Some(Outcome::Passing { hash, table_id, address }) = ticket.0.borrow_mut().outcome.take() else {
             return;
         };
         let store = &self.store;
         let mut stripe = store.stripe(hash.stripe());
-        let database = stripe.database_mut(uid);
+        let database = stripe.database_mut(table_id);
         let Some(slot) = database.find_address(hash.high, address) else {
             return;
         };
@@ -424,7 +424,7 @@ impl Lane {
             return;
         }
         let cold = Word(entry.hot().place().expect("a clean object knows its place"));
-        database.chill(store, slot, cold);
+        database.force_demote(store, slot, cold);
     }
 
     /// Reads a value while the caller waits. The last resort of a command that never finds all its values in RAM at the same
@@ -531,7 +531,7 @@ impl Lane {
     fn take_in(&mut self, page: &Page<'_>, cold: &ColdRead) -> Result<Outcome, ReadError> {
         let store = &self.store;
         let dictionaries = |id| store.dictionary(id);
-        let (hash, uid) = (cold.hash, cold.uid);
+        let (hash, table_id) = (cold.hash, cold.table_id);
         if cold.copies {
             let copy = crate::keyspace::direct::copy(store, page, cold, &mut self.scratch)?;
             return Ok(Outcome::Copied(cold.record_at(), copy));
@@ -549,7 +549,7 @@ impl Lane {
         let Some(name) = &cold.name else {
             let mut is_it = |record: &Record<'_>| {
                 let found = store.hasher.hash(record.key);
-                record.db == uid && found.high == hash.high && cold.word.agrees(found)
+                record.db == table_id && found.high == hash.high && cold.word.agrees(found)
             };
             let record = page
                 .find_by(hash.high, &mut is_it, &dictionaries, &mut self.scratch)
@@ -559,7 +559,7 @@ impl Lane {
             return Ok(Outcome::Named(cold.identity(), named));
         };
         let record = page
-            .find(hash.high, uid, name, &dictionaries, &mut self.scratch)
+            .find(hash.high, table_id, name, &dictionaries, &mut self.scratch)
             .map_err(ReadError::Corrupt)?
             .ok_or(ReadError::Missing)?;
         if record.value.len() > LARGE_BYTES {
@@ -578,7 +578,7 @@ impl Lane {
             }
         } else {
             let mut stripe = store.stripe(cold.hash.stripe());
-            if stripe.database_mut(cold.uid).find_cold(cold.hash, cold.word).is_none() {
+            if stripe.database_mut(cold.table_id).find_cold(cold.hash, cold.word).is_none() {
                 return Outcome::Done;
             }
         }
@@ -603,7 +603,7 @@ impl Lane {
 
     /// Nearly all values are cold and no command waits for room. Then one slice per millisecond is enough.
     fn sweeps_in_vain(&self) -> bool {
-        self.vain_ms == self.now_ms && self.room.is_empty()
+        self.swept_in_vain_ms == self.now_ms && self.room.is_empty()
     }
 
     /// Whether the next slices may start to remove expired keys and to evict. A collection that has begun goes on.
@@ -683,9 +683,9 @@ impl Lane {
             let Some(slab) = self.sparse.pop() else { break };
             cells.clear();
             self.store.arena.evacuated_cells(slab, &mut cells);
-            if !Hand::sweep_evacuated(&self.store, &cells) {
+            if !ClockHand::sweep_evacuated(&self.store, &cells) {
                 // An object that is being written keeps its slab. So write the unit now, without waiting until it is full.
-                self.finish_unit(Stream::Fresh);
+                self.finish_unit(SegmentStream::Fresh);
                 self.sparse.insert(0, slab);
                 self.near = cells;
                 return self.admission() == Admission::Slow;
@@ -699,7 +699,7 @@ impl Lane {
         let store = self.store.clone();
         let excess = store.tier.excess(&store.arena);
         if excess == 0 {
-            self.tell_if_ram_is_full(false);
+            self.report_full_ram(false);
             // This sweep did not look for victims, so it does not count as fruitless.
             store.tier.progress();
             self.flush_fresh_if_idle();
@@ -712,9 +712,9 @@ impl Lane {
         let before = store.tier.writing.load(Relaxed);
         let mut freed = 0;
         let mut stopped = false;
-        let mut hand = self.hand;
+        let mut hand = self.clock_hand;
         let mut near = std::mem::take(&mut self.near);
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
             if freed + written >= goal {
@@ -733,34 +733,34 @@ impl Lane {
             }
         }
         self.near = near;
-        self.hand = hand;
+        self.clock_hand = hand;
         // Enough writes are in flight. The next completion continues the sweep.
         let waits = stopped && self.fill[0].in_flight > 0;
         if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
-            self.vain_ms = self.now_ms;
+            self.swept_in_vain_ms = self.now_ms;
         }
         if store.tier.fruitless() > crate::mem::hash::STRIPES {
             // A whole round found no more values for this unit.
-            self.finish_unit(Stream::Fresh);
+            self.finish_unit(SegmentStream::Fresh);
         }
         // After five rounds every frequency is zero, so the remaining values cannot leave RAM.
         let barren = store.tier.fruitless() > 5 * crate::mem::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
-        self.tell_if_ram_is_full(barren);
+        self.report_full_ram(barren);
         !barren && !waits
     }
 
     /// Tells writers that RAM contains only what cannot leave it. With flash they wait a while before, because the budget of objects may
     /// be small for a moment: clients' buffers or a training take their part.
-    fn tell_if_ram_is_full(&mut self, barren: bool) {
+    fn report_full_ram(&mut self, barren: bool) {
         let tier = &self.store.tier;
         if !barren {
-            self.barren_since_ms = None;
+            self.no_victim_since_ms = None;
             if tier.fruitless() == 0 {
                 tier.clear_full(Full::Ram);
             }
             return;
         }
-        let since_ms = *self.barren_since_ms.get_or_insert(self.now_ms);
+        let since_ms = *self.no_victim_since_ms.get_or_insert(self.now_ms);
         if !self.store.has_flash() || self.now_ms >= since_ms + RAM_FULL_AFTER_MS {
             tier.set_full(Full::Ram);
         }
@@ -781,7 +781,7 @@ impl Lane {
             return false;
         }
         let (mut seen, mut expired) = (0, 0);
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         for _ in 0..EXPIRE_LEAVES_MAX {
             let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
             seen += had;
@@ -892,19 +892,19 @@ fn put_in_ram(
     record: &Record<'_>,
     now_ms: u64,
 ) -> Result<Outcome, ReadError> {
-    let uid = cold.uid;
+    let table_id = cold.table_id;
     let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
     let boxed = match tag.boxed {
         true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
         false => None,
     };
     let mut stripe = store.stripe(hash.stripe());
-    let database = stripe.database_mut(uid);
+    let database = stripe.database_mut(table_id);
     let Some(slot) = database.find_cold(hash, cold.word) else {
         return Ok(Outcome::Done);
     };
     if store.lane_removes(record.expiry_ms, now_ms) {
-        store.commit_leave(Leave::expired(uid, Some(record.key), now_ms), database, slot, None);
+        store.commit_leave(Leave::expired(table_id, Some(record.key), now_ms), database, slot, None);
         return Ok(Outcome::Done);
     }
     let word = database.table.word(slot);
@@ -922,7 +922,7 @@ fn put_in_ram(
         None => Object::new(&store.arena, &parts, &[record.value]),
     };
     let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
-    let stays = !store.is_all_cold() && has_room();
+    let stays = !store.is_force_demote() && has_room();
     object.mark_fresh();
     let address = object.view().address();
     database.warm(store, slot, hash, object, u8::from(stays));
@@ -931,7 +931,7 @@ fn put_in_ram(
         store.counters.add(Counter::Promotions, 1);
         return Ok(Outcome::Done);
     }
-    Ok(Outcome::Passing { hash, uid, address })
+    Ok(Outcome::Passing { hash, table_id, address })
 }
 
 #[cfg(test)]

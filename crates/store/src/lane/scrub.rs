@@ -7,9 +7,9 @@ use crate::log::page::scan;
 use crate::log::segment::Unit;
 use crate::log::segment::rot::Lost;
 use crate::mem::hash::STRIPES;
-use crate::mem::word::Place;
+use crate::mem::word::PageAddress;
 use crate::store::{Store, clean_place};
-use crate::stripe::UPKEEP_PATIENCE;
+use crate::stripe::UPKEEP_TIMEOUT;
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 
 /// A lane reads at most one piece of 256 KiB in this time: 26 MB/s.
@@ -37,7 +37,7 @@ pub(crate) struct Scrub {
 #[derive(Default)]
 struct Search {
     stripe: usize,
-    uid: u32,
+    table_id: u32,
     high: u64,
     lost: u64,
     rescued: u64,
@@ -86,7 +86,7 @@ impl Lane {
         if scrub.rotten.is_empty() {
             self.store.segments.scrubbed(scrub.segment, false);
         } else if scrub.search.step(&self.store, &scrub.rotten) {
-            self.tell_rot(&scrub);
+            self.report_rot(&scrub);
             self.store.segments.scrubbed(scrub.segment, true);
         } else {
             self.scrub_due_ms = self.now_ms;
@@ -127,7 +127,7 @@ impl Lane {
         scrub.rotten.sort_unstable();
     }
 
-    fn tell_rot(&self, scrub: &Scrub) {
+    fn report_rot(&self, scrub: &Scrub) {
         let (counters, segments) = (&self.store.counters, &self.store.segments);
         let Search { lost, rescued, news, .. } = scrub.search;
         self.store.found_rot(scrub.rotten.iter().copied());
@@ -149,28 +149,28 @@ impl Lane {
 impl Search {
     /// Looks at some of the keys. True: at all of them. No record of the segment moves meanwhile, and new ones do not come.
     fn step(&mut self, store: &Store, rotten: &[u32]) -> bool {
-        let is_rotten = |place: Place| {
+        let is_rotten = |place: PageAddress| {
             let end = place.page + store.segments.read_pages(place) as u32;
             rotten[rotten.partition_point(|&page| page < place.page)..].first().is_some_and(|&page| page < end)
         };
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         for _ in 0..SEARCH_LEAVES_MAX {
             if self.stripe == STRIPES {
                 return true;
             }
             // A script holds it: it is tried again in the next slice.
             let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut patience) else { return false };
-            if self.uid >= stripe.uids() {
-                *self = Search { stripe: self.stripe + 1, uid: 0, high: 0, ..*self };
+            if self.table_id >= stripe.table_ids() {
+                *self = Search { stripe: self.stripe + 1, table_id: 0, high: 0, ..*self };
                 continue;
             }
-            let (entries, _, next) = stripe.database_mut(self.uid).table.leaf_at_mut(self.high);
+            let (entries, _, next) = stripe.database_mut(self.table_id).table.leaf_at_mut(self.high);
             for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
                 let word = entry.word();
                 if !word.is_hot() {
                     if is_rotten(word.place()) {
                         self.lost += 1;
-                        let key = Lost::key(word.place().page, self.uid, entry.high());
+                        let key = Lost::key(word.place().page, self.table_id, entry.high());
                         self.news += u64::from(store.segments.rot.add_key(key));
                     }
                 } else if !word.is_dirty() {
@@ -193,7 +193,7 @@ impl Search {
             }
             match next {
                 Some(high) => self.high = high,
-                None => (self.uid, self.high) = (self.uid + 1, 0),
+                None => (self.table_id, self.high) = (self.table_id + 1, 0),
             }
         }
         false

@@ -11,7 +11,7 @@ use crate::log::read::ReadError;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
-use crate::stripe::UPKEEP_PATIENCE;
+use crate::stripe::UPKEEP_TIMEOUT;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A lane begins no further reads while so many operations are in flight.
@@ -26,7 +26,7 @@ const ROOM_SHARE: usize = 85;
 #[derive(Clone, Copy)]
 pub(crate) struct Warm {
     stripe: usize,
-    uid: u32,
+    table_id: u32,
     high: u64,
 }
 
@@ -42,7 +42,7 @@ impl Store {
     fn has_room_to_warm(&self) -> bool {
         let (tier, arena) = (&self.tier, &self.arena);
         let room = tier.budget() / 100 * ROOM_SHARE;
-        !self.is_all_cold() && tier.excess(arena) == 0 && arena.used_bytes() < room
+        !self.is_force_demote() && tier.excess(arena) == 0 && arena.used_bytes() < room
     }
 }
 
@@ -62,13 +62,13 @@ impl Lane {
             self.warm = None;
             return false;
         }
-        let (store, mut patience) = (self.store.clone(), UPKEEP_PATIENCE);
+        let (store, mut patience) = (self.store.clone(), UPKEEP_TIMEOUT);
         for _ in 0..LEAVES_MAX {
             if self.in_flight() >= READS_MAX {
                 break;
             }
             let next = || Some(store.warm_next.fetch_add(1, Relaxed)).filter(|&stripe| stripe < STRIPES);
-            let Some(at) = self.warm.or_else(|| next().map(|stripe| Warm { stripe, uid: 0, high: 0 })) else {
+            let Some(at) = self.warm.or_else(|| next().map(|stripe| Warm { stripe, table_id: 0, high: 0 })) else {
                 return false;
             };
             // A script may hold it.
@@ -76,11 +76,11 @@ impl Lane {
                 self.warm = Some(at);
                 break;
             };
-            if at.uid >= stripe.uids() {
+            if at.table_id >= stripe.table_ids() {
                 self.warm = None;
                 continue;
             }
-            let (entries, _, next) = stripe.database_mut(at.uid).table.leaf_at_mut(at.high);
+            let (entries, _, next) = stripe.database_mut(at.table_id).table.leaf_at_mut(at.high);
             let slot = (at.stripe * (SLOTS / STRIPES)) as u16;
             let used = entries.iter().filter(|entry| {
                 let word = entry.word();
@@ -89,13 +89,13 @@ impl Lane {
             let reads: Vec<ColdRead> = used
                 .map(|entry| {
                     let hash = KeyHash { high: entry.high(), low: entry.word().0, slot };
-                    ColdRead::new(&store, hash, at.uid, entry.word(), None).warming()
+                    ColdRead::new(&store, hash, at.table_id, entry.word(), None).warming()
                 })
                 .collect();
             drop(stripe);
             self.warm = Some(match next {
                 Some(high) => Warm { high, ..at },
-                None => Warm { uid: at.uid + 1, high: 0, ..at },
+                None => Warm { table_id: at.table_id + 1, high: 0, ..at },
             });
             // Nobody waits for them.
             reads.into_iter().for_each(|read| drop(self.read(read)));

@@ -2,7 +2,7 @@
 //! Until a write has succeeded the object stays in RAM unchanged, so a failed write loses nothing.
 //! Never chooses a victim.
 
-use super::hand::{DirtyPart, Victim, Writer, write_number};
+use super::clock_hand::{DirtyPart, Victim, Writer, write_number};
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::counters::Counter;
 use crate::log::compression::TRAINING_BYTES;
@@ -10,11 +10,11 @@ use crate::log::fill::{Item, Items, Log, Origin, Verdict, Write};
 use crate::log::page::Record;
 use crate::log::parts::{PARTS_UID, number_of_place};
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{Stream, Unit};
+use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
 use crate::mem::tier::{Full, LARGE_BYTES};
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use crate::store::Store;
 use flash::io::{Done, Op, OpKind};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn writing_bytes_max(ram_limit: u64) -> usize {
 
 impl Writer for Lane {
     fn value(&mut self, victim: Victim<'_>) -> Verdict {
-        let Victim { hash, uid, object: mut written, has_expiry, leaves, is_wanted } = victim;
+        let Victim { hash, table_id, object: mut written, has_expiry, leaves, is_wanted } = victim;
         let object = written.view();
         let in_flight = self.fill[0].in_flight;
         let writes_much = || self.store.writing() > writing_bytes_max(self.store.tier.ram_limit());
@@ -40,7 +40,7 @@ impl Writer for Lane {
         }
         let is_large = object.ram_bytes() > LARGE_BYTES;
         if is_large && writes_much() {
-            self.finish_unit(Stream::Fresh);
+            self.finish_unit(SegmentStream::Fresh);
             return Verdict::Stop;
         }
         let tier = &self.store.tier;
@@ -62,7 +62,7 @@ impl Writer for Lane {
             key: object.key(),
             value,
             kind: tag.to_byte(),
-            db: uid,
+            db: table_id,
             expiry_ms: object.expiry(),
             seq: self.store.sequence.take(is_wanted),
             hash: hash.high,
@@ -71,13 +71,13 @@ impl Writer for Lane {
         let write = write_number();
         let item = Item {
             hash,
-            uid,
+            table_id,
             kind: object.kind(),
             expiry: record.expiry_ms,
             origin: Origin::Ram { address: object.address(), write, bytes, leaves },
         };
         debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
-        let verdict = self.add(Stream::Fresh, record, item);
+        let verdict = self.add(SegmentStream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
             written.begin_write(write);
             self.taken(bytes, leaves);
@@ -107,8 +107,8 @@ impl Writer for Lane {
         };
         let bytes = value.len();
         let item =
-            Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes, leaves } };
-        let verdict = self.add(Stream::Fresh, record, item);
+            Item { hash, table_id: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes, leaves } };
+        let verdict = self.add(SegmentStream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
             self.taken(bytes, leaves);
         }
@@ -124,16 +124,16 @@ impl Lane {
             false => self.store.cleaning.took(bytes),
         }
         if self.fill[0].took(bytes, self.store.tier.budget(), self.now_ms) {
-            self.finish_unit(Stream::Fresh);
+            self.finish_unit(SegmentStream::Fresh);
         }
     }
 
     /// Adds a record to the stream's unit: see [`crate::log::fill::Filling::add`].
-    pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
+    pub(crate) fn add(&mut self, stream: SegmentStream, record: Record<'_>, item: Item) -> Verdict {
         let Lane { store, fill, unit_bufs, now_ms, .. } = self;
         let limits = (store.tier.budget(), *now_ms);
         let verdict = fill[stream as usize].add(&store.log(), unit_bufs, limits, &record, item);
-        if stream == Stream::Fresh && matches!(verdict, Verdict::Taken) {
+        if stream == SegmentStream::Fresh && matches!(verdict, Verdict::Taken) {
             store.sample(&record);
         }
         self.write_ready(stream);
@@ -141,22 +141,22 @@ impl Lane {
     }
 
     /// Closes the stream's unit and writes it. If no segment has room, the unit waits.
-    pub(crate) fn finish_unit(&mut self, stream: Stream) {
+    pub(crate) fn finish_unit(&mut self, stream: SegmentStream) {
         let Lane { store, fill, unit_bufs, .. } = self;
         fill[stream as usize].finish(&store.log(), unit_bufs);
         self.write_ready(stream);
     }
 
     /// Writes a finished unit if a segment has room for it.
-    pub(crate) fn retry_unit(&mut self, stream: Stream) -> bool {
+    pub(crate) fn retry_unit(&mut self, stream: SegmentStream) -> bool {
         let has_room = self.fill[stream as usize].retry(&self.store.log());
         self.write_ready(stream);
         has_room
     }
 
-    fn write_ready(&mut self, stream: Stream) {
+    fn write_ready(&mut self, stream: SegmentStream) {
         while let Some(Write { unit, buf, items }) = self.fill[stream as usize].ready.pop_front() {
-            if stream == Stream::Fresh {
+            if stream == SegmentStream::Fresh {
                 self.store.tier.clear_full(Full::Flash);
             }
             let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
@@ -179,17 +179,17 @@ impl Lane {
     /// Writes an incomplete unit if no more values come, because the unit was started while memory was short.
     pub(crate) fn flush_fresh_if_idle(&mut self) {
         if self.fill[0].is_idle(self.now_ms) {
-            self.finish_unit(Stream::Fresh);
+            self.finish_unit(SegmentStream::Fresh);
         }
     }
 
-    pub(crate) fn write_done(&mut self, unit: Unit, stream: Stream, items: Items, done: Done) {
+    pub(crate) fn write_done(&mut self, unit: Unit, stream: SegmentStream, items: Items, done: Done) {
         self.fill[stream as usize].in_flight -= 1;
         match done.result {
             Ok(()) => {
                 for placed in &items.placed {
                     let page = self.store.segments.page(unit, placed.page.into());
-                    let place = Place { page, step: placed.step };
+                    let place = PageAddress { page, step: placed.step };
                     let item = &items.items[placed.tag as usize];
                     self.store.segments.wrote(place, placed.bytes, item.expiry);
                     self.settle(item, place);
@@ -207,7 +207,7 @@ impl Lane {
                 for item in &items.items {
                     self.unwritten(item);
                 }
-                if stream == Stream::Relocated {
+                if stream == SegmentStream::Relocated {
                     self.relocation_failed();
                 }
             }
@@ -219,7 +219,7 @@ impl Lane {
     }
 
     /// Called for each record of a written unit: makes its entry point to flash, unless the value has changed meanwhile.
-    fn settle(&mut self, item: &Item, place: Place) {
+    fn settle(&mut self, item: &Item, place: PageAddress) {
         let store = &self.store;
         match item.origin {
             Origin::Part { name, write, bytes, leaves } => {
@@ -243,7 +243,7 @@ impl Lane {
             Origin::Ram { address, write, bytes, leaves } => {
                 store.written(bytes, leaves);
                 let mut stripe = store.stripe(item.hash.stripe());
-                let database = stripe.database_mut(item.uid);
+                let database = stripe.database_mut(item.table_id);
                 let Some(slot) = database.find_address(item.hash.high, address) else {
                     return;
                 };
@@ -257,7 +257,7 @@ impl Lane {
                     store.counters.add(Counter::DemotionsWritten, 1);
                 }
                 if leaves && entry.word().frequency() == 0 {
-                    database.chill(store, slot, cold);
+                    database.force_demote(store, slot, cold);
                     return;
                 }
                 // The object was used meanwhile, or should only get its copy. It stays in RAM, clean.
@@ -272,7 +272,7 @@ impl Lane {
             }
             Origin::Flash(from) => {
                 let mut stripe = store.stripe(item.hash.stripe());
-                let database = stripe.database_mut(item.uid);
+                let database = stripe.database_mut(item.table_id);
                 let found = database.table.find(item.hash.high, |entry| points_to(entry, item.hash, from));
                 let Some(slot) = found else { return };
                 let entry = database.table.entry_mut(slot);
@@ -304,7 +304,7 @@ impl Lane {
         };
         store.written(bytes, leaves);
         let mut stripe = store.stripe(item.hash.stripe());
-        let database = stripe.database_mut(item.uid);
+        let database = stripe.database_mut(item.table_id);
         if let Some(slot) = database.find_address(item.hash.high, address) {
             let mut object = database.table.entry_mut(slot).hot_mut();
             if object.view().is_written_by(write) {
@@ -315,7 +315,7 @@ impl Lane {
 }
 
 /// Whether an entry is cold with its record at `place`, or hot with its clean copy at `place`.
-pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
+pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: PageAddress) -> bool {
     let word = entry.word();
     if !word.agrees(hash) {
         return false;
@@ -343,7 +343,7 @@ impl Store {
         match item.origin {
             Origin::Ram { address, write, .. } => {
                 let mut stripe = self.stripe(item.hash.stripe());
-                let database = stripe.database_mut(item.uid);
+                let database = stripe.database_mut(item.table_id);
                 let found = database.find_address(item.hash.high, address);
                 found.is_some_and(|slot| database.table.entry(slot).hot().is_written_by(write))
             }

@@ -7,7 +7,7 @@ use crate::log::parts::PartName;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Expiries, Unit};
 use crate::mem::hash::KeyHash;
-use crate::mem::word::Place;
+use crate::mem::word::PageAddress;
 
 pub(crate) struct Collect {
     pub segment: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Gathered {
     pub bytes: Box<[u8]>,
     pub key: usize,
     pub kind: u8,
-    pub uid: u32,
+    pub table_id: u32,
     pub expiry: Option<u64>,
     pub seq: u64,
     pub page: u32,
@@ -81,7 +81,7 @@ impl Collect {
         (first, stamp): (u32, Stamp),
         dictionaries: &Dictionaries<'_>,
         scratch: &mut Scratch,
-        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+        is_live: &mut dyn FnMut(&Record<'_>, PageAddress) -> Option<KeyHash>,
     ) -> Vec<u32> {
         let mut damaged = Vec::new();
         for (at, page) in scan(buf, stamp) {
@@ -102,14 +102,14 @@ impl Collect {
         number: u32,
         dictionaries: &Dictionaries<'_>,
         scratch: &mut Scratch,
-        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+        is_live: &mut dyn FnMut(&Record<'_>, PageAddress) -> Option<KeyHash>,
     ) -> Result<(), Corrupt> {
         let backlog = &mut self.backlog;
         let begin = backlog.len();
         page.for_each(dictionaries, scratch, &mut |record, pages| {
             let Some(hash) = is_live(record, place_of(number, pages)) else { return };
             // A key may be demoted twice into one page. Only the later record is its value.
-            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
+            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.table_id == record.db);
             let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
             bytes.extend_from_slice(record.key);
             bytes.extend_from_slice(record.value);
@@ -118,7 +118,7 @@ impl Collect {
                 bytes: bytes.into(),
                 key: record.key.len(),
                 kind: record.kind,
-                uid: record.db,
+                table_id: record.db,
                 expiry: record.expiry_ms,
                 seq: record.seq,
                 page: number,

@@ -5,9 +5,9 @@ use crate::counters::{Counter, Counters};
 use crate::log::compression::{Compression, ZSTD_LEVEL};
 use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, stamp, step_of};
 use crate::log::parts::PartName;
-use crate::log::segment::{Segments, Stream, Unit};
+use crate::log::segment::{SegmentStream, Segments, Unit};
 use crate::mem::hash::KeyHash;
-use crate::mem::word::Place;
+use crate::mem::word::PageAddress;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::collections::VecDeque;
 use value::Kind;
@@ -24,7 +24,7 @@ const UNIT_BUDGET_PART: usize = 64;
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {
     pub hash: KeyHash,
-    pub uid: u32,
+    pub table_id: u32,
     pub kind: Kind,
     pub expiry: Option<u64>,
     pub origin: Origin,
@@ -35,11 +35,11 @@ pub(crate) enum Origin {
     /// `leaves`: it leaves RAM when it is written.
     Ram { address: usize, write: u32, bytes: usize, leaves: bool },
     /// A record of the segment being collected.
-    Flash(Place),
+    Flash(PageAddress),
     /// A dirty part of a value that takes `bytes` of RAM. `leaves`: as above.
     Part { name: PartName, write: u32, bytes: usize, leaves: bool },
     /// A part's record in the segment being collected.
-    FlashPart { name: PartName, from: Place },
+    FlashPart { name: PartName, from: PageAddress },
 }
 
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl UnitBufs {
 
 /// A stream of units. One unit is being filled.
 pub(crate) struct Filling {
-    stream: Stream,
+    stream: SegmentStream,
     builder: PageBuilder,
     items: Vec<Item>,
     ram_bytes: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    pub fn new(stream: Stream, codec: Codec) -> Filling {
+    pub fn new(stream: SegmentStream, codec: Codec) -> Filling {
         Filling {
             stream,
             builder: PageBuilder::new(codec, ZSTD_LEVEL),
@@ -136,8 +136,10 @@ impl Filling {
     fn unit_pages(&self, log: &Log<'_>, budget: usize) -> usize {
         let most = UNIT_PAGES.min(log.segments.segment_pages as usize);
         let most = match self.stream {
-            Stream::Fresh => most.min(1 << (unit_ram_bytes_max(budget) / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
-            Stream::Relocated => most,
+            SegmentStream::Fresh => {
+                most.min(1 << (unit_ram_bytes_max(budget) / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2())
+            }
+            SegmentStream::Relocated => most,
         };
         log.segments.open_rest(self.stream).map_or(most, |rest| most.min(rest as usize))
     }
@@ -184,8 +186,8 @@ impl Filling {
     /// `seq`: of the first record. Those of the others are near it.
     fn begin(&mut self, log: &Log<'_>, buf: PageBuf, seq: u64, now_ms: u64) {
         self.builder.set_codec(match self.stream {
-            Stream::Fresh => log.compression.codec(),
-            Stream::Relocated => log.compression.codec_of_moved(),
+            SegmentStream::Fresh => log.compression.codec(),
+            SegmentStream::Relocated => log.compression.codec_of_moved(),
         });
         self.builder.set_dictionary(log.compression.newest());
         self.builder.begin(buf, seq, now_ms);
@@ -269,6 +271,6 @@ fn unit_ram_bytes_max(budget: usize) -> usize {
 }
 
 /// The place of a record on `pages` pages that begin at `page`.
-pub(crate) fn place_of(page: u32, pages: usize) -> Place {
-    Place { page, step: step_of(pages) }
+pub(crate) fn place_of(page: u32, pages: usize) -> PageAddress {
+    PageAddress { page, step: step_of(pages) }
 }

@@ -6,7 +6,7 @@
 
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
-use crate::mem::word::Place;
+use crate::mem::word::PageAddress;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -38,7 +38,7 @@ impl PartName {
     }
 }
 
-/// The owners of values in parts: from the value's number to the hash and uid of its key.
+/// The owners of values in parts: from the value's number to the hash and table id of its key.
 pub(crate) struct Owners {
     keys: Mutex<HashMap<u64, (KeyHash, u32)>>,
     next: AtomicU64,
@@ -53,8 +53,8 @@ impl Default for Owners {
 
 impl Owners {
     /// Sets the key that owns the value with this number.
-    pub fn set(&self, id: u64, hash: KeyHash, uid: u32) {
-        self.keys.lock().insert(id, (hash, uid));
+    pub fn set(&self, id: u64, hash: KeyHash, table_id: u32) {
+        self.keys.lock().insert(id, (hash, table_id));
     }
 
     /// A new number for a value in parts.
@@ -101,12 +101,12 @@ pub(crate) fn is_in_parts(entry: &Entry) -> bool {
 }
 
 /// Encodes a place as the number that a value stores.
-pub(crate) fn number_of_place(place: Place) -> u64 {
+pub(crate) fn number_of_place(place: PageAddress) -> u64 {
     u64::from(place.page) << 5 | u64::from(place.step)
 }
 
-pub(crate) fn place_of_number(number: u64) -> Place {
-    Place { page: (number >> 5) as u32, step: number as u8 & 31 }
+pub(crate) fn place_of_number(number: u64) -> PageAddress {
+    PageAddress { page: (number >> 5) as u32, step: number as u8 & 31 }
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
         let name = PartName { id: 7, number: 1 << 32 | 5 };
         assert_eq!(PartName::from_bytes(&name.to_bytes()), Some(name));
         assert_eq!(PartName::from_bytes(b"fifteen bytes.."), None);
-        let place = Place { page: (1 << crate::mem::word::PAGE_BITS) - 1, step: 23 };
+        let place = PageAddress { page: (1 << crate::mem::word::PAGE_BITS) - 1, step: 23 };
         assert_eq!(place_of_number(number_of_place(place)), place);
     }
 }

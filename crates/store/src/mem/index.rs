@@ -59,7 +59,7 @@
 use crate::mem::arena::Arena;
 use crate::mem::hash::KeyHash;
 use crate::mem::object::{Object, ObjectMut, ObjectRef};
-use crate::mem::word::{Place, Word};
+use crate::mem::word::{PageAddress, Word};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::num::NonZeroU8;
 use std::ops::Range;
@@ -181,7 +181,7 @@ impl Entry {
     }
 
     /// Sets the new place of a cold entry's record.
-    pub fn set_place(&mut self, place: Place) {
+    pub fn set_place(&mut self, place: PageAddress) {
         assert!(!self.0.word.is_hot());
         self.0.word = self.0.word.with_place(place);
     }

@@ -56,8 +56,8 @@ pub(crate) struct Tier {
     ram_limit: AtomicU64,
     limit_of: LimitOf,
     policy: AtomicU8,
-    /// The all-cold mode: no value stays in RAM, see `chill`.
-    pub all_cold: AtomicBool,
+    /// The force-demote mode: no value stays in RAM, see `force_demote`.
+    pub force_demote: AtomicBool,
     /// Bytes that objects may take.
     budget: AtomicUsize,
     resident: AtomicU64,
@@ -129,7 +129,7 @@ impl Tier {
             ram_limit: AtomicU64::new(ram_limit),
             limit_of,
             policy: AtomicU8::new(policy as u8),
-            all_cold: AtomicBool::new(false),
+            force_demote: AtomicBool::new(false),
             budget: AtomicUsize::new(budget),
             resident: AtomicU64::new(0),
             resident_max: AtomicU64::new(0),

@@ -14,18 +14,18 @@ use value::Kind;
 
 /// The place of a record: its first page, and the step (see `page::step_pages`) that gives the number of pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct PageAddress {
     pub page: u32,
     pub step: u8,
 }
 
-impl Place {
+impl PageAddress {
     /// Of a key whose value nobody knows any more ([`crate::Keyspace::lose`]): no record lies there. Other places have lower steps.
-    pub const LOST: Place = Place { page: 0, step: 31 };
+    pub const LOST: PageAddress = PageAddress { page: 0, step: 31 };
 
     #[inline]
     pub fn is_lost(self) -> bool {
-        self.step == Place::LOST.step
+        self.step == PageAddress::LOST.step
     }
 }
 
@@ -63,7 +63,7 @@ impl Word {
         )
     }
 
-    pub fn cold(hash: KeyHash, place: Place, kind: Kind, has_expiry: bool, referenced: bool) -> Word {
+    pub fn cold(hash: KeyHash, place: PageAddress, kind: Kind, has_expiry: bool, referenced: bool) -> Word {
         debug_assert!(place.page < 1 << PAGE_BITS && place.step < 32);
         Word(
             (hash.low >> COLD_HASH_SHIFT) << COLD_HASH_SHIFT
@@ -139,13 +139,16 @@ impl Word {
         Word(self.0 & !DIRTY | if dirty { DIRTY } else { 0 })
     }
 
-    pub fn place(self) -> Place {
+    pub fn place(self) -> PageAddress {
         debug_assert!(!self.is_hot());
-        Place { page: (self.0 >> PAGE_SHIFT) as u32 & ((1 << PAGE_BITS) - 1), step: (self.0 >> STEP_SHIFT) as u8 & 31 }
+        PageAddress {
+            page: (self.0 >> PAGE_SHIFT) as u32 & ((1 << PAGE_BITS) - 1),
+            step: (self.0 >> STEP_SHIFT) as u8 & 31,
+        }
     }
 
     #[must_use]
-    pub fn with_place(self, place: Place) -> Word {
+    pub fn with_place(self, place: PageAddress) -> Word {
         let mask = ((1u64 << (PAGE_BITS + 5)) - 1) << STEP_SHIFT;
         Word(self.0 & !mask | u64::from(place.page) << PAGE_SHIFT | u64::from(place.step) << STEP_SHIFT)
     }
@@ -180,16 +183,16 @@ mod tests {
         assert_eq!(hot.frequency(), 2);
         assert_eq!(hot.with_frequency(3).with_dirty(false).address(), address);
 
-        let place = Place { page: (1 << 29) - 1, step: 23 };
+        let place = PageAddress { page: (1 << 29) - 1, step: 23 };
         let cold = Word::cold(hash, place, Kind::Stream, false, true);
         assert!(!cold.is_hot() && !cold.has_expiry() && cold.is_referenced() && cold.agrees(hash));
         assert_eq!((cold.place(), cold.kind()), (place, Kind::Stream));
-        let moved = cold.with_place(Place { page: 5, step: 0 }).with_referenced(false);
+        let moved = cold.with_place(PageAddress { page: 5, step: 0 }).with_referenced(false);
         assert_eq!((moved.place().page, moved.kind()), (5, Kind::Stream));
         assert!(moved.agrees(hash) && !moved.is_referenced());
         assert!(!cold.agrees(KeyHash { low: hash.low ^ 1 << 40, ..hash }));
         assert!(!hot.agrees(KeyHash { low: hash.low ^ 1 << 52, ..hash }));
-        let lost = Word::cold(hash, Place::LOST, Kind::String, true, false);
+        let lost = Word::cold(hash, PageAddress::LOST, Kind::String, true, false);
         assert!(lost.place().is_lost() && !cold.place().is_lost() && lost.agrees(hash));
     }
 }

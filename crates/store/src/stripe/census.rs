@@ -2,7 +2,7 @@
 //! numbers count.
 
 use crate::mem::hash::STRIPES;
-use crate::stripe::{LOCK_PATIENCE, Stripe, StripeSet};
+use crate::stripe::{LOCK_TIMEOUT, Stripe, StripeSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -40,11 +40,11 @@ const PREFETCHED: usize = 8;
 #[derive(Clone, Default)]
 struct Seen {
     index_bytes: u64,
-    /// By uid.
+    /// By table id.
     databases: SmallVec<[KeyCounts; 1]>,
 }
 
-/// The last known numbers, by stripe. Locked during a count: some ten microseconds, and at most [`LOCK_PATIENCE`] more.
+/// The last known numbers, by stripe. Locked during a count: some ten microseconds, and at most [`LOCK_TIMEOUT`] more.
 pub(crate) struct LastSeen(Mutex<Box<[Seen]>>);
 
 impl Default for LastSeen {
@@ -55,10 +55,10 @@ impl Default for LastSeen {
 
 impl LastSeen {
     /// Counts the keys. For a stripe that a script holds, the last known numbers count, so that monitoring is never blocked by a
-    /// script. After the first stripe that could not be locked within [`LOCK_PATIENCE`], it does not wait for any other.
+    /// script. After the first stripe that could not be locked within [`LOCK_TIMEOUT`], it does not wait for any other.
     pub fn census(&self, stripes: &StripeSet) -> Census {
         let mut seen = self.0.lock();
-        let mut patience = LOCK_PATIENCE;
+        let mut patience = LOCK_TIMEOUT;
         let mut index_bytes = size_of_val(&**seen) as u64 + stripes.bytes();
         let mut by_uid: Vec<KeyCounts> = Vec::new();
         for (number, seen) in seen.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ impl LastSeen {
             }
             by_uid.iter_mut().zip(&seen.databases).for_each(|(sum, &counts)| sum.add(counts));
         }
-        let of = |db| by_uid.get(stripes.uid(db) as usize).copied().unwrap_or_default();
+        let of = |db| by_uid.get(stripes.table_id(db) as usize).copied().unwrap_or_default();
         Census { index_bytes, databases: (0..stripes.databases()).map(of).collect() }
     }
 }

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long to wait for a stripe's lock before assuming that a long-running script holds it.
-pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(2);
 /// The total time that a slice of maintenance waits for locked stripes. Longer than a usual command takes.
-pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
+pub(crate) const UPKEEP_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The part of a logical database that is in one stripe.
 #[derive(Default)]
@@ -40,7 +40,7 @@ pub struct Stripe {
     pub(crate) watched: Option<Box<Watched>>,
     /// The queues of blocked clients. None if there are none.
     pub(crate) waiters: Option<Box<Waiters>>,
-    /// The databases from uid 1 on. SWAPDB exchanges uids, so that records on flash keep the number of their database.
+    /// The databases from table id 1 on. SWAPDB exchanges table ids, so that records on flash keep the number of their database.
     others: Vec<Database>,
 }
 
@@ -48,11 +48,11 @@ pub struct Stripe {
 #[repr(align(64))]
 struct Line(Mutex<Stripe>);
 
-/// All stripes with their locks, and the uid of each logical database's contents.
+/// All stripes with their locks, and the table id of each logical database's contents.
 pub(crate) struct StripeSet {
     lines: Box<[Line]>,
     /// By logical database. Written with every stripe locked, read with any stripe locked.
-    uids: Box<[AtomicU32]>,
+    table_ids: Box<[AtomicU32]>,
     /// Held by the one script that is adding stripes to those it holds.
     pub adding: Mutex<()>,
     /// The function that a thread calls while it waits for a stripe.
@@ -63,7 +63,7 @@ impl StripeSet {
     pub fn new(databases: usize) -> StripeSet {
         StripeSet {
             lines: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
-            uids: (0..databases as u32).map(AtomicU32::new).collect(),
+            table_ids: (0..databases as u32).map(AtomicU32::new).collect(),
             adding: Mutex::default(),
             waiting: OnceLock::new(),
         }
@@ -71,25 +71,25 @@ impl StripeSet {
 
     /// Number of logical databases.
     pub fn databases(&self) -> usize {
-        self.uids.len()
+        self.table_ids.len()
     }
 
     /// The caller must hold a stripe's lock.
     #[inline]
-    pub fn uid(&self, db: usize) -> u32 {
-        self.uids[db].load(Relaxed)
+    pub fn table_id(&self, db: usize) -> u32 {
+        self.table_ids[db].load(Relaxed)
     }
 
     /// Exchanges the contents of two logical databases. The caller must hold every stripe's lock.
     pub fn swap(&self, a: usize, b: usize) {
-        let (first, second) = (self.uid(a), self.uid(b));
-        self.uids[a].store(second, Relaxed);
-        self.uids[b].store(first, Relaxed);
+        let (first, second) = (self.table_id(a), self.table_id(b));
+        self.table_ids[a].store(second, Relaxed);
+        self.table_ids[b].store(first, Relaxed);
     }
 
-    /// Sets the uid of each logical database. Called before the first use.
-    pub fn set_uids(&self, uids: &[u32]) {
-        self.uids.iter().zip(uids).for_each(|(uid, &saved)| uid.store(saved, Relaxed));
+    /// Sets the table id of each logical database. Called before the first use.
+    pub fn set_uids(&self, table_ids: &[u32]) {
+        self.table_ids.iter().zip(table_ids).for_each(|(table_id, &saved)| table_id.store(saved, Relaxed));
     }
 
     #[inline]
@@ -103,7 +103,7 @@ impl StripeSet {
     #[cold]
     fn lock_in_time(&self, stripe: usize) -> Guard<'_> {
         loop {
-            if let Some(guard) = self.lines[stripe].0.try_lock_for(LOCK_PATIENCE) {
+            if let Some(guard) = self.lines[stripe].0.try_lock_for(LOCK_TIMEOUT) {
                 return guard;
             }
             self.wait();
@@ -164,34 +164,34 @@ pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
 
 impl Stripe {
     #[inline]
-    pub(crate) fn database(&self, uid: u32) -> Option<&Database> {
-        match uid {
+    pub(crate) fn database(&self, table_id: u32) -> Option<&Database> {
+        match table_id {
             0 => Some(&self.first),
-            uid => self.others.get(uid as usize - 1),
+            table_id => self.others.get(table_id as usize - 1),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
-        if uid == 0 { &mut self.first } else { self.other_mut(uid) }
+    pub(crate) fn database_mut(&mut self, table_id: u32) -> &mut Database {
+        if table_id == 0 { &mut self.first } else { self.other_mut(table_id) }
     }
 
     #[inline(never)]
-    fn other_mut(&mut self, uid: u32) -> &mut Database {
-        let other = uid as usize - 1;
+    fn other_mut(&mut self, table_id: u32) -> &mut Database {
+        let other = table_id as usize - 1;
         if other >= self.others.len() {
             self.others.resize_with(other + 1, Database::default);
         }
         &mut self.others[other]
     }
 
-    pub(crate) fn keys(&self, uid: u32) -> usize {
-        self.database(uid).map_or(0, |database| database.table.len())
+    pub(crate) fn keys(&self, table_id: u32) -> usize {
+        self.database(table_id).map_or(0, |database| database.table.len())
     }
 
     /// Whether the key exists and has not expired, as far as this is known without reading flash.
-    pub(crate) fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
-        let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
+    pub(crate) fn has_live(&self, table_id: u32, key: &Key<'_>, now_ms: u64) -> bool {
+        let Some((database, slot)) = self.database(table_id).and_then(|database| Some((database, database.find(key)?)))
         else {
             return false;
         };
@@ -204,7 +204,7 @@ impl Stripe {
         self.all().map(|database| database.hot).sum()
     }
 
-    pub(crate) fn uids(&self) -> u32 {
+    pub(crate) fn table_ids(&self) -> u32 {
         1 + self.others.len() as u32
     }
 

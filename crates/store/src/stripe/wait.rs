@@ -46,7 +46,7 @@ impl Ready {
     }
 }
 
-struct Seat {
+struct QueuedClient {
     client: u64,
     wants: Wants,
 }
@@ -56,12 +56,12 @@ struct Seat {
 struct Queue {
     db: usize,
     /// Sorted by ticket: first come, first served.
-    seats: BTreeMap<u64, Seat>,
-    /// Number of seats that want any change.
+    clients: BTreeMap<u64, QueuedClient>,
+    /// Number of clients that want any change.
     any_change: usize,
 }
 
-/// A stripe's queues, by key. Exists only while there are waiters. Each queue has the number of its logical database, not the uid
+/// A stripe's queues, by key. Exists only while there are waiters. Each queue has the number of its logical database, not the table id
 /// of the database's contents: a client that waits in database 0 is also woken by keys that SWAPDB brings there.
 ///
 /// FLUSHALL makes all keys ready in the order of this map. The map is sorted by name and is no hash table with a random key, so
@@ -107,7 +107,7 @@ impl Waiters {
         });
         let queue = &mut queues[at];
         // A key may be named twice.
-        if queue.seats.insert(ticket, Seat { client, wants }).is_none() && wants.any_change {
+        if queue.clients.insert(ticket, QueuedClient { client, wants }).is_none() && wants.any_change {
             queue.any_change += 1;
             counts.keys_any_change.fetch_add(u64::from(queue.any_change == 1), Relaxed);
         }
@@ -118,11 +118,11 @@ impl Waiters {
         let Some(queues) = self.0.get_mut(key.name) else { return };
         let Some(at) = queues.iter().position(|queue| queue.db == db) else { return };
         let queue = &mut queues[at];
-        if queue.seats.remove(&ticket).is_some_and(|seat| seat.wants.any_change) {
+        if queue.clients.remove(&ticket).is_some_and(|queued| queued.wants.any_change) {
             queue.any_change -= 1;
             counts.keys_any_change.fetch_sub(u64::from(queue.any_change == 0), Relaxed);
         }
-        if queue.seats.is_empty() {
+        if queue.clients.is_empty() {
             queues.remove(at);
             counts.keys.fetch_sub(1, Relaxed);
         }
@@ -144,8 +144,8 @@ impl Waiters {
         }
         let fits = |wants: Wants| wants.any_change || found == Some(wants.kind);
         let behind = ready.after.checked_add(1)?;
-        let (ticket, seat) = queue.seats.range(behind..).find(|(_, seat)| fits(seat.wants))?;
-        Some((*ticket, seat.client))
+        let (ticket, queued) = queue.clients.range(behind..).find(|(_, queued)| fits(queued.wants))?;
+        Some((*ticket, queued.client))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns when fields of a hash expire. Never knows their values or the current time.
 
 use crate::tag::Salt;
-use crate::tagged::{Place, Shape, Tagged};
+use crate::tagged::{Shape, Tagged, TaggedPosition};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
 use std::collections::BTreeSet;
@@ -126,7 +126,7 @@ impl Deadlines {
         if at == bytes.len() { Ok(()) } else { Err(Corrupt) }
     }
 
-    fn find(&self, tag: u32, field: &[u8]) -> Result<Place, Place> {
+    fn find(&self, tag: u32, field: &[u8]) -> Result<TaggedPosition, TaggedPosition> {
         self.by_field.find(tag, |payload| parts(payload).0 == field)
     }
 

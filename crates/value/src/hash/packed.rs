@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// The position of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldSpan {
     /// The field's length, the field, the value's length and the value.
     pub entry: Range<usize>,
     /// Where the value's length starts.
@@ -59,13 +59,13 @@ pub fn get<'a>(bytes: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
     iter(bytes).find(|(name, _)| name.len() == field.len() && *name == field).map(|(_, value)| value)
 }
 
-pub fn find(bytes: &[u8], field: &[u8]) -> Option<Place> {
+pub fn find(bytes: &[u8], field: &[u8]) -> Option<FieldSpan> {
     let mut at = 0;
     loop {
         let name = varint::read_part(bytes, at)?;
         let value = varint::read_part(bytes, name.end)?;
         if name.len() == field.len() && &bytes[name.clone()] == field {
-            return Some(Place { entry: at..value.end, value_header: name.end, value });
+            return Some(FieldSpan { entry: at..value.end, value_header: name.end, value });
         }
         at = value.end;
     }
@@ -86,7 +86,7 @@ pub fn set<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) -> bo
 }
 
 /// Changes the value of the field at `place`.
-pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &Place, value: &[u8]) {
+pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &FieldSpan, value: &[u8]) {
     if place.value.len() == value.len() {
         buffer.bytes_mut()[place.value.clone()].copy_from_slice(value);
     } else {

@@ -8,7 +8,7 @@ use crate::Corrupt;
 use crate::input::Input;
 use crate::part::{Absent, AbsentPart, Parts};
 pub use crate::tagged::{Drawn, Step};
-use crate::tagged::{Place, Shape, Tagged};
+use crate::tagged::{Shape, Tagged, TaggedPosition};
 use crate::varint::{self, Varint};
 
 /// `[field length varint][field][value length varint][value]`, as in the packed form.
@@ -226,7 +226,7 @@ impl Table {
     }
 
     #[inline]
-    fn find(&self, tag: u32, field: &[u8]) -> Result<Place, Place> {
+    fn find(&self, tag: u32, field: &[u8]) -> Result<TaggedPosition, TaggedPosition> {
         self.fields.find(tag, |payload| split(payload).0 == field)
     }
 }

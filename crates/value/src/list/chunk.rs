@@ -4,7 +4,7 @@
 use super::{Limit, run};
 use crate::fit::fitted;
 use crate::input::{Input, put_number};
-use crate::part::{Absent, Numbered, Part, ShelfOf};
+use crate::part::{Absent, FlashCopiesOf, Numbered, Part};
 use crate::{Buffer, Corrupt, malloc_bytes};
 use std::ops::Range;
 
@@ -103,8 +103,8 @@ impl Chunk {
     }
 
     #[inline]
-    pub fn open(&mut self, shelf: &ShelfOf) -> Open<'_> {
-        Open { bytes: self.part.edit(shelf), start: &mut self.start, count: &mut self.count }
+    pub fn open(&mut self, flash_copies: &FlashCopiesOf) -> Open<'_> {
+        Open { bytes: self.part.edit(flash_copies), start: &mut self.start, count: &mut self.count }
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// The position of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ElementSpan {
     /// With both lengths included.
     pub whole: Range<usize>,
     pub bytes: Range<usize>,
@@ -29,19 +29,19 @@ pub fn size(len: usize) -> usize {
 
 /// The element that starts at `at`.
 #[inline]
-pub fn at(bytes: &[u8], at: usize) -> Option<Place> {
+pub fn at(bytes: &[u8], at: usize) -> Option<ElementSpan> {
     let part = varint::read_part(bytes, at)?;
     let end = part.end + varint::width(part.len());
-    (end <= bytes.len()).then_some(Place { whole: at..end, bytes: part })
+    (end <= bytes.len()).then_some(ElementSpan { whole: at..end, bytes: part })
 }
 
 /// The element that ends at `end`.
 #[inline]
-pub fn before(bytes: &[u8], end: usize) -> Option<Place> {
+pub fn before(bytes: &[u8], end: usize) -> Option<ElementSpan> {
     let (len, tail) = varint::read_back(bytes, end)?;
     let start = tail.checked_sub(len)?;
     let head = start.checked_sub(varint::width(len))?;
-    Some(Place { whole: head..end, bytes: start..tail })
+    Some(ElementSpan { whole: head..end, bytes: start..tail })
 }
 
 /// The elements, from either end.
@@ -58,7 +58,7 @@ pub fn iter(bytes: &[u8]) -> Iter<'_> {
 
 impl Iter<'_> {
     #[inline]
-    fn forward(&mut self) -> Option<Place> {
+    fn forward(&mut self) -> Option<ElementSpan> {
         if self.front >= self.back {
             return None;
         }
@@ -68,7 +68,7 @@ impl Iter<'_> {
     }
 
     #[inline]
-    fn backward(&mut self) -> Option<Place> {
+    fn backward(&mut self) -> Option<ElementSpan> {
         if self.front >= self.back {
             return None;
         }

@@ -17,7 +17,7 @@
 use super::Id;
 use crate::input::{Input, put_number};
 use crate::listpack::{self, Element};
-use crate::part::{Absent, Numbered, Part, ShelfOf};
+use crate::part::{Absent, FlashCopiesOf, Numbered, Part};
 use crate::{Corrupt, malloc_bytes};
 
 const DELETED: i64 = 1;
@@ -218,22 +218,22 @@ impl Chunk {
     }
 
     /// The chunk will not grow any more.
-    pub fn close(&mut self, shelf: &ShelfOf) {
+    pub fn close(&mut self, flash_copies: &FlashCopiesOf) {
         let wanted = malloc_bytes(self.part.len());
         if !self.part.is_absent() && self.part.capacity() > wanted {
-            self.part.edit(shelf).shrink_to(wanted);
+            self.part.edit(flash_copies).shrink_to(wanted);
         }
     }
 
     pub fn append<'a>(
         &mut self,
-        shelf: &ShelfOf,
+        flash_copies: &FlashCopiesOf,
         id: Id,
         pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
         bytes: usize,
     ) {
         let base = self.base;
-        let list = self.part.edit(shelf);
+        let list = self.part.edit(flash_copies);
         let head = head(list).expect("a chunk is checked before it is one");
         let fields = pairs.len();
         let same = head.fields == fields
@@ -268,13 +268,13 @@ impl Chunk {
     }
 
     /// Marks the first `count` entries from this id on as deleted. Returns how many existed.
-    pub fn delete(&mut self, shelf: &ShelfOf, from: Id, count: u64) -> u64 {
+    pub fn delete(&mut self, flash_copies: &FlashCopiesOf, from: Id, count: u64) -> u64 {
         let mut deleted = 0;
         while deleted < count {
             // Marking an entry may move the entries after it.
             let next = self.entries().find(|entry| entry.id >= from).map(|entry| entry.at);
             let Some(at) = next else { break };
-            let list = self.part.edit(shelf);
+            let list = self.part.edit(flash_copies);
             let head = head(list).expect("a chunk is checked before it is one");
             let flags = number(list, at).map_or(0, |(flags, _)| flags);
             // From the back to the front: a number that gets longer moves the bytes after it.

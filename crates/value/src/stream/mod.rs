@@ -17,7 +17,7 @@ pub use group::{Consumer, Group, Name, Pending};
 pub use id::Id;
 
 use crate::input::{Input, put_number};
-use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
+use crate::part::{Absent, AbsentPart, FlashCopiesOf, InChunks};
 use crate::{Corrupt, malloc_bytes, rdb};
 use chunk::Chunk;
 use std::collections::{BTreeMap, VecDeque};
@@ -50,7 +50,7 @@ pub struct Stream {
     /// Memory of the chunks' bytes.
     chunk_bytes: usize,
     group_bytes: usize,
-    shelf: ShelfOf,
+    flash_copies: FlashCopiesOf,
 }
 
 /// What a trim keeps.
@@ -120,11 +120,11 @@ impl Stream {
         let bytes = pairs.clone().map(|(field, value)| field.len() + value.len()).sum();
         if !self.last_takes(bytes, limits) {
             if let Some(last) = self.chunks.len().checked_sub(1) {
-                self.edit(last, |chunk, shelf| chunk.close(shelf));
+                self.edit(last, |chunk, flash_copies| chunk.close(flash_copies));
             }
             self.push(Chunk::new(id, pairs.clone().map(|(field, _)| field)));
         }
-        self.edit(self.chunks.len() - 1, |chunk, shelf| chunk.append(shelf, id, pairs, bytes));
+        self.edit(self.chunks.len() - 1, |chunk, flash_copies| chunk.append(flash_copies, id, pairs, bytes));
         self.len += 1;
         self.entries_added += 1;
         self.last_id = id;
@@ -257,7 +257,7 @@ impl Stream {
 
     /// Deletes the first `count` entries of a chunk from this id on.
     fn delete(&mut self, at: usize, from: Id, count: u64) {
-        self.len -= self.edit(at, |chunk, shelf| chunk.delete(shelf, from, count));
+        self.len -= self.edit(at, |chunk, flash_copies| chunk.delete(flash_copies, from, count));
         if self.chunks[at].live() == 0 {
             self.cut(at);
         }
@@ -265,10 +265,10 @@ impl Stream {
 
     /// Changes one chunk, and updates the sum of their sizes.
     #[inline]
-    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Chunk, &ShelfOf) -> R) -> R {
+    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Chunk, &FlashCopiesOf) -> R) -> R {
         let chunk = &mut self.chunks[at];
         self.chunk_bytes -= chunk.part.capacity();
-        let result = change(chunk, &self.shelf);
+        let result = change(chunk, &self.flash_copies);
         self.chunk_bytes += chunk.part.capacity();
         result
     }
@@ -288,7 +288,7 @@ impl Stream {
     /// entries, once for every 100 deleted entries.
     fn cut(&mut self, at: usize) -> Chunk {
         let chunk = self.chunks.remove(at).expect("a chunk's place");
-        chunk.part.forget_copy(&self.shelf);
+        chunk.part.forget_copy(&self.flash_copies);
         self.chunk_bytes -= chunk.part.capacity();
         if self.chunks.capacity() > 2 * self.chunks.len() {
             self.chunks.shrink_to(self.chunks.len() + self.chunks.len() / 8);
@@ -507,7 +507,7 @@ impl Stream {
 
     /// For the first `count` entries from `start` to `end`, in that order; 0 is no limit.
     pub fn want(&self, start: Id, end: Id, order: Order, count: u64, out: &mut Absent) {
-        if self.shelf.is_none() {
+        if self.flash_copies.is_none() {
             return;
         }
         let mut found = 0;
@@ -541,12 +541,12 @@ impl InChunks for Stream {
         &mut self.chunks
     }
 
-    fn shelf(&self) -> &ShelfOf {
-        &self.shelf
+    fn flash_copies(&self) -> &FlashCopiesOf {
+        &self.flash_copies
     }
 
-    fn shelf_mut(&mut self) -> &mut ShelfOf {
-        &mut self.shelf
+    fn flash_copies_mut(&mut self) -> &mut FlashCopiesOf {
+        &mut self.flash_copies
     }
 
     fn chunk_bytes_mut(&mut self) -> &mut usize {
@@ -556,8 +556,8 @@ impl InChunks for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.shelf.is_some() {
-            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        if self.flash_copies.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.flash_copies));
         }
     }
 }
@@ -567,7 +567,7 @@ impl Clone for Stream {
     fn clone(&self) -> Stream {
         let chunks = self.chunks.clone();
         let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
-        Stream { chunks, chunk_bytes, groups: self.groups.clone(), shelf: None, ..*self }
+        Stream { chunks, chunk_bytes, groups: self.groups.clone(), flash_copies: None, ..*self }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::Corrupt;
 use crate::input::Input;
-use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
-use crate::tagged::{Place, Shape, Step, TAG_BYTES, Tagged};
+use crate::part::{Absent, FlashCopies, FlashCopiesOf, Part, Parts};
+use crate::tagged::{Shape, Step, TAG_BYTES, Tagged, TaggedPosition};
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -39,11 +39,11 @@ impl Index {
 
     /// The leaf with this tag for which `holds` is true, or the place to insert it.
     #[inline]
-    pub fn find(&self, tag: u32, mut holds: impl FnMut(u32) -> bool) -> Result<u32, Place> {
+    pub fn find(&self, tag: u32, mut holds: impl FnMut(u32) -> bool) -> Result<u32, TaggedPosition> {
         self.leaves.find(tag, |payload| holds(number(payload))).map(|place| number(self.leaves.payload(place)))
     }
 
-    pub fn insert(&mut self, place: Place, tag: u32, leaf: u32) {
+    pub fn insert(&mut self, place: TaggedPosition, tag: u32, leaf: u32) {
         self.leaves.insert(place, tag, &[&leaf.to_le_bytes()]);
     }
 
@@ -59,7 +59,7 @@ impl Index {
         self.leaves.remove(place);
     }
 
-    fn place(&self, tag: u32, leaf: u32) -> Place {
+    fn place(&self, tag: u32, leaf: u32) -> TaggedPosition {
         self.leaves.find(tag, |payload| number(payload) == leaf).expect("every member is in the index")
     }
 
@@ -127,12 +127,12 @@ impl Index {
         number >= FAMILY
     }
 
-    pub fn shelf(&self) -> &ShelfOf {
-        self.leaves.shelf()
+    pub fn flash_copies(&self) -> &FlashCopiesOf {
+        self.leaves.flash_copies()
     }
 
-    pub fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        self.leaves.set_shelf(shelf);
+    pub fn set_flash_copies(&mut self, flash_copies: Arc<dyn FlashCopies>) {
+        self.leaves.set_flash_copies(flash_copies);
     }
 
     pub fn part(&self, number: u64) -> Option<&Part> {

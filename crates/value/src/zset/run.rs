@@ -110,7 +110,7 @@ pub(super) fn size(score: f64, member: &[u8]) -> usize {
 
 /// The position of an entry, and the number of entries before it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct EntryPosition {
     at: usize,
     end: usize,
     pub index: usize,
@@ -144,12 +144,12 @@ pub fn len(bytes: &[u8]) -> usize {
 }
 
 #[inline]
-pub fn find(bytes: &[u8], member: &[u8]) -> Option<Place> {
+pub fn find(bytes: &[u8], member: &[u8]) -> Option<EntryPosition> {
     let (mut at, mut index) = (0, 0);
     loop {
         let entry = entry(bytes, at)?;
         if entry.member.len() == member.len() && entry.member == member {
-            return Some(Place { at, end: entry.end, index, score: entry.score });
+            return Some(EntryPosition { at, end: entry.end, index, score: entry.score });
         }
         (at, index) = (entry.end, index + 1);
     }
@@ -202,7 +202,7 @@ pub fn append<B: Buffer + ?Sized>(buffer: &mut B, score: f64, member: &[u8]) {
     buffer.splice(end..end, &[ScoreBytes::new(score).as_bytes(), Varint::new(member.len()).as_bytes(), member]);
 }
 
-pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, place: Place) {
+pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, place: EntryPosition) {
     buffer.splice(place.at..place.end, &[]);
 }
 

@@ -23,7 +23,7 @@ use super::inner::{CHILDREN_MAX, Child, Inner, Start};
 use super::run::{self, ScoreBytes};
 use crate::fit::{fitted, gap};
 use crate::input::{Input, put_number, put_text};
-use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, AbsentPart, FlashCopies, FlashCopiesOf, Part, Parts};
 use crate::tagged::Step;
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -150,7 +150,7 @@ impl Tree {
         let bytes_max = self.leaf_bytes_max();
         self.index.insert(index_place, tag, path.leaf);
         let leaf = &mut self.leaves[path.leaf as usize];
-        let bytes = leaf.part.edit(self.index.shelf());
+        let bytes = leaf.part.edit(self.index.flash_copies());
         let (at, _) = run::seek(bytes, &Edge::Entry(score, member, Side::Before));
         let is_last = leaf.next == NONE && at == bytes.len();
         let (score, len) = (ScoreBytes::new(score), Varint::new(member.len()));
@@ -350,12 +350,13 @@ impl Tree {
     }
 
     fn leaf_bytes_max(&self) -> usize {
-        if self.index.shelf().is_some() { PART_BYTES_MAX } else { LEAF_BYTES_MAX }
+        if self.index.flash_copies().is_some() { PART_BYTES_MAX } else { LEAF_BYTES_MAX }
     }
 
     /// Whether the index entries of all these members are in memory.
     fn can_move(&self, entries: &[u8]) -> bool {
-        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(self.index.tag(member)))
+        self.index.flash_copies().is_none()
+            || run::iter(entries).all(|(_, member)| self.index.is_here(self.index.tag(member)))
     }
 
     /// Moves the entries of the path's leaf from `split` on into a new leaf after it.
@@ -363,7 +364,7 @@ impl Tree {
         let left = path.leaf;
         let number = self.new_leaf();
         let leaf = &mut self.leaves[left as usize];
-        let whole = leaf.part.edit(self.index.shelf());
+        let whole = leaf.part.edit(self.index.flash_copies());
         self.leaf_bytes -= whole.capacity();
         let bytes = fitted(&whole[split..]);
         *whole = fitted(&whole[..split]);
@@ -439,7 +440,7 @@ impl Tree {
 
     fn free_leaf(&mut self, number: u32) {
         let Leaf { part, prev, next, .. } = std::mem::take(&mut self.leaves[number as usize]);
-        part.forget_copy(self.index.shelf());
+        part.forget_copy(self.index.flash_copies());
         self.leaf_bytes -= part.capacity();
         if prev != NONE {
             self.leaves[prev as usize].next = next;
@@ -457,7 +458,7 @@ impl Tree {
 
     fn remove_at(&mut self, path: &Path, at: usize) {
         let leaf = &mut self.leaves[path.leaf as usize];
-        let bytes = leaf.part.edit(self.index.shelf());
+        let bytes = leaf.part.edit(self.index.flash_copies());
         self.leaf_bytes -= bytes.capacity();
         let entry = run::entry(bytes, at).expect("it was found there");
         let (tag, end) = (self.index.tag(entry.member), entry.end);
@@ -510,7 +511,7 @@ impl Tree {
             self.index.move_to(self.index.tag(member), right, left);
         }
         let leaf = &mut self.leaves[left as usize];
-        let joined = leaf.part.edit(self.index.shelf());
+        let joined = leaf.part.edit(self.index.flash_copies());
         self.leaf_bytes -= joined.capacity();
         let end = joined.len();
         gap(joined, end, bytes.len()).copy_from_slice(&bytes);
@@ -575,7 +576,7 @@ fn joinable(children: &[Child], at: usize, size: impl Fn(&Child) -> usize, most:
 impl Tree {
     /// For a member's score or rank, or for removing it.
     pub fn want(&self, member: &[u8], out: &mut Absent) {
-        if self.index.shelf().is_none() {
+        if self.index.flash_copies().is_none() {
             return;
         }
         let tag = self.index.tag(member);
@@ -591,7 +592,7 @@ impl Tree {
 
     /// For setting the scores of members, whether they exist or not.
     pub fn want_put<'m>(&self, entries: impl Iterator<Item = (&'m [u8], f64)>, out: &mut Absent) {
-        if self.index.shelf().is_none() {
+        if self.index.flash_copies().is_none() {
             return;
         }
         let mut more = HashMap::<u32, usize>::new();
@@ -622,7 +623,7 @@ impl Tree {
 
     /// For removing the entries with these ranks. They must exist.
     pub fn want_remove_range(&self, ranks: Range<usize>, out: &mut Absent) {
-        if self.index.shelf().is_none() {
+        if self.index.flash_copies().is_none() {
             return;
         }
         for leaf in self.leaves_of(&ranks) {
@@ -636,7 +637,7 @@ impl Tree {
 
     /// For [`Tree::scan`].
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
-        if self.index.shelf().is_none() {
+        if self.index.flash_copies().is_none() {
             return;
         }
         let before = out.len();
@@ -793,12 +794,12 @@ impl Tree {
 }
 
 impl Parts for Tree {
-    fn shelf(&self) -> &ShelfOf {
-        self.index.shelf()
+    fn flash_copies(&self) -> &FlashCopiesOf {
+        self.index.flash_copies()
     }
 
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        self.index.set_shelf(shelf);
+    fn set_flash_copies(&mut self, flash_copies: Arc<dyn FlashCopies>) {
+        self.index.set_flash_copies(flash_copies);
     }
 
     fn part(&self, number: u64) -> Option<&Part> {
@@ -837,9 +838,9 @@ impl Parts for Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        let shelf = self.index.shelf();
-        if shelf.is_some() {
-            self.leaves.iter().for_each(|leaf| leaf.part.forget_copy(shelf));
+        let flash_copies = self.index.flash_copies();
+        if flash_copies.is_some() {
+            self.leaves.iter().for_each(|leaf| leaf.part.forget_copy(flash_copies));
         }
     }
 }

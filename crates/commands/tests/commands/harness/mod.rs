@@ -120,10 +120,10 @@ impl Harness {
     }
 
     /// Records the effects of everything that follows. Call it once.
-    pub fn keep_effects(&self) -> Arc<Mutex<Vec<Effects>>> {
+    pub fn set_effect_sink(&self) -> Arc<Mutex<Vec<Effects>>> {
         let kept = Arc::<Mutex<Vec<Effects>>>::default();
         let keeper = Arc::clone(&kept);
-        self.store.keep_effects(Box::new(move |effects| keeper.lock().expect("no panic").push(effects.clone())));
+        self.store.set_effect_sink(Box::new(move |effects| keeper.lock().expect("no panic").push(effects.clone())));
         kept
     }
 

@@ -4,29 +4,29 @@
 mod expiries;
 mod growing;
 mod resize;
-mod room;
 pub mod rot;
 mod saved;
 mod scrub;
+mod space;
 
 use crate::log::page::{Stamp, step_pages};
-use crate::mem::word::{PAGE_BITS, Place};
+use crate::mem::word::{PAGE_BITS, PageAddress};
 pub use expiries::Expiries;
 use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
-pub(crate) use room::FULLEST;
-pub use room::{Relocation, Room};
 use rot::Rot;
 pub use saved::{Input, NamedPages, SavedSegment, Tally, decode, encode};
 use scrub::Scrub;
+pub(crate) use space::FULLEST;
+pub use space::{LogSpace, Relocation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum SegmentState {
     Free = 0,
     /// Being filled by one of the heads.
     Open = 1,
@@ -43,7 +43,7 @@ pub enum State {
 
 /// Each of the two streams fills its own segments, so that records that survived a collection are not mixed with new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum SegmentStream {
     Fresh,
     Relocated,
 }
@@ -97,7 +97,7 @@ impl Records {
 }
 
 /// The class of a record, and how many times it counts.
-fn class(place: Place) -> (usize, u32) {
+fn class(place: PageAddress) -> (usize, u32) {
     match step_pages(place.step) {
         pages @ 1..=2 => (pages - 1, 1),
         pages => (2, pages as u32),
@@ -114,7 +114,7 @@ struct About {
 impl Segment {
     fn new() -> Segment {
         Segment {
-            state: AtomicU8::new(State::Outside as u8),
+            state: AtomicU8::new(SegmentState::Outside as u8),
             readers: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -131,19 +131,19 @@ impl Segment {
         }
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SegmentState {
         match self.state.load(Relaxed) {
-            0 => State::Free,
-            1 => State::Open,
-            2 => State::Sealed,
-            3 => State::Collecting,
-            4 => State::Retired,
-            6 => State::Quarantined,
-            _ => State::Outside,
+            0 => SegmentState::Free,
+            1 => SegmentState::Open,
+            2 => SegmentState::Sealed,
+            3 => SegmentState::Collecting,
+            4 => SegmentState::Retired,
+            6 => SegmentState::Quarantined,
+            _ => SegmentState::Outside,
         }
     }
 
-    fn turn(&self, from: State, to: State) -> bool {
+    fn turn(&self, from: SegmentState, to: SegmentState) -> bool {
         self.state.compare_exchange(from as u8, to as u8, Relaxed, Relaxed).is_ok()
     }
 
@@ -166,8 +166,8 @@ impl Segment {
     /// collection has tried them.
     fn is_collectable(&self) -> bool {
         let state = match self.state() {
-            State::Sealed => true,
-            State::Retired => self.tries.load(Relaxed) == 0 && !self.is_dead(),
+            SegmentState::Sealed => true,
+            SegmentState::Retired => self.tries.load(Relaxed) == 0 && !self.is_dead(),
             _ => false,
         };
         state && self.writers.load(Relaxed) == 0
@@ -264,7 +264,7 @@ pub struct Segments {
     /// Segments whose last live record has died, and whether there are any.
     dead: Mutex<VecDeque<u32>>,
     some_died: AtomicBool,
-    /// Number of entries at [`Place::LOST`], which is in no segment.
+    /// Number of entries at [`PageAddress::LOST`], which is in no segment.
     lost: AtomicU64,
     scrub: Scrub,
     pub rot: Rot,
@@ -358,7 +358,7 @@ impl Segments {
     }
 
     /// Number of pages to read for a place: the pages of its step, cut at the segment's end. Of a lost value there are none.
-    pub fn read_pages(&self, place: Place) -> usize {
+    pub fn read_pages(&self, place: PageAddress) -> usize {
         if place.is_lost() {
             return 0;
         }
@@ -372,9 +372,9 @@ impl Segments {
         let (mut live_pages, mut charged_pages) = (0.0, 0.0);
         for segment in self.all() {
             match segment.state() {
-                State::Open | State::Sealed | State::Collecting => sums.used += 1,
-                State::Retired => sums.retired += 1,
-                State::Free | State::Outside | State::Quarantined => {}
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Collecting => sums.used += 1,
+                SegmentState::Retired => sums.retired += 1,
+                SegmentState::Free | SegmentState::Outside | SegmentState::Quarantined => {}
             }
             live_pages += segment.live_pages_estimate();
             charged_pages += segment.charge(self.segment_pages);
@@ -386,11 +386,11 @@ impl Segments {
 
     /// Takes the next `pages` pages of the stream's open segment. Opens another segment if needed. `None`: no segment is free for
     /// this stream.
-    pub fn take_unit(&self, stream: Stream, pages: u32) -> Option<Unit> {
+    pub fn take_unit(&self, stream: SegmentStream, pages: u32) -> Option<Unit> {
         assert!(pages > 0 && pages <= self.segment_pages);
         let mut heads = self.heads.lock();
         if let Some((segment, next)) = heads.open[stream as usize] {
-            let usable = self.get(segment).state() == State::Open;
+            let usable = self.get(segment).state() == SegmentState::Open;
             if usable && next + pages <= self.segment_pages {
                 heads.open[stream as usize] = Some((segment, next + pages));
                 return Some(self.unit(segment, next, pages));
@@ -401,12 +401,12 @@ impl Segments {
             }
         }
         let segment = match stream {
-            Stream::Fresh if !self.takes_new() || heads.free.len() <= self.reserve() as usize => return None,
-            Stream::Fresh => heads.free.pop_front()?,
-            Stream::Relocated => heads.free.pop_front().or_else(|| heads.lent.pop())?,
+            SegmentStream::Fresh if !self.takes_new() || heads.free.len() <= self.reserve() as usize => return None,
+            SegmentStream::Fresh => heads.free.pop_front()?,
+            SegmentStream::Relocated => heads.free.pop_front().or_else(|| heads.lent.pop())?,
         };
         self.free.store(heads.free.len() as u32, Relaxed);
-        let opened = self.get(segment).turn(State::Free, State::Open);
+        let opened = self.get(segment).turn(SegmentState::Free, SegmentState::Open);
         assert!(opened, "a free segment is in no other hands");
         self.get(segment).generation.fetch_add(1, Relaxed);
         heads.open[stream as usize] = Some((segment, pages));
@@ -414,10 +414,10 @@ impl Segments {
     }
 
     /// Pages left in the stream's open segment, if there is one with any.
-    pub fn open_rest(&self, stream: Stream) -> Option<u32> {
+    pub fn open_rest(&self, stream: SegmentStream) -> Option<u32> {
         let (segment, next) = self.heads.lock().open[stream as usize]?;
         let rest = self.segment_pages - next;
-        (rest > 0 && self.get(segment).state() == State::Open).then_some(rest)
+        (rest > 0 && self.get(segment).state() == SegmentState::Open).then_some(rest)
     }
 
     fn unit(&self, segment: u32, first: u32, pages: u32) -> Unit {
@@ -431,7 +431,7 @@ impl Segments {
     fn seal(&self, segment: u32) {
         let now = self.sealed.fetch_add(1, Relaxed) + 1;
         self.get(segment).sealed_at.store(now, Relaxed);
-        self.get(segment).turn(State::Open, State::Sealed);
+        self.get(segment).turn(SegmentState::Open, SegmentState::Sealed);
         if self.get(segment).is_dead() {
             self.note_death(segment);
         }
@@ -446,7 +446,7 @@ impl Segments {
     }
 
     /// Counts a record that was written to flash and takes `bytes` there. It counts as live only when an entry points to it.
-    pub fn wrote(&self, place: Place, bytes: u32, expiry: Option<u64>) {
+    pub fn wrote(&self, place: PageAddress, bytes: u32, expiry: Option<u64>) {
         let segment = self.get(self.of_page(place.page));
         let (class, times) = class(place);
         segment.records[class].written.fetch_add(times, Relaxed);
@@ -468,7 +468,7 @@ impl Segments {
     }
 
     /// Counts a record as live: an index entry, or the object of an entry, points to this place from now on.
-    pub fn born(&self, place: Place) {
+    pub fn born(&self, place: PageAddress) {
         if place.is_lost() {
             self.lost.fetch_add(1, Relaxed);
             return;
@@ -478,7 +478,7 @@ impl Segments {
     }
 
     /// Counts a record as dead: nothing points to this place any more.
-    pub fn died(&self, place: Place) {
+    pub fn died(&self, place: PageAddress) {
         if place.is_lost() {
             self.lost.fetch_sub(1, Relaxed);
             return;
@@ -489,7 +489,7 @@ impl Segments {
         let before = segment.records[class].live.fetch_sub(died, Relaxed);
         debug_assert!(before >= died, "a record dies once");
         // An open segment is looked at when it is sealed.
-        if before == died && segment.state() == State::Sealed && segment.is_dead() {
+        if before == died && segment.state() == SegmentState::Sealed && segment.is_dead() {
             self.note_death(number);
         }
     }
@@ -509,8 +509,8 @@ impl Segments {
         let segment = self.get(unit.segment);
         segment.about.lock().units.retain(|&(first, _)| u32::from(first) != unit.first);
         segment.bad.store(true, Relaxed);
-        for state in [State::Open, State::Sealed] {
-            segment.turn(state, State::Retired);
+        for state in [SegmentState::Open, SegmentState::Sealed] {
+            segment.turn(state, SegmentState::Retired);
         }
     }
 
@@ -556,7 +556,9 @@ impl Segments {
 
     /// False: another worker has taken the segment.
     fn take(&self, segment: u32) -> bool {
-        [State::Sealed, State::Retired].into_iter().any(|state| self.get(segment).turn(state, State::Collecting))
+        [SegmentState::Sealed, SegmentState::Retired]
+            .into_iter()
+            .any(|state| self.get(segment).turn(state, SegmentState::Collecting))
     }
 
     /// Takes a segment whose expired records should leave: a quarter of the live records have expired, or some record expired more
@@ -603,7 +605,7 @@ impl Segments {
     /// [`Segments::freed`]. If not, ask again later.
     pub fn emptied(&self, segment: u32) -> bool {
         let about = self.get(segment);
-        assert_eq!(about.state(), State::Collecting);
+        assert_eq!(about.state(), SegmentState::Collecting);
         if !about.is_dead() || about.readers.load(Relaxed) > 0 {
             return false;
         }
@@ -616,12 +618,12 @@ impl Segments {
         let mut heads = self.heads.lock();
         if heads.quarantines() {
             let cut = heads.cut;
-            self.get(segment).turn(State::Collecting, State::Quarantined);
+            self.get(segment).turn(SegmentState::Collecting, SegmentState::Quarantined);
             heads.quarantined.push((segment, cut));
             self.quarantined.store(heads.quarantined.len() as u32, Relaxed);
             return;
         }
-        self.get(segment).turn(State::Collecting, State::Outside);
+        self.get(segment).turn(SegmentState::Collecting, SegmentState::Outside);
         self.place_freed(segment, &mut heads);
     }
 
@@ -640,8 +642,8 @@ impl Segments {
     /// Gives back a segment that was not collected. It may be chosen again later.
     pub fn uncollected(&self, segment: u32) {
         let about = self.get(segment);
-        let state = if about.bad.load(Relaxed) { State::Retired } else { State::Sealed };
-        about.turn(State::Collecting, state);
+        let state = if about.bad.load(Relaxed) { SegmentState::Retired } else { SegmentState::Sealed };
+        about.turn(SegmentState::Collecting, state);
         if about.is_dead() {
             self.note_death(segment);
         }
@@ -656,22 +658,22 @@ mod tests {
     fn a_segment_passes_through_all_states() {
         let segments = Segments::new(8, 16, 2, 4096, 1);
         let mut units = Vec::new();
-        while let Some(unit) = segments.take_unit(Stream::Fresh, 8) {
+        while let Some(unit) = segments.take_unit(SegmentStream::Fresh, 8) {
             units.push(unit);
         }
         assert_eq!(units.len(), 2 * (8 - segments.reserve() as usize));
         assert_eq!(segments.location(segments.page(units[2], 3)), (1, 4096 + 3 * 4096));
         for &unit in &units {
-            let place = Place { page: segments.page(unit, 0), step: 0 };
+            let place = PageAddress { page: segments.page(unit, 0), step: 0 };
             segments.wrote(place, 500, None);
             segments.born(place);
             segments.unit_written(unit);
         }
         // The records of the third segment die. It becomes the victim, and it is free after its last reader.
-        let dead = Place { page: segments.page(units[4], 0), step: 0 };
+        let dead = PageAddress { page: segments.page(units[4], 0), step: 0 };
         segments.reader_begins(dead.page);
         for unit in [units[4], units[5]] {
-            segments.died(Place { page: segments.page(unit, 0), step: 0 });
+            segments.died(PageAddress { page: segments.page(unit, 0), step: 0 });
         }
         // The age of a segment counts here, not its garbage.
         assert_eq!(segments.oldest(), Some(0));
@@ -682,13 +684,13 @@ mod tests {
         assert!(segments.emptied(2));
         segments.freed(2);
         assert_eq!(segments.free_count(), segments.reserve() + 1);
-        assert_eq!(segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first), Some(0));
+        assert_eq!(segments.take_unit(SegmentStream::Fresh, 16).map(|unit| unit.first), Some(0));
     }
 
     #[test]
     fn a_collection_waits_for_another_one_and_only_without_others_the_log_is_wedged() {
         let segments = Segments::new(8, 16, 1, 0, 1);
-        while segments.take_unit(Stream::Fresh, 16).is_some() {}
+        while segments.take_unit(SegmentStream::Fresh, 16).is_some() {}
         assert_eq!(segments.free_count(), 2);
         assert_eq!(segments.begin_relocation(0, false), Relocation::May);
         assert_eq!(
@@ -696,7 +698,7 @@ mod tests {
             (Relocation::Later, Relocation::Later)
         );
         // What is moved takes the last free segments, and nothing becomes free.
-        while segments.take_unit(Stream::Relocated, 16).is_some() {}
+        while segments.take_unit(SegmentStream::Relocated, 16).is_some() {}
         assert_eq!(segments.may_relocate(false), Relocation::Later);
         segments.relocation_ends();
         assert_eq!(segments.may_relocate(false), Relocation::Wedged);
@@ -705,8 +707,8 @@ mod tests {
     #[test]
     fn live_pages_are_estimated_from_the_lengths_of_records() {
         let segments = Segments::new(8, 64, 1, 0, 1);
-        let unit = segments.take_unit(Stream::Fresh, 64).expect("all are free");
-        let place = |page, pages| Place { page, step: crate::log::page::step_of(pages) };
+        let unit = segments.take_unit(SegmentStream::Fresh, 64).expect("all are free");
+        let place = |page, pages| PageAddress { page, step: crate::log::page::step_of(pages) };
         // Eight small records on the first page, one on the next two, one of 4 pages, and one of 48.
         let large = [(place(1, 2), 4_100), (place(3, 4), 16_000), (place(7, 48), 194_000)];
         for (place, bytes) in [(place(0, 1), 500); 8].into_iter().chain(large) {

@@ -7,7 +7,7 @@
 //!                           then count becomes end
 //! ```
 
-use super::{FULLEST, Heads, RESERVE, Segment, Segments, State, Sums};
+use super::{FULLEST, Heads, RESERVE, Segment, SegmentState, Segments, Sums};
 use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,7 +27,7 @@ impl Segments {
     }
 
     /// Logs that shrinking cannot continue, because there is no room for the records that must move. Logged once for each size.
-    pub fn tell_stalled(&self) {
+    pub fn report_stalled(&self) {
         if !self.said_stalled.swap(true, Relaxed) {
             tracing::warn!(
                 "flash cannot become smaller for now: the values that must move find no room, and nothing can be evicted; delete \
@@ -71,7 +71,7 @@ impl Segments {
         self.count.fetch_max(end, Relaxed);
         for number in before..end {
             // Other segments belong to a shrinking that is cancelled here. They keep their state.
-            if self.get(number).state() == State::Outside {
+            if self.get(number).state() == SegmentState::Outside {
                 self.admit(number, &mut heads);
             }
         }
@@ -88,9 +88,9 @@ impl Segments {
         for number in end..self.count() {
             let segment = self.get(number);
             if !heads.lent.contains(&number) {
-                segment.turn(State::Free, State::Outside);
+                segment.turn(SegmentState::Free, SegmentState::Outside);
             }
-            leaving += u32::from(segment.state() != State::Outside);
+            leaving += u32::from(segment.state() != SegmentState::Outside);
         }
         self.leaving.store(leaving, Relaxed);
         self.finish_if_vacated();
@@ -100,10 +100,10 @@ impl Segments {
     pub(super) fn admit(&self, number: u32, heads: &mut Heads) {
         let segment = self.get(number);
         if segment.bad.load(Relaxed) || !segment.is_dead() || segment.readers.load(Relaxed) > 0 {
-            segment.turn(State::Outside, State::Retired);
+            segment.turn(SegmentState::Outside, SegmentState::Retired);
             return;
         }
-        segment.turn(State::Outside, State::Free);
+        segment.turn(SegmentState::Outside, SegmentState::Free);
         heads.free.push_back(number);
         self.free.store(heads.free.len() as u32, Relaxed);
     }
@@ -112,7 +112,7 @@ impl Segments {
     pub(super) fn return_lent(&self, heads: &mut Heads) {
         self.close_heads(heads);
         for number in std::mem::take(&mut heads.lent) {
-            self.get(number).turn(State::Free, State::Outside);
+            self.get(number).turn(SegmentState::Free, SegmentState::Outside);
             self.left();
         }
     }
@@ -153,7 +153,8 @@ impl Segments {
     pub fn next_leaving(&self) -> Option<u32> {
         (self.end()..self.count()).find(|&number| {
             let segment = self.get(number);
-            matches!(segment.state(), State::Sealed | State::Retired) && segment.writers.load(Relaxed) == 0
+            matches!(segment.state(), SegmentState::Sealed | SegmentState::Retired)
+                && segment.writers.load(Relaxed) == 0
         })
     }
 
@@ -165,7 +166,9 @@ impl Segments {
     /// Takes a leaving segment. The caller owns it until [`Segments::vacating_ends`].
     pub fn begin_vacating(&self, number: u32) -> bool {
         let segment = self.get(number);
-        let taken = [State::Sealed, State::Retired].into_iter().any(|state| segment.turn(state, State::Collecting));
+        let taken = [SegmentState::Sealed, SegmentState::Retired]
+            .into_iter()
+            .any(|state| segment.turn(state, SegmentState::Collecting));
         self.vacating.fetch_add(u32::from(taken), Relaxed);
         self.relocating.fetch_add(u32::from(taken), Relaxed);
         taken
@@ -185,10 +188,10 @@ impl Segments {
         let _heads = self.heads.lock();
         if number >= self.end() && tries >= TRIES_MAX {
             tracing::error!(segment = number, "records that cannot be read are cut off with the end of the log");
-            segment.turn(State::Collecting, State::Outside);
+            segment.turn(SegmentState::Collecting, SegmentState::Outside);
             self.left();
         } else {
-            segment.turn(State::Collecting, State::Retired);
+            segment.turn(SegmentState::Collecting, SegmentState::Retired);
         }
     }
 }

@@ -26,18 +26,18 @@ struct Known {
 pub struct Lost {
     page: u32,
     /// The key's, and its hash; or the number of a collection in parts.
-    uid: u32,
+    table_id: u32,
     id: u64,
 }
 
 impl Lost {
-    pub fn key(page: u32, uid: u32, hash_high: u64) -> Lost {
-        Lost { page, uid, id: hash_high }
+    pub fn key(page: u32, table_id: u32, hash_high: u64) -> Lost {
+        Lost { page, table_id, id: hash_high }
     }
 
     /// A collection counts once, however many of its parts are lost.
     pub fn collection(id: u64) -> Lost {
-        Lost { page: u32::MAX, uid: u32::MAX, id }
+        Lost { page: u32::MAX, table_id: u32::MAX, id }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns what a checkpoint says of each segment, and how segments come back after a restart. Never knows an entry, nor a file.
 
-use super::{About, CLASSES, Expiries, Segment, Segments, State, class};
-use crate::mem::word::Place;
+use super::{About, CLASSES, Expiries, Segment, SegmentState, Segments, class};
+use crate::mem::word::PageAddress;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a checkpoint says of a segment.
@@ -76,33 +76,33 @@ impl Segments {
                 None => segment.generation.store(saved.generation.wrapping_add(jump), Relaxed),
             }
         }
-        heads.free.retain(|&number| self.get(number).state() == State::Free);
+        heads.free.retain(|&number| self.get(number).state() == SegmentState::Free);
         self.free.store(heads.free.len() as u32, Relaxed);
         let words = (u64::from(self.count()) * u64::from(self.segment_pages)).div_ceil(64);
         NamedPages { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), jump }
     }
 
     /// Whether an entry of the checkpoint may name this place.
-    pub fn is_restorable(&self, place: Place) -> bool {
+    pub fn is_restorable(&self, place: PageAddress) -> bool {
         let number = self.of_page(place.page);
-        !place.is_lost() && number < self.count() && self.get(number).state() == State::Collecting
+        !place.is_lost() && number < self.count() && self.get(number).state() == SegmentState::Collecting
     }
 
     /// Counts a record that an entry of the checkpoint names.
-    pub fn reborn(&self, place: Place, named: &NamedPages) {
+    pub fn reborn(&self, place: PageAddress, named: &NamedPages) {
         self.born(place);
         named.note(place.page);
     }
 
     /// For a thread that adds entries of the checkpoint.
     pub fn tally(&self) -> Tally {
-        let live = |number| (self.get(number).state() == State::Collecting).then_some([0; CLASSES]);
+        let live = |number| (self.get(number).state() == SegmentState::Collecting).then_some([0; CLASSES]);
         Tally { live: (0..self.count()).map(live).collect(), lost: 0 }
     }
 
     /// Counts a record that an entry of the checkpoint names, as [`Segments::reborn`] does. False: no entry may name this place.
     #[inline]
-    pub fn tally_reborn(&self, place: Place, named: &NamedPages, tally: &mut Tally) -> bool {
+    pub fn tally_reborn(&self, place: PageAddress, named: &NamedPages, tally: &mut Tally) -> bool {
         if place.is_lost() {
             tally.lost += 1;
             return true;
@@ -132,12 +132,12 @@ impl Segments {
         let mut heads = self.heads.lock();
         for number in 0..self.count() {
             let segment = self.get(number);
-            if segment.state() != State::Collecting {
+            if segment.state() != SegmentState::Collecting {
                 continue;
             }
             if segment.is_dead() {
                 segment.generation.fetch_add(named.jump, Relaxed);
-                segment.turn(State::Collecting, State::Outside);
+                segment.turn(SegmentState::Collecting, SegmentState::Outside);
                 self.place_freed(number, &mut heads);
                 continue;
             }
@@ -147,7 +147,10 @@ impl Segments {
                 let from = first + u32::from(unit);
                 named.has_any(from..from + u32::from(pages))
             });
-            segment.turn(State::Collecting, if segment.is_bad() { State::Retired } else { State::Sealed });
+            segment.turn(
+                SegmentState::Collecting,
+                if segment.is_bad() { SegmentState::Retired } else { SegmentState::Sealed },
+            );
         }
     }
 }
@@ -155,7 +158,7 @@ impl Segments {
 impl Segment {
     fn saved(&self) -> SavedSegment {
         let about = self.about.lock();
-        let content = (!matches!(self.state(), State::Free | State::Outside)).then(|| SavedContent {
+        let content = (!matches!(self.state(), SegmentState::Free | SegmentState::Outside)).then(|| SavedContent {
             sealed_at: self.sealed_at.load(Relaxed),
             is_bad: self.is_bad(),
             written_pages: self.used_pages.load(Relaxed).saturating_sub(self.writers.load(Relaxed)),
@@ -184,7 +187,7 @@ impl Segment {
         }
         self.used_pages.store(pages, Relaxed);
         *self.about.lock() = About { units: content.units.clone(), expiries: content.expiries.clone() };
-        self.turn(State::Free, State::Collecting);
+        self.turn(SegmentState::Free, SegmentState::Collecting);
     }
 
     /// Forgets what was written.
@@ -294,7 +297,7 @@ impl<'b> Input<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::segment::{Stream, Unit};
+    use crate::log::segment::{SegmentStream, Unit};
 
     fn some() -> Vec<SavedSegment> {
         let mut expiries = Expiries::default();
@@ -325,8 +328,9 @@ mod tests {
     fn segments_come_back_with_the_named_records_only() {
         let before = Segments::new(8, 64, 1, 0, 1);
         // Two segments with two units each, and a unit of a third one that is being written.
-        let units: Vec<Unit> = (0..5).map(|_| before.take_unit(Stream::Fresh, 32).expect("there is room")).collect();
-        let place = |unit: &Unit| Place { page: before.page(*unit, 3), step: 0 };
+        let units: Vec<Unit> =
+            (0..5).map(|_| before.take_unit(SegmentStream::Fresh, 32).expect("there is room")).collect();
+        let place = |unit: &Unit| PageAddress { page: before.page(*unit, 3), step: 0 };
         for unit in &units[..4] {
             before.wrote(place(unit), 500, Some(9_000));
             before.born(place(unit));
@@ -336,21 +340,21 @@ mod tests {
         let after = Segments::new(8, 64, 1, 0, 1);
         let named = after.restore(&saved, before.sealed_count(), 1000);
         assert_eq!((after.free_count(), after.next_dead(), after.victim(0, 1.0)), (5, None, None));
-        assert!(after.is_restorable(place(&units[0])) && !after.is_restorable(Place { page: 64 * 7, step: 0 }));
-        assert!(!after.is_restorable(Place { page: 64 * 8, step: 0 }));
+        assert!(after.is_restorable(place(&units[0])) && !after.is_restorable(PageAddress { page: 64 * 7, step: 0 }));
+        assert!(!after.is_restorable(PageAddress { page: 64 * 8, step: 0 }));
         after.reborn(place(&units[1]), &named);
         after.restored(&named);
         // Half of what was written is dead.
         assert_eq!(after.get(0).live_pages_estimate().round(), 32.0);
-        assert_eq!(after.get(0).state(), State::Sealed);
+        assert_eq!(after.get(0).state(), SegmentState::Sealed);
         assert_eq!(after.units(0), [units[1]], "the other unit has no named record");
         assert_eq!(after.stamp(place(&units[1]).page), before.stamp(place(&units[1]).page));
-        assert_eq!((after.get(1).state(), after.get(2).state()), (State::Free, State::Free));
+        assert_eq!((after.get(1).state(), after.get(2).state()), (SegmentState::Free, SegmentState::Free));
         assert_eq!(after.free_count(), 7);
         after.died(place(&units[1]));
         assert_eq!(after.next_dead(), Some(0));
         // A page of a later use of the segment is told from one that was written after the checkpoint.
-        let opened = after.take_unit(Stream::Fresh, 1).expect("there is room");
+        let opened = after.take_unit(SegmentStream::Fresh, 1).expect("there is room");
         assert!(after.stamp(after.page(opened, 0)).generation > 1000);
     }
 
@@ -358,8 +362,9 @@ mod tests {
     #[test]
     fn a_segment_that_was_being_filled_can_be_collected() {
         let before = Segments::new(8, 64, 1, 0, 1);
-        let units: Vec<Unit> = (0..2).map(|_| before.take_unit(Stream::Fresh, 16).expect("there is room")).collect();
-        let place = Place { page: before.page(units[0], 0), step: 0 };
+        let units: Vec<Unit> =
+            (0..2).map(|_| before.take_unit(SegmentStream::Fresh, 16).expect("there is room")).collect();
+        let place = PageAddress { page: before.page(units[0], 0), step: 0 };
         before.wrote(place, 500, None);
         before.born(place);
         before.unit_written(units[0]);

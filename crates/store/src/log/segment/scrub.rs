@@ -3,7 +3,7 @@
 //! A round takes the interval, and each segment has its moment in it. A round begins at a segment that depends on the clock, so that
 //! a store that is restarted often does not read the same segments again and again.
 
-use super::{Segments, State, Unit};
+use super::{SegmentState, Segments, Unit};
 use base::random::SplitMix64;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -63,7 +63,7 @@ impl Segments {
             let number = ((round.first % u64::from(count) + u64::from(round.done)) % u64::from(count)) as u32;
             round.done += 1;
             let segment = self.get(number);
-            if segment.writers.load(Relaxed) == 0 && segment.turn(State::Sealed, State::Collecting) {
+            if segment.writers.load(Relaxed) == 0 && segment.turn(SegmentState::Sealed, SegmentState::Collecting) {
                 return Some(number);
             }
         }

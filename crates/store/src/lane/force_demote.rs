@@ -1,4 +1,4 @@
-//! Owns the all-cold mode, for testing: after each command, the values that the command touched are written to flash, and the
+//! Owns the force-demote mode, for testing: after each command, the values that the command touched are written to flash, and the
 //! worker waits until the writes are complete. Never waits under a lock.
 //!
 //! Only the touched stripes are recorded. No other value of such a stripe is in RAM, so a sweep over the stripe finds all values
@@ -6,11 +6,11 @@
 //! mode remembers the keys that expire soon and looks them up in time.
 
 use super::Lane;
-use super::hand::{Victim, Writer, sweep_parts};
+use super::clock_hand::{Victim, Writer, sweep_parts};
 use crate::counters::Counter;
 use crate::keyspace::Resume;
 use crate::log::fill::Verdict;
-use crate::log::segment::Stream;
+use crate::log::segment::SegmentStream;
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
 use crate::mem::object::ObjectRef;
@@ -30,21 +30,21 @@ const SOON_MS: u64 = 60_000;
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     at_ms: u64,
-    uid: u32,
+    table_id: u32,
     name: Box<[u8]>,
 }
 
 impl Store {
     /// Switches the mode on or off. It takes effect after the running command. Requires flash.
-    pub fn set_all_cold(&self, on: bool) {
+    pub fn set_force_demote(&self, on: bool) {
         assert!(!on || self.has_flash());
         self.chill_all.store(on, Relaxed);
-        self.tier.all_cold.store(on, Relaxed);
+        self.tier.force_demote.store(on, Relaxed);
     }
 
     #[inline]
-    pub(crate) fn is_all_cold(&self) -> bool {
-        self.tier.all_cold.load(Relaxed)
+    pub(crate) fn is_force_demote(&self) -> bool {
+        self.tier.force_demote.load(Relaxed)
     }
 
     /// Returns every stripe once after the mode was switched on, otherwise none.
@@ -57,21 +57,21 @@ impl Lane {
     /// Writes all values of these stripes to flash and waits for the writes. Values stay in RAM if they are too large or flash is
     /// full.
     #[cold]
-    pub fn chill(&mut self, now_ms: u64, stripes: &mut Vec<usize>) {
+    pub fn force_demote(&mut self, now_ms: u64, stripes: &mut Vec<usize>) {
         self.now_ms = now_ms;
         stripes.sort_unstable();
         stripes.dedup();
         let mut patience = ROOM_STEPS_MAX;
         for stripe in stripes.drain(..) {
             let mut is_again = false;
-            while !self.chill_stripe(stripe, is_again) {
+            while !self.force_demote_stripe(stripe, is_again) {
                 if !self.make_way(&mut patience) {
                     return;
                 }
                 is_again = true;
             }
         }
-        self.finish_unit(Stream::Fresh);
+        self.finish_unit(SegmentStream::Fresh);
         while !self.fill[0].is_empty() && self.make_way(&mut patience) {}
         // Segments fill with dead records quickly, so collect between the writes.
         self.collect_slice();
@@ -79,11 +79,11 @@ impl Lane {
     }
 
     /// False: there was no room for all values. `is_again`: this is a repeated pass, so the writes in flight were started by it.
-    fn chill_stripe(&mut self, number: usize, is_again: bool) -> bool {
+    fn force_demote_stripe(&mut self, number: usize, is_again: bool) -> bool {
         let store = self.store.clone();
         let mut stripe = store.stripe(number);
-        for uid in 0..stripe.uids() {
-            let database = stripe.database_mut(uid);
+        for table_id in 0..stripe.table_ids() {
+            let database = stripe.database_mut(table_id);
             let mut leaf = Some(0).filter(|_| database.hot > 0);
             while let Some(high) = leaf {
                 let (entries, wanted, next) = database.table.leaf_at_mut(high);
@@ -92,12 +92,12 @@ impl Lane {
                 for (at, entry) in entries.iter_mut().enumerate() {
                     let word = entry.word();
                     let Some(object) = entry.object() else { continue };
-                    self.remember(uid, object);
+                    self.remember(table_id, object);
                     if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
                         let hash = store.hasher.hash(object.key());
                         let mut object = entry.hot_mut();
                         let value = object.boxed_mut().expect("it was just seen");
-                        let id = store.split(value, hash, uid);
+                        let id = store.split(value, hash, table_id);
                         let mut from = Some(0);
                         while let (Some(part), true) = (from, has_room) {
                             let swept = sweep_parts(&store, id, value, part, true, self);
@@ -124,7 +124,7 @@ impl Lane {
                     entry.set_frequency(0);
                     match self.value(Victim {
                         hash,
-                        uid,
+                        table_id,
                         object: entry.hot_mut(),
                         has_expiry: word.has_expiry(),
                         leaves: true,
@@ -149,11 +149,11 @@ impl Lane {
         true
     }
 
-    fn remember(&mut self, uid: u32, object: ObjectRef<'_>) {
+    fn remember(&mut self, table_id: u32, object: ObjectRef<'_>) {
         if let Some(at_ms) = object.expiry().into_iter().chain(object.next_deadline()).min()
             && at_ms < self.now_ms + SOON_MS
         {
-            self.due.insert(Due { at_ms, uid, name: object.key().into() });
+            self.due.insert(Due { at_ms, table_id, name: object.key().into() });
         }
     }
 
@@ -169,19 +169,19 @@ impl Lane {
                 self.due.insert(due);
                 break;
             }
-            // The uid may belong to another logical database meanwhile. Then another key is looked up, which does no harm.
-            if let Some(db) = (0..store.databases()).find(|&db| store.uid(db) == due.uid) {
+            // The table id may belong to another logical database meanwhile. Then another key is looked up, which does no harm.
+            if let Some(db) = (0..store.databases()).find(|&db| store.table_id(db) == due.table_id) {
                 let key = store.hasher.key(&due.name);
                 store.lock(&[key], db, now_ms, false, &mut resume).notice(&key);
                 resume.clear();
             }
         }
-        self.chill(now_ms, &mut resume.touched);
+        self.force_demote(now_ms, &mut resume.touched);
     }
 
     /// Waits for an operation to complete, which may free a segment. False: flash is full.
     fn make_way(&mut self, patience: &mut u32) -> bool {
-        self.retry_unit(Stream::Fresh);
+        self.retry_unit(SegmentStream::Fresh);
         let goes_on = self.collect_slice();
         self.submit();
         if self.in_flight() > 0 {

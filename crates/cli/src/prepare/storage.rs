@@ -31,7 +31,7 @@ pub struct Disk {
 
 /// A directory that may become a flash path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct StorageInfo {
     pub dir: PathBuf,
     pub filesystem: String,
     pub source: PathBuf,
@@ -80,12 +80,12 @@ pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 }
 
 /// `dir` must exist.
-pub fn place(dir: &Path, mounts: &[Mount], sys: &Path) -> io::Result<Place> {
+pub fn place(dir: &Path, mounts: &[Mount], sys: &Path) -> io::Result<StorageInfo> {
     let dir = dir.canonicalize()?;
     let fs = rustix::fs::statvfs(&dir)?;
     let mount = mount_of(mounts, &dir);
     let disk = mount.and_then(|mount| disk_of(sys, &device_of(mount)));
-    Ok(Place {
+    Ok(StorageInfo {
         filesystem: mount.map_or_else(|| "unknown".to_owned(), |mount| mount.filesystem.clone()),
         source: mount.map(|mount| mount.source.clone()).unwrap_or_default(),
         disk,

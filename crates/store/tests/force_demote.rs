@@ -1,4 +1,4 @@
-//! Tests of the all-cold mode: after each command all touched values are on flash, however often the log is rewritten.
+//! Tests of the force-demote mode: after each command all touched values are on flash, however often the log is rewritten.
 
 use flash::Sim;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl Node {
                 }
             }
         };
-        lane.chill(NOW_MS, &mut resume.touched);
+        lane.force_demote(NOW_MS, &mut resume.touched);
         tickets.into_iter().for_each(|ticket| lane.release(ticket));
         value
     }
@@ -79,7 +79,7 @@ fn value(number: usize) -> Vec<u8> {
 fn touched_values_become_cold_while_the_log_is_rewritten() {
     const FLASH_BYTES: u64 = 8 << 20;
     let mut node = Node::new(FLASH_BYTES);
-    node.store.set_all_cold(true);
+    node.store.set_force_demote(true);
     let mut model = BTreeMap::new();
     for number in 0..12_000 {
         let name = format!("key:{}", number * 7907 % 300);
@@ -112,11 +112,11 @@ fn switching_it_on_empties_ram_and_switching_it_off_lets_values_in() {
         node.set(&format!("key:{number}"), &value(number));
     }
     assert_eq!(node.store.hot(0), 30_000);
-    node.store.set_all_cold(true);
+    node.store.set_force_demote(true);
     // Any command will do.
     node.run(&[], |_, _| Ok(()));
     assert_eq!(node.store.hot(0), 0);
-    node.store.set_all_cold(false);
+    node.store.set_force_demote(false);
     for number in 0..30_000 {
         assert_eq!(node.get(&format!("key:{number}")), Some(value(number)));
     }
@@ -136,7 +136,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 #[test]
 fn values_that_flash_cannot_take_stay_in_ram() {
     let mut node = Node::new(4 << 20);
-    node.store.set_all_cold(true);
+    node.store.set_force_demote(true);
     let huge = noise(300 << 10);
     node.set("huge", &huge);
     node.set("small", b"small");
@@ -156,7 +156,7 @@ fn values_that_flash_cannot_take_stay_in_ram() {
 #[test]
 fn expiry_of_cold_keys_is_noticed() {
     let mut node = Node::new(8 << 20);
-    node.store.set_all_cold(true);
+    node.store.set_force_demote(true);
     for number in 0..100u64 {
         node.run(&[&format!("key:{number}")], |ks, keys| {
             ks.set_string(&keys[0], b"value", Some(NOW_MS + 1 + 10 * (number / 2)));

@@ -1,7 +1,7 @@
 //! Owns the machine's resources for databases: what their limits take together, and how the process's memory is
 //! divided. Never opens a database and never serves one.
 
-use crate::estimate::{Turns, others_ms};
+use crate::estimate::{SharedRecoveryClock, others_ms};
 use crate::memory;
 use crate::shard::Shard;
 use base::size;
@@ -22,7 +22,7 @@ const SYSTEM_SHARE: u64 = 16;
 
 /// What the machine has for databases, and what their limits take of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct Capacity {
     /// The machine's (or the container's) RAM minus a reserve for the system.
     pub ram_bytes: u64,
     pub ram_taken_bytes: u64,
@@ -34,11 +34,11 @@ pub struct Room {
 }
 
 /// What one database holds of the machine.
-pub struct Holding {
+pub struct Reservation {
     name: Box<str>,
     config: Arc<ConfigStore>,
     shard: Arc<Shard>,
-    /// The database's own bytes without objects (index, clients), measured once a second: see [`Holding::weigh`].
+    /// The database's own bytes without objects (index, clients), measured once a second: see [`Reservation::weigh`].
     beside_bytes: AtomicU64,
     /// The journal and the bases, measured then too.
     kept_bytes: AtomicU64,
@@ -46,9 +46,9 @@ pub struct Holding {
     restart_ms: AtomicU64,
 }
 
-impl Holding {
-    pub fn new(name: &str, config: Arc<ConfigStore>, shard: Arc<Shard>) -> Arc<Holding> {
-        Arc::new(Holding {
+impl Reservation {
+    pub fn new(name: &str, config: Arc<ConfigStore>, shard: Arc<Shard>) -> Arc<Reservation> {
+        Arc::new(Reservation {
             name: name.into(),
             config,
             shard,
@@ -82,36 +82,36 @@ impl Holding {
 
 /// What all databases hold.
 #[derive(Default)]
-pub struct Ledger {
+pub struct CapacityLedger {
     /// The default database first, then by name.
-    holdings: RwLock<Vec<Arc<Holding>>>,
+    reservations: RwLock<Vec<Arc<Reservation>>>,
     /// Only one change of the set of databases or of their limits at a time.
     changes: Mutex<()>,
     is_stopping: AtomicBool,
     /// Of the recoveries that are under way.
-    pub turns: Mutex<Turns>,
+    pub recoveries: Mutex<SharedRecoveryClock>,
 }
 
-impl Ledger {
-    pub fn add(&self, holding: &Arc<Holding>) {
-        let mut holdings = self.holdings.write();
-        holdings.push(Arc::clone(holding));
-        holdings[1..].sort_by(|a, b| a.name.cmp(&b.name));
+impl CapacityLedger {
+    pub fn add(&self, reservation: &Arc<Reservation>) {
+        let mut reservations = self.reservations.write();
+        reservations.push(Arc::clone(reservation));
+        reservations[1..].sort_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// What a restart of this database, which alone would take so long, waits for the others.
-    pub fn others_restart_ms(&self, mine: &Holding, own_ms: u64) -> u64 {
-        let holdings = self.holdings.read();
-        let others = holdings.iter().filter(|other| other.name != mine.name);
+    pub fn others_restart_ms(&self, mine: &Reservation, own_ms: u64) -> u64 {
+        let reservations = self.reservations.read();
+        let others = reservations.iter().filter(|other| other.name != mine.name);
         others_ms(own_ms, others.map(|other| other.restart_ms.load(Relaxed)))
     }
 
     pub fn remove(&self, name: &str) {
-        self.holdings.write().retain(|holding| *holding.name != *name);
+        self.reservations.write().retain(|reservation| *reservation.name != *name);
     }
 
     pub fn clear(&self) {
-        self.holdings.write().clear();
+        self.reservations.write().clear();
     }
 
     /// The right to change databases and their limits, held until it is dropped. The error says why the right was not
@@ -132,13 +132,14 @@ impl Ledger {
         self.is_stopping.load(Relaxed)
     }
 
-    pub fn room(&self) -> Room {
-        let holdings = self.holdings.read().clone();
-        let by_database: Vec<(String, u64, u64)> = holdings.iter().map(|holding| self.takes(holding)).collect();
-        let free = holdings.first().map_or(0, |default| free_bytes(&default.config.snapshot().flash_paths));
-        let held: u64 = holdings.iter().map(|holding| holding.files_bytes()).sum();
+    pub fn capacity(&self) -> Capacity {
+        let reservations = self.reservations.read().clone();
+        let by_database: Vec<(String, u64, u64)> =
+            reservations.iter().map(|reservation| self.takes(reservation)).collect();
+        let free = reservations.first().map_or(0, |default| free_bytes(&default.config.snapshot().flash_paths));
+        let held: u64 = reservations.iter().map(|reservation| reservation.files_bytes()).sum();
         let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
-        Room {
+        Capacity {
             ram_bytes: ram - ram / SYSTEM_SHARE,
             ram_taken_bytes: by_database.iter().map(|(_, ram, _)| ram).sum(),
             flash_bytes: free + held,
@@ -148,10 +149,10 @@ impl Ledger {
     }
 
     /// Checks whether a database may have these limits (RAM, flash) beside the others. The error contains the
-    /// calculation. The caller holds [`Ledger::begin_change`]. Otherwise two databases that grow at the same time
+    /// calculation. The caller holds [`CapacityLedger::begin_change`]. Otherwise two databases that grow at the same time
     /// could both find room that is enough for only one.
     pub fn check(&self, name: &str, (ram, flash): (u64, u64)) -> Result<(), String> {
-        let room = self.room();
+        let room = self.capacity();
         let own_before = room.by_database.iter().find(|(known, ..)| known == name).map_or(0, |&(_, ram, _)| ram);
         if ram > own_before {
             check_container(ram)?;
@@ -190,36 +191,36 @@ impl Ledger {
 
     /// The part of the process's resident bytes that counts as one database's. It is the database's own memory plus a
     /// share of the common memory (code, the allocator's slack) in the same proportion.
-    pub fn share(&self, mine: &Holding, process: u64) -> u64 {
-        let holdings = self.holdings.read();
-        if holdings.len() < 2 {
+    pub fn share(&self, mine: &Reservation, process: u64) -> u64 {
+        let reservations = self.reservations.read();
+        if reservations.len() < 2 {
             return process;
         }
-        let own: u64 = holdings.iter().map(|holding| holding.own_bytes()).sum();
+        let own: u64 = reservations.iter().map(|reservation| reservation.own_bytes()).sum();
         let mine = mine.own_bytes();
-        mine + portion(process.saturating_sub(own), mine, own, holdings.len())
+        mine + portion(process.saturating_sub(own), mine, own, reservations.len())
     }
 
     /// The same for allocated bytes without objects.
-    pub fn share_beside(&self, mine: &Holding, process: u64) -> u64 {
-        let holdings = self.holdings.read();
-        if holdings.len() < 2 {
+    pub fn share_beside(&self, mine: &Reservation, process: u64) -> u64 {
+        let reservations = self.reservations.read();
+        if reservations.len() < 2 {
             return process;
         }
-        let own: u64 = holdings.iter().map(|holding| holding.own_bytes()).sum();
-        let beside: u64 = holdings.iter().map(|holding| holding.beside_bytes.load(Relaxed)).sum();
+        let own: u64 = reservations.iter().map(|reservation| reservation.own_bytes()).sum();
+        let beside: u64 = reservations.iter().map(|reservation| reservation.beside_bytes.load(Relaxed)).sum();
         let rest = process.saturating_sub(beside);
-        mine.beside_bytes.load(Relaxed) + portion(rest, mine.own_bytes(), own, holdings.len())
+        mine.beside_bytes.load(Relaxed) + portion(rest, mine.own_bytes(), own, reservations.len())
     }
 
     /// Name, RAM and flash that a database may take. Without a RAM limit: the RAM that it takes now.
-    fn takes(&self, holding: &Holding) -> (String, u64, u64) {
-        let config = holding.config.snapshot();
+    fn takes(&self, reservation: &Reservation) -> (String, u64, u64) {
+        let config = reservation.config.snapshot();
         let ram = match config.ram_limit_bytes {
-            0 => self.share(holding, memory::resident_bytes()),
+            0 => self.share(reservation, memory::resident_bytes()),
             limit => limit,
         };
-        (holding.name.to_string(), ram, files_limit(&config))
+        (reservation.name.to_string(), ram, files_limit(&config))
     }
 }
 

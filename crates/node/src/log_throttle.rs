@@ -12,7 +12,7 @@ use tracing_subscriber::layer::Context;
 
 /// The places that have written a line since the last quiet second.
 #[derive(Default)]
-pub struct Seldom(Mutex<HashMap<Identifier, Repeated>>);
+pub struct LogThrottle(Mutex<HashMap<Identifier, Repeated>>);
 
 struct Repeated {
     /// The first line.
@@ -20,9 +20,9 @@ struct Repeated {
     left_out: u64,
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Call this once a second. Returns the lines that count what was left out.
-    pub fn told(&self) -> Vec<String> {
+    pub fn summaries(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.0.lock().retain(|_, repeated| {
             let count = std::mem::take(&mut repeated.left_out);
@@ -35,7 +35,7 @@ impl Seldom {
     }
 }
 
-impl<S: Subscriber> Layer<S> for &'static Seldom {
+impl<S: Subscriber> Layer<S> for &'static LogThrottle {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         if *metadata.level() != Level::ERROR || !metadata.target().starts_with("store") {
@@ -86,17 +86,17 @@ mod tests {
 
     #[test]
     fn repeated_damage_is_one_line_and_a_count() {
-        let seldom: &'static Seldom = Box::leak(Box::default());
+        let throttle: &'static LogThrottle = Box::leak(Box::default());
         let lines: &'static AtomicUsize = Box::leak(Box::default());
         let damage = |page: u32| tracing::error!(target: "store::lane", page, "page damaged: bad checksum");
-        tracing::subscriber::with_default(Registry::default().with(seldom).with(Lines(lines)), || {
+        tracing::subscriber::with_default(Registry::default().with(throttle).with(Lines(lines)), || {
             (0..1_000).for_each(damage);
             assert_eq!(lines.load(Relaxed), 1);
-            assert_eq!(seldom.told(), ["999 more like this in the last second: page damaged: bad checksum"]);
+            assert_eq!(throttle.summaries(), ["999 more like this in the last second: page damaged: bad checksum"]);
             damage(7);
             assert_eq!(lines.load(Relaxed), 1, "no quiet second was between");
-            assert_eq!(seldom.told().len(), 1);
-            assert!(seldom.told().is_empty(), "a quiet second");
+            assert_eq!(throttle.summaries().len(), 1);
+            assert!(throttle.summaries().is_empty(), "a quiet second");
             damage(8);
             assert_eq!(lines.load(Relaxed), 2);
             (0..3).for_each(|_| tracing::error!(target: "node::start", "something else"));

@@ -157,7 +157,7 @@ impl Run {
 
     /// Takes in all of it.
     fn take(&mut self, sent: &[Sent]) -> Result<(), Refusal> {
-        let mut intake = self.node.store.intake();
+        let mut intake = self.node.store.page_import();
         for sent in sent {
             match sent {
                 Sent::Dictionary(bytes) => intake.dictionary(bytes)?,
@@ -247,7 +247,7 @@ fn damaged_shipments_are_refused_and_do_no_harm() {
     let mut refused = 0;
     for round in 0..60 {
         let mut target = Run::new(100 + round, Codec::Zstd);
-        let mut intake = target.node.store.intake();
+        let mut intake = target.node.store.page_import();
         let victim = random.below(6);
         let mut nth = 0;
         for sent in &sent {

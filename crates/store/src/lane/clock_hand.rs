@@ -14,7 +14,7 @@ use crate::mem::index::{Entry, OwnedWord, Slot, prefetch_line};
 use crate::mem::object::{ObjectMut, ObjectRef};
 use crate::mem::word::Word;
 use crate::store::Store;
-use crate::stripe::{Database, Stripe, UPKEEP_PATIENCE};
+use crate::stripe::{Database, Stripe, UPKEEP_TIMEOUT};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use value::{Boxed, Fate, Kind, Swept};
 
 /// The position of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct ClockHand {
     stripe: usize,
-    uid: u32,
+    table_id: u32,
     high: u64,
     /// The position inside the value at `high`, if that value moves in parts.
     parts: PartsHand,
@@ -58,7 +58,7 @@ const LEAVES_ALONE_MAX: u32 = 1023;
 /// A dirty value that must be written.
 pub(crate) struct Victim<'t> {
     pub hash: KeyHash,
-    pub uid: u32,
+    pub table_id: u32,
     pub object: ObjectMut<'t>,
     pub has_expiry: bool,
     /// It leaves RAM when it is written, if it was not used meanwhile.
@@ -98,9 +98,9 @@ pub(crate) struct Slice {
     pub stopped: bool,
 }
 
-impl Hand {
+impl ClockHand {
     /// Visits at most one leaf for victims. Puts the neighbours of the first dirty victim into `near`, for
-    /// [`Hand::sweep_near`]. Gives victims without neighbours to `writer`. Without flash, victims are evicted by the policy
+    /// [`ClockHand::sweep_near`]. Gives victims without neighbours to `writer`. Without flash, victims are evicted by the policy
     /// instead.
     /// A stripe that a script holds is skipped: see [`Store::stripe_or_skip`].
     pub fn sweep_leaf(
@@ -120,12 +120,12 @@ impl Hand {
             store.tier.skip();
             return slice;
         };
-        if self.uid >= stripe.uids() {
+        if self.table_id >= stripe.table_ids() {
             drop(stripe);
             self.next_stripe(store);
             return slice;
         }
-        let database = stripe.database_mut(self.uid);
+        let database = stripe.database_mut(self.table_id);
         let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
         let policy = store.tier.policy();
         let mut chilled = 0;
@@ -152,7 +152,7 @@ impl Hand {
                 let hash = store.hasher.hash(object.key());
                 let mut object = entry.hot_mut();
                 let value = object.boxed_mut().expect("it was just seen");
-                let id = store.split(value, hash, self.uid);
+                let id = store.split(value, hash, self.table_id);
                 let mut hand = if high == self.high { resumed } else { PartsHand::default() };
                 let swept = sweep_parts(store, id, value, hand.from, false, writer);
                 object.account(&store.arena);
@@ -213,7 +213,7 @@ impl Hand {
             let object = entry.hot_mut();
             let victim = Victim {
                 hash,
-                uid: self.uid,
+                table_id: self.table_id,
                 object,
                 has_expiry: word.has_expiry(),
                 leaves: true,
@@ -236,9 +236,9 @@ impl Hand {
         for (high, word) in gone {
             let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
             if store.lane_removes(database.table.entry(slot).hot().expiry(), now_ms) {
-                store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
+                store.commit_leave(Leave::expired(self.table_id, None, now_ms), database, slot, None);
             } else {
-                store.commit_leave(Leave::evicted(self.uid, None, now_ms), database, slot, None);
+                store.commit_leave(Leave::evicted(self.table_id, None, now_ms), database, slot, None);
             }
         }
         if slice.freed > 0 {
@@ -247,7 +247,7 @@ impl Hand {
         if !slice.stopped && !unfinished {
             match next {
                 Some(high) => self.high = high,
-                None => (self.uid, self.high) = (self.uid + 1, 0),
+                None => (self.table_id, self.high) = (self.table_id + 1, 0),
             }
         }
         slice
@@ -261,7 +261,7 @@ impl Hand {
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
         let all = |_: ObjectRef<'_>| true;
-        visit_near(store, near, all, |database, slot, hash, uid| {
+        visit_near(store, near, all, |database, slot, hash, table_id| {
             let is_wanted = database.table.wants(slot);
             let entry = database.table.entry_mut(slot);
             let (word, object) = (entry.word(), entry.hot());
@@ -278,13 +278,13 @@ impl Hand {
             if !word.is_dirty() {
                 slice.freed += object.ram_bytes();
                 let cold = Word(object.place().expect("a clean object knows its place"));
-                database.chill(store, slot, cold);
+                database.force_demote(store, slot, cold);
                 chilled += 1;
                 return true;
             }
             match writer.value(Victim {
                 hash,
-                uid,
+                table_id,
                 object: entry.hot_mut(),
                 has_expiry: word.has_expiry(),
                 leaves: true,
@@ -313,7 +313,7 @@ impl Hand {
     /// or a script holds their stripe.
     pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
         let mut emptied = true;
-        let mut patience = UPKEEP_PATIENCE;
+        let mut patience = UPKEEP_TIMEOUT;
         store.counters.add(Counter::SweptEntries, cells.len() as u64);
         for &(cell, of) in cells {
             let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else {
@@ -326,11 +326,11 @@ impl Hand {
             if !store.arena.belongs(cell, of) {
                 continue;
             }
-            let Some((_, uid, slot)) = entry_of(store, &stripe, cell, |_| true) else {
+            let Some((_, table_id, slot)) = entry_of(store, &stripe, cell, |_| true) else {
                 emptied = false;
                 continue;
             };
-            let entry = stripe.database_mut(uid).table.entry_mut(slot);
+            let entry = stripe.database_mut(table_id).table.entry_mut(slot);
             if entry.hot().is_writing() {
                 emptied = false;
                 continue;
@@ -351,14 +351,14 @@ impl Hand {
         ttl: &mut TtlSample,
     ) -> (usize, usize) {
         let stripe = store.stripe_or_skip(self.stripe, patience);
-        let Some(mut stripe) = stripe.filter(|stripe| self.uid < stripe.uids()) else {
+        let Some(mut stripe) = stripe.filter(|stripe| self.table_id < stripe.table_ids()) else {
             self.stripe = (self.stripe + 1) % STRIPES;
-            (self.uid, self.high) = (0, 0);
+            (self.table_id, self.high) = (0, 0);
             return (0, 0);
         };
-        let database = stripe.database_mut(self.uid);
+        let database = stripe.database_mut(self.table_id);
         if database.expires == 0 {
-            (self.uid, self.high) = (self.uid + 1, 0);
+            (self.table_id, self.high) = (self.table_id + 1, 0);
             return (0, 0);
         }
         let (entries, next) = database.table.leaf_at(self.high);
@@ -369,25 +369,25 @@ impl Hand {
             seen += 1;
             match object.expiry() {
                 Some(expiry) if expiry <= now_ms => gone.push((entry.high(), entry.word())),
-                Some(expiry) => ttl.add(self.uid, expiry - now_ms),
+                Some(expiry) => ttl.add(self.table_id, expiry - now_ms),
                 None => {}
             }
         }
         let expired = gone.len();
         for (high, word) in gone {
             let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
-            store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
+            store.commit_leave(Leave::expired(self.table_id, None, now_ms), database, slot, None);
         }
         match next {
             Some(high) => self.high = high,
-            None => (self.uid, self.high) = (self.uid + 1, 0),
+            None => (self.table_id, self.high) = (self.table_id + 1, 0),
         }
         (seen, expired)
     }
 
     /// Whether the sweep is at the start of a stripe.
     pub fn at_stripe_start(&self) -> bool {
-        self.uid == 0 && self.high == 0
+        self.table_id == 0 && self.high == 0
     }
 
     pub fn stripe(&self) -> usize {
@@ -396,7 +396,7 @@ impl Hand {
 
     fn next_stripe(&mut self, store: &Store) {
         self.stripe = store.tier.next_stripe.fetch_add(1, Relaxed) as usize % STRIPES;
-        (self.uid, self.high) = (0, 0);
+        (self.table_id, self.high) = (0, 0);
     }
 }
 
@@ -454,7 +454,7 @@ pub(super) fn visit_near(
     is_of_interest: impl Fn(ObjectRef<'_>) -> bool,
     mut visit: impl FnMut(&mut Database, Slot, KeyHash, u32) -> bool,
 ) {
-    let mut patience = UPKEEP_PATIENCE;
+    let mut patience = UPKEEP_TIMEOUT;
     for (at, &(cell, of)) in near.iter().enumerate() {
         if let Some((ahead, _)) = near.get(at + CELLS_AHEAD) {
             prefetch_line(ahead.as_ptr());
@@ -467,8 +467,8 @@ pub(super) fn visit_near(
         if !store.arena.belongs(cell, of) {
             continue;
         }
-        let Some((hash, uid, slot)) = entry_of(store, &stripe, cell, &is_of_interest) else { continue };
-        if !visit(stripe.database_mut(uid), slot, hash, uid) {
+        let Some((hash, table_id, slot)) = entry_of(store, &stripe, cell, &is_of_interest) else { continue };
+        if !visit(stripe.database_mut(table_id), slot, hash, table_id) {
             return;
         }
     }
@@ -490,7 +490,8 @@ fn entry_of(
     }
     let hash = store.hasher.hash(object.key());
     let address = object.address();
-    (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))
+    (0..stripe.table_ids())
+        .find_map(|table_id| Some((hash, table_id, stripe.database(table_id)?.find_address(hash.high, address)?)))
 }
 
 /// The times to live that an expiry sweep met, for INFO's avg_ttl.
@@ -498,20 +499,20 @@ fn entry_of(
 pub(crate) struct TtlSample(Vec<(u64, u64)>);
 
 impl TtlSample {
-    fn add(&mut self, uid: u32, ttl_ms: u64) {
-        let uid = uid as usize;
-        if uid >= self.0.len() {
-            self.0.resize(uid + 1, (0, 0));
+    fn add(&mut self, table_id: u32, ttl_ms: u64) {
+        let table_id = table_id as usize;
+        if table_id >= self.0.len() {
+            self.0.resize(table_id + 1, (0, 0));
         }
         // Saturate, because a few keys with a very distant expiry could overflow the sum.
-        self.0[uid].0 = self.0[uid].0.saturating_add(ttl_ms);
-        self.0[uid].1 += 1;
+        self.0[table_id].0 = self.0[table_id].0.saturating_add(ttl_ms);
+        self.0[table_id].1 += 1;
     }
 
     /// Publishes the averages and starts a new sample.
     pub fn publish(&mut self, store: &Store) {
-        for (uid, average) in store.average_ttl.iter().enumerate() {
-            let (sum, count) = self.0.get(uid).copied().unwrap_or_default();
+        for (table_id, average) in store.average_ttl.iter().enumerate() {
+            let (sum, count) = self.0.get(table_id).copied().unwrap_or_default();
             average.store(sum.checked_div(count).unwrap_or(0), Relaxed);
         }
         self.0.clear();

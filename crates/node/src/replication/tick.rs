@@ -11,7 +11,7 @@ impl Database {
     }
 
     /// Called several times a second.
-    pub(crate) fn tend_replicas(&self, now_ms: u64) {
+    pub(crate) fn tick_replicas(&self, now_ms: u64) {
         let (config, links) = (self.hub.config.snapshot(), &self.hub.links);
         let (settings, timeout_ms) = (&config.primary, u64::from(config.replica.timeout_s) * 1000);
         let wanted = settings.replicas_min;

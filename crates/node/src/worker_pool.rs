@@ -19,7 +19,7 @@ const STACK_BYTES: usize = if cfg!(debug_assertions) { 32 << 20 } else { 8 << 20
 /// others. It is large enough to spread the cost of the poll (a system call) over many tasks.
 const EVENT_INTERVAL: u32 = 31;
 
-/// Called on a thread of the crew. The task that it returns runs there.
+/// Called on a thread of the worker pool. The task that it returns runs there.
 pub type Begin = Box<dyn FnOnce() -> Task + Send>;
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -50,14 +50,14 @@ impl std::fmt::Debug for Loops {
     }
 }
 
-pub struct Crew {
+pub struct WorkerPool {
     count: usize,
     loops: Arc<Loops>,
     threads: Mutex<Vec<(UnboundedSender<Begin>, JoinHandle<()>)>>,
 }
 
-impl Crew {
-    pub fn start(count: usize) -> io::Result<Crew> {
+impl WorkerPool {
+    pub fn start(count: usize) -> io::Result<WorkerPool> {
         let (mut threads, mut loops) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for index in 0..count {
             let (sender, inbox) = unbounded_channel();
@@ -66,7 +66,7 @@ impl Crew {
             threads.push((sender, builder.spawn(move || run(inbox, &started))?));
             loops.push(answer.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?);
         }
-        Ok(Crew { count, loops: Arc::new(Loops(loops)), threads: Mutex::new(threads) })
+        Ok(WorkerPool { count, loops: Arc::new(Loops(loops)), threads: Mutex::new(threads) })
     }
 
     pub fn count(&self) -> usize {
@@ -78,7 +78,7 @@ impl Crew {
     }
 
     pub fn begin(&self, thread: usize, begin: Begin) {
-        // A missing thread means that the crew has ended, and then nothing can run.
+        // A missing thread means that the worker pool has ended, and then nothing can run.
         if let Some((sender, _)) = self.threads.lock().get(thread) {
             let _ = sender.send(begin);
         }

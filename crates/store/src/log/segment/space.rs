@@ -32,12 +32,12 @@
 //! it starts there is a free segment for it. Several collections share one open segment, where large records may leave gaps, so
 //! each but the first needs two. New data never takes the last segments, the reserve.
 
-use super::{Heads, RESERVE, Segment, Segments, State, Stream, Sums};
+use super::{Heads, RESERVE, Segment, SegmentState, SegmentStream, Segments, Sums};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much room the log has for new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum LogSpace {
     Plenty,
     Low,
     Waiting,
@@ -54,13 +54,13 @@ pub enum Relocation {
     Wedged,
 }
 
-impl Room {
+impl LogSpace {
     pub fn name(self) -> &'static str {
         match self {
-            Room::Plenty => "plenty",
-            Room::Low => "low",
-            Room::Waiting => "waiting",
-            Room::Full => "full",
+            LogSpace::Plenty => "plenty",
+            LogSpace::Low => "low",
+            LogSpace::Waiting => "waiting",
+            LogSpace::Full => "full",
         }
     }
 }
@@ -78,7 +78,7 @@ impl Segment {
             return used;
         }
         match self.state() {
-            State::Open => self.live_pages_estimate(),
+            SegmentState::Open => self.live_pages_estimate(),
             _ if used == 0.0 => 0.0,
             _ => (self.live_pages_estimate() / used).min(1.0) * f64::from(segment_pages),
         }
@@ -97,14 +97,14 @@ impl Segments {
     }
 
     /// The room for new data. [`Segments::weigh`] keeps up to date whether the log is full.
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> LogSpace {
         let free = self.free_count();
         match () {
-            () if self.is_over() => Room::Full,
-            () if free > self.low() && !self.is_taken.load(Relaxed) => Room::Plenty,
-            () if free > self.reserve() && !self.is_taken.load(Relaxed) => Room::Low,
-            () if self.full.load(Relaxed) => Room::Full,
-            () => Room::Waiting,
+            () if self.is_over() => LogSpace::Full,
+            () if free > self.low() && !self.is_taken.load(Relaxed) => LogSpace::Plenty,
+            () if free > self.reserve() && !self.is_taken.load(Relaxed) => LogSpace::Low,
+            () if self.full.load(Relaxed) => LogSpace::Full,
+            () => LogSpace::Waiting,
         }
     }
 
@@ -175,7 +175,7 @@ impl Segments {
             // What is moved stays on flash twice until the checkpoint.
             _ if held_back && free < 2 + others => false,
             0 if free > 0 => true,
-            0 => heads.open[Stream::Relocated as usize].is_some_and(|(_, next)| {
+            0 => heads.open[SegmentStream::Relocated as usize].is_some_and(|(_, next)| {
                 let survivors = segment.map_or(0.0, |segment| self.get(segment).live_pages_estimate());
                 survivors * HEAD_SLACK < f64::from(self.segment_pages - next)
             }),
@@ -234,15 +234,15 @@ impl Segments {
             let number = dead.pop_front()?;
             let segment = self.get(number);
             // Another state: the segment was collected meanwhile, is still open, or had an error.
-            if segment.state() != State::Sealed || !segment.is_dead() {
+            if segment.state() != SegmentState::Sealed || !segment.is_dead() {
                 continue;
             }
             let in_use = segment.writers.load(Relaxed) > 0 || segment.readers.load(Relaxed) > 0;
-            if !in_use && segment.turn(State::Sealed, State::Collecting) {
+            if !in_use && segment.turn(SegmentState::Sealed, SegmentState::Collecting) {
                 if self.emptied(number) {
                     return Some(number);
                 }
-                segment.turn(State::Collecting, State::Sealed);
+                segment.turn(SegmentState::Collecting, SegmentState::Sealed);
             }
             dead.push_back(number);
         }
@@ -264,13 +264,13 @@ impl Segments {
     pub fn next_to_test(&self, now_ms: u64) -> Option<u32> {
         (0..self.end()).find(|&number| {
             let segment = self.get(number);
-            segment.state() == State::Retired
+            segment.state() == SegmentState::Retired
                 && segment.is_dead()
                 && segment.writers.load(Relaxed) == 0
                 && segment.readers.load(Relaxed) == 0
                 && segment.test_due_ms.load(Relaxed) <= now_ms
                 && self.may_overwrite(segment)
-                && segment.turn(State::Retired, State::Collecting)
+                && segment.turn(SegmentState::Retired, SegmentState::Collecting)
         })
     }
 
@@ -296,7 +296,7 @@ impl Segments {
             segment.unnamed_at.store(0, Relaxed);
             self.freed(number);
         } else {
-            self.get(number).turn(State::Collecting, State::Retired);
+            self.get(number).turn(SegmentState::Collecting, SegmentState::Retired);
         }
     }
 
@@ -307,7 +307,7 @@ impl Segments {
         let pause = (TEST_AGAIN_MS << tests.min(8)).min(TEST_AGAIN_MS_MAX);
         segment.tests.store(tests.saturating_add(1), Relaxed);
         segment.test_due_ms.store(now_ms + pause, Relaxed);
-        segment.turn(State::Collecting, State::Retired);
+        segment.turn(SegmentState::Collecting, SegmentState::Retired);
     }
 
     // --- quarantine ---
@@ -357,7 +357,7 @@ impl Segments {
         self.quarantined.store(held.len() as u32, Relaxed);
         heads.quarantined = held;
         for (number, _) in free {
-            self.get(number).turn(State::Quarantined, State::Outside);
+            self.get(number).turn(SegmentState::Quarantined, SegmentState::Outside);
             self.place_freed(number, heads);
         }
     }

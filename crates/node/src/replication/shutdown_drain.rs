@@ -9,7 +9,7 @@ use engine::{Hold, wall_ms};
 use std::sync::{Arc, OnceLock};
 
 /// The databases with replicas.
-pub struct Parting(Vec<Last>);
+pub struct ShutdownDrain(Vec<Last>);
 
 struct Last {
     database: Arc<Database>,
@@ -17,9 +17,9 @@ struct Last {
     end: Arc<OnceLock<u64>>,
 }
 
-impl Parting {
+impl ShutdownDrain {
     /// Makes writers wait. `None`: there is no replica to wait for.
-    pub fn begin(databases: Vec<Arc<Database>>, ending: &Ending) -> Option<Parting> {
+    pub fn begin(databases: Vec<Arc<Database>>, ending: &Ending) -> Option<ShutdownDrain> {
         let databases: Vec<_> = databases.into_iter().filter(|database| online(database).next().is_some()).collect();
         let timeouts = databases.iter().map(|database| database.hub.config.snapshot().primary.shutdown_timeout_s);
         let timeout_s = timeouts.max().unwrap_or(0);
@@ -28,7 +28,7 @@ impl Parting {
         }
         ending.wait_until(wall_ms().saturating_add(timeout_s.saturating_mul(1000)));
         tracing::info!("the node ends when replicas have every write, in {timeout_s} s at the latest");
-        Some(Parting(databases.into_iter().map(Last::of).collect()))
+        Some(ShutdownDrain(databases.into_iter().map(Last::of).collect()))
     }
 
     pub fn step(&self, ending: &Ending) -> Step {
@@ -42,7 +42,7 @@ impl Parting {
     }
 
     /// Tells what replicas lack at the end.
-    pub fn tell(&self) {
+    pub fn report(&self) {
         for Last { database, end } in &self.0 {
             let end = end.get().copied().unwrap_or_else(|| {
                 tracing::warn!(
@@ -71,21 +71,21 @@ impl Last {
         database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
         let end = Arc::<OnceLock<u64>>::default();
         // A script may run for long, and the node's clock goes on meanwhile.
-        let settle = {
+        let wait_for_replicas = {
             let (database, end) = (Arc::clone(&database), Arc::clone(&end));
-            move || settle(&database, &end)
+            move || wait_for_replicas(&database, &end)
         };
-        if let Err(error) = std::thread::Builder::new().name("parting".into()).spawn(settle) {
+        if let Err(error) = std::thread::Builder::new().name("shutdown_drain".into()).spawn(wait_for_replicas) {
             tracing::warn!("the end of the node waits for running commands on its own thread: {error}");
-            self::settle(&database, &end);
+            self::wait_for_replicas(&database, &end);
         }
         Last { database, end }
     }
 }
 
 /// Waits for the commands that were admitted before writers began to wait. They are answered, so replicas must have what they write.
-fn settle(database: &Database, end: &OnceLock<u64>) {
-    if let Err(why) = database.settle_commands() {
+fn wait_for_replicas(database: &Database, end: &OnceLock<u64>) {
+    if let Err(why) = database.wait_for_commands() {
         tracing::warn!("database '{}': {why}", database.name());
     }
     let last = database.hub.journaling.stream.offset();
@@ -103,7 +103,8 @@ pub fn go_on(databases: &[Arc<Database>], ending: &Ending) {
     for database in databases {
         database.hub.change_pauses(|clients| clients.let_writers(Hold::End));
         for client in clients.iter().filter(|_| database.is_default()) {
-            let blocked = database.hub.clients.client_info(*client).and_then(|client_info| client_info.blocked.lock().clone());
+            let blocked =
+                database.hub.clients.client_info(*client).and_then(|client_info| client_info.blocked.lock().clone());
             // It may have hung up.
             blocked.inspect(|blocked| _ = blocked.unblock(Unblock::NoShutdown));
         }

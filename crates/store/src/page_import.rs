@@ -8,7 +8,7 @@ use crate::log::compression::ZSTD_LEVEL;
 use crate::log::fill::{UNIT_PAGES, place_of};
 use crate::log::page::{Corrupt, Dictionary, SHIPMENT_PAGES_MAX, Scratch, Shipment, Shipped, VERSION, stamp};
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{Stream, Unit};
+use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::index::OwnedWord;
 use crate::mem::tier::Admission;
@@ -33,7 +33,7 @@ const WRITES_MAX: u32 = 4;
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Takes in pages.
-pub struct Intake {
+pub struct PageImport {
     store: Arc<Store>,
     buf: PageBuf,
     /// Pages of `buf` that have come.
@@ -50,15 +50,15 @@ pub struct Intake {
 struct Arrived {
     hash: KeyHash,
     /// `None`: the record is dead.
-    live: Option<Live>,
+    live: Option<LiveRecord>,
     /// Within the unit.
     page: usize,
     pages: usize,
     bytes: u32,
 }
 
-struct Live {
-    uid: u32,
+struct LiveRecord {
+    table_id: u32,
     kind: Kind,
     expiry: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl From<Corrupt> for Refusal {
 impl Store {
     /// Whether the store can take in pages of another one, or send its own: a page names the database of each record.
     pub fn exchanges_pages(&self) -> bool {
-        let is_unswapped = (0..self.databases()).all(|db| self.uid(db) as usize == db);
+        let is_unswapped = (0..self.databases()).all(|db| self.table_id(db) as usize == db);
         self.has_flash()
             && self.blocking.get().is_some()
             && is_unswapped
@@ -102,8 +102,8 @@ impl Store {
     }
 
     /// Begins to take in pages. No two at a time.
-    pub fn intake(self: &Arc<Store>) -> Intake {
-        Intake {
+    pub fn page_import(self: &Arc<Store>) -> PageImport {
+        PageImport {
             store: Arc::clone(self),
             buf: PageBuf::new(UNIT_PAGES),
             pages: 0,
@@ -115,7 +115,7 @@ impl Store {
     }
 }
 
-impl Intake {
+impl PageImport {
     /// A dictionary of pages that follow: see [`Dictionary::serialize`].
     pub fn dictionary(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let sent = Dictionary::deserialize(bytes, ZSTD_LEVEL)
@@ -133,12 +133,15 @@ impl Intake {
         if shipment.pages() == 0 {
             return Ok(0);
         }
-        let most =
-            self.store.segments.open_rest(Stream::Fresh).map_or(UNIT_PAGES, |rest| UNIT_PAGES.min(rest as usize));
+        let most = self
+            .store
+            .segments
+            .open_rest(SegmentStream::Fresh)
+            .map_or(UNIT_PAGES, |rest| UNIT_PAGES.min(rest as usize));
         if self.pages + shipment.pages() > most {
             self.write(pause)?;
         }
-        let Intake { store, buf, pages, records, dictionaries, later, scratch } = self;
+        let PageImport { store, buf, pages, records, dictionaries, later, scratch } = self;
         let (mut keys, mut bytes, mut unfit) = (0, 0, None);
         let (mut newest, mut oldest) = (0, u64::MAX);
         shipment.unpack(
@@ -156,7 +159,7 @@ impl Intake {
                     Some(tag) if (record.db as usize) < store.databases() => {
                         keys += 1;
                         bytes += (record.key.len() + record.value.len()) as u64;
-                        Some(Live { uid: record.db, kind: tag.kind, expiry: record.expiry_ms })
+                        Some(LiveRecord { table_id: record.db, kind: tag.kind, expiry: record.expiry_ms })
                     }
                     Some(_) => {
                         unfit = Some("a key is in a logical database that the setting databases leaves out here");
@@ -230,7 +233,7 @@ impl Intake {
         loop {
             match store.admission() {
                 Admission::Open => {
-                    if let Some(unit) = store.segments.take_unit(Stream::Fresh, pages) {
+                    if let Some(unit) = store.segments.take_unit(SegmentStream::Fresh, pages) {
                         return Ok(unit);
                     }
                     // The lanes do not know that somebody waits.
@@ -253,13 +256,13 @@ impl Intake {
     fn settle(&self, unit: Unit, record: &Arrived) -> Result<(), Refusal> {
         let store = &*self.store;
         let place = place_of(store.segments.page(unit, record.page as u32), record.pages);
-        let Some(Live { uid, kind, expiry }) = record.live else {
+        let Some(LiveRecord { table_id, kind, expiry }) = record.live else {
             store.segments.wrote(place, record.bytes, None);
             return Ok(());
         };
         store.segments.wrote(place, record.bytes, expiry);
         let mut stripe = store.stripe(record.hash.stripe());
-        let database = stripe.database_mut(uid);
+        let database = stripe.database_mut(table_id);
         if database.table.find(record.hash.high, |entry| entry.word().agrees(record.hash)).is_some() {
             return Err(Refusal::Unfit("a key comes twice".to_owned()));
         }

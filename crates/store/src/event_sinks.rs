@@ -18,59 +18,59 @@ pub trait Listener: Send + Sync {
 }
 
 #[derive(Default)]
-pub(crate) struct Ears {
+pub(crate) struct EventSinks {
     wanted: AtomicU32,
     listener: OnceLock<Box<dyn Listener>>,
-    keeper: OnceLock<Keeper>,
-    sent_keeper: OnceLock<SentKeeper>,
+    sink: OnceLock<EffectSink>,
+    command_sink: OnceLock<CommandSink>,
 }
 
 /// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
-pub type Keeper = Box<dyn Fn(&Effects) + Send + Sync>;
+pub type EffectSink = Box<dyn Fn(&Effects) + Send + Sync>;
 
-/// As a [`Keeper`], for a command whose own bytes repeat it: they are copied once only.
-pub type SentKeeper = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
+/// As a [`EffectSink`], for a command whose own bytes repeat it: they are copied once only.
+pub type CommandSink = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
 
-impl Ears {
+impl EventSinks {
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
         assert!(self.listener.set(listener).is_ok(), "a store has one listener");
     }
 
-    pub fn tell_events(&self, classes: Class) {
+    pub fn set_event_classes(&self, classes: Class) {
         self.wanted.fetch_and(Class::CHANGE.bits() | Class::EFFECT.bits(), Relaxed);
         self.wanted.fetch_or(classes.bits(), Relaxed);
     }
 
-    pub fn tell_changes(&self, on: bool) {
+    pub fn set_change_events(&self, on: bool) {
         match on {
             true => self.wanted.fetch_or(Class::CHANGE.bits(), Relaxed),
             false => self.wanted.fetch_and(!Class::CHANGE.bits(), Relaxed),
         };
     }
 
-    pub fn keep_effects(&self, keeper: Keeper) {
-        assert!(self.keeper.set(keeper).is_ok(), "a store's effects have one keeper");
+    pub fn set_effect_sink(&self, sink: EffectSink) {
+        assert!(self.sink.set(sink).is_ok(), "a store's effects have one sink");
         self.wanted.fetch_or(Class::EFFECT.bits(), Relaxed);
     }
 
-    pub fn keep_sent(&self, keeper: SentKeeper) {
-        assert!(self.sent_keeper.set(keeper).is_ok(), "a store's effects have one keeper");
+    pub fn set_command_sink(&self, sink: CommandSink) {
+        assert!(self.command_sink.set(sink).is_ok(), "a store's effects have one sink");
     }
 
     /// False: nobody takes a command's own bytes.
     #[inline]
-    pub fn tell_sent(&self, sent: &Sent<'_>) -> bool {
-        let keeper = self.sent_keeper.get();
-        keeper.inspect(|keeper| keeper(sent)).is_some()
+    pub fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
+        let sink = self.command_sink.get();
+        sink.inspect(|sink| sink(sent)).is_some()
     }
 
-    pub fn tell_effects(&self, effects: &Effects) {
-        if let Some(keeper) = self.keeper.get().filter(|_| !effects.is_empty()) {
-            keeper(effects);
+    pub fn send_effects(&self, effects: &Effects) {
+        if let Some(sink) = self.sink.get().filter(|_| !effects.is_empty()) {
+            sink(effects);
         }
     }
 
-    pub fn tell_news(&self, news: &News) {
+    pub fn send_news(&self, news: &News) {
         match news {
             News::Changed { key, client } => self.changed(key, *client),
             News::Flushed => self.flushed(),

@@ -27,7 +27,7 @@ pub struct Checkpoint {
     paths: u32,
     data_offset: u64,
     /// By logical database.
-    pub(crate) uids: Vec<u32>,
+    pub(crate) table_ids: Vec<u32>,
     next_owner: u64,
     sealed: u64,
     pub(crate) order: Option<Order>,
@@ -42,7 +42,7 @@ impl Checkpoint {
     /// ```text
     /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 | cut u64 | ordered from u64 |
     /// | lost u32 | each: first u64, behind the last u64 |
-    /// | databases u32 | uids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
+    /// | databases u32 | table ids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
     /// ```
     /// Integers are little-endian. Format 1 has neither the cut nor what is between it and the databases.
     pub fn encode(&self) -> Vec<u8> {
@@ -58,8 +58,8 @@ impl Checkpoint {
         let lost = self.order.iter().flat_map(|order| &order.lost);
         out.extend_from_slice(&(lost.clone().count() as u32).to_le_bytes());
         lost.flat_map(|lost| [lost.start, lost.end]).for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
-        out.extend_from_slice(&(self.uids.len() as u32).to_le_bytes());
-        self.uids.iter().for_each(|uid| out.extend_from_slice(&uid.to_le_bytes()));
+        out.extend_from_slice(&(self.table_ids.len() as u32).to_le_bytes());
+        self.table_ids.iter().for_each(|table_id| out.extend_from_slice(&table_id.to_le_bytes()));
         out.extend_from_slice(&(self.dictionaries.len() as u32).to_le_bytes());
         for dictionary in &self.dictionaries {
             out.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());
@@ -90,7 +90,7 @@ impl Checkpoint {
                 Some(Order { cut, from, lost }).filter(|order| order.cut > 0)
             }
         };
-        let uids = (0..input.u32()?).map(|_| input.u32()).collect::<Option<Vec<_>>>()?;
+        let table_ids = (0..input.u32()?).map(|_| input.u32()).collect::<Option<Vec<_>>>()?;
         let mut dictionaries = Vec::new();
         for _ in 0..input.u32()? {
             let bytes = input.u32()?;
@@ -100,17 +100,17 @@ impl Checkpoint {
             return None;
         }
         let segments = decode(&mut input, segment_pages)?;
-        let mut sorted = uids.clone();
+        let mut sorted = table_ids.clone();
         sorted.sort_unstable();
         let is_valid = input.0.is_empty()
-            && sorted.iter().zip(0..).all(|(&uid, number)| uid == number)
+            && sorted.iter().zip(0..).all(|(&table_id, number)| table_id == number)
             && segments.len() as u64 * u64::from(segment_pages) <= 1 << PAGE_BITS;
         let checkpoint = Checkpoint {
             secret,
             segment_pages,
             paths,
             data_offset,
-            uids,
+            table_ids,
             next_owner,
             sealed,
             order,
@@ -154,13 +154,13 @@ impl Checkpoint {
     }
 
     /// The logical databases' numbers in the index.
-    pub fn uids(&self) -> &[u32] {
-        &self.uids
+    pub fn table_ids(&self) -> &[u32] {
+        &self.table_ids
     }
 
     /// The number of logical databases.
     pub fn databases(&self) -> usize {
-        self.uids.len()
+        self.table_ids.len()
     }
 
     /// How many segments a log with this layout has.
@@ -183,11 +183,13 @@ impl Checkpoint {
 
     /// What the store must be made with. An error says which setting does not suit the dataset.
     pub fn configure(&self, config: &mut StoreConfig) -> Result<(), String> {
-        let is_moved = |(db, &uid): (usize, &u32)| uid as usize != db;
-        if self.uids.len() > config.databases && self.uids.iter().enumerate().skip(config.databases).any(is_moved) {
+        let is_moved = |(db, &table_id): (usize, &u32)| table_id as usize != db;
+        if self.table_ids.len() > config.databases
+            && self.table_ids.iter().enumerate().skip(config.databases).any(is_moved)
+        {
             return Err(format!(
                 "the dataset has {} logical databases that were swapped: set databases to that",
-                self.uids.len()
+                self.table_ids.len()
             ));
         }
         config.secret = self.secret;
@@ -246,11 +248,11 @@ pub struct Unsuitable(pub &'static str);
 
 impl Store {
     /// What is needed to find all values on flash again. Every entry that is used with it was in the index before. `dbs`: the logical
-    /// database of each uid at the cut. `cut`: see [`Order`]. `is_ordered`: all records
+    /// database of each table id at the cut. `cut`: see [`Order`]. `is_ordered`: all records
     /// that entries name have lower numbers.
     pub(crate) fn checkpoint(&self, dbs: &[usize], cut: u64, is_ordered: bool) -> Checkpoint {
-        let mut uids = vec![0; dbs.len()];
-        dbs.iter().zip(0..).for_each(|(&db, uid)| uids[db] = uid);
+        let mut table_ids = vec![0; dbs.len()];
+        dbs.iter().zip(0..).for_each(|(&db, table_id)| table_ids[db] = table_id);
         // Units before owners: a part whose owner is not counted is in a unit that is not known.
         let segments = self.segments.saved();
         let flash = &self.segments;
@@ -259,7 +261,7 @@ impl Store {
             segment_pages: flash.segment_pages,
             paths: flash.paths,
             data_offset: flash.data_offset(),
-            uids,
+            table_ids,
             next_owner: self.owners.next(),
             sealed: flash.sealed_count(),
             order: Some(self.sequence.order(cut, is_ordered)),
@@ -279,7 +281,7 @@ impl Store {
         if !self.compression.restore(&checkpoint.dictionaries) {
             return Err(Unsuitable("a dictionary is damaged"));
         }
-        self.stripes.set_uids(&checkpoint.uids);
+        self.stripes.set_uids(&checkpoint.table_ids);
         self.owners.set_next(checkpoint.next_owner);
         self.sequence.go_on(checkpoint.order.as_ref(), now_ms);
         let jump = 2 + random % (1 << 16);
@@ -296,9 +298,9 @@ impl Restoring {
     }
 
     /// Adds a key whose value is in parts. Threads may do so at the same time.
-    pub fn add_parts(&self, stripe: u16, uid: u16, saved: &[u8], now_ms: u64) -> Result<(), Unsuitable> {
+    pub fn add_parts(&self, stripe: u16, table_id: u16, saved: &[u8], now_ms: u64) -> Result<(), Unsuitable> {
         let store = &*self.store;
-        self.check_home(stripe, uid)?;
+        self.check_home(stripe, table_id)?;
         let (name, expiry, id, mut value) = load_parts(saved).ok_or(Unsuitable("a large collection makes no sense"))?;
         let hash = store.hasher.hash(name);
         let mut is_valid = hash.stripe() == usize::from(stripe) && id < store.owners.next();
@@ -307,13 +309,13 @@ impl Restoring {
             return Err(Unsuitable("a large collection is not where it was, or names a place that is not in use"));
         }
         value.copies(&mut |place| store.segments.reborn(place_of_number(place), &self.named));
-        store.adopt(id, &mut value, hash, uid.into());
+        store.adopt(id, &mut value, hash, table_id.into());
         let clock = (now_ms / 1000) as u32;
         let parts = Parts { key: name, kind: value.kind(), raw: false, expiry, place: None, clock, stripe };
         let object = Object::new_boxed(&store.arena, &parts, value);
         let deadline = object.view().next_deadline();
         let mut guard = store.stripe(stripe.into());
-        let database = guard.database_mut(uid.into());
+        let database = guard.database_mut(table_id.into());
         database.table.insert(hash.high, OwnedWord::hot(hash, object, 0, expiry.is_some(), true));
         database.hot += 1;
         database.expires += usize::from(expiry.is_some());
@@ -323,11 +325,11 @@ impl Restoring {
         Ok(())
     }
 
-    fn check_home(&self, stripe: u16, uid: u16) -> Result<(), Unsuitable> {
-        if usize::from(stripe) >= STRIPES || u32::from(uid) == PARTS_UID {
+    fn check_home(&self, stripe: u16, table_id: u16) -> Result<(), Unsuitable> {
+        if usize::from(stripe) >= STRIPES || u32::from(table_id) == PARTS_UID {
             return Err(Unsuitable("an entry is in no stripe"));
         }
-        if usize::from(uid) >= self.store.databases() {
+        if usize::from(table_id) >= self.store.databases() {
             return Err(Unsuitable("it has keys in a logical database that the setting databases leaves out"));
         }
         Ok(())
@@ -346,12 +348,12 @@ impl Restoring {
 
 impl Adding<'_> {
     /// Adds entries.
-    pub fn add(&mut self, stripe: u16, uid: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
+    pub fn add(&mut self, stripe: u16, table_id: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
         let Adding { restoring, tally } = self;
         let store = &*restoring.store;
-        restoring.check_home(stripe, uid)?;
+        restoring.check_home(stripe, table_id)?;
         let mut guard = store.stripe(stripe.into());
-        let database = guard.database_mut(uid.into());
+        let database = guard.database_mut(table_id.into());
         for &(_, word) in pairs {
             let word = Word(word);
             let is_valid = !word.is_hot()
@@ -386,7 +388,7 @@ mod tests {
             segment_pages: 64,
             paths: 3,
             data_offset: 4,
-            uids: vec![1, 0],
+            table_ids: vec![1, 0],
             next_owner: 5,
             sealed: 6,
             order: Some(Order { cut: 7, from: 8, lost: std::iter::once(1..2).collect() }),

@@ -4,7 +4,7 @@
 use crate::app::App;
 use crate::auth::users::TOKEN_PREFIX;
 use crate::auth::{By, Role, Who, same};
-use crate::cx::{Cx, JSON, Note, Peer, Reply, Seat};
+use crate::cx::{Cx, JSON, Note, OpenConnection, Peer, Reply};
 use crate::error::{ApiError, Failure};
 use crate::events::Audited;
 use crate::route::{Method, Route};
@@ -27,9 +27,9 @@ pub const COOKIE_NAME: &str = "flintkv_session";
 /// The largest request body; usually it is the value of a key.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// The time limit for receiving a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(20);
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than a command may take. The handler continues, and the audit log records its result.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Of a path in the audit log.
 const TARGET_CHARS_MAX: usize = 200;
@@ -89,8 +89,8 @@ async fn admitted(
     let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let query = query(parts.uri.query().unwrap_or(""), route)?;
     let body = whole(body, route, &parts.headers).await?;
-    if let Some(seat) = parts.extensions.get::<Arc<Seat>>() {
-        seat.works.store(true, Relaxed);
+    if let Some(connection) = parts.extensions.get::<Arc<OpenConnection>>() {
+        connection.works.store(true, Relaxed);
     }
     let cx = Cx { app, who, peer, params, query, body, note: Mutex::default() };
 
@@ -102,15 +102,15 @@ async fn admitted(
     })?;
     let work = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        carry_out(route, &cx)
+        run(route, &cx)
     });
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
             tracing::error!("{} {}: {panic}", route.method.name(), route.path);
             Err(ApiError::failed("an error of the server itself: the log tells more"))
         }
-        Err(_) => Err(ApiError::timeout(format!("not done after {} s", PATIENCE.as_secs()))
+        Err(_) => Err(ApiError::timeout(format!("not done after {} s", TIMEOUT.as_secs()))
             .hint("the action continues: check again later, and look at the events")),
     }
 }
@@ -140,7 +140,7 @@ fn turned_away(
 }
 
 /// Runs the handler and writes the line in the audit log.
-fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
+fn run(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     let outcome = (route.run)(cx);
     let Note { user, target, mut detail, failure, is_silent } = cx.note.lock().clone();
     if !route.action.is_empty() && !is_silent {
@@ -284,7 +284,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>, ApiError> {
-    let read = tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await;
+    let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
     let read = read.map_err(|_| ApiError::timeout("the body did not arrive in time"))?;
     let body = read.map_err(|error| {
         use std::error::Error;

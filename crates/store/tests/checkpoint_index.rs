@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use store::log::page::Corrupt;
 use store::{
-    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kept, Kind, Maintain, PartReader, Policy, Salvage,
-    Store, Value, Visited,
+    Admission, Checkpoint, CheckpointPart, Codec, DumpError, Dumper, FlashConfig, Kind, Maintain, PartReader, Policy,
+    Salvage, Store, Value, Visited,
 };
 use value::Boxed;
 
@@ -68,7 +68,7 @@ impl Dumper for InRam {
     }
 }
 
-/// A stripe, a uid, and entries there.
+/// A stripe, a table id, and entries there.
 type Places = (u16, u16, Vec<(u64, u64)>);
 
 /// What is durable besides the flash.
@@ -229,10 +229,10 @@ impl Run {
         let model = self.model.clone();
         let (mut places, mut in_parts) = (Vec::new(), Vec::new());
         let gives_up = self.random.below(8) == 0;
-        let mut put = |stripe, uid, kept: Kept<'_>| {
+        let mut put = |stripe, table_id, kept: CheckpointPart<'_>| {
             match kept {
-                Kept::Entries(pairs) => places.push((stripe, uid, pairs.to_vec())),
-                Kept::Parts(saved) => in_parts.push((stripe, uid, saved.to_vec())),
+                CheckpointPart::Entries(pairs) => places.push((stripe, table_id, pairs.to_vec())),
+                CheckpointPart::Parts(saved) => in_parts.push((stripe, table_id, saved.to_vec())),
             }
             Ok(())
         };
@@ -295,8 +295,8 @@ fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
         for (db, name) in saved.in_ram.keys() {
             salvage.know_key(*db as u64, name);
         }
-        for (_, uid, row) in &saved.in_parts {
-            salvage.know_large(*uid, store::key_in_parts(row).expect("it names its key"));
+        for (_, table_id, row) in &saved.in_parts {
+            salvage.know_large(*table_id, store::key_in_parts(row).expect("it names its key"));
         }
         read(&mut salvage, &mut |salvage, number, bytes| salvage.read(number, bytes));
         let told = salvage.finish(missing as u64, NOW_MS);
@@ -329,19 +329,19 @@ fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
     for named in [true, false] {
         let mut salvage = Salvage::new(&checkpoint, None).expect("the table is sound");
         let mut missing = 0;
-        for (stripe, uid, pairs) in &saved.places {
+        for (stripe, table_id, pairs) in &saved.places {
             let is_damaged = random.below(3) == 0;
             missing += if is_damaged { pairs.len() } else { 0 };
             for &(high, word) in pairs {
                 match is_damaged {
-                    true if named => salvage.name(high, word, Some(*uid)),
+                    true if named => salvage.name(high, word, Some(*table_id)),
                     true => {}
-                    false => salvage.know_entry(*stripe, *uid, high),
+                    false => salvage.know_entry(*stripe, *table_id, high),
                 }
             }
         }
-        for (stripe, uid, row) in &saved.in_parts {
-            salvage.know_parts(*stripe, *uid, row);
+        for (stripe, table_id, row) in &saved.in_parts {
+            salvage.know_parts(*stripe, *table_id, row);
         }
         let large = check(salvage, missing, named, &format!("{what}, named: {named}"));
         assert_eq!(large, 0, "{what}");
@@ -362,13 +362,13 @@ fn restored(sim: Sim, saved: &Saved, random: &mut Random, start_ms: u64) -> Node
     let restoring = store.restore(&checkpoint, random.draw() as u32, start_ms).expect("it suits");
     store.set_split_bytes(SPLIT_BYTES);
     let [mut some, mut others] = [restoring.adding(), restoring.adding()];
-    for (nth, (stripe, uid, pairs)) in saved.places.iter().enumerate() {
+    for (nth, (stripe, table_id, pairs)) in saved.places.iter().enumerate() {
         let adding = if nth % 2 == 0 { &mut some } else { &mut others };
-        adding.add(*stripe, *uid, pairs).expect("all suit");
+        adding.add(*stripe, *table_id, pairs).expect("all suit");
     }
     drop((some, others));
-    for (stripe, uid, saved) in &saved.in_parts {
-        restoring.add_parts(*stripe, *uid, saved, NOW_MS).expect("all suit");
+    for (stripe, table_id, saved) in &saved.in_parts {
+        restoring.add_parts(*stripe, *table_id, saved, NOW_MS).expect("all suit");
     }
     restoring.finish();
     let mut node = Node::of(sim, store, config.workers);
@@ -474,8 +474,8 @@ fn clean(node: &mut Node) {
 fn checkpoint_of(node: &Node) -> (Vec<u32>, usize) {
     let begun = node.store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
     let mut places = 0;
-    let mut put = |_, _, kept: Kept<'_>| {
-        let Kept::Entries(pairs) = kept else { panic!("only strings were set") };
+    let mut put = |_, _, kept: CheckpointPart<'_>| {
+        let CheckpointPart::Entries(pairs) = kept else { panic!("only strings were set") };
         places += pairs.len();
         Ok(())
     };
@@ -524,8 +524,8 @@ fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     let taken = |node: &Node| {
         let begun = node.store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
         let mut sizes = Vec::new();
-        let mut put = |_, _, kept: Kept<'_>| {
-            let Kept::Parts(saved) = kept else { panic!("there are only large collections") };
+        let mut put = |_, _, kept: CheckpointPart<'_>| {
+            let CheckpointPart::Parts(saved) = kept else { panic!("there are only large collections") };
             sizes.push(saved.len());
             Ok(())
         };

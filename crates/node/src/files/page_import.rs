@@ -16,7 +16,7 @@ pub enum Own {
     Dictionary(Vec<u8>),
 }
 
-pub struct PageIntake {
+pub struct FileImport {
     /// `None`: it ends.
     waiting: Option<SyncSender<Own>>,
     /// Returns how many keys it has taken.
@@ -24,13 +24,13 @@ pub struct PageIntake {
     is_given_up: Arc<AtomicBool>,
 }
 
-impl PageIntake {
-    pub fn begin(database: &Database) -> Result<PageIntake, String> {
+impl FileImport {
+    pub fn begin(database: &Database) -> Result<FileImport, String> {
         let store = &database.shard.store;
         if !store.exchanges_pages() {
             return Err("the dataset has pages of the primary's flash, which this database cannot take in".to_owned());
         }
-        let (mut intake, database) = (store.intake(), database.me.clone());
+        let (mut page_import, database) = (store.page_import(), database.me.clone());
         let (waiting, shipments) = sync_channel(WAITING_MAX);
         let is_given_up = Arc::new(AtomicBool::new(false));
         let gives_up = Arc::clone(&is_given_up);
@@ -40,19 +40,19 @@ impl PageIntake {
             let mut keys = 0;
             for own in shipments {
                 match own {
-                    Own::Pages(bytes) => keys += intake.take(&bytes, &mut goes_on)?,
-                    Own::Dictionary(bytes) => intake.dictionary(&bytes)?,
+                    Own::Pages(bytes) => keys += page_import.take(&bytes, &mut goes_on)?,
+                    Own::Dictionary(bytes) => page_import.dictionary(&bytes)?,
                 }
             }
-            intake.finish(&mut goes_on)?;
+            page_import.finish(&mut goes_on)?;
             Ok(keys)
         };
         let thread = std::thread::Builder::new().name("load-pages".into()).spawn(take);
         let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
-        Ok(PageIntake { waiting: Some(waiting), thread: Some(thread), is_given_up })
+        Ok(FileImport { waiting: Some(waiting), thread: Some(thread), is_given_up })
     }
 
-    /// Hands it over. False: the thread has ended, and [`PageIntake::end`] says why.
+    /// Hands it over. False: the thread has ended, and [`FileImport::end`] says why.
     pub fn add(&self, own: Own) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.send(own).is_ok())
     }
@@ -70,7 +70,7 @@ impl PageIntake {
 }
 
 /// Nothing is written behind the back of who gives up.
-impl Drop for PageIntake {
+impl Drop for FileImport {
     fn drop(&mut self) {
         self.is_given_up.store(true, Relaxed);
         self.join();
