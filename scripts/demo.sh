@@ -144,7 +144,7 @@ echo
 begun=$(date +%s.%N)
 reply="$(ask 'CONFIG SET appendonly yes')"
 [ "$reply" = +OK ] || { echo "the dataset is not durable: $reply" >&2; exit 1; }
-for n in $(seq 100); do ask "SET demo:$n written-after-the-base" >/dev/null; done
+for n in $(seq 100); do ask "SET demo:$n written-after-the-checkpoint" >/dev/null; done
 keys="$(ask DBSIZE)"
 echo "appendonly yes: the dataset survives crashes from now on, after $(since "$begun"); ${keys#:} keys"
 kill -KILL "$node"

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const PAGE: u64 = 4096;
 /// Where the data of a journal file and of a flash file begins.
 const DATA_OFFSET: u64 = 1 << 20;
-/// On flash, in the base's dump, and in the journal only.
+/// On flash, in the checkpoint's dump, and in the journal only.
 const ON_FLASH: u64 = 40;
 const IN_DUMP: u64 = 2;
 const LATER: u64 = 10;
@@ -62,7 +62,7 @@ struct Case {
     saved: RangeInclusive<u64>,
 }
 
-/// A dataset that a killed node has left: values on flash, in the dump of its base, and a journal.
+/// A dataset that a killed node has left: values on flash, in the dump of its checkpoint, and a journal.
 struct Dataset(Arc<TempDir>);
 
 impl Dataset {
@@ -75,13 +75,13 @@ impl Dataset {
         }
         eventually("they are on flash", || client.info_number("tiering", "values_in_flash") == ON_FLASH);
         client.run("CONFIG SET debug-tier-mode off");
-        // Such values get no copy on flash before a base.
+        // Such values get no copy on flash before a checkpoint.
         for key in 0..IN_DUMP {
             client.call(&[b"SET", format!("big:{key}").as_bytes(), &random.noise(1_200_000)]);
         }
         let before = client.info("persistence", "aof_rewrites");
         client.run("BGREWRITEAOF");
-        eventually("the base is written", || client.info("persistence", "aof_rewrites") != before);
+        eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") != before);
         for key in 0..LATER {
             assert_eq!(client.run(&format!("SET later:{key} value")), "OK");
         }
@@ -311,7 +311,7 @@ fn a_damaged_index() {
             form: &["--from-segments", "--flash-path", "FLASH", "--to", "NEW"],
             saved,
         };
-        // A key that was changed or renamed behind the base, and that nothing names any more, is removed.
+        // A key that was changed or renamed behind the checkpoint, and that nothing names any more, is removed.
         vec![
             case(Harm::Flip(14), "the index is damaged", "--from-segments", ALL - 2..=ALL),
             case(Harm::Zero(0), "the index is damaged", "--from-segments", ALL - 2..=ALL),

@@ -39,18 +39,20 @@ fn fill(node: &Node, nth: u32) {
     }
 }
 
-/// Half of the dataset is in the base, half in the journal, of which a running node has the end in the ring only.
+/// Half of the dataset is in the checkpoint, half in the journal, of which a running node has the end in the ring only.
 fn node() -> Node {
     let node = Node::start(&[("appendonly", "yes")]);
     fill(&node, 1);
     node.connect().run("BGREWRITEAOF");
     let info = |name: &str| node.connect().run("INFO persistence").contains(name);
-    eventually("the base is written", || info("aof_rewrite_in_progress:0") && !has_base(&node, "base-0.rdb"));
+    eventually("the checkpoint is written", || {
+        info("aof_rewrite_in_progress:0") && !has_checkpoint(&node, "base-0.rdb")
+    });
     fill(&node, 2);
     node
 }
 
-fn has_base(node: &Node, name: &str) -> bool {
+fn has_checkpoint(node: &Node, name: &str) -> bool {
     node.dir.path().join("flintkv.journal").join(name).exists()
 }
 
@@ -64,17 +66,18 @@ fn show_prints_commands_and_check_finds_damage() {
     let folder = node.dir.path().join("flintkv.journal");
     let (done, said) = journal(&["show", show(&folder)]);
     assert!(done && said.contains("in use by a running node") && said.contains(" list2 1 2 three\n"), "{said}");
-    assert!(!said.contains("list1"), "the base has it: {said}");
+    assert!(!said.contains("list1"), "the checkpoint has it: {said}");
     node.terminate();
     node.ended();
     let (done, said) = journal(&["check", show(&folder)]);
     assert!(done && said.ends_with("\nok\n") && !said.contains("in use"), "{said}");
     let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
-    let base = files.into_iter().find(|path| path.extension().is_some_and(|name| name == "rdb")).expect("a base");
-    let mut bytes = fs::read(&base).unwrap();
+    let checkpoint =
+        files.into_iter().find(|path| path.extension().is_some_and(|name| name == "rdb")).expect("a checkpoint");
+    let mut bytes = fs::read(&checkpoint).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    fs::write(&base, &bytes).unwrap();
+    fs::write(&checkpoint, &bytes).unwrap();
     let (done, said) = journal(&["check", show(&folder)]);
     assert!(!done && said.contains("base-") && said.contains("hint: restore"), "{said}");
 }
@@ -138,7 +141,7 @@ fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
     fill(&node, 1);
     write_at_random(&mut client, 3, 1500);
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     write_at_random(&mut client, 4, 1500);
     fill(&node, 2);
     client.run("FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 1 end)\"");
@@ -173,7 +176,7 @@ fn with_a_value_on_flash() -> (Node, PathBuf) {
     client.run("SET cold value");
     eventually("it is on flash", || client.info("tiering", "values_in_flash") == "1");
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     node.terminate();
     node.ended();
     let folder = node.dir.path().join("flintkv.journal");
@@ -201,10 +204,10 @@ fn expiries_of_fields_are_exported_on_request_only() {
     let settings = [("appendonly", "yes"), ("enable-debug-command", "yes"), ("flash-path", "")];
     let mut node = Node::start(&settings);
     let mut client = node.connect();
-    client.run("HSET base f v g w");
-    client.run("HPEXPIREAT base 4000000000000 FIELDS 1 f");
+    client.run("HSET checkpoint f v g w");
+    client.run("HPEXPIREAT checkpoint 4000000000000 FIELDS 1 f");
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     client.run("HSET tail f v g w h x");
     client.run("HPEXPIREAT tail 4000000000000 FIELDS 2 f g");
     client.run("HPERSIST tail FIELDS 1 f");
@@ -247,9 +250,9 @@ fn a_damaged_journal_is_cut_where_the_damage_begins() {
     let directives = [("appendonly", "yes"), ("appendfsync", "always")];
     let mut node = Node::start(&directives);
     let mut client = node.connect();
-    client.run("SET base value");
+    client.run("SET checkpoint value");
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     (0..200).for_each(|key| _ = client.run(&format!("SET key:{key}: value")));
     let folder = node.dir.path().join("flintkv.journal");
     let (done, said) = repair(&[show(&folder)]);
@@ -283,7 +286,7 @@ fn a_damaged_journal_is_cut_where_the_damage_begins() {
     eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
     assert_eq!(client.run("DBSIZE"), "(integer) 101");
     assert_eq!(
-        client.run("MGET base key:0: key:99: key:100:").lines().filter(|line| line.contains("value")).count(),
+        client.run("MGET checkpoint key:0: key:99: key:100:").lines().filter(|line| line.contains("value")).count(),
         3
     );
 }
@@ -295,16 +298,16 @@ fn the_keys_before_the_damage_of_a_dump_are_saved() {
     let mut client = node.connect();
     (0..500).for_each(|key| _ = client.run(&format!("SET key:{key} value:{key}")));
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     node.terminate();
     node.ended();
     let folder = node.dir.path().join("flintkv.journal");
     let mut files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
-    let base = files.find(|path| path.extension().is_some_and(|name| name == "rdb")).expect("a base");
-    let mut bytes = fs::read(&base).unwrap();
+    let checkpoint = files.find(|path| path.extension().is_some_and(|name| name == "rdb")).expect("a checkpoint");
+    let mut bytes = fs::read(&checkpoint).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 40].fill(0xee);
-    fs::write(&base, &bytes).unwrap();
+    fs::write(&checkpoint, &bytes).unwrap();
     let (done, said) = repair(&[show(&folder)]);
     assert!(!done && said.contains("keys before the damage can be read"), "{said}");
     let elsewhere = tempfile::tempdir().unwrap();
@@ -330,7 +333,7 @@ fn a_damaged_part_of_an_index_costs_the_keys_in_it() {
     (0..3000).for_each(|key| _ = client.run(&format!("SET key:{key} value:{key}")));
     eventually("they are on flash", || client.info("tiering", "values_in_flash") == "3000");
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") == "1");
     client.run("SET later value");
     node.terminate();
     node.ended();
@@ -399,7 +402,7 @@ const ALL_COLD: &[(&str, &str)] = &[
     ("flash-split-size", "8kb"),
 ];
 
-/// Several lives, each of which overwrites and deletes what the ones before have written, on flash in all of them. The last base is older than the
+/// Several lives, each of which overwrites and deletes what the ones before have written, on flash in all of them. The last checkpoint is older than the
 /// end.
 fn killed_after_several_lives() -> Node {
     let mut node = Node::start(ALL_COLD);
@@ -415,9 +418,9 @@ fn killed_after_several_lives() -> Node {
         if life > 0 {
             let before = client.info("persistence", "aof_rewrites");
             client.run("BGREWRITEAOF");
-            eventually("the base is written", || client.info("persistence", "aof_rewrites") != before);
+            eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") != before);
         }
-        // What the journal has more than the base.
+        // What the journal has more than the checkpoint.
         (0..100).for_each(|key| _ = client.run(&format!("APPEND key:{key} +")));
         (0..100).step_by(3).for_each(|key| _ = client.run(&format!("DEL key:{}", key + 100)));
         fill(&node, 10 + life);
@@ -572,22 +575,25 @@ fn a_node_that_ends_leaves_no_journal_to_replay() {
     node.terminate();
     assert!(node.ended().success());
     let (done, said) = journal(&["show", show(&node.dir.path().join("flintkv.journal"))]);
-    assert!(done && !said.contains("long:"), "the base has it: {said}");
+    assert!(done && !said.contains("long:"), "the checkpoint has it: {said}");
     let (node, mut client) = started_again(&node);
     assert!(node.log().contains(", 0 records"), "{}", node.log());
-    assert_eq!(client.info("persistence", "journal_position"), client.info("persistence", "journal_base_position"));
+    assert_eq!(
+        client.info("persistence", "journal_position"),
+        client.info("persistence", "journal_checkpoint_position")
+    );
     assert_eq!(dataset(&mut client), expected);
 }
 
-/// Wherever it is with its last base.
+/// Wherever it is with its last checkpoint.
 #[test]
 fn a_node_that_is_killed_at_its_end_loses_nothing() {
     type IsReached = fn(&Node) -> bool;
     let steps: [(&str, IsReached); 4] = [
-        ("the end has begun", |node| node.log().contains("the node ends with a new base")),
-        ("the index is being written", |node| has_base(node, "base-index.new")),
-        ("the dump is being written", |node| has_base(node, "base.new")),
-        ("the base is written", |node| node.log().contains("the next start replays 0 B of")),
+        ("the end has begun", |node| node.log().contains("the node ends with a new checkpoint")),
+        ("the index is being written", |node| has_checkpoint(node, "base-index.new")),
+        ("the dump is being written", |node| has_checkpoint(node, "base.new")),
+        ("the checkpoint is written", |node| node.log().contains("the next start replays 0 B of")),
     ];
     for (what, is_reached) in steps {
         let (mut node, expected) = with_a_long_journal();

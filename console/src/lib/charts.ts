@@ -47,7 +47,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "clients", title: "Connections", unit: "count", lines: [line("clients", "connected"), line("blocked_clients", "blocked")] },
     { id: "network", title: "Network", unit: "bytes/s", lines: [line("net_in_bytes", "in"), line("net_out_bytes", "out")] },
     { id: "gone", title: "Expired and evicted", unit: "ops/s", lines: [line("expired", "expired"), line("evicted", "evicted")] },
-    { id: "journal", title: "Journal and base", unit: "bytes", stacked: true, lines: [line("base_bytes", "base"), line("journal_tail_bytes", "journal to replay")] },
+    { id: "journal", title: "Journal and checkpoint", unit: "bytes", stacked: true, lines: [line("checkpoint_bytes", "checkpoint"), line("journal_tail_bytes", "journal to replay")] },
     { id: "journalled", title: "Journalled", unit: "bytes/s", lines: [line("journal_bytes", "journalled")] },
     { id: "journal-sync", title: "Sync of the journal", unit: "us", log: true, lines: [line("journal_sync_us", "last sync")] },
     { id: "restart", title: "Restart, as estimated", unit: "us", lines: [line("recovery_us", "restart")] },

@@ -115,14 +115,14 @@ export const LOG_MAX = 2 * 1024 ** 4;
 
 /**
  * What all files of a database may take on flash, as the directive flash-limit says. If the dataset survives restarts, values in RAM have a
- * copy on flash too, and there are the journal and two bases.
+ * copy on flash too, and there are the journal and two checkpoints.
  */
 export function filesLimit(limits: Limits): number {
   const { log, kept } = filesParts(limits);
   return log > 0 && limits.flash ? limits.flash : log + kept;
 }
 
-/** The parts of that, if no limit is given: the values, and the journal with two bases. */
+/** The parts of that, if no limit is given: the values, and the journal with two checkpoints. */
 export function filesParts({ memory, ram, persistence = "none" }: Limits): { log: number; kept: number } {
   const values = Math.max(0, memory - ram);
   if (values === 0 || persistence === "none") return { log: values, kept: 0 };

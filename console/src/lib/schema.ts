@@ -656,7 +656,7 @@ export interface NewDatabase {
   backup_schedule?: string | null;
   bind?: string[] | null;
   compression?: null | Codec;
-  /** All files on flash: values, and with persistence the journal and two bases. Missing or 0: what they need. */
+  /** All files on flash: values, and with persistence the journal and two checkpoints. Missing or 0: what they need. */
   flash_limit_bytes?: number | null;
   /** The backup that the database begins with: its directory below the node's backup-path. With at_ms it may be a directory of backups, such as a database's name. */
   from?: string | null;
@@ -1054,7 +1054,7 @@ export interface SizingInfo {
   /** Lines of flintkv.conf. */
   directives: string[];
   expected: null | ExpectedInfo;
-  /** All files on flash: with a journal, copies of the values in RAM, the journal and two bases too. */
+  /** All files on flash: with a journal, copies of the values in RAM, the journal and two checkpoints too. */
   files_bytes: number;
   /** With the room that collection needs. */
   flash_bytes: number;

@@ -300,7 +300,7 @@ fn prefix(key: &str) -> String {
     }
 }
 
-/// A number, or a long identifier: hexadecimal digits, a UUID, base 64.
+/// A number, or a long identifier: hexadecimal digits, a UUID, checkpoint 64.
 fn is_own(part: &str) -> bool {
     let digits = part.bytes().filter(u8::is_ascii_digit).count();
     let all = |good: fn(&u8) -> bool| part.bytes().all(|byte| good(&byte));

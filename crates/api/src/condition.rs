@@ -248,7 +248,7 @@ impl<'f> Facts<'f> {
             "The journal cannot be written: writes are refused.".to_owned(),
             "Look into the log for the error of the device; after it is mended, restart the node.",
         );
-        let rot = store.rotten_pages + kept.damaged_bases + kept.damaged_journals + kept.damaged_backups;
+        let rot = store.rotten_pages + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
         degraded(
             rot > 0,
             Level::Critical,
@@ -262,15 +262,18 @@ impl<'f> Facts<'f> {
             "They are tested, and used again if they are good. If the number grows, replace the device.",
         );
         degraded(
-            kept.base_failures > 0,
+            kept.checkpoint_failures > 0,
             Level::Warning,
-            "No new base can be written: the journal grows.".to_owned(),
+            "No new checkpoint can be written: the journal grows.".to_owned(),
             "Look into the log for the reason; often the file system is full.",
         );
         degraded(
             kept.journal_missing_bytes > 0,
             Level::Warning,
-            format!("The journal's file system lacks {} for the next base.", size::human(kept.journal_missing_bytes)),
+            format!(
+                "The journal's file system lacks {} for the next checkpoint.",
+                size::human(kept.journal_missing_bytes)
+            ),
             "Make room on the file system before it is full: then writes are refused.",
         );
         if kept.is_behind {

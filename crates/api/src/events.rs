@@ -192,7 +192,7 @@ fn keys(count: u64) -> String {
 
 /// What the scrubber has found, for people.
 fn damage(rot: &Rot) -> Vec<String> {
-    let Rot { pages, keys, rescued, bases, journals, backups } = *rot;
+    let Rot { pages, keys, rescued, checkpoints, journals, backups } = *rot;
     let mut found = Vec::new();
     if pages > 0 {
         found.push(format!(
@@ -200,12 +200,13 @@ fn damage(rot: &Rot) -> Vec<String> {
              are written again; the log names the places"
         ));
     }
-    if bases > 0 {
-        found.push(format!("the scrubber has found {bases} damaged bases; a new one is written"));
+    if checkpoints > 0 {
+        found.push(format!("the scrubber has found {checkpoints} damaged checkpoints; a new one is written"));
     }
     if journals > 0 {
         found.push(
-            "the scrubber has found damage in the journal; a new base is written, which needs none of it".to_owned(),
+            "the scrubber has found damage in the journal; a new checkpoint is written, which needs none of it"
+                .to_owned(),
         );
     }
     if backups > 0 {

@@ -200,8 +200,8 @@ impl Sizing {
     }
 }
 
-/// The size of the flash log. If the dataset survives restarts, values in RAM have a copy there too, so that bases need not have them; and
-/// what a new base will make free takes room until then: as much as RAM, and a tenth for collecting. A limit of all files makes the log smaller
+/// The size of the flash log. If the dataset survives restarts, values in RAM have a copy there too, so that checkpoints need not have them; and
+/// what a new checkpoint will make free takes room until then: as much as RAM, and a tenth for collecting. A limit of all files makes the log smaller
 /// down to what values need.
 pub fn log_bytes(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> u64 {
     let least = memory.saturating_sub(ram);
@@ -222,7 +222,7 @@ pub fn files_bytes(memory: u64, ram: u64, is_kept: bool) -> u64 {
     }
 }
 
-/// What a dataset that survives restarts takes besides its values: two bases, which may have all that is in RAM, their indexes, and the
+/// What a dataset that survives restarts takes besides its values: two checkpoints, which may have all that is in RAM, their indexes, and the
 /// journal behind them.
 fn kept_bytes(memory: u64, ram: u64) -> u64 {
     (2 * ram).saturating_add(memory / 8).max(2 * KEPT_BYTES_MIN)
@@ -246,7 +246,7 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
             let (kept, all, least) =
                 (kept_bytes(memory, ram), files_bytes(memory, ram, true), files_bytes(memory, ram, false));
             format!(
-                "{} for values ({formula}) + {} for two bases and the journal = {}; without appendonly {}",
+                "{} for values ({formula}) + {} for two checkpoints and the journal = {}; without appendonly {}",
                 human(log),
                 human(kept),
                 human(all),
@@ -254,7 +254,7 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
             )
         }
         (true, limit) => format!(
-            "flash-limit {} = {} for values + {} for two bases and the journal",
+            "flash-limit {} = {} for values + {} for two checkpoints and the journal",
             human(limit),
             human(log),
             human(limit.saturating_sub(log))
@@ -262,7 +262,7 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
     }
 }
 
-/// A ring, a base of nearly nothing, and files of the journal to go on with.
+/// A ring, a checkpoint of nearly nothing, and files of the journal to go on with.
 pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
 pub fn cost(bytes: u64, price: f64) -> f64 {
@@ -296,11 +296,11 @@ mod tests {
         assert_eq!(
             of(true, 0),
             "140 GB for values (1.1 × memory-limit 100 GB + ram-limit 30 GB, as values in RAM have a copy on flash) + 72.5 GB for two \
-             bases and the journal = 212 GB; without appendonly 70 GB"
+             checkpoints and the journal = 212 GB; without appendonly 70 GB"
         );
         assert_eq!(
             of(true, 170 * GB),
-            "flash-limit 170 GB = 97.5 GB for values + 72.5 GB for two bases and the journal"
+            "flash-limit 170 GB = 97.5 GB for values + 72.5 GB for two checkpoints and the journal"
         );
         assert_eq!(files_bytes(100 * GB, 30 * GB, true), 212 * GB + GB / 2);
     }

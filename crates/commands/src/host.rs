@@ -166,7 +166,7 @@ pub trait Host: Scripting + Replication {
     fn save(&self, me: &mut Session) -> Run;
     /// DEBUG RELOAD: empties the dataset and loads it from the file, which is written first if `saves`.
     fn reload(&self, me: &mut Session, saves: bool) -> Run;
-    /// BGREWRITEAOF: starts to write a new base of the journal.
+    /// BGREWRITEAOF: starts to write a new checkpoint of the journal.
     fn rewrite_journal(&self) -> Run;
     /// The journal's position after what the connection has written, and whether the journal is durable up to there. `None`: changes do
     /// not go into a journal.

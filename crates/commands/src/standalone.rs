@@ -41,7 +41,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: ADMIN,
         since: "1.0.0",
-        summary: "Writes a new base of the journal; refused where there is none.",
+        summary: "Writes a new checkpoint of the journal; refused where there is none.",
         examples: &[only_here(
             "BGREWRITEAOF",
             "(error) ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one",

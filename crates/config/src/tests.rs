@@ -113,7 +113,7 @@ fn files_on_flash_have_a_limit() {
     assert_eq!(store(&[("appendonly", "yes"), ("flash-limit", "1gb")]).snapshot().flash_limit_bytes, mb(1 << 10));
 }
 
-/// Values that are in RAM too have a copy in the log of a dataset that survives, and what waits for a base has room there. A limit of all
+/// Values that are in RAM too have a copy in the log of a dataset that survives, and what waits for a checkpoint has room there. A limit of all
 /// files makes the log smaller, but never smaller than values need.
 #[test]
 fn the_log_of_what_survives_has_room_for_copies() {
@@ -148,7 +148,10 @@ fn errors_about_contradictions_say_what_to_do() {
         ),
         (
             with(&[("flash-limit", "1gb"), ("appendonly", "yes")]),
-            vec!["less than 1280mb", "on flash and at least 256mb for the journal and the bases. Raise flash-limit"],
+            vec![
+                "less than 1280mb",
+                "on flash and at least 256mb for the journal and the checkpoints. Raise flash-limit",
+            ],
         ),
         (vec![("flash-path", "/f")], vec!["flash-path needs memory-limit", "set memory-limit 100gb"]),
         (vec![("ram-limit", "30%")], vec!["ram-limit 30% is a share of memory-limit, which is not set"]),

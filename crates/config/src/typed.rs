@@ -59,7 +59,7 @@ pub struct RedisFiles {
     pub save_points: Vec<(u64, u64)>,
     pub stop_writes_on_bgsave_error: bool,
     pub appendfsync: AppendFsync,
-    /// 0: a new base is written only on demand.
+    /// 0: a new checkpoint is written only on demand.
     pub aof_rewrite_percentage: u64,
     pub aof_rewrite_min_bytes: u64,
     /// Of the stream for replicas.
@@ -249,7 +249,7 @@ pub struct Config {
     pub flash_bytes: u64,
     /// What live values may take of the log.
     pub flash_data_bytes: u64,
-    /// All files of the dataset: the flash log, and with persistence the journal and the bases; 0: none.
+    /// All files of the dataset: the flash log, and with persistence the journal and the checkpoints; 0: none.
     pub flash_limit_bytes: u64,
     /// The limit as it was given; 0: it follows from the others.
     pub flash_limit_given_bytes: u64,
@@ -646,9 +646,10 @@ fn flash_limit(v: &Values<'_>, memory: u64, ram: u64, is_kept: bool) -> Result<u
     }
     let flash = memory.saturating_sub(ram);
     let (parts, needed) = match is_kept {
-        true => {
-            (format!(" and at least {} for the journal and the bases", size::exact(KEPT_BYTES_MIN)), KEPT_BYTES_MIN)
-        }
+        true => (
+            format!(" and at least {} for the journal and the checkpoints", size::exact(KEPT_BYTES_MIN)),
+            KEPT_BYTES_MIN,
+        ),
         false => (String::new(), 0),
     };
     let needed = flash.saturating_add(needed);

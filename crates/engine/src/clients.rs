@@ -332,7 +332,7 @@ pub enum LoadState {
 pub enum Hold {
     /// A replica takes over.
     Failover = 1,
-    /// The node ends: replicas get what they lack, and the last base has every write.
+    /// The node ends: replicas get what they lack, and the last checkpoint has every write.
     End = 2,
 }
 

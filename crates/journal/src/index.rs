@@ -1,4 +1,4 @@
-//! Owns the index file of a base: which keys have their values on flash, and where. Never knows what an entry's bits mean, nor
+//! Owns the index file of a checkpoint: which keys have their values on flash, and where. Never knows what an entry's bits mean, nor
 //! what a row or the table holds.
 //!
 //! ```text

@@ -264,7 +264,7 @@ impl Log {
         self.shared.want(position);
     }
 
-    /// Makes everything before `position` durable at once, whatever the policy. A base waits for it.
+    /// Makes everything before `position` durable at once, whatever the policy. A checkpoint waits for it.
     pub fn demand(&self, position: u64) {
         self.shared.change(|state| state.demanded = state.demanded.max(position));
     }
@@ -283,7 +283,7 @@ impl Log {
         }
     }
 
-    /// The journal takes this many files at most, and one more than there are while a base waits for it. When they are full, writers wait.
+    /// The journal takes this many files at most, and one more than there are while a checkpoint waits for it. When they are full, writers wait.
     pub fn limit_files(&self, count: u32) {
         if self.shared.state.lock().files_max != count {
             self.shared.change(|state| state.files_max = count);

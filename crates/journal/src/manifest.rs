@@ -3,10 +3,10 @@
 //! ```text
 //! flintkv-manifest 1                  the format
 //! log 0123456789abcdef…               the journal's id, 32 hexadecimal digits
-//! position 4711                       where the journal goes on from the base
+//! position 4711                       where the journal goes on from the checkpoint
 //! base base-4711.rdb 123456           its name and its size in bytes; no such line: an empty dataset
 //! index base-4711.index 7890          the keys whose values are on flash; no such line: there is no flash
-//! stream 0123…ef 815 0 - -            where the stream for replicas is at the base; no such line: there is no stream
+//! stream 0123…ef 815 0 - -            where the stream for replicas is at the checkpoint; no such line: there is no stream
 //! crc32c 89abcdef                     of all the lines before
 //! ```
 //!
@@ -28,25 +28,25 @@ const BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     pub log_id: [u8; 16],
-    /// The base holds the effects of all records before this position of the journal.
+    /// The checkpoint holds the effects of all records before this position of the journal.
     pub position: u64,
     /// `None`: the dataset was empty.
-    pub base: Option<Base>,
-    /// The keys of the base whose values are on flash, see [`crate::index`].
-    pub index: Option<Base>,
+    pub checkpoint: Option<CheckpointFile>,
+    /// The keys of the checkpoint whose values are on flash, see [`crate::index`].
+    pub index: Option<CheckpointFile>,
     /// Where the stream for replicas is at `position`. `None`: there is none.
     pub stream: Option<Mark>,
 }
 
 impl Manifest {
-    /// The files of the base.
-    pub fn files(&self) -> impl Iterator<Item = &Base> {
-        self.base.iter().chain(&self.index)
+    /// The files of the checkpoint.
+    pub fn files(&self) -> impl Iterator<Item = &CheckpointFile> {
+        self.checkpoint.iter().chain(&self.index)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
+pub struct CheckpointFile {
     pub name: String,
     pub bytes: u64,
 }
@@ -97,10 +97,10 @@ fn encode(manifest: Option<&Manifest>) -> Vec<u8> {
     let mut text = format!("flintkv-manifest {FORMAT}\n");
     match manifest {
         None => text.push_str("void\n"),
-        Some(Manifest { log_id, position, base, index, stream }) => {
+        Some(Manifest { log_id, position, checkpoint, index, stream }) => {
             text.push_str(&format!("log {:032x}\nposition {position}\n", u128::from_be_bytes(*log_id)));
-            for (what, file) in [("base", base), ("index", index)] {
-                if let Some(Base { name, bytes }) = file {
+            for (what, file) in [("base", checkpoint), ("index", index)] {
+                if let Some(CheckpointFile { name, bytes }) = file {
                     text.push_str(&format!("{what} {name} {bytes}\n"));
                 }
             }
@@ -137,14 +137,15 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
             let mut file = |what: &str| {
                 let Some(line) = lines.next_if(|line| line.starts_with(what)) else { return Ok(None) };
                 let named = line[what.len()..].rsplit_once(' ');
-                let file =
-                    named.and_then(|(name, bytes)| Some(Base { name: name.to_owned(), bytes: bytes.parse().ok()? }));
+                let file = named.and_then(|(name, bytes)| {
+                    Some(CheckpointFile { name: name.to_owned(), bytes: bytes.parse().ok()? })
+                });
                 file.map(Some).ok_or_else(damaged)
             };
-            let (base, index) = (file("base ")?, file("index ")?);
+            let (checkpoint, index) = (file("base ")?, file("index ")?);
             let mark = lines.next_if(|line| line.starts_with("stream "));
             let stream = mark.map(|line| line["stream ".len()..].parse()).transpose().map_err(|_| damaged())?;
-            Found::Dataset(Manifest { log_id: log_id.to_be_bytes(), position, base, index, stream })
+            Found::Dataset(Manifest { log_id: log_id.to_be_bytes(), position, checkpoint, index, stream })
         }
     };
     if lines.next().is_some() { Err(damaged()) } else { Ok(found) }
@@ -156,12 +157,12 @@ mod tests {
     use crate::mark::Id;
 
     fn full() -> Manifest {
-        let base = Some(Base { name: "base-4711.rdb".to_owned(), bytes: 123_456 });
-        Manifest { log_id: *b"0123456789abcdef", position: 4711, base, index: None, stream: None }
+        let checkpoint = Some(CheckpointFile { name: "base-4711.rdb".to_owned(), bytes: 123_456 });
+        Manifest { log_id: *b"0123456789abcdef", position: 4711, checkpoint, index: None, stream: None }
     }
 
     fn with_index() -> Manifest {
-        Manifest { index: Some(Base { name: "base-4711.index".to_owned(), bytes: 7890 }), ..full() }
+        Manifest { index: Some(CheckpointFile { name: "base-4711.index".to_owned(), bytes: 7890 }), ..full() }
     }
 
     fn with_stream() -> Manifest {
@@ -173,7 +174,7 @@ mod tests {
     fn a_manifest_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), Ok(Found::Nothing));
-        let empty = Manifest { position: 0, base: None, ..full() };
+        let empty = Manifest { position: 0, checkpoint: None, ..full() };
         for manifest in [Some(full()), None, Some(with_index()), Some(with_stream()), Some(empty)] {
             write(folder.path(), manifest.as_ref()).unwrap();
             assert_eq!(read(folder.path()), Ok(manifest.map_or(Found::Void, Found::Dataset)));

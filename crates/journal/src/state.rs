@@ -84,7 +84,7 @@ pub(crate) struct LogState {
     pub policy: Policy,
     /// Somebody waits until this position is safe.
     pub wanted: u64,
-    /// A base waits until this position is durable: see [`crate::Log::demand`].
+    /// A checkpoint waits until this position is durable: see [`crate::Log::demand`].
     pub demanded: u64,
     /// See [`crate::Log::limit_files`].
     pub files_max: u32,

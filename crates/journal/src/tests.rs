@@ -258,7 +258,7 @@ fn each_start_goes_on_where_the_last_one_was_killed() {
 }
 
 #[test]
-fn what_a_base_demands_becomes_durable_without_a_policy() {
+fn what_a_checkpoint_demands_becomes_durable_without_a_policy() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, _device) = start(scratch.path(), Policy::No, 0);
     let end = append_all(&log, 0..10, 100);
@@ -266,7 +266,7 @@ fn what_a_base_demands_becomes_durable_without_a_policy() {
     wait_until("the sync", || log.durable() == end);
 }
 
-/// While a base waits, one more.
+/// While a checkpoint waits, one more.
 #[test]
 fn no_more_files_are_made_than_are_allowed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -297,9 +297,9 @@ fn no_more_files_are_made_than_are_allowed() {
     }
 }
 
-/// A base that is larger than the last one leaves less room for the journal. It would never end if the journal could not.
+/// A checkpoint that is larger than the last one leaves less room for the journal. It would never end if the journal could not.
 #[test]
-fn files_that_are_full_when_fewer_are_allowed_do_not_keep_a_base_from_ending() {
+fn files_that_are_full_when_fewer_are_allowed_do_not_keep_a_checkpoint_from_ending() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, _device) = start(scratch.path(), Policy::No, 0);
     log.limit_files(3);

@@ -260,7 +260,7 @@ impl<D: Disk> JournalWriterThread<D> {
     fn add_file(&mut self) -> bool {
         let state = self.shared.state.lock();
         let (policy, files_max) = (state.policy, state.files_max);
-        // A base can only make room when the journal is durable up to its moment. The limit may be lower than when the files were made.
+        // A checkpoint can only make room when the journal is durable up to its moment. The limit may be lower than when the files were made.
         let is_demanded = state.demanded > state.durable;
         self.tried_for = state.demanded;
         drop(state);
@@ -314,7 +314,7 @@ impl<D: Disk> JournalWriterThread<D> {
         }
         let mut state = self.shared.state.lock();
         state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
-        // The file that was made for a base is not for writers: the next base may need it again.
+        // The file that was made for a checkpoint is not for writers: the next checkpoint may need it again.
         let is_over = self.writer.free_files() == 0 && u32::from(self.disk.count()) > state.files_max;
         if is_over {
             self.trouble.get_or_insert_with(|| no_more(state.files_max));

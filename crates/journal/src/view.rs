@@ -56,7 +56,7 @@ impl View {
 
 /// Reads what the journal in `directory` has from `from` to `until`, and compares the checksums. Both positions are durable, and the
 /// journal may be in use. `read` is told how many bytes more are read: it may wait, or stop this with an error. An error says nothing
-/// if a base has freed files meanwhile.
+/// if a checkpoint has freed files meanwhile.
 pub fn check(
     directory: &Path,
     log_id: [u8; 16],
@@ -244,7 +244,7 @@ mod tests {
         let damage = check(0).unwrap_err().to_string();
         assert!(damage.contains("journal file 1 is damaged at offset"), "{damage}");
         assert!(check(ends[50]).is_err());
-        // A base that is written behind the damage makes it harmless.
+        // A checkpoint that is written behind the damage makes it harmless.
         check(ends[190]).unwrap();
         log.close().unwrap();
     }

@@ -76,9 +76,9 @@ impl Reader for Watched<'_> {
     }
 }
 
-/// A restart of 10 million keys once read 845 MB of files that the base had made superfluous.
+/// A restart of 10 million keys once read 845 MB of files that the checkpoint had made superfluous.
 #[test]
-fn files_that_end_before_the_base_are_not_read_and_are_used_again() {
+fn files_that_end_before_the_checkpoint_are_not_read_and_are_used_again() {
     let (sim, mut writer) = written(&[]);
     let mut ends = Vec::new();
     let resp = vec![1; 15_000];
@@ -119,9 +119,9 @@ fn a_new_frame_in_the_place_of_an_old_one_is_seen() {
         run_operations(writer, &mut sim.driver()).unwrap();
         end
     };
-    let base = (0..14).map(|_| append(&mut writer, &[1; 15_000])).last().unwrap();
+    let checkpoint = (0..14).map(|_| append(&mut writer, &[1; 15_000])).last().unwrap();
     let old = sim.page(0, DATA_OFFSET);
-    writer.needed_from(base);
+    writer.needed_from(checkpoint);
     // To the end of file 3.
     for resp in [[1; 15_000]; 2] {
         append(&mut writer, &resp);
@@ -131,9 +131,9 @@ fn a_new_frame_in_the_place_of_an_old_one_is_seen() {
         append(&mut writer, resp);
     }
     assert!(sim.page(0, DATA_OFFSET) != old);
-    assert!(recover(&sim, CONFIG, FILES, base).unwrap().end() == writer.position());
+    assert!(recover(&sim, CONFIG, FILES, checkpoint).unwrap().end() == writer.position());
     sim.set_page(0, DATA_OFFSET, &old);
-    let error = recover(&sim, CONFIG, FILES, base).err().unwrap();
+    let error = recover(&sim, CONFIG, FILES, checkpoint).err().unwrap();
     assert!(matches!(error, Error::Damaged { .. } | Error::Missing { .. }), "{error}");
 }
 

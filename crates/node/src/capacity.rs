@@ -40,7 +40,7 @@ pub struct Reservation {
     shard: Arc<Shard>,
     /// The database's own bytes without objects (index, clients), measured once a second: see [`Reservation::weigh`].
     beside_bytes: AtomicU64,
-    /// The journal and the bases, measured then too.
+    /// The journal and the checkpoints, measured then too.
     kept_bytes: AtomicU64,
     /// What a restart of the database alone would take, estimated then too.
     restart_ms: AtomicU64,

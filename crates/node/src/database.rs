@@ -438,7 +438,7 @@ impl Database {
         self.reservation.weigh(self.hub.clients.totals().memory_bytes as u64, self.kept_bytes());
     }
 
-    /// What the journal and the bases take.
+    /// What the journal and the checkpoints take.
     fn kept_bytes(&self) -> u64 {
         self.files.journal.kept.lock().as_ref().map_or(0, DurableState::file_bytes)
     }

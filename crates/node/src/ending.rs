@@ -30,7 +30,7 @@ struct Asked {
     wanted: Option<Wanted>,
     is_aborted: bool,
     clients: Vec<u64>,
-    /// When the node waits no longer, for replicas or bases, in milliseconds since 1970; 0: it does not wait.
+    /// When the node waits no longer, for replicas or checkpoints, in milliseconds since 1970; 0: it does not wait.
     until_ms: u64,
 }
 

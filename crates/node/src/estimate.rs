@@ -1,6 +1,6 @@
-//! Owns how long a restart would take, and whether a new base is due to make it shorter. Never knows a clock or a file.
+//! Owns how long a restart would take, and whether a new checkpoint is due to make it shorter. Never knows a clock or a file.
 //!
-//! A restart reads the index and the dump of the base, and runs the records of the journal behind it. What these cost is measured at
+//! A restart reads the index and the dump of the checkpoint, and runs the records of the journal behind it. What these cost is measured at
 //! each recovery that takes long enough, and kept for the next starts. Before, it is assumed to be more than a slow machine needs. What
 //! a value on flash costs follows the device too, as it is while the node runs: a busy device shows before the restart.
 //!
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 /// A shorter time is more noise than figure.
 const MEASURED_MIN: Duration = Duration::from_millis(100);
-/// A new base is not worth it unless it makes a restart shorter by this share of what remains.
+/// A new checkpoint is not worth it unless it makes a restart shorter by this share of what remains.
 const GAIN_SHARE: u64 = 4;
-/// The least time between two bases that only make a restart shorter. If the last one took longer, as long as it took.
+/// The least time between two checkpoints that only make a restart shorter. If the last one took longer, as long as it took.
 const REST_MS: u64 = 10_000;
-/// While a base is urgent, the time is a half of what the last one took.
+/// While a checkpoint is urgent, the time is a half of what the last one took.
 const URGENT_REST: u64 = 2;
-/// The end of a node does not wait for a base that saves the next start less than this.
+/// The end of a node does not wait for a checkpoint that saves the next start less than this.
 const END_GAIN_MS: u64 = 1000;
-/// So many times what the next start would take without it, the end of a node waits for a base.
+/// So many times what the next start would take without it, the end of a node waits for a checkpoint.
 const END_TIMEOUT: u64 = 2;
 const END_TIMEOUT_MS_MIN: u64 = 60_000;
 
@@ -41,7 +41,7 @@ pub struct Rates {
 
 impl Default for Rates {
     /// Twelve million keys, 200 MB of a dump, 250,000 records or 200 MB of the journal a second: less than half of what two processors
-    /// do. With lower rates, bases that nobody needs would follow each other while a node is filled. Of values on flash, 50,000 a
+    /// do. With lower rates, checkpoints that nobody needs would follow each other while a node is filled. Of values on flash, 50,000 a
     /// second, what a common NVMe device in a virtual machine gives.
     fn default() -> Rates {
         let (record_ns, read_ns) = (4000.0, 20_000.0);
@@ -55,7 +55,7 @@ pub struct Work {
     pub index_bytes: u64,
     pub dump_bytes: u64,
     pub records: u64,
-    /// Of the journal behind the base.
+    /// Of the journal behind the checkpoint.
     pub journal_bytes: u64,
     /// Values on flash that these records change.
     pub reads: u64,
@@ -70,7 +70,7 @@ pub struct Took {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// Of the base.
+    /// Of the checkpoint.
     pub load_ms: u64,
     pub replay_ms: u64,
     /// What the node's other databases are given meanwhile.
@@ -187,33 +187,33 @@ impl Estimate {
         target_ms > 0 && self.total_ms() > target_ms
     }
 
-    /// Whether a new base is due, of which the last one took so long and ended so long ago.
-    pub fn asks_for_base(&self, target_ms: u64, last_took_ms: u64, since_last_ms: u64) -> bool {
+    /// Whether a new checkpoint is due, of which the last one took so long and ended so long ago.
+    pub fn asks_for_checkpoint(&self, target_ms: u64, last_took_ms: u64, since_last_ms: u64) -> bool {
         let rest_ms = if self.is_urgent(target_ms) { last_took_ms / URGENT_REST } else { last_took_ms.max(REST_MS) };
         self.is_late(target_ms) && since_last_ms > rest_ms
     }
 
-    /// So late that the next base cannot wait for anything, although the base itself is loaded in time.
+    /// So late that the next checkpoint cannot wait for anything, although the checkpoint itself is loaded in time.
     pub fn is_urgent(&self, target_ms: u64) -> bool {
         self.load_ms <= target_ms && self.is_late(target_ms * 3 / 2)
     }
 
-    /// Longer than that, and a base helps: one so large that loading it alone takes longer is not written again and again.
+    /// Longer than that, and a checkpoint helps: one so large that loading it alone takes longer is not written again and again.
     fn is_late(&self, ms: u64) -> bool {
-        self.is_above(ms) && self.gains_by_base()
+        self.is_above(ms) && self.gains_by_checkpoint()
     }
 
-    /// Whether a base before the end of the node makes the next start much shorter.
-    pub fn asks_for_last_base(&self) -> bool {
-        self.replay_ms > END_GAIN_MS && self.gains_by_base()
+    /// Whether a checkpoint before the end of the node makes the next start much shorter.
+    pub fn asks_for_last_checkpoint(&self) -> bool {
+        self.replay_ms > END_GAIN_MS && self.gains_by_checkpoint()
     }
 
-    /// How long the end of the node may wait for that base. Then the next start replays the journal.
-    pub fn last_base_ms_max(&self) -> u64 {
+    /// How long the end of the node may wait for that checkpoint. Then the next start replays the journal.
+    pub fn last_checkpoint_ms_max(&self) -> u64 {
         (END_TIMEOUT * self.total_ms()).max(END_TIMEOUT_MS_MIN)
     }
 
-    fn gains_by_base(&self) -> bool {
+    fn gains_by_checkpoint(&self) -> bool {
         self.replay_ms > self.load_ms / GAIN_SHARE
     }
 }
@@ -273,7 +273,7 @@ mod tests {
         let learnt = rates.measured(&work, &took(99_000));
         assert!((98_990..=99_000).contains(&learnt.estimate(&work).replay_ms), "{learnt:?}");
         assert_eq!((learnt.record_ns, learnt.read_ns), (rates.record_ns, 1_650_000.0));
-        // Whether most of the records read flash or a few: the next base comes before the target is missed.
+        // Whether most of the records read flash or a few: the next checkpoint comes before the target is missed.
         for reads in [60_000, 30_000, 7_300] {
             let rates = rates.measured(&Work { reads, ..work }, &took(99_000));
             let tenth = Work { records: 7_302, journal_bytes: 2_400_000, reads: reads / 10, ..Work::default() };
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(at(0), at(20), "what a common device needs is assumed anyway");
         assert!(!at(20).is_above(10_000));
         assert!(at(1_400).is_above(10_000));
-        assert!(at(1_400).asks_for_base(10_000, 0, 60_000));
+        assert!(at(1_400).asks_for_checkpoint(10_000, 0, 60_000));
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(five.total_ms(), 30_000);
         assert!(!of(1_000, 5_000).is_above(10_000));
         assert!(five.is_above(10_000));
-        assert!(five.asks_for_base(10_000, 0, 60_000), "each of them helps");
+        assert!(five.asks_for_checkpoint(10_000, 0, 60_000), "each of them helps");
     }
 
     /// Five databases begin together, and the machine does one of them in six seconds.
@@ -320,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn a_base_is_due_if_it_makes_a_late_restart_much_shorter() {
-        let asks = |estimate: Estimate, target_ms| estimate.asks_for_base(target_ms, 0, 60_000);
+    fn a_checkpoint_is_due_if_it_makes_a_late_restart_much_shorter() {
+        let asks = |estimate: Estimate, target_ms| estimate.asks_for_checkpoint(target_ms, 0, 60_000);
         assert!(!asks(of(6000, 4000), 10_000));
         assert!(asks(of(6000, 4001), 10_000));
         assert!(!asks(of(6000, 4001), 0), "off");
@@ -331,11 +331,11 @@ mod tests {
         assert!(!of(5000, 10_000).is_urgent(10_000));
         assert!(of(5000, 10_001).is_urgent(10_000));
         assert!(!of(5000, 10_001).is_urgent(0), "off");
-        assert!(!of(10_001, 10_000).is_urgent(10_000), "the base alone takes too long");
+        assert!(!of(10_001, 10_000).is_urgent(10_000), "the checkpoint alone takes too long");
     }
 
     #[test]
-    fn bases_rest_and_urgent_ones_less() {
+    fn checkpoints_rest_and_urgent_ones_less() {
         for (estimate, took_ms, rest_ms) in [
             (of(1000, 14_000), 3000, 10_000),
             (of(1000, 14_000), 12_000, 12_000),
@@ -343,18 +343,18 @@ mod tests {
             (of(1000, 14_001), 12_000, 6000),
             (of(10_001, 14_001), 12_000, 12_000),
         ] {
-            assert!(!estimate.asks_for_base(10_000, took_ms, rest_ms));
-            assert!(estimate.asks_for_base(10_000, took_ms, rest_ms + 1));
+            assert!(!estimate.asks_for_checkpoint(10_000, took_ms, rest_ms));
+            assert!(estimate.asks_for_checkpoint(10_000, took_ms, rest_ms + 1));
         }
     }
 
     #[test]
-    fn a_node_ends_with_a_base_if_the_next_start_is_much_shorter_then() {
-        assert!(!of(0, 1000).asks_for_last_base());
-        assert!(of(0, 1001).asks_for_last_base());
-        assert!(!of(8000, 2000).asks_for_last_base(), "the base alone takes most of the start");
-        assert!(of(8000, 2001).asks_for_last_base());
-        assert_eq!(of(100, 2000).last_base_ms_max(), 60_000);
-        assert_eq!(of(20_000, 20_000).last_base_ms_max(), 80_000);
+    fn a_node_ends_with_a_checkpoint_if_the_next_start_is_much_shorter_then() {
+        assert!(!of(0, 1000).asks_for_last_checkpoint());
+        assert!(of(0, 1001).asks_for_last_checkpoint());
+        assert!(!of(8000, 2000).asks_for_last_checkpoint(), "the checkpoint alone takes most of the start");
+        assert!(of(8000, 2001).asks_for_last_checkpoint());
+        assert_eq!(of(100, 2000).last_checkpoint_ms_max(), 60_000);
+        assert_eq!(of(20_000, 20_000).last_checkpoint_ms_max(), 80_000);
     }
 }

@@ -77,8 +77,8 @@ pub struct Durability {
 
     // The journal; all is 0 without one.
     pub is_kept: bool,
-    pub base_bytes: u64,
-    /// Of the journal's records behind the base.
+    pub checkpoint_bytes: u64,
+    /// Of the journal's records behind the checkpoint.
     pub tail_bytes: u64,
     /// What these records take in the journal's files.
     pub tail_file_bytes: u64,
@@ -103,14 +103,14 @@ pub struct Durability {
     /// What the journal's file system is short of.
     pub journal_missing_bytes: u64,
     pub is_rewriting: bool,
-    /// Bases that could not be written since the last one.
-    pub base_failures: u64,
+    /// Checkpoints that could not be written since the last one.
+    pub checkpoint_failures: u64,
     /// That the scrubber has found since the start.
-    pub damaged_bases: u64,
+    pub damaged_checkpoints: u64,
     pub damaged_journals: u64,
     /// Files of backups and of the archive, which are still there.
     pub damaged_backups: u64,
-    pub last_base_took_s: u64,
+    pub last_checkpoint_took_s: u64,
 
     // Backups
     pub is_backing_up: bool,
@@ -232,11 +232,11 @@ impl Database {
             last_save_took_s: files.last_background_took_ms.load(Relaxed) / 1000,
             saves: files.saves.load(Relaxed),
             is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,
-            base_failures: journal.rewrite_failures.load(Relaxed),
-            damaged_bases: journal.damaged_bases.load(Relaxed),
+            checkpoint_failures: journal.rewrite_failures.load(Relaxed),
+            damaged_checkpoints: journal.damaged_checkpoints.load(Relaxed),
             damaged_journals: journal.damaged_journals.load(Relaxed),
             damaged_backups: self.damaged_backups(),
-            last_base_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
+            last_checkpoint_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
             is_backing_up: backups.running.lock().is_some(),
             last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),
             last_backup_at_s: last_ms.max(backups.scheduled_ms.lock().unwrap_or(0)) / 1000,
@@ -247,7 +247,7 @@ impl Database {
         if let Some(kept) = kept {
             let figures = kept.log.figures();
             durability.is_kept = true;
-            durability.base_bytes = kept.base_bytes();
+            durability.checkpoint_bytes = kept.checkpoint_bytes();
             durability.tail_bytes = kept.tail_bytes();
             durability.tail_file_bytes = kept.tail_file_bytes();
             durability.unsynced_bytes = kept.log.position() - kept.log.durable();

@@ -327,15 +327,15 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
     let figures = kept.log.figures();
     let position = kept.log.position();
     text.lines(&[
-        ("aof_current_size", &(kept.base_bytes() + kept.tail_file_bytes())),
-        ("aof_base_size", &kept.base_bytes()),
+        ("aof_current_size", &(kept.checkpoint_bytes() + kept.tail_file_bytes())),
+        ("aof_base_size", &kept.checkpoint_bytes()),
         ("aof_pending_rewrite", &0),
         ("aof_buffer_length", &(position - kept.log.durable())),
         ("aof_pending_bio_fsync", &0),
         ("aof_delayed_fsync", &u8::from(figures.behind.is_some())),
         ("journal_position", &position),
         ("journal_durable_position", &kept.log.durable()),
-        ("journal_base_position", &kept.manifest.position),
+        ("journal_checkpoint_position", &kept.manifest.position),
         ("journal_records", &figures.records),
         ("journal_bytes", &figures.bytes),
         ("journal_written_bytes", &figures.written_bytes),

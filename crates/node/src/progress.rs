@@ -2,7 +2,7 @@
 
 use crate::estimate::{Estimate, Rates, Work};
 use journal::Log;
-use journal::manifest::{Base, Manifest};
+use journal::manifest::{CheckpointFile, Manifest};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub struct Rot {
     pub keys: u64,
     /// Values that are in RAM too.
     pub rescued: u64,
-    pub bases: u64,
+    pub checkpoints: u64,
     /// Of the journal.
     pub journals: u64,
     /// Files of backups and of the archive.
@@ -198,38 +198,38 @@ pub struct Cut {
 pub struct Journalling {
     /// `None`: the dataset does not survive a restart. Changed only by who holds `naming`.
     pub kept: Mutex<Option<DurableState>>,
-    /// Held while the manifest is replaced: by a base, whose writer holds [`Progress::busy`], or by another id of the stream.
+    /// Held while the manifest is replaced: by a checkpoint, whose writer holds [`Progress::busy`], or by another id of the stream.
     pub naming: Mutex<()>,
-    /// When the base that is being written was begun, in milliseconds since 1970; 0: none is.
+    /// When the checkpoint that is being written was begun, in milliseconds since 1970; 0: none is.
     pub rewriting_since_ms: AtomicU64,
     /// Since the start.
     pub rewrites: AtomicU64,
     /// Since the last success.
     pub rewrite_failures: AtomicU64,
     pub last_rewrite_failed_ms: AtomicU64,
-    /// When the last attempt to write a base ended, in milliseconds since 1970.
+    /// When the last attempt to write a checkpoint ended, in milliseconds since 1970.
     pub last_rewrite_ms: AtomicU64,
-    /// 0: no base was written.
+    /// 0: no checkpoint was written.
     pub last_rewrite_took_ms: AtomicU64,
-    /// The store's count of values that were changed on flash, when the base was cut; 0: before this start.
-    pub changed_at_base: AtomicU64,
+    /// The store's count of values that were changed on flash, when the checkpoint was cut; 0: before this start.
+    pub changed_at_checkpoint: AtomicU64,
     /// What a restart costs, as the last ones have shown.
     pub rates: Mutex<Rates>,
     /// 0: nothing was recovered at the start.
     pub recovery_took_ms: AtomicU64,
     /// Of the records that the start has replayed; 0: none.
     pub replayed_record_bytes: AtomicU64,
-    /// What the journal's file system is short of, for the next base and the journal up to it.
+    /// What the journal's file system is short of, for the next checkpoint and the journal up to it.
     pub missing_bytes: AtomicU64,
-    /// When the base was checked last, in milliseconds since 1970; 0: not since the start.
+    /// When the checkpoint was checked last, in milliseconds since 1970; 0: not since the start.
     pub scrub_begun_ms: AtomicU64,
     /// Files are being checked.
     pub is_scrubbing: AtomicBool,
-    /// Bases that were found damaged, since the start.
-    pub damaged_bases: AtomicU64,
+    /// Checkpoints that were found damaged, since the start.
+    pub damaged_checkpoints: AtomicU64,
     /// How often the journal was found damaged, since the start.
     pub damaged_journals: AtomicU64,
-    /// The store's count of rescued values for which a base was begun.
+    /// The store's count of rescued values for which a checkpoint was begun.
     pub rescued_seen: AtomicU64,
 }
 
@@ -237,7 +237,7 @@ impl Journalling {
     /// How long a restart would take, of this database alone. `changed`: the store's count of values that were changed on flash;
     /// `read_ns`: what a read of a value costs there now.
     pub fn estimate(&self, kept: &DurableState, changed: u64, read_ns: u64) -> Estimate {
-        let reads = changed.saturating_sub(self.changed_at_base.load(Relaxed));
+        let reads = changed.saturating_sub(self.changed_at_checkpoint.load(Relaxed));
         let work = Work { reads, ..kept.work(self.replayed_record_bytes.load(Relaxed)) };
         self.rates.lock().on_device(read_ns).estimate(&work)
     }
@@ -252,16 +252,16 @@ pub struct DurableState {
 }
 
 impl DurableState {
-    pub fn base_bytes(&self) -> u64 {
+    pub fn checkpoint_bytes(&self) -> u64 {
         self.manifest.files().map(|file| file.bytes).sum()
     }
 
-    /// What the journal and the bases take on their file system, without a base that is being written.
+    /// What the journal and the checkpoints take on their file system, without a checkpoint that is being written.
     pub fn file_bytes(&self) -> u64 {
-        self.base_bytes() + self.log.figures().file_bytes
+        self.checkpoint_bytes() + self.log.figures().file_bytes
     }
 
-    /// Of the journal's records behind the base.
+    /// Of the journal's records behind the checkpoint.
     pub fn tail_bytes(&self) -> u64 {
         self.log.position() - self.manifest.position
     }
@@ -274,12 +274,12 @@ impl DurableState {
     /// What a restart has to read, but for the values on flash. The records of the journal are as long as those of this run on average, or as those that its start
     /// has replayed.
     fn work(&self, replayed_record_bytes: u64) -> Work {
-        let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
+        let bytes = |file: &Option<CheckpointFile>| file.as_ref().map_or(0, |file| file.bytes);
         let (figures, journal_bytes) = (self.log.figures(), self.tail_bytes());
         let record_bytes = figures.bytes.checked_div(figures.records).unwrap_or(replayed_record_bytes);
         Work {
             index_bytes: bytes(&self.manifest.index),
-            dump_bytes: bytes(&self.manifest.base),
+            dump_bytes: bytes(&self.manifest.checkpoint),
             records: journal_bytes.checked_div(record_bytes).unwrap_or(0),
             journal_bytes,
             reads: 0,

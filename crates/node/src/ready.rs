@@ -26,7 +26,7 @@ impl Node {
                 loading.databases.push(database.name().to_owned());
                 loading.done_bytes += done_bytes.min(total_bytes);
                 loading.total_bytes += total_bytes;
-                // A load may end with writing a base.
+                // A load may end with writing a checkpoint.
                 let written = database.files.saved_keys.load(Relaxed);
                 loading.steps = loading.steps.wrapping_add(done_bytes).wrapping_add(written);
             }

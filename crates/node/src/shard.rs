@@ -9,7 +9,7 @@ use flash::{DATA_OFFSET, FlashFiles, OpenError, ThreadPool};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use store::{Checkpoint, FlashConfig, Lane, LimitOf, Restoring, Store, StoreConfig};
+use store::{CheckpointIndex, FlashConfig, Lane, LimitOf, Restoring, Store, StoreConfig};
 
 /// One copy of a dataset. A database has one.
 pub struct Shard {
@@ -26,7 +26,7 @@ pub struct Shard {
 pub struct Values {
     pub log_name: String,
     pub log_id: [u8; 16],
-    pub checkpoint: Checkpoint,
+    pub checkpoint: CheckpointIndex,
 }
 
 /// The log files, and how the store divides them.
@@ -68,7 +68,7 @@ impl Shard {
             checkpoint.configure(&mut store_config).map_err(io::Error::other)?;
         }
         let store = Store::new(&store_config);
-        let begin = |checkpoint: Checkpoint| store.restore(&checkpoint, random::number() as u32, wall_ms());
+        let begin = |checkpoint: CheckpointIndex| store.restore(&checkpoint, random::number() as u32, wall_ms());
         let restoring = checkpoint.map(begin).transpose();
         let restoring = restoring.map_err(|store::Unsuitable(what)| io::Error::other(what))?;
         store.set_split_bytes(config.flash_split_bytes as usize);
@@ -260,7 +260,7 @@ fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
 }
 
 /// Opens log files as they are.
-fn reopen_flash(values: &Values, checkpoint: &mut Checkpoint, config: &Config) -> io::Result<Flash> {
+fn reopen_flash(values: &Values, checkpoint: &mut CheckpointIndex, config: &Config) -> io::Result<Flash> {
     if config.flash_paths.is_empty() {
         return Err(io::Error::other("the dataset has values on flash: set the flash-path that it had"));
     }

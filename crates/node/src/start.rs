@@ -9,7 +9,7 @@ use crate::memory;
 use crate::node::Node;
 use crate::open;
 use crate::open_files::raise_open_files;
-use crate::persist::last::LastBases;
+use crate::persist::last_checkpoint::LastCheckpoints;
 use crate::replication::shutdown_drain::{self, ShutdownDrain};
 use crate::supervise::Supervisor;
 use base::size;
@@ -122,34 +122,34 @@ fn announce(database: &Database, config: &Config) {
 /// What the node waits for before it ends.
 enum Waits {
     Replicas(ShutdownDrain),
-    Bases(LastBases),
+    Checkpoints(LastCheckpoints),
 }
 
 impl Waits {
     fn step(&self, ending: &Ending) -> Step {
         match self {
             Waits::Replicas(shutdown_drain) => shutdown_drain.step(ending),
-            Waits::Bases(bases) => bases.step(ending),
+            Waits::Checkpoints(checkpoints) => checkpoints.step(ending),
         }
     }
 
     fn report(&self) {
         match self {
             Waits::Replicas(shutdown_drain) => shutdown_drain.report(),
-            Waits::Bases(bases) => bases.report(),
+            Waits::Checkpoints(checkpoints) => checkpoints.report(),
         }
     }
 
     fn what(&self) -> &'static str {
         match self {
             Waits::Replicas(_) => "replicas get what they lack",
-            Waits::Bases(_) => "bases are written",
+            Waits::Checkpoints(_) => "checkpoints are written",
         }
     }
 
     /// Whether a second wish ends the wait at once.
     fn is_ended_by(&self, wanted: Wanted) -> bool {
-        wanted.now || (matches!(self, Waits::Bases(_)) && wanted.saves == Some(false))
+        wanted.now || (matches!(self, Waits::Checkpoints(_)) && wanted.saves == Some(false))
     }
 }
 
@@ -219,8 +219,8 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
         let is_at_once = wanted.now || !has_waited && ends.is_some();
         match ends.take() {
             Some((_, waits @ Waits::Replicas(_))) => waits.report(),
-            // What is saved at the end was saved before the bases.
-            Some((_, waits @ Waits::Bases(_))) => {
+            // What is saved at the end was saved before the checkpoints.
+            Some((_, waits @ Waits::Checkpoints(_))) => {
                 waits.report();
                 return Ok(());
             }
@@ -232,17 +232,17 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 }
             }
         }
-        let wants_bases = !is_at_once && wanted.saves != Some(false);
-        let bases = wants_bases.then(|| LastBases::plan(&node.databases())).flatten();
+        let wants_checkpoints = !is_at_once && wanted.saves != Some(false);
+        let checkpoints = wants_checkpoints.then(|| LastCheckpoints::plan(&node.databases())).flatten();
         // A command that did not wait has saved its own database, so it has no changes.
         let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
         if !save_at_end(node, saves).await && !wanted.force {
             shutdown_drain::go_on(&node.databases(), node.ending());
             continue;
         }
-        let Some(mut bases) = bases else { return Ok(()) };
-        bases.begin(node.ending());
-        ends = Some((wanted, Waits::Bases(bases)));
+        let Some(mut checkpoints) = checkpoints else { return Ok(()) };
+        checkpoints.begin(node.ending());
+        ends = Some((wanted, Waits::Checkpoints(checkpoints)));
     }
 }
 

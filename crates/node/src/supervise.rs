@@ -218,10 +218,10 @@ mod tests {
         let mut supervisor = Supervisor::connect(path.as_os_str(), None).expect("the manager listens");
         let start = Instant::now();
         let mut told = |after_ms| {
-            supervisor.ending("bases are written", start + Duration::from_millis(after_ms));
+            supervisor.ending("checkpoints are written", start + Duration::from_millis(after_ms));
             heard(&manager)
         };
-        let more = Some("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Stopping: bases are written".to_owned());
+        let more = Some("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Stopping: checkpoints are written".to_owned());
         assert_eq!(told(0), more);
         assert_eq!(told(999), None, "once a second is enough");
         assert_eq!(told(1_000), more);

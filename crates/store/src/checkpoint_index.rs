@@ -2,7 +2,7 @@
 //! the layout, the segments, the dictionaries. Never knows a file.
 //!
 //! A checkpoint is made of this table, and of the entries and the skeletons of values in parts of one moment
-//! ([`Snapshot::run_places`](crate::Snapshot::run_places)). A store comes back in three steps: [`Checkpoint::configure`] before it is
+//! ([`Snapshot::run_places`](crate::Snapshot::run_places)). A store comes back in three steps: [`CheckpointIndex::configure`] before it is
 //! made, [`Store::restore`], [`Adding::add`] for all entries and [`Restoring::add_parts`] for all values in parts. Then [`Restoring::finish`] frees the segments that no entry names.
 
 use crate::config::{FlashConfig, StoreConfig};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use value::{Boxed, Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
+pub struct CheckpointIndex {
     pub(crate) secret: [u64; 2],
     segment_pages: u32,
     paths: u32,
@@ -38,7 +38,7 @@ pub struct Checkpoint {
 /// Format 1 has no order.
 const FORMAT: u32 = 2;
 
-impl Checkpoint {
+impl CheckpointIndex {
     /// ```text
     /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 | cut u64 | ordered from u64 |
     /// | lost u32 | each: first u64, behind the last u64 |
@@ -70,7 +70,7 @@ impl Checkpoint {
     }
 
     /// `None`: these are not the bytes of a checkpoint.
-    pub fn decode(bytes: &[u8]) -> Option<Checkpoint> {
+    pub fn decode(bytes: &[u8]) -> Option<CheckpointIndex> {
         let mut input = Input(bytes);
         let format = input.u32()?;
         if !(1..=FORMAT).contains(&format) {
@@ -105,7 +105,7 @@ impl Checkpoint {
         let is_valid = input.0.is_empty()
             && sorted.iter().zip(0..).all(|(&table_id, number)| table_id == number)
             && segments.len() as u64 * u64::from(segment_pages) <= 1 << PAGE_BITS;
-        let checkpoint = Checkpoint {
+        let checkpoint = CheckpointIndex {
             secret,
             segment_pages,
             paths,
@@ -138,14 +138,14 @@ impl Checkpoint {
     /// ```
     pub fn essentials(&self) -> Vec<u8> {
         let mut out = log_id(self.secret).to_le_bytes().to_vec();
-        out.extend_from_slice(&Checkpoint { secret: [0; 2], segments: Vec::new(), ..self.clone() }.encode());
+        out.extend_from_slice(&CheckpointIndex { secret: [0; 2], segments: Vec::new(), ..self.clone() }.encode());
         out
     }
 
-    /// What [`Checkpoint::essentials`] wrote.
-    pub(crate) fn from_essentials(bytes: &[u8]) -> Option<(u32, Checkpoint)> {
+    /// What [`CheckpointIndex::essentials`] wrote.
+    pub(crate) fn from_essentials(bytes: &[u8]) -> Option<(u32, CheckpointIndex)> {
         let (number, checkpoint) = bytes.split_first_chunk()?;
-        Some((u32::from_le_bytes(*number), Checkpoint::decode(checkpoint)?))
+        Some((u32::from_le_bytes(*number), CheckpointIndex::decode(checkpoint)?))
     }
 
     /// What the hashes of keys are made with.
@@ -250,13 +250,13 @@ impl Store {
     /// What is needed to find all values on flash again. Every entry that is used with it was in the index before. `dbs`: the logical
     /// database of each table id at the cut. `cut`: see [`Order`]. `is_ordered`: all records
     /// that entries name have lower numbers.
-    pub(crate) fn checkpoint(&self, dbs: &[usize], cut: u64, is_ordered: bool) -> Checkpoint {
+    pub(crate) fn checkpoint(&self, dbs: &[usize], cut: u64, is_ordered: bool) -> CheckpointIndex {
         let mut table_ids = vec![0; dbs.len()];
         dbs.iter().zip(0..).for_each(|(&db, table_id)| table_ids[db] = table_id);
         // Units before owners: a part whose owner is not counted is in a unit that is not known.
         let segments = self.segments.saved();
         let flash = &self.segments;
-        Checkpoint {
+        CheckpointIndex {
             secret: self.secret,
             segment_pages: flash.segment_pages,
             paths: flash.paths,
@@ -274,7 +274,7 @@ impl Store {
     /// lane runs. `random` differs at each start.
     pub fn restore(
         self: &Arc<Store>,
-        checkpoint: &Checkpoint,
+        checkpoint: &CheckpointIndex,
         random: u32,
         now_ms: u64,
     ) -> Result<Restoring, Unsuitable> {
@@ -382,8 +382,8 @@ impl Drop for Adding<'_> {
 mod tests {
     use super::*;
 
-    fn some() -> Checkpoint {
-        Checkpoint {
+    fn some() -> CheckpointIndex {
+        CheckpointIndex {
             secret: [1, 2],
             segment_pages: 64,
             paths: 3,
@@ -408,28 +408,28 @@ mod tests {
             let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
             digits.chunks(2).map(byte).collect()
         };
-        let before = Checkpoint { order: None, ..some() };
-        assert_eq!(Checkpoint::decode(&bytes(FORMAT_1)), Some(before.clone()));
+        let before = CheckpointIndex { order: None, ..some() };
+        assert_eq!(CheckpointIndex::decode(&bytes(FORMAT_1)), Some(before.clone()));
         let with_order = FORMAT_1.replacen("01", "02", 1);
         let (front, behind) = with_order.split_at(with_order.rfind("02000000 01000000").unwrap());
         let format_2 = bytes(&format!(
             "{front}0700000000000000 0800000000000000 01000000 0100000000000000 0200000000000000 {behind}"
         ));
         assert_eq!(some().encode(), format_2);
-        assert_eq!(Checkpoint::decode(&format_2), Some(some()));
+        assert_eq!(CheckpointIndex::decode(&format_2), Some(some()));
         // A dataset of an earlier release that was opened and not yet written again.
-        assert_eq!(Checkpoint::decode(&before.encode()), Some(before));
-        assert_eq!(Checkpoint::decode(&[&[3], &format_2[1..]].concat()), None, "a newer format");
+        assert_eq!(CheckpointIndex::decode(&before.encode()), Some(before));
+        assert_eq!(CheckpointIndex::decode(&[&[3], &format_2[1..]].concat()), None, "a newer format");
         for cut in 0..format_2.len() {
-            assert_eq!(Checkpoint::decode(&format_2[..cut]), None, "cut at {cut}");
+            assert_eq!(CheckpointIndex::decode(&format_2[..cut]), None, "cut at {cut}");
         }
     }
 
     #[test]
     fn the_essentials_have_no_secret() {
         let essentials = some().essentials();
-        let (number, read) = Checkpoint::from_essentials(&essentials).unwrap();
+        let (number, read) = CheckpointIndex::from_essentials(&essentials).unwrap();
         assert_eq!(number, log_id([1, 2]));
-        assert_eq!(read, Checkpoint { secret: [0; 2], segments: vec![], ..some() });
+        assert_eq!(read, CheckpointIndex { secret: [0; 2], segments: vec![], ..some() });
     }
 }

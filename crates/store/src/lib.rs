@@ -32,7 +32,7 @@ mod stripe;
 
 pub use base::events::Class;
 pub use base::{Codec, Policy};
-pub use checkpoint_index::{Adding, Checkpoint, Restoring, Unsuitable, key_in_parts};
+pub use checkpoint_index::{Adding, CheckpointIndex, Restoring, Unsuitable, key_in_parts};
 pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Sent, Why};

@@ -5,7 +5,7 @@
 //! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
 //! on flash tells that a key was deleted. Also tells which values that entries name cannot be read. What is left of a damaged entry does tell it, if it names its key or its place.
 
-use crate::checkpoint_index::{Checkpoint, Restoring, key_in_parts, load_parts};
+use crate::checkpoint_index::{CheckpointIndex, Restoring, key_in_parts, load_parts};
 use crate::keyspace::{Value, direct};
 use crate::log::compression::ZSTD_LEVEL;
 use crate::log::fill::place_of;
@@ -128,7 +128,7 @@ pub struct Salvaged {
 
 impl Salvage {
     /// `wanted`: the stripes and table ids whose keys are looked for; `None`: all. An error says what is damaged.
-    pub fn new(checkpoint: &Checkpoint, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
+    pub fn new(checkpoint: &CheckpointIndex, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
         let saved = &checkpoint.segments;
         let log = checkpoint.log(saved.len() as u32, log_id(checkpoint.secret));
         // For the generations.
@@ -136,20 +136,20 @@ impl Salvage {
         Salvage::of(checkpoint, log, Ok(saved.clone()), checkpoint.secret, wanted)
     }
 
-    /// Of a log whose table is lost, but for what [`Checkpoint::essentials`] noted. It has so many paths, of so many bytes each. `secret` is random.
+    /// Of a log whose table is lost, but for what [`CheckpointIndex::essentials`] noted. It has so many paths, of so many bytes each. `secret` is random.
     pub fn without_table(
         essentials: &[u8],
         (paths, bytes_per_path): (usize, u64),
         secret: [u64; 2],
     ) -> Result<Salvage, &'static str> {
         let (log_id, checkpoint) =
-            Checkpoint::from_essentials(essentials).ok_or("its note of the flash makes no sense")?;
+            CheckpointIndex::from_essentials(essentials).ok_or("its note of the flash makes no sense")?;
         let segments = checkpoint.segments_in(paths, bytes_per_path).ok_or("it had another number of flash paths")?;
         Salvage::of(&checkpoint, checkpoint.log(segments, log_id), Err(log_id), secret, None)
     }
 
     fn of(
-        checkpoint: &Checkpoint,
+        checkpoint: &CheckpointIndex,
         log: Segments,
         saved: Result<Vec<SavedSegment>, u32>,
         secret: [u64; 2],

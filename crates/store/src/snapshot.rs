@@ -20,7 +20,7 @@
 //! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
 //! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
 
-use crate::checkpoint_index::{Checkpoint, save_parts};
+use crate::checkpoint_index::{CheckpointIndex, save_parts};
 use crate::keyspace::direct;
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
@@ -305,7 +305,7 @@ impl<D: Dumper> Snapshot<D> {
         mut self,
         places: &mut Places<'_>,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
-    ) -> Result<(D, Checkpoint, u64), DumpError> {
+    ) -> Result<(D, CheckpointIndex, u64), DumpError> {
         self.walk(pause, &mut |Noted { cold: mut notes, in_parts }| {
             notes.sort_by_key(|note| (note.stripe, note.table_id));
             for some in notes.chunk_by(|one, other| (one.stripe, one.table_id) == (other.stripe, other.table_id)) {

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use store::log::page::Corrupt;
 use store::{
-    Admission, Checkpoint, CheckpointPart, Codec, DumpError, Dumper, FlashConfig, Kind, Maintain, PartReader, Policy,
-    Salvage, Store, Value, Visited,
+    Admission, CheckpointIndex, CheckpointPart, Codec, DumpError, Dumper, FlashConfig, Kind, Maintain, PartReader,
+    Policy, Salvage, Store, Value, Visited,
 };
 use value::Boxed;
 
@@ -271,7 +271,7 @@ fn sync(sim: &Sim) {
 /// Finds the keys of damaged parts of the index again, as `flintkv repair` does, and those of an index that is gone as a whole: their values
 /// are those of the cut.
 fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
-    let checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    let checkpoint = CheckpointIndex::decode(&saved.table).expect("it was encoded");
     let all: Vec<&(u64, u64)> = saved.places.iter().flat_map(|(.., pairs)| pairs).collect();
     let mut reader = sim.driver();
     let mut read = |salvage: &mut Salvage, use_it: &mut dyn FnMut(&mut Salvage, u32, &[u8])| {
@@ -354,7 +354,7 @@ fn salvaged(sim: &Sim, saved: &Saved, random: &mut Random, what: &str) {
 
 /// A new store from what is durable.
 fn restored(sim: Sim, saved: &Saved, random: &mut Random, start_ms: u64) -> Node {
-    let mut checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    let mut checkpoint = CheckpointIndex::decode(&saved.table).expect("it was encoded");
     checkpoint.fit(sim.data_bytes());
     let mut config = Node::config(RAM, Policy::NoEviction, 2, checkpoint.layout(Codec::Lz4));
     checkpoint.configure(&mut config).expect("it suits");
@@ -511,7 +511,7 @@ fn nobody_waits_for_a_cleaning() {
     assert!(matches!(next(&mut node), Maintain::After { .. }));
 }
 
-/// A base after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
+/// A checkpoint after a cleaning has the places of all parts, whatever is in RAM, and the next one writes nothing again.
 #[test]
 fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     let mut node = Node::new(7, 8 << 20, 64 << 20, Codec::Lz4, Policy::NoEviction);

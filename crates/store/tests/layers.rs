@@ -91,9 +91,9 @@ fn names(module: &Module, code: &str) -> BTreeSet<Module> {
             }
             for path in paths(&code[at..]).0 {
                 let above = path.iter().take_while(|part| *part == "super").count();
-                let base = if word == "crate::" { &[] } else { &module[..module.len() - above] };
+                let checkpoint = if word == "crate::" { &[] } else { &module[..module.len() - above] };
                 let path = &path[above.max(1)..];
-                all.insert([base, path].concat());
+                all.insert([checkpoint, path].concat());
             }
         }
     }

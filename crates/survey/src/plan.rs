@@ -145,7 +145,7 @@ pub struct SizingInfo {
     /// With the room that collection needs.
     pub flash_bytes: u64,
     pub memory_limit_bytes: u64,
-    /// All files on flash: with a journal, copies of the values in RAM, the journal and two bases too.
+    /// All files on flash: with a journal, copies of the values in RAM, the journal and two checkpoints too.
     pub files_bytes: u64,
     pub flash_reads_per_second: f64,
     /// How many databases the keys must be divided among.

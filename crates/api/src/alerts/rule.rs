@@ -61,7 +61,7 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVJournalBehind", Warning, "journal_behind", 0.0, 60, "the journal's device is behind: writes wait"),
     above("FlintKVJournalWaits", Warning, "journal_waiting", 0.1, 120, "the journal is nearly full again and again: writes wait"),
     above("FlintKVSlowSync", Warning, "journal_sync_us", 1_000_000.0, 120, "syncs of the journal are late"),
-    above("FlintKVBaseFailed", Warning, "base_failures", 0.0, 0, "no new base can be written: the journal grows"),
+    above("FlintKVCheckpointFailed", Warning, "checkpoint_failures", 0.0, 0, "no new checkpoint can be written: the journal grows"),
     above("FlintKVRecoveryTargetMissed", Warning, "recovery_late", 0.0, 300, "a restart takes longer than recovery-time-target"),
     above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 60, "the journal's file system has too little room"),
     above("FlintKVRot", Critical, "rot", 0.0, 0, "damage was found: replace the device"),

@@ -108,7 +108,7 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("used_flash_bytes", Bytes, Mean, "Memory", "Used flash", "Flash in segments that are not empty.", |span| span.now.figures.store.flash_used_bytes as f64),
     of_database("live_flash_bytes", Bytes, Mean, "Memory", "Live flash", "Flash that live values take, without dead records that are not collected yet.", |span| span.now.figures.store.flash_live_bytes as f64),
     of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
-    of_database("files_bytes", Bytes, Mean, "Memory", "Files on flash", "What the flash log and, with persistence, the journal and the bases take of their devices.", |span| span.now.figures.files_bytes as f64),
+    of_database("files_bytes", Bytes, Mean, "Memory", "Files on flash", "What the flash log and, with persistence, the journal and the checkpoints take of their devices.", |span| span.now.figures.files_bytes as f64),
     of_database("files_limit_bytes", Bytes, Mean, "Memory", "Limit of files on flash", "flash-limit, or what follows from the other limits; 0: none.", |span| span.now.figures.files_limit_bytes as f64),
     of_database("ram_percent", Percent, Max, "Limits", "RAM, of its limit", "Used RAM in percent of the RAM limit. In front of flash, RAM is full on purpose.", |span| known(condition::ram_percent(&span.now.figures))),
     of_database("flash_percent", Percent, Max, "Limits", "Flash, of its limit", "The values on flash in percent of what they may take; at 100 flash is full.", |span| known(condition::flash_percent(&span.now.figures))),
@@ -143,8 +143,8 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("evicted", OpsPerS, Mean, "Events", "Evicted", "Keys per second that were evicted.", |span| span.rate(|f| f.store.evicted_keys)),
     of_database("errors", OpsPerS, Mean, "Events", "Errors", "Error replies per second.", |span| span.rate(|f| f.error_replies)),
     of_database("journal_bytes", BytesPerS, Mean, "Durability", "Journalled", "Bytes appended to the journal per second.", |span| span.rate(|f| f.durability.journal_bytes)),
-    of_database("journal_tail_bytes", Bytes, Mean, "Durability", "Journal to replay", "Bytes of the journal behind the base, which a restart replays.", |span| span.now.figures.durability.tail_bytes as f64),
-    of_database("base_bytes", Bytes, Mean, "Durability", "Base", "Bytes of the base.", |span| span.now.figures.durability.base_bytes as f64),
+    of_database("journal_tail_bytes", Bytes, Mean, "Durability", "Journal to replay", "Bytes of the journal behind the checkpoint, which a restart replays.", |span| span.now.figures.durability.tail_bytes as f64),
+    of_database("checkpoint_bytes", Bytes, Mean, "Durability", "Checkpoint", "Bytes of the checkpoint.", |span| span.now.figures.durability.checkpoint_bytes as f64),
     of_database("journal_unsynced_bytes", Bytes, Max, "Durability", "Not synced", "Bytes of the journal that are not on the device yet.", |span| span.now.figures.durability.unsynced_bytes as f64),
     of_database("journal_sync_us", Us, Max, "Durability", "Sync", "How long the last sync of the journal took.", |span| span.now.figures.durability.last_sync_us as f64),
     of_database("journal_behind", State, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| flag(span.now.figures.durability.is_behind)),
@@ -152,11 +152,11 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("journal_failed", State, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| flag(span.now.figures.durability.journal_has_failed)),
     of_database("recovery_us", Us, Max, "Durability", "Restart", "How long a restart would take, as estimated.", |span| span.now.figures.durability.recovery_estimated_ms as f64 * 1000.0),
     of_database("recovery_late", State, Max, "Durability", "Restart takes too long", "1 if a restart would take longer than `recovery-time-target`, or the last one has.", |span| flag(span.now.figures.durability.recovery_is_late)),
-    of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room missing for the journal", "Bytes that the journal's file system is short of, for the next base and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
-    of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
-    of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, bases, journals and files of backups that were found since the start or CONFIG RESETSTAT.", |span| {
+    of_database("journal_missing_bytes", Bytes, Max, "Durability", "Room missing for the journal", "Bytes that the journal's file system is short of, for the next checkpoint and the journal up to it.", |span| span.now.figures.durability.journal_missing_bytes as f64),
+    of_database("checkpoint_failures", Count, Max, "Durability", "Checkpoints that failed", "Checkpoints that could not be written since the last one.", |span| span.now.figures.durability.checkpoint_failures as f64),
+    of_database("rot", Count, Max, "Durability", "Damage found", "Damaged pages, checkpoints, journals and files of backups that were found since the start or CONFIG RESETSTAT.", |span| {
         let durability = &span.now.figures.durability;
-        (span.now.figures.store.rotten_pages + durability.damaged_bases + durability.damaged_journals + durability.damaged_backups) as f64
+        (span.now.figures.store.rotten_pages + durability.damaged_checkpoints + durability.damaged_journals + durability.damaged_backups) as f64
     }),
     of_database("backup_failed", State, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| flag(span.now.figures.durability.last_backup_failed)),
     of_database("archive_failed", State, Max, "Durability", "Journal not archived", "1 if the journal cannot be copied beside the backups.", |span| flag(span.now.figures.durability.archive_has_failed)),

@@ -217,7 +217,7 @@ struct NewDatabase {
     memory_limit_bytes: u64,
     /// Missing: 30 % of the memory limit, or all of it on a node without flash.
     ram_limit_bytes: Option<u64>,
-    /// All files on flash: values, and with persistence the journal and two bases. Missing or 0: what they need.
+    /// All files on flash: values, and with persistence the journal and two checkpoints. Missing or 0: what they need.
     flash_limit_bytes: Option<u64>,
     /// Missing: noeviction.
     #[schema(value_type = Option<PolicyWord>)]

@@ -113,12 +113,12 @@ fn prometheus_reads_every_line() {
         } else {
             let (series, value) = line.rsplit_once(' ').unwrap();
             let name = series.split('{').next().unwrap();
-            let base = if kind == "histogram" {
+            let checkpoint = if kind == "histogram" {
                 ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap()
             } else {
                 name
             };
-            assert_eq!(base, family, "{line}");
+            assert_eq!(checkpoint, family, "{line}");
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
     }

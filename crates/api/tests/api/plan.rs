@@ -7,8 +7,9 @@ use serde_json::Value;
 fn a_plan_says_what_data_take() {
     let node = Node::start(&[]);
     let viewer = node.token("viewer");
-    let base = "/api/v1/plan?keys=75000000&value_bytes=500&skew=0&workers=2";
-    let answer = viewer.get(&format!("{base}&ram_share=0.5&reads_per_second=1000&ram_price=8&flash_price=1")).ok();
+    let checkpoint = "/api/v1/plan?keys=75000000&value_bytes=500&skew=0&workers=2";
+    let answer =
+        viewer.get(&format!("{checkpoint}&ram_share=0.5&reads_per_second=1000&ram_price=8&flash_price=1")).ok();
     assert!(answer["node_ram_left_bytes"].is_u64(), "{answer}");
     let plan = &answer["plan"];
     let chosen = &plan["chosen"];
@@ -28,7 +29,7 @@ fn a_plan_says_what_data_take() {
         plan["choices"].as_array().unwrap().iter().map(|one| one["ram_share"].as_f64().unwrap()).collect();
     assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
     // Without a share, the usual hit ratio is aimed at.
-    let aimed = &viewer.get(base).ok()["plan"];
+    let aimed = &viewer.get(checkpoint).ok()["plan"];
     // Without prices there is none, without a device no latency.
     assert!(aimed["chosen"]["price"].is_null() && aimed["chosen"]["expected"].is_null(), "{aimed}");
     assert!((aimed["chosen"]["ram_share"].as_f64().unwrap() - 0.85).abs() < 1e-6, "{}", aimed["chosen"]);

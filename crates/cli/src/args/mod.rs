@@ -289,7 +289,7 @@ pub enum JournalAction {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u64,
     },
-    /// Read the manifest, the base and every record, and say whether they are whole
+    /// Read the manifest, the checkpoint and every record, and say whether they are whole
     Check {
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: PathBuf,

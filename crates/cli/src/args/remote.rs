@@ -144,7 +144,7 @@ pub struct Create {
     /// The part of the memory limit that may be RAM, as a size or a percentage [default: 30%]
     #[arg(long, value_name = "SIZE|%", help_heading = "Limits")]
     pub ram_limit: Option<RamLimit>,
-    /// All files on flash, with the journal and the bases of persistence [default: what they need]
+    /// All files on flash, with the journal and the checkpoints of persistence [default: what they need]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Limits")]
     pub flash_limit: Option<u64>,
     /// Which keys make room when RAM and flash are full [default: noeviction]
@@ -222,7 +222,7 @@ pub struct Resize {
     /// The part of the memory limit that may be RAM, as a size or a percentage
     #[arg(long, value_name = "SIZE|%")]
     pub ram_limit: Option<RamLimit>,
-    /// All files on flash, with the journal and the bases of persistence; 0: what they need
+    /// All files on flash, with the journal and the checkpoints of persistence; 0: what they need
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub flash_limit: Option<u64>,
     /// Which keys make room when RAM and flash are full

@@ -1,4 +1,4 @@
-//! Owns the way from a journal to an append-only file that Redis 7.0 loads: values on flash and the base as commands, and then the records. Never
+//! Owns the way from a journal to an append-only file that Redis 7.0 loads: values on flash and the checkpoint as commands, and then the records. Never
 //! knows what a command does, but for the few that Redis 7.0 lacks, that carry bytes in a newer format, or that choose the
 //! logical database.
 
@@ -14,7 +14,9 @@ use value::rdb::stream::{Version, write};
 use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
 use value::stream::Stream;
 
-use super::{ADVICE, IN_USE, check_values, commands, describe, each_record, open, open_index, read_base, read_items};
+use super::{
+    ADVICE, IN_USE, check_values, commands, describe, each_record, open, open_index, read_checkpoint, read_items,
+};
 use crate::failure::Failure;
 use crate::{Flash, Missing, Unread};
 
@@ -127,7 +129,7 @@ impl Export {
     ) -> Result<(), Failure> {
         let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
         let mut key: Option<Key> = None;
-        read_base(dir, opened, |item| self.item(item, &mut key).map_err(about))?;
+        read_checkpoint(dir, opened, |item| self.item(item, &mut key).map_err(about))?;
         let mut put = |db: u32, resp: &[u8]| match commands(resp) {
             Some(commands) => self.record(db.into(), &commands).map_err(|error| format!("{}: {error}", to.display())),
             None => Err("a record of the journal is no command".to_owned()),
@@ -197,7 +199,7 @@ impl Export {
                 }
                 _ => Ok(()),
             },
-            // FlintKV's own bases have no data of modules.
+            // FlintKV's own checkpoints have no data of modules.
             Item::Aux(..) | Item::Skipped { .. } | Item::End => Ok(()),
             Item::Pages(_) | Item::Dictionary(_) => unreachable!("only a replica asks for them"),
         }

@@ -25,7 +25,7 @@ const ADVICE: &str = "restore the directory from a copy, or move it away to star
 const IN_USE: &str = "in use by a running node: the end may be missing";
 /// So many keys are named.
 const NAMES_MAX: usize = 1000;
-/// A running node may replace its base, and use a file again, between two reads.
+/// A running node may replace its checkpoint, and use a file again, between two reads.
 const ATTEMPTS: u32 = 5;
 
 pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
@@ -46,8 +46,8 @@ pub fn run(args: &Journal, flash: &Flash) -> Result<String, Failure> {
 struct Opened {
     manifest: Manifest,
     view: View,
-    /// The base, opened before a running node could delete it.
-    base: Option<File>,
+    /// The checkpoint, opened before a running node could delete it.
+    checkpoint: Option<File>,
 }
 
 fn open(dir: &Path) -> Result<Opened, Failure> {
@@ -73,13 +73,14 @@ fn open_once(dir: &Path) -> Result<Opened, Failure> {
             return Err(Failure::failed(format!("{} has no manifest", dir.display())).hint(hint));
         }
     };
-    let base = match &manifest.base {
-        Some(base) => {
-            let path = dir.join(&base.name);
+    let checkpoint = match &manifest.checkpoint {
+        Some(checkpoint) => {
+            let path = dir.join(&checkpoint.name);
             let file = File::open(&path).map_err(|error| broken(format!("{}: {error}", path.display())))?;
             let bytes = file.metadata().map_err(|error| broken(format!("{}: {error}", path.display())))?.len();
-            if bytes != base.bytes {
-                let what = format!("{}: it has {bytes} bytes, and the manifest says {}", path.display(), base.bytes);
+            if bytes != checkpoint.bytes {
+                let what =
+                    format!("{}: it has {bytes} bytes, and the manifest says {}", path.display(), checkpoint.bytes);
                 return Err(broken(what));
             }
             Some(file)
@@ -87,10 +88,10 @@ fn open_once(dir: &Path) -> Result<Opened, Failure> {
         None => None,
     };
     let view = View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(error.to_string()))?;
-    Ok(Opened { manifest, view, base })
+    Ok(Opened { manifest, view, checkpoint })
 }
 
-/// The index of the base, if there is one.
+/// The index of the checkpoint, if there is one.
 fn open_index(dir: &Path, opened: &Opened) -> Result<Option<Index>, Failure> {
     let Some(file) = &opened.manifest.index else { return Ok(None) };
     let path = dir.join(&file.name);
@@ -144,10 +145,14 @@ fn describe(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
     text
 }
 
-/// Gives `each` every item of the base, with its checksum compared.
-fn read_base(dir: &Path, opened: &Opened, mut each: impl FnMut(Item) -> Result<(), Failure>) -> Result<(), Failure> {
-    let (Some(file), Some(base)) = (&opened.base, &opened.manifest.base) else { return Ok(()) };
-    read_items(&dir.join(&base.name), file, &mut each)
+/// Gives `each` every item of the checkpoint, with its checksum compared.
+fn read_checkpoint(
+    dir: &Path,
+    opened: &Opened,
+    mut each: impl FnMut(Item) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (Some(file), Some(checkpoint)) = (&opened.checkpoint, &opened.manifest.checkpoint) else { return Ok(()) };
+    read_items(&dir.join(&checkpoint.name), file, &mut each)
 }
 
 /// Gives `each` every item of a dump.

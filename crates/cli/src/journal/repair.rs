@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::journal::index::{Index, IndexWriter, Rows};
-use ::journal::manifest::{self, Base, Found, Manifest};
+use ::journal::manifest::{self, CheckpointFile, Found, Manifest};
 use ::journal::{Log, Opened, Policy, Record, Salvage, Settings, View};
 use rdb::{Item, Reader};
 
@@ -53,8 +53,8 @@ pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
 /// `is_guessed`: the manifest must be written anew.
 fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: bool) -> Result<String, Failure> {
     let dir = &*args.dir;
-    let base = manifest.base.as_ref().map(|base| read_dump(dir, base)).transpose()?;
-    let sound = base.as_ref().is_none_or(|dump| dump.damage.is_none());
+    let checkpoint = manifest.checkpoint.as_ref().map(|checkpoint| read_dump(dir, checkpoint)).transpose()?;
+    let sound = checkpoint.as_ref().is_none_or(|dump| dump.damage.is_none());
     let on_flash = match manifest.index.as_ref().map(|index| read_index(dir, index, None)).transpose() {
         Err(failure) if args.from_segments => return without_index(args, manifest, sound, flash, &failure),
         Err(failure) if sound => return Err(failure),
@@ -66,7 +66,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
         return repair_index(args, manifest, (index, *keys, *lost), sound, flash);
     }
     let on_flash = on_flash.map_or(0, |on_flash| on_flash.keys);
-    if let Some(dump) = base.filter(|dump| dump.damage.is_some()) {
+    if let Some(dump) = checkpoint.filter(|dump| dump.damage.is_some()) {
         return repair_dump(args, manifest, &dump, on_flash, flash);
     }
     if on_flash > 0
@@ -100,7 +100,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
             (true, Some(to)) => {
                 make(to)?;
                 copy_others(args, to, None, true)?;
-                copy_base(dir, to, manifest)?;
+                copy_checkpoint(dir, to, manifest)?;
                 manifest::write(to, Some(manifest)).map_err(|error| broken(&error))?;
                 Ok(format!(
                     "{}: the dataset, with a new manifest. Move it to the place of the damaged directory.\n",
@@ -121,7 +121,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
         return Err(Failure::failed(said).hint("--cut --to NEW writes the dataset as it was before the damage"));
     };
     make(to)?;
-    copy_base(dir, to, manifest)?;
+    copy_checkpoint(dir, to, manifest)?;
     let log_id = write_journal(to, Some(&salvage))?;
     manifest::write(to, Some(&Manifest { log_id, position: 0, stream: None, ..manifest.clone() }))
         .map_err(|error| broken(&error))?;
@@ -140,9 +140,9 @@ fn repair_dump(
     flash: &Flash,
 ) -> Result<String, Failure> {
     let dir = &*args.dir;
-    let base = manifest.base.as_ref().expect("it was read");
+    let checkpoint = manifest.checkpoint.as_ref().expect("it was read");
     let damage = dump.damage.as_deref().unwrap_or_default();
-    let mut said = format!("{}: {damage}\n{} keys before the damage can be read\n", base.name, dump.keys);
+    let mut said = format!("{}: {damage}\n{} keys before the damage can be read\n", checkpoint.name, dump.keys);
     let index = manifest.index.as_ref().filter(|_| on_flash > 0 && !args.flash_path.is_empty());
     let unread = index.map(|index| (flash.check_values)(&dir.join(&index.name), &args.flash_path)).transpose();
     let unread = unread.map_err(Failure::failed)?;
@@ -169,7 +169,7 @@ fn repair_dump(
     }
     make(to)?;
     let new = to.join(DUMP);
-    let old = dir.join(&base.name);
+    let old = dir.join(&checkpoint.name);
     match (index, unread) {
         (Some(index), Some(unread)) => {
             let sound = (dump.sound_bytes > 0).then_some((&*old, dump.sound_bytes));
@@ -186,11 +186,11 @@ fn repair_dump(
 }
 
 /// Writes the dataset without the keys whose values cannot be read on flash. If a flash file is broken, no node starts with it: then all values
-/// that can be read come into the base's dump.
+/// that can be read come into the checkpoint's dump.
 fn repair_values(
     args: &Repair,
     manifest: &Manifest,
-    index: &Base,
+    index: &CheckpointFile,
     found: &Unreadable,
     flash: &Flash,
 ) -> Result<String, Failure> {
@@ -221,21 +221,22 @@ fn repair_values(
     make(to)?;
     let old = dir.join(&index.name);
     let mut manifest = manifest.clone();
-    let flash_files = match (found.files.is_empty(), &manifest.base) {
-        (false, Some(base)) => {
-            let (from, new) = (dir.join(&base.name), to.join(&base.name));
-            let sound = read_dump(dir, base)?.sound_bytes;
+    let flash_files = match (found.files.is_empty(), &manifest.checkpoint) {
+        (false, Some(checkpoint)) => {
+            let (from, new) = (dir.join(&checkpoint.name), to.join(&checkpoint.name));
+            let sound = read_dump(dir, checkpoint)?.sound_bytes;
             (flash.save_readable)(&old, Some((&from, sound)), &args.flash_path, &found.entries, &new)
                 .map_err(Failure::failed)?;
             let bytes = std::fs::metadata(&new).map_err(about(&new))?.len();
-            (manifest.base, manifest.index) = (Some(Base { bytes, ..base.clone() }), None);
+            (manifest.checkpoint, manifest.index) = (Some(CheckpointFile { bytes, ..checkpoint.clone() }), None);
             "move the flash files away: the node makes new ones"
         }
         _ => {
             let bytes = (flash.write_index)(&old, &found.entries, &to.join(&index.name)).map_err(Failure::failed)?;
-            manifest.index = Some(Base { bytes, ..index.clone() });
-            if let Some(base) = &manifest.base {
-                copy(&dir.join(&base.name), &to.join(&base.name), None).map_err(about(&to.join(&base.name)))?;
+            manifest.index = Some(CheckpointFile { bytes, ..index.clone() });
+            if let Some(checkpoint) = &manifest.checkpoint {
+                copy(&dir.join(&checkpoint.name), &to.join(&checkpoint.name), None)
+                    .map_err(about(&to.join(&checkpoint.name)))?;
             }
             "the flash files stay"
         }
@@ -288,12 +289,12 @@ fn dataset(dir: &Path) -> Result<(Manifest, Option<String>), Failure> {
         let hint = "give the directory flintkv.journal itself, or a copy of it";
         return Err(Failure::failed(format!("{why}; and no file tells what it said")).hint(hint));
     };
-    let base = manifest.base.as_ref().map_or("no base", |base| &base.name);
-    let said = format!("{why}. The other files tell that it said: {base}, position {}", manifest.position);
+    let checkpoint = manifest.checkpoint.as_ref().map_or("no checkpoint", |checkpoint| &checkpoint.name);
+    let said = format!("{why}. The other files tell that it said: {checkpoint}, position {}", manifest.position);
     Ok((manifest, Some(said)))
 }
 
-/// What a manifest must have said, by the names of the base's files and the heads of the journal's.
+/// What a manifest must have said, by the names of the checkpoint's files and the heads of the journal's.
 fn guess(dir: &Path) -> Option<Manifest> {
     let log_id = ::journal::log_id_in(dir)?;
     let names = std::fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -302,10 +303,10 @@ fn guess(dir: &Path) -> Option<Manifest> {
     let file = |end: &str| {
         let name = format!("base-{}.{end}", position?);
         let bytes = std::fs::metadata(dir.join(&name)).ok()?.len();
-        Some(Base { name, bytes })
+        Some(CheckpointFile { name, bytes })
     };
-    let (base, index) = (file("rdb"), file("index"));
-    Some(Manifest { log_id, position: position.unwrap_or(0), base, index, stream: None })
+    let (checkpoint, index) = (file("rdb"), file("index"));
+    Some(Manifest { log_id, position: position.unwrap_or(0), checkpoint, index, stream: None })
 }
 
 /// What the cut costs.
@@ -328,8 +329,8 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
     text
 }
 
-fn read_dump(dir: &Path, base: &Base) -> Result<Dump, Failure> {
-    let path = dir.join(&base.name);
+fn read_dump(dir: &Path, checkpoint: &CheckpointFile) -> Result<Dump, Failure> {
+    let path = dir.join(&checkpoint.name);
     let nothing = |error: &dyn std::fmt::Display| Dump {
         keys: 0,
         sound_bytes: 0,
@@ -371,7 +372,7 @@ struct OnFlash {
 }
 
 /// Reads an index, and writes what is sound of it as another one.
-fn read_index(dir: &Path, file: &Base, mut sound: Option<&mut IndexWriter>) -> Result<OnFlash, Failure> {
+fn read_index(dir: &Path, file: &CheckpointFile, mut sound: Option<&mut IndexWriter>) -> Result<OnFlash, Failure> {
     let path = dir.join(&file.name);
     let read = Index::open(&path).and_then(|mut index| {
         let damage = index.read_sound(&mut |stripe, table_id, rows| match (&mut sound, &rows) {
@@ -390,19 +391,19 @@ fn read_index(dir: &Path, file: &Base, mut sound: Option<&mut IndexWriter>) -> R
     })
 }
 
-/// Writes the dataset without the keys that damaged parts of its index named, or with those of them that are found on flash. `base_is_sound`: the
+/// Writes the dataset without the keys that damaged parts of its index named, or with those of them that are found on flash. `checkpoint_is_sound`: the
 /// dump is.
 fn repair_index(
     args: &Repair,
     manifest: &Manifest,
-    (index, keys, lost): (&Base, u64, u64),
-    base_is_sound: bool,
+    (index, keys, lost): (&CheckpointFile, u64, u64),
+    checkpoint_is_sound: bool,
     flash: &Flash,
 ) -> Result<String, Failure> {
     let dir = &*args.dir;
     let said = format!("{}: the index is damaged: {keys} keys on flash can be read, and {lost} are lost", index.name);
-    if !base_is_sound {
-        return Err(Failure::failed(format!("{said}. The dump of the base is damaged too.")));
+    if !checkpoint_is_sound {
+        return Err(Failure::failed(format!("{said}. The dump of the checkpoint is damaged too.")));
     }
     let Some(to) = args.to.as_deref().filter(|_| args.lose_keys || args.from_segments) else {
         let hint = "--from-segments --flash-path PATH --to NEW finds them in the flash files; --lose-keys --to NEW writes the dataset without \
@@ -429,7 +430,7 @@ fn repair_index(
     let table = Index::open(&old).map_err(about(&new))?.table;
     let bytes = writer.finish(&table).map_err(about(&new))?;
     copy_others(args, to, dump_name(manifest), !args.cut && found.left_out.is_empty())?;
-    let mut manifest = Manifest { index: Some(Base { bytes, ..index.clone() }), ..manifest.clone() };
+    let mut manifest = Manifest { index: Some(CheckpointFile { bytes, ..index.clone() }), ..manifest.clone() };
     let journal = end_journal(args, to, &mut manifest, (&found.left_out, flash))?;
     manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
     let what = if args.from_segments { "with the keys that were found" } else { "without these keys" };
@@ -445,23 +446,24 @@ fn repair_index(
 fn without_index(
     args: &Repair,
     manifest: &Manifest,
-    base_is_sound: bool,
+    checkpoint_is_sound: bool,
     flash: &Flash,
     failure: &Failure,
 ) -> Result<String, Failure> {
     let said = format!("{}, so the keys on flash are looked for without it", failure.message);
-    let (Some(base), Some(to), true) = (&manifest.base, args.to.as_deref(), base_is_sound) else {
-        return Err(Failure::failed(format!("{said}. The dump of the base is damaged too.")));
+    let (Some(checkpoint), Some(to), true) = (&manifest.checkpoint, args.to.as_deref(), checkpoint_is_sound) else {
+        return Err(Failure::failed(format!("{said}. The dump of the checkpoint is damaged too.")));
     };
     check_journal(args, manifest, &said)?;
     make(to)?;
-    let new = to.join(&base.name);
+    let new = to.join(&checkpoint.name);
     let changed = |each: &mut dyn FnMut(u64, &[u8])| changed_keys(args, manifest, each);
-    let found =
-        (flash.save_values)(&args.dir.join(&base.name), &new, &args.flash_path, &changed).map_err(Failure::failed)?;
+    let found = (flash.save_values)(&args.dir.join(&checkpoint.name), &new, &args.flash_path, &changed)
+        .map_err(Failure::failed)?;
     copy_others(args, to, None, !args.cut && found.left_out.is_empty())?;
     let bytes = std::fs::metadata(&new).map_err(about(&new))?.len();
-    let mut manifest = Manifest { base: Some(Base { bytes, ..base.clone() }), index: None, ..manifest.clone() };
+    let mut manifest =
+        Manifest { checkpoint: Some(CheckpointFile { bytes, ..checkpoint.clone() }), index: None, ..manifest.clone() };
     let journal = end_journal(args, to, &mut manifest, (&found.left_out, flash))?;
     manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
     Ok(format!(
@@ -557,7 +559,7 @@ fn end_journal(
     if args.cut {
         let log_id = write_journal(to, None)?;
         (manifest.log_id, manifest.position, manifest.stream) = (log_id, 0, None);
-        return Ok("The changes in the journal are lost: these keys are as the base has them.");
+        return Ok("The changes in the journal are lost: these keys are as the checkpoint has them.");
     }
     if !removed.is_empty() {
         let view = View::open(&args.dir, manifest.log_id, manifest.position);
@@ -569,7 +571,7 @@ fn end_journal(
         return Ok("The journal runs on it. If the node refuses it, repair again with --cut, which gives it up.");
     }
     Ok(
-        "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the base may come back \
+        "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the checkpoint may come back \
         with that change only. If the node refuses the journal for that reason, repair again with --cut, which gives it up.",
     )
 }
@@ -582,7 +584,7 @@ fn append(log: &Log, record: &Record<'_>) {
 }
 
 fn dump_name(manifest: &Manifest) -> Option<&str> {
-    manifest.base.as_ref().map(|base| &*base.name)
+    manifest.checkpoint.as_ref().map(|checkpoint| &*checkpoint.name)
 }
 
 fn make(to: &Path) -> Result<(), Failure> {
@@ -601,10 +603,11 @@ fn copy(from: &Path, to: &Path, sound_bytes: Option<u64>) -> io::Result<()> {
     target.sync_all()
 }
 
-/// The files of the base.
-fn copy_base(dir: &Path, to: &Path, manifest: &Manifest) -> Result<(), Failure> {
-    let copied =
-        |file: &Base| copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)));
+/// The files of the checkpoint.
+fn copy_checkpoint(dir: &Path, to: &Path, manifest: &Manifest) -> Result<(), Failure> {
+    let copied = |file: &CheckpointFile| {
+        copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)))
+    };
     manifest.files().try_for_each(copied)
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ::journal::{Record, stored_bytes};
 use rdb::Item;
 
-use super::{ADVICE, IN_USE, Opened, check_values, commands, describe, open, open_index, read_base};
+use super::{ADVICE, IN_USE, Opened, check_values, commands, describe, open, open_index, read_checkpoint};
 use crate::Flash;
 use crate::failure::Failure;
 use crate::moment;
@@ -58,7 +58,7 @@ pub fn show(dir: &Path, from: u64, limit: u64) -> Result<String, Failure> {
 pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<String, Failure> {
     let opened = open(dir)?;
     let (mut keys, mut libraries) = (0_u64, 0_u64);
-    read_base(dir, &opened, |item| {
+    read_checkpoint(dir, &opened, |item| {
         keys += u64::from(matches!(item, Item::Key(_)));
         libraries += u64::from(matches!(item, Item::Function(_)));
         Ok(())
@@ -89,7 +89,7 @@ pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<S
     }
     let frames: u64 = opened.view.held().iter().map(|held| held.frames).sum();
     let counts = format!(
-        "{keys} keys and {libraries} libraries in the base, {on_flash} values on flash; {records} records with {count} commands in {frames} frames"
+        "{keys} keys and {libraries} libraries in the checkpoint, {on_flash} values on flash; {records} records with {count} commands in {frames} frames"
     );
     let mut values = String::new();
     if on_flash > 0 && flash_paths.is_empty() {
@@ -110,14 +110,13 @@ pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<S
 
 fn head(dir: &Path, opened: &Opened) -> String {
     let manifest = &opened.manifest;
-    let base = manifest
-        .base
-        .as_ref()
-        .map_or("none".to_owned(), |base| format!("{}, {} bytes ({})", base.name, base.bytes, human(base.bytes)));
+    let checkpoint = manifest.checkpoint.as_ref().map_or("none".to_owned(), |checkpoint| {
+        format!("{}, {} bytes ({})", checkpoint.name, checkpoint.bytes, human(checkpoint.bytes))
+    });
     let mut text = pairs(&[
         ("directory", dir.display().to_string()),
         ("log", format!("{:032x}", u128::from_be_bytes(manifest.log_id))),
-        ("base", base),
+        ("checkpoint", checkpoint),
         ("positions", format!("{} to {}", manifest.position, opened.view.end())),
     ]);
     if opened.view.is_in_use() {

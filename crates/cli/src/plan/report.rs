@@ -105,7 +105,8 @@ fn answer(planned: &PlanInfo) -> Vec<(&'static str, String)> {
         ("databases", sizing.databases.to_string()),
     ];
     if sizing.files_bytes > sizing.flash_bytes {
-        let files = format!("{}: with copies of what is in RAM, the journal and two bases", human(sizing.files_bytes));
+        let files =
+            format!("{}: with copies of what is in RAM, the journal and two checkpoints", human(sizing.files_bytes));
         rows.insert(rows.len() - 1, ("files", files));
     }
     if workload.reads_per_second > 0.0 {

@@ -4,9 +4,9 @@
 //! ```text
 //! backup-path/NAME/journal/LOG-ID/     see `journal::archive`
 //! ```
-//! Records are copied once a minute. Before a base makes the journal's files free for new records, what they have is copied first. So
+//! Records are copied once a minute. Before a checkpoint makes the journal's files free for new records, what they have is copied first. So
 //! the archive has no gap, and holds no room on flash. Only if room for the journal or on flash is short, or if the backup path cannot
-//! be written, does the base not wait, and the archive gets a gap.
+//! be written, does the checkpoint not wait, and the archive gets a gap.
 
 use crate::database::Database;
 use crate::files::about;
@@ -108,8 +108,8 @@ impl Database {
         }
     }
 
-    /// Copies the records before a base makes their files free. A failure does not hold the base up.
-    pub(crate) fn archive_before_base(&self, kept: &DurableState) {
+    /// Copies the records before a checkpoint makes their files free. A failure does not hold the checkpoint up.
+    pub(crate) fn archive_before_checkpoint(&self, kept: &DurableState) {
         if self.hub.config.snapshot().backup_journal_keep_ms > 0 {
             self.archive(kept, false);
         }
@@ -218,7 +218,7 @@ impl Database {
         Err(why)
     }
 
-    /// Writers wait for room, which a base makes.
+    /// Writers wait for room, which a checkpoint makes.
     fn is_archive_in_the_way(&self, kept: &DurableState) -> bool {
         let is_short = || kept.log.is_behind() && kept.log.figures().trouble.is_some();
         self.hub.is_closing.load(Relaxed) || is_short() || self.shard.store.is_short_of_segments()
@@ -230,7 +230,7 @@ impl Database {
         let why = match copied {
             Ok(()) => None,
             Err(Ended::InTheWay) if self.hub.is_closing.load(Relaxed) => return,
-            Err(Ended::InTheWay) => Some("writers wait for room, and a base is written first".to_owned()),
+            Err(Ended::InTheWay) => Some("writers wait for room, and a checkpoint is written first".to_owned()),
             Err(Ended::Failed(why)) => Some(why),
         };
         let before = std::mem::replace(&mut *archiving.failure.lock(), why.clone());

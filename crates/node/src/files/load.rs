@@ -79,7 +79,7 @@ pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     loaded.map(|loaded| Loaded { keys: store.stats().keys, ..loaded })
 }
 
-/// Loads the base of a journal into the database, with all that is in it: the journal says what has expired.
+/// Loads the checkpoint of a journal into the database, with all that is in it: the journal says what has expired.
 pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     bring(database, plan, Load::new(database, Pipes::replay(database)?, true, 0))
 }

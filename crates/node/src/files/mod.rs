@@ -40,7 +40,7 @@ use store::counters::Counter;
 const SAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the points of `save` wait after a failure.
 const RETRY_MS: u64 = 5_000;
-const BUSY: &str = "ERR Background save already in progress, or a base is being written, or the dataset is being loaded; BGSAVE SCHEDULE waits";
+const BUSY: &str = "ERR Background save already in progress, or a checkpoint is being written, or the dataset is being loaded; BGSAVE SCHEDULE waits";
 
 /// Loads a dataset with `load` into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
 pub fn start(
@@ -128,7 +128,7 @@ impl Database {
         self.save_if_open()
     }
 
-    /// Saves after the dump or the base that is being written.
+    /// Saves after the dump or the checkpoint that is being written.
     pub(crate) fn save_last_dump(&self) -> Result<(), String> {
         let _busy = self.files.busy.lock();
         self.save_if_open()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use store::{Checkpoint, CheckpointPart, DumpError, Dumper, Kind, PartReader, Value, Visited};
+use store::{CheckpointIndex, CheckpointPart, DumpError, Dumper, Kind, PartReader, Value, Visited};
 use value::Boxed;
 use value::rdb::{Type, is_minus_zero, scored_listpack};
 use value::walk::{Cursor, Element, walk_inline};
@@ -26,7 +26,7 @@ use value::zset::run;
 /// The first version of the format in which fields of hashes expire.
 pub const FIELDS_VERSION: u32 = 12;
 
-/// A remark in the dump of a base: what reads the values on flash again if the index is lost.
+/// A remark in the dump of a checkpoint: what reads the values on flash again if the index is lost.
 pub const FLASH: &str = "flintkv-flash";
 /// Another: the keys of large collections whose parts are on flash, see [`LargeKeys`].
 pub const LARGE: &str = "flintkv-large";
@@ -34,7 +34,7 @@ pub const LARGE: &str = "flintkv-large";
 const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
 const SYNCED_BYTES: u64 = 32 << 20;
-/// A thread that is busy for longer keeps others from its processor for some milliseconds. So a base that nobody waits for rests after so long,
+/// A thread that is busy for longer keeps others from its processor for some milliseconds. So a checkpoint that nobody waits for rests after so long,
 /// for as long as it was busy.
 const BURST: Duration = Duration::from_micros(200);
 const REST_MAX: Duration = Duration::from_millis(1);
@@ -80,7 +80,7 @@ pub enum OnFlash<'w> {
 }
 
 /// What is to be known of values that stay on flash, and the number of the cut.
-pub type Stayed = Option<(Checkpoint, u64)>;
+pub type Stayed = Option<(CheckpointIndex, u64)>;
 
 /// What is known of the moment of a dump.
 pub trait CutInfo {
@@ -167,13 +167,13 @@ pub fn write<C: CutInfo>(
         let mut synced_bytes = 0;
         // The next portion is written while the device gets this one.
         let mut syncing: Option<ScopedJoinHandle<'_, io::Result<()>>> = None;
-        let (is_base, mut rested) = (matches!(on_flash, OnFlash::Stay(_)), Instant::now());
+        let (is_checkpoint, mut rested) = (matches!(on_flash, OnFlash::Stay(_)), Instant::now());
         let mut pause = || {
             if is_closing.load(Relaxed) {
                 return Err(DumpError::GivenUp);
             }
             let busy = rested.elapsed();
-            if is_base && busy >= BURST && database.is_at_leisure() {
+            if is_checkpoint && busy >= BURST && database.is_at_leisure() {
                 std::thread::sleep(busy.min(REST_MAX));
                 rested = Instant::now();
             }
@@ -411,9 +411,9 @@ impl<W: Write> Dump<W> {
             if let Boxed::Stream(stream) = value {
                 let Cursor::Elements(number) = cursor else { break };
                 let chunk = stream.raw_chunk(number, bytes.as_deref()).map_err(|_| damaged())?;
-                if let Some((base, list)) = chunk {
+                if let Some((checkpoint, list)) = chunk {
                     left = left.checked_sub(1).ok_or_else(damaged)?;
-                    file.stream_chunk(base, list)?;
+                    file.stream_chunk(checkpoint, list)?;
                 }
             } else {
                 let mut written = Ok(());

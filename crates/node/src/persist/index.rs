@@ -1,4 +1,4 @@
-//! Owns the index of a base: what its table says of the flash files, and bringing its entries back. Never knows what an entry means.
+//! Owns the index of a checkpoint: what its table says of the flash files, and bringing its entries back. Never knows what an entry means.
 //!
 //! ```text
 //! | the flash files' log id, 16 | bytes u16 | their name | the store's checkpoint, see `store::checkpoint` |
@@ -15,9 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
-use store::{Checkpoint, Restoring};
+use store::{CheckpointIndex, Restoring};
 
-/// A thread gets so many bytes of entries at once. A base that was written beside many writers has chunks of single entries.
+/// A thread gets so many bytes of entries at once. A checkpoint that was written beside many writers has chunks of single entries.
 const PORTION_BYTES: u64 = 64 << 10;
 /// Portions that wait for a thread.
 const PORTIONS_AHEAD: usize = 4;
@@ -30,7 +30,7 @@ pub struct Found {
     pub values: Values,
 }
 
-/// Reads the table of the base's index. `None`: the base has no index, because the database had no flash.
+/// Reads the table of the checkpoint's index. `None`: the checkpoint has no index, because the database had no flash.
 pub fn open(folder: &Path, manifest: &Manifest) -> Result<Option<Found>, String> {
     let Some(file) = &manifest.index else { return Ok(None) };
     let path = find_file(folder, file)?;
@@ -40,7 +40,7 @@ pub fn open(folder: &Path, manifest: &Manifest) -> Result<Option<Found>, String>
 }
 
 /// Writes the table. Returns the file's size.
-pub fn finish(writer: IndexWriter, shard: &Shard, checkpoint: &Checkpoint) -> io::Result<u64> {
+pub fn finish(writer: IndexWriter, shard: &Shard, checkpoint: &CheckpointIndex) -> io::Result<u64> {
     let (name, log_id) = shard.log().expect("only a database with flash has an index");
     let mut table = log_id.to_vec();
     table.extend_from_slice(&(name.len() as u16).to_le_bytes());
@@ -54,7 +54,7 @@ pub fn decode(table: &[u8]) -> Option<Values> {
     let (bytes, rest) = rest.split_first_chunk::<2>()?;
     let (name, rest) = rest.split_at_checked(u16::from_le_bytes(*bytes).into())?;
     let log_name = String::from_utf8(name.to_vec()).ok()?;
-    Some(Values { log_name, log_id: *log_id, checkpoint: Checkpoint::decode(rest)? })
+    Some(Values { log_name, log_id: *log_id, checkpoint: CheckpointIndex::decode(rest)? })
 }
 
 /// Adds all entries to the index in RAM. Returns how many there were.

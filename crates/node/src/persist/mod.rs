@@ -1,4 +1,4 @@
-//! Owns what keeps a dataset over restarts: a *base*, which is a dump of the dataset at one moment, the journal of the changes
+//! Owns what keeps a dataset over restarts: a *checkpoint*, which is a dump of the dataset at one moment, the journal of the changes
 //! since, and the manifest that names both. Never knows how a record becomes durable (the crate `journal`), nor how a change
 //! gets into the journal (`engine`).
 //!
@@ -12,17 +12,17 @@
 //!   journal-0000 …              the journal
 //! ```
 //!
-//! - `recover` brings a dataset back: the base, and then the journal.
-//! - `base` writes bases: the first one, and new ones when the journal has grown.
+//! - `recover` brings a dataset back: the checkpoint, and then the journal.
+//! - `checkpoint` writes checkpoints: the first one, and new ones when the journal has grown.
 //! - `rates` keeps what a restart costs.
 //! - `last` has them written before the node ends.
-//! - `scrub` reads the base now and then, to find damage.
+//! - `scrub` reads the checkpoint now and then, to find damage.
 //! - `salvage` reads the flash of a dataset that no node serves, for `flintkv repair` and `flintkv journal export`.
 
-mod base;
 mod boot;
+mod checkpoint;
 mod index;
-pub mod last;
+pub mod last_checkpoint;
 mod rates;
 mod recover;
 pub mod salvage;
@@ -37,7 +37,7 @@ use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
 use engine::{LoadState, random};
-use journal::manifest::{self, Base, Found, Manifest};
+use journal::manifest::{self, CheckpointFile, Found, Manifest};
 use journal::{Opened, Policy, Settings};
 use std::fs;
 use std::io;
@@ -196,7 +196,7 @@ impl Database {
     }
 }
 
-/// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.
+/// Begins a journal and writes the first checkpoint, at whose moment the journal begins. The caller holds the lock of files.
 pub fn begin(database: &Database) -> Result<(), String> {
     let config = database.hub.config.snapshot();
     let folder = folder(&database.hub.name, &config.redis_files);
@@ -220,16 +220,16 @@ fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), S
     let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
     let opened = Opened::open(folder, &settings_of(log_id, config), 0).map_err(|error| error.to_string())?;
     let log = opened.start().map_err(|error| error.to_string())?;
-    base::limit_journal(config, &log, 0);
+    checkpoint::limit_journal(config, &log, 0);
     let attach = || {
         attach(database, &log);
         log.position()
     };
     let store = &database.shard.store;
     store.set_quarantine(store.has_flash());
-    let written = base::write(database, folder, &log, &attach);
+    let written = checkpoint::write(database, folder, &log, &attach);
     let _naming = database.files.journal.naming.lock();
-    match written.and_then(|written| base::publish(database, folder, log_id, written)) {
+    match written.and_then(|written| checkpoint::publish(database, folder, log_id, written)) {
         Ok(manifest) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
             boot::note(folder);
@@ -288,10 +288,10 @@ pub fn note_stream(database: &Database) {
     }
 }
 
-/// Where the stream is at a base, with the ids of this moment. What the base has is older than a change of the id: both ids name it.
-fn named_now(database: &Database, base: Option<Mark>) -> Option<Mark> {
+/// Where the stream is at a checkpoint, with the ids of this moment. What the checkpoint has is older than a change of the id: both ids name it.
+fn named_now(database: &Database, checkpoint: Option<Mark>) -> Option<Mark> {
     let now = database.hub.journaling.stream.mark();
-    base.map(|base| now.map_or(base, |now| Mark { id: now.id, second: now.second, ..base }))
+    checkpoint.map(|checkpoint| now.map_or(checkpoint, |now| Mark { id: now.id, second: now.second, ..checkpoint }))
 }
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.
@@ -326,11 +326,11 @@ fn remove_if_there(file: &Path) -> io::Result<()> {
 /// Removes all files but the manifest.
 fn clear_files(folder: &Path) -> Result<(), String> {
     journal::delete(folder).map_err(|error| error.to_string())?;
-    base::remove_others(folder, None).map_err(|error| about(folder, error))
+    checkpoint::remove_others(folder, None).map_err(|error| about(folder, error))
 }
 
 /// A file that the manifest names.
-fn find_file(folder: &Path, file: &Base) -> Result<PathBuf, String> {
+fn find_file(folder: &Path, file: &CheckpointFile) -> Result<PathBuf, String> {
     let path = folder.join(&file.name);
     let advice = "Restore the directory from a copy, or move it away to start without it";
     let bytes = match fs::metadata(&path) {

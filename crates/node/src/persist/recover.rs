@@ -1,12 +1,12 @@
-//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs. Never knows how.
+//! Owns the way back to a dataset: the checkpoint is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, base, boot, find_file, index, note_stream, rates, settings_of};
+use super::{attach, boot, checkpoint, find_file, index, note_stream, rates, settings_of};
 use crate::database::Database;
 use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
 use crate::progress::{DurableState, Recovered};
 use config::Policy;
-use journal::manifest::{Base, Manifest};
+use journal::manifest::{CheckpointFile, Manifest};
 use journal::{OpenError, Opened};
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -26,7 +26,8 @@ pub fn recover(
     let begun = Instant::now();
     let turn = RecoveryUnderWay::begin(database);
     let config = database.hub.config.snapshot();
-    let plan = manifest.base.as_ref().map(|base| Plan::dump(&find_file(folder, base)?)).transpose()?;
+    let plan =
+        manifest.checkpoint.as_ref().map(|checkpoint| Plan::dump(&find_file(folder, checkpoint)?)).transpose()?;
     let settings = settings_of(manifest.log_id, &config);
     let advised = |error: &dyn Display| advised(error, folder);
     let refused = |error: OpenError| refused(&error, folder);
@@ -37,20 +38,20 @@ pub fn recover(
         now - std::mem::replace(&mut phase, now)
     };
     let (store, progress) = (&database.shard.store, &database.files);
-    let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
+    let checkpoint_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
-    progress.loading_total_bytes.store(base_bytes, Relaxed);
+    progress.loading_total_bytes.store(checkpoint_bytes, Relaxed);
     // Nothing is evicted: the journal has what was.
     store.set_policy(Policy::NoEviction);
     store.set_replaying(true);
-    // Values that have their place on flash are named by the last base until a later one is written.
+    // Values that have their place on flash are named by the last checkpoint until a later one is written.
     store.set_quarantine(store.has_flash());
     let open = || {
         let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
         progress.loading_total_bytes.fetch_add(opened.end() - manifest.position, Relaxed);
         Ok::<_, String>(opened)
     };
-    // The journal is looked through while the base is loaded.
+    // The journal is looked through while the checkpoint is loaded.
     let (keys, opened) = thread::scope(|scope| {
         let opening = thread::Builder::new().name("load-journal".into()).spawn_scoped(scope, open);
         let opening = opening.map_err(|error| format!("no thread to read the journal: {error}"))?;
@@ -74,8 +75,8 @@ pub fn recover(
         database.prepare_stream(Some(mark));
     }
     let from = manifest.position;
-    let bytes = |file: &Option<Base>| file.as_ref().map_or(0, |file| file.bytes);
-    let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.base));
+    let bytes = |file: &Option<CheckpointFile>| file.as_ref().map_or(0, |file| file.bytes);
+    let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.checkpoint));
     let (records, manifest) = replay(database, folder, &opened, manifest)?;
     took.replay = ended();
     let end = opened.end();
@@ -87,10 +88,10 @@ pub fn recover(
     let log = opened.start().map_err(refused)?;
     let kept = DurableState { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
     if kept.manifest.position > from {
-        database.archive_before_base(&kept);
+        database.archive_before_checkpoint(&kept);
     }
     log.needed_from(kept.manifest.position);
-    base::limit_journal(&config, &log, kept.base_bytes());
+    checkpoint::limit_journal(&config, &log, kept.checkpoint_bytes());
     attach(database, &log);
     if kept.manifest.stream.is_some() {
         let stream = &database.hub.journaling.stream;
@@ -108,7 +109,7 @@ pub fn recover(
     drop(turn);
     let took = begun.elapsed();
     tracing::info!(
-        "database '{}' is back: {keys} keys in {:.3} s (alone: index {index_s:.2}, values in the base {values_s:.2}, journal {replay_s:.2}), \
+        "database '{}' is back: {keys} keys in {:.3} s (alone: index {index_s:.2}, values in the checkpoint {values_s:.2}, journal {replay_s:.2}), \
          the journal was replayed from {from} to {end}, {records} records",
         database.hub.name,
         took.as_secs_f64()
@@ -127,7 +128,7 @@ pub fn recover(
     Ok(())
 }
 
-/// Tells which keys are lost: records of the journal have met values on flash that are damaged, in this start or before the base.
+/// Tells which keys are lost: records of the journal have met values on flash that are damaged, in this start or before the checkpoint.
 fn report_lost(database: &Database) {
     let (store, lost) = (&database.shard.store, &database.hub.lost);
     let (records, keys) = (lost.commands.load(Relaxed), store.lost_keys());
@@ -180,7 +181,7 @@ fn refused(error: &OpenError, folder: &Path) -> String {
     }
 }
 
-/// Runs the records behind the base. Returns how many there were, and the manifest, which names a later base if flash was short of
+/// Runs the records behind the checkpoint. Returns how many there were, and the manifest, which names a later checkpoint if flash was short of
 /// room meanwhile.
 fn replay(
     database: &Database,
@@ -193,13 +194,13 @@ fn replay(
     let (before, from) = (done.load(Relaxed), manifest.position);
     // Up to the last record that has run, and what of the journal is durable.
     let (mut at, mut durable) = (from, None);
-    let mut no_base = None;
+    let mut no_checkpoint = None;
     let read = opened.records(&mut |position, record| {
         if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
             match make_room(database, folder, opened, replay.pipes(), &manifest, at) {
                 Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
                 Err(why) => {
-                    no_base = why;
+                    no_checkpoint = why;
                     return ControlFlow::Break(());
                 }
             }
@@ -213,16 +214,16 @@ fn replay(
     });
     let records = replay.records();
     let finished = replay.finish();
-    if let Some(why) = no_base {
+    if let Some(why) = no_checkpoint {
         return Err(format!(
-            "flash has no room for what the journal repeats, and no base can be written to make some: {why}"
+            "flash has no room for what the journal repeats, and no checkpoint can be written to make some: {why}"
         ));
     }
     read.map_err(|error| advised(&error, folder))?;
     finished.map(|()| (records, manifest)).map_err(|why| advised(&why, folder))
 }
 
-/// Writes a base at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
+/// Writes a checkpoint at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
 /// Returns the new manifest, if there is one, and what of the journal is durable. An error without a text is that of a connection.
 fn make_room(
     database: &Database,
@@ -237,8 +238,8 @@ fn make_room(
         return Ok((None, durable));
     }
     pipes.drain().map_err(|Broken| None)?;
-    let newer = base::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
-    tracing::info!("database '{}': a new base at {at}, because room on flash is short", database.hub.name);
+    let newer = checkpoint::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
+    tracing::info!("database '{}': a new checkpoint at {at}, because room on flash is short", database.hub.name);
     Ok((Some(newer), durable))
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use store::log::page::Corrupt;
 use store::salvage::Entries;
 use store::{
-    Checkpoint, DumpError, Hasher, LimitOf, ReadError, Salvage, Salvaged, Store, StoreConfig, Value, Visited,
+    CheckpointIndex, DumpError, Hasher, LimitOf, ReadError, Salvage, Salvaged, Store, StoreConfig, Value, Visited,
     key_in_parts,
 };
 
@@ -93,7 +93,7 @@ pub fn find_keys(
     }
 }
 
-/// Writes the dump of a base whose index is gone, together with the values that are found on flash.
+/// Writes the dump of a checkpoint whose index is gone, together with the values that are found on flash.
 pub fn save_values(
     dump: &Path,
     to: &Path,
@@ -161,7 +161,7 @@ pub fn write_values(
 /// Puts all values that an index names into a dump, but for `unread`.
 fn put_values<W: Write + Send + 'static>(
     (path, index): (&Path, &mut Index),
-    checkpoint: &Checkpoint,
+    checkpoint: &CheckpointIndex,
     logs: Logs,
     unread: &Unread,
     to: Writer<W>,
@@ -197,7 +197,7 @@ fn put_values<W: Write + Send + 'static>(
 /// A store over flash files that are only read, which waits for the entries of an index.
 pub(super) fn store_of(
     index: &Path,
-    checkpoint: &Checkpoint,
+    checkpoint: &CheckpointIndex,
     logs: Logs,
 ) -> Result<(Arc<Store>, store::Restoring), String> {
     let mut config = StoreConfig {
@@ -215,7 +215,7 @@ pub(super) fn store_of(
     Ok((store, restoring))
 }
 
-/// Writes what can be read of a base into one dump that names no flash: what is whole of the base's own dump, if there is one, up to `sound_bytes`, and the
+/// Writes what can be read of a checkpoint into one dump that names no flash: what is whole of the checkpoint's own dump, if there is one, up to `sound_bytes`, and the
 /// values that its index names, but for `unread`. Flash files may be missing.
 pub fn save_readable(
     index: &Path,
@@ -267,7 +267,7 @@ pub fn write_index(index: &Path, unread: &Unread, to: &Path) -> Result<u64, Stri
 }
 
 /// Reads the table of an index, and opens the flash files that it is of.
-fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, Checkpoint, Logs), String> {
+fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, CheckpointIndex, Logs), String> {
     let opened = Index::open(index).map_err(|error| about(index, error))?;
     let values = index::decode(&opened.table);
     let Values { log_name, log_id, mut checkpoint } =
@@ -282,7 +282,7 @@ fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, Checkpoint, Log
 pub(super) fn open_left(
     index: &Path,
     flash_paths: &[PathBuf],
-) -> Result<(Index, Checkpoint, Logs, Vec<String>), String> {
+) -> Result<(Index, CheckpointIndex, Logs, Vec<String>), String> {
     let opened = Index::open(index).map_err(|error| about(index, error))?;
     let values = index::decode(&opened.table);
     let Values { log_name, log_id, mut checkpoint } =
@@ -422,7 +422,7 @@ fn describe(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>
     };
     if *unnamed > 0 || missing.is_none() {
         text.push_str(&format!(
-            "{unnamed} keys are found by the numbers of their records: each has its last value, but may have been deleted before the base\n"
+            "{unnamed} keys are found by the numbers of their records: each has its last value, but may have been deleted before the checkpoint\n"
         ));
     }
     if *doubtful > 0 {

@@ -1,5 +1,5 @@
-//! Owns the checking of what is read seldom: once in `scrub-interval` a thread reads the base, the journal behind it, and the backups.
-//! The dataset is there, so damage of the base or of the journal only means that a new base is written. Never checks values on flash:
+//! Owns the checking of what is read seldom: once in `scrub-interval` a thread reads the checkpoint, the journal behind it, and the backups.
+//! The dataset is there, so damage of the checkpoint or of the journal only means that a new checkpoint is written. Never checks values on flash:
 //! the store's lanes do.
 
 use super::find_file;
@@ -20,14 +20,14 @@ const BYTES_PER_SECOND: u64 = 32 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 impl Database {
-    /// Called once a second: checks files if that is due, and writes a new base if values in RAM have lost their copies on flash.
+    /// Called once a second: checks files if that is due, and writes a new checkpoint if values in RAM have lost their copies on flash.
     pub(crate) fn tick_scrub(&self, now_ms: u64) {
         let state = &self.files.journal;
         let rescued = self.shard.store.rescued_values();
         let interval_ms = self.hub.config.snapshot().scrub_interval_ms;
-        // The base names their old places.
+        // The checkpoint names their old places.
         if state.rescued_seen.swap(rescued, Relaxed) < rescued && super::is_on(self) {
-            self.replace_base("values in RAM have lost their copies on flash");
+            self.replace_checkpoint("values in RAM have lost their copies on flash");
         }
         let begun_ms = state.scrub_begun_ms.load(Relaxed);
         if begun_ms == 0 || begun_ms > now_ms {
@@ -43,21 +43,22 @@ impl Database {
     pub fn take_rot(&self) -> Option<Rot> {
         let store = self.shard.store.stats();
         let (journal, backups) = (&self.files.journal, &self.files.backups);
-        let (bases, journals) = (journal.damaged_bases.load(Relaxed), journal.damaged_journals.load(Relaxed));
+        let (checkpoints, journals) =
+            (journal.damaged_checkpoints.load(Relaxed), journal.damaged_journals.load(Relaxed));
         let backups = backups.damaged_found.load(Relaxed);
         let mut told = self.files.rot_told.lock();
         let rot = Rot {
             pages: store.rotten_pages.saturating_sub(told.pages),
             keys: store.rotten_keys.saturating_sub(told.keys),
             rescued: store.rescued_values.saturating_sub(told.rescued),
-            bases: bases - told.bases,
+            checkpoints: checkpoints - told.checkpoints,
             journals: journals - told.journals,
             backups: backups - told.backups,
         };
         // CONFIG RESETSTAT may have made them less.
         let (pages, keys, rescued) = (store.rotten_pages, store.rotten_keys, store.rescued_values);
-        *told = Rot { pages, keys, rescued, bases, journals, backups };
-        (rot.pages + rot.bases + rot.journals + rot.backups > 0).then_some(rot)
+        *told = Rot { pages, keys, rescued, checkpoints, journals, backups };
+        (rot.pages + rot.checkpoints + rot.journals + rot.backups > 0).then_some(rot)
     }
 
     fn start_check(&self) {
@@ -92,12 +93,12 @@ impl Database {
             self.hub.is_closing.load(Relaxed) || now.as_ref().is_none_or(|now| now.manifest != kept.manifest)
         };
         match check(kept, pace) {
-            Ok(bytes) => tracing::info!("database '{name}': the base is sound: {}", human(bytes)),
+            Ok(bytes) => tracing::info!("database '{name}': the checkpoint is sound: {}", human(bytes)),
             Err(_) if is_old() => return,
             Err(why) => {
-                tracing::error!("database '{name}': the base is damaged: {why}");
-                state.damaged_bases.fetch_add(1, Relaxed);
-                return self.replace_base("the base is damaged");
+                tracing::error!("database '{name}': the checkpoint is damaged: {why}");
+                state.damaged_checkpoints.fetch_add(1, Relaxed);
+                return self.replace_checkpoint("the checkpoint is damaged");
             }
         }
         let (log_id, stretch) = (kept.manifest.log_id, (kept.manifest.position, kept.log.durable()));
@@ -107,14 +108,14 @@ impl Database {
             Err(why) => {
                 tracing::error!("database '{name}': the journal is damaged: {why}");
                 state.damaged_journals.fetch_add(1, Relaxed);
-                self.replace_base("the journal is damaged");
+                self.replace_checkpoint("the journal is damaged");
             }
         }
     }
 
-    fn replace_base(&self, why: &str) {
+    fn replace_checkpoint(&self, why: &str) {
         match self.start_rewrite() {
-            Ok(()) => tracing::warn!("database '{}': a new base is begun, because {why}", self.hub.name),
+            Ok(()) => tracing::warn!("database '{}': a new checkpoint is begun, because {why}", self.hub.name),
             Err(error) => tracing::warn!("database '{}': {why}; {error}", self.hub.name),
         }
     }
@@ -140,11 +141,11 @@ impl Pace<'_> {
     }
 }
 
-/// Reads the base as fast as it may. Returns its size.
+/// Reads the checkpoint as fast as it may. Returns its size.
 fn check(kept: &DurableState, pace: &Pace<'_>) -> Result<u64, String> {
     let mut bytes = 0;
-    if let Some(base) = &kept.manifest.base {
-        let path = find_file(&kept.folder, base)?;
+    if let Some(checkpoint) = &kept.manifest.checkpoint {
+        let path = find_file(&kept.folder, checkpoint)?;
         check_dump(&path, &mut |read| {
             bytes += read;
             pace.read(read)

@@ -113,7 +113,7 @@ struct Follow<'c> {
     hasher: Hasher,
     table_ids: Vec<u32>,
     unread: &'c Unread,
-    /// Keys that were set, removed or lost since the base: `lost` tells of them. `None`: all keys of the logical database.
+    /// Keys that were set, removed or lost since the checkpoint: `lost` tells of them. `None`: all keys of the logical database.
     known: HashSet<(u64, Option<Vec<u8>>)>,
     lost: BTreeSet<(u64, Vec<u8>)>,
 }

@@ -60,7 +60,7 @@ impl Database {
         };
         let (moment, _) = write_dump(self, path, options, on_flash, TIMEOUT, &cut)?;
         if !was_on && crate::persist::is_on(self) {
-            // So that a restart finds the stream too. If it cannot begin, the next base has it.
+            // So that a restart finds the stream too. If it cannot begin, the next checkpoint has it.
             let _ = self.start_rewrite();
         }
         Ok(moment.mark)

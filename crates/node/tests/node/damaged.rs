@@ -2,7 +2,7 @@
 //! value is lost, and says so, until the key is set again or deleted.
 
 use crate::common::{Client, Node, eventually};
-use crate::kept_flash::{TIERED, new_base};
+use crate::kept_flash::{TIERED, new_checkpoint};
 use crate::persist::{SIGKILL, again, kill, loaded, with};
 use crate::replica::{follow, is_up};
 use flintkv_tests::Random;
@@ -111,7 +111,7 @@ fn a_start_goes_on_where_values_are_damaged() {
         ok(&mut client, line);
     }
     eventually("all values are on flash", || client.info_number("tiering", "values_in_flash") == 20);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let names = [&strings[..], &["~hash~", "~set~", "~list~", "~taken~"]].concat();
     let damage = places(&flash_of(&node), &names).concat();
     for line in [
@@ -198,8 +198,8 @@ fn a_start_goes_on_where_values_are_damaged() {
     assert!(client.run("KEYS *").contains("last"));
     ok(&mut client, "RANDOMKEY");
 
-    // A base has them too.
-    new_base(&mut client);
+    // A checkpoint has them too.
+    new_checkpoint(&mut client);
     let node = kill(node, &directives);
     let mut client = loaded(&node);
     lost.iter().for_each(|line| is_lost(&mut client, line));
@@ -264,7 +264,7 @@ fn a_collection_is_lost_with_a_part_that_a_record_needs() {
         client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
     eventually("the parts are on flash", || client.info_number("tiering", "flash_part_demotions") > 100);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let damage: Vec<u64> = places(&flash_of(&node), &["~large-150~", "~untouched-150~"])
         .concat()
         .iter()

@@ -16,10 +16,10 @@ pub fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, s
     client.set_all(keys.map(|key| (format!("key:{key}"), random.noise(bytes))));
 }
 
-pub fn new_base(client: &mut Client) {
+pub fn new_checkpoint(client: &mut Client) {
     let rewrites = client.info_number("persistence", "aof_rewrites");
     client.run("BGREWRITEAOF");
-    eventually("there is a new base", || {
+    eventually("there is a new checkpoint", || {
         client.info("persistence", "aof_rewrite_in_progress") == "0"
             && client.info_number("persistence", "aof_rewrites") > rewrites
     });
@@ -44,7 +44,7 @@ fn values_stay_on_flash_over_restarts() {
     fill(&mut client, 3);
     set_many(&mut client, 0..15_000, 2_000, 1);
     eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 10_000);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let (dump, index) = (size_of(&folder(&node), ".rdb"), size_of(&folder(&node), ".index"));
     assert!(dump < 15 * MB, "the dump of {dump} bytes has the values in RAM only");
     assert!((160_000..600_000).contains(&index), "16 bytes for each key on flash: {index}");
@@ -55,7 +55,7 @@ fn values_stay_on_flash_over_restarts() {
     assert!(client.info_number("tiering", "values_in_flash") > 10_000, "values stayed where they were");
     assert_eq!(digest(&mut client), before);
 
-    // Replayed over the base: changed, deleted, flushed, moved to other logical databases.
+    // Replayed over the checkpoint: changed, deleted, flushed, moved to other logical databases.
     set_many(&mut client, 1_000..3_000, 3_000, 2);
     (3_000..6_000).for_each(|key| _ = client.run(&format!("APPEND key:{key} more")));
     (6_000..7_000).for_each(|key| _ = client.run(&format!("DEL key:{key}")));
@@ -66,7 +66,7 @@ fn values_stay_on_flash_over_restarts() {
     let node = kill(node, &directives);
     let mut client = loaded(&node);
     assert_eq!(digest(&mut client), before);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let node = kill(node, &directives);
     let mut client = loaded(&node);
     assert_eq!(digest(&mut client), before, "with swapped databases");
@@ -98,7 +98,7 @@ fn after_a_restart_values_that_were_in_ram_come_back_unasked() {
     node.limit_objects(10 * MB);
     set_many(&mut client, 0..15_000, 2_000, 1);
     eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 9_000);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let in_ram = client.info_number("tiering", "values_in_ram");
     let node = kill(node, &directives);
     let mut client = loaded(&node);
@@ -154,7 +154,7 @@ fn counts(client: &mut Client) -> Vec<String> {
     commands.map(|command| client.run(&command)).collect()
 }
 
-/// The base has the skeletons of large collections. Their parts stay where they are.
+/// The checkpoint has the skeletons of large collections. Their parts stay where they are.
 #[test]
 fn large_collections_stay_on_flash_over_restarts() {
     let directives = with(TIERED);
@@ -177,7 +177,7 @@ fn large_collections_stay_on_flash_over_restarts() {
     let sizes = |node: &Node| (size_of(&folder(node), ".rdb"), size_of(&folder(node), ".index"));
     for round in 0..3 {
         let written = client.info_number("tiering", "flash_write_bytes");
-        new_base(&mut client);
+        new_checkpoint(&mut client);
         let written = client.info_number("tiering", "flash_write_bytes") - written;
         // 15 MB of values.
         let (dump, index) = sizes(&node);
@@ -213,10 +213,10 @@ fn large_collections_stay_on_flash_over_restarts() {
     node = kill(node, &directives);
     client = loaded(&node);
     assert_eq!(digest(&mut client), before);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     assert!(sizes(&node).0 < MB / 20);
     node = kill(node, &directives);
-    assert_eq!(digest(&mut loaded(&node)), before, "from a base of what came back");
+    assert_eq!(digest(&mut loaded(&node)), before, "from a checkpoint of what came back");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn overwriting_goes_on_for_ever() {
     assert_eq!(digest(&mut loaded(&node)), before);
 }
 
-/// The journal takes no more than flash-limit leaves: a base is written when half of it is used. While none can be written, writers get
+/// The journal takes no more than flash-limit leaves: a checkpoint is written when half of it is used. While none can be written, writers get
 /// an error, and reads go on.
 #[test]
 fn files_stay_within_flash_limit() {
@@ -281,12 +281,13 @@ fn files_stay_within_flash_limit() {
     }
     assert!(client.info_number("persistence", "aof_rewrites") > 1, "half of the journal's room was used several times");
 
-    // The draft of a base cannot be made.
+    // The draft of a checkpoint cannot be made.
     let obstacle = folder(&node).join("base.new");
     fs::create_dir(&obstacle).unwrap();
     let mut refused = (400..1_000).map(|round| (round, set(&mut client, round)));
     let (last, reply) = refused.find(|(_, reply)| !reply.contains("OK")).expect("the journal is full");
-    let error = "MISCONF Errors writing to the AOF file: flash-limit allows it no more than 2 files, and no new base";
+    let error =
+        "MISCONF Errors writing to the AOF file: flash-limit allows it no more than 2 files, and no new checkpoint";
     assert!(reply.contains(error), "{reply}");
     assert!(client.run(&format!("STRLEN key:{}", (last - 1) % 9)).contains("1048584"), "reads go on");
     assert!(used(&mut client) <= limit);
@@ -299,9 +300,9 @@ fn files_stay_within_flash_limit() {
     assert_eq!(digest(&mut loaded(&node)), before);
 }
 
-/// What is replayed needs more room than there is, until a later base frees what is dead.
+/// What is replayed needs more room than there is, until a later checkpoint frees what is dead.
 #[test]
-fn a_restart_with_less_flash_takes_a_base_in_between() {
+fn a_restart_with_less_flash_takes_a_checkpoint_in_between() {
     let on = |memory| {
         let more = [("flash-path", "flash"), ("ram-limit", "64mb"), ("auto-aof-rewrite-percentage", "0")];
         with(&[&more[..], &[("memory-limit", memory)]].concat())
@@ -319,7 +320,7 @@ fn a_restart_with_less_flash_takes_a_base_in_between() {
     assert_eq!(digest(&mut client), before);
     assert!(node.log().contains("because room on flash is short"), "{}", node.log());
     let node = kill(node, &tight);
-    assert_eq!(digest(&mut loaded(&node)), before, "from that base");
+    assert_eq!(digest(&mut loaded(&node)), before, "from that checkpoint");
 }
 
 #[test]
@@ -333,7 +334,7 @@ fn what_is_missing_is_refused_with_advice() {
     let node = Node::start(&directives);
     let mut client = node.connect();
     fill(&mut client, 4);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let before = digest(&mut client);
     let (dir, journal) = (node.dir.clone(), folder(&node));
     client.send(b"SHUTDOWN\r\n").rest();
@@ -382,7 +383,7 @@ fn limits_may_change_while_the_node_is_down() {
     node.limit_objects(6 * MB);
     set_many(&mut client, 0..10_000, 2_000, 1);
     eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 5_000);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let before = digest(&mut client);
     let mut node = node;
     for (memory, ram) in [("400mb", "90mb"), ("170mb", "110mb"), ("200mb", "100mb")] {
@@ -392,7 +393,7 @@ fn limits_may_change_while_the_node_is_down() {
         assert_eq!(digest(&mut client), before, "{memory}");
         set_many(&mut client, 20_000..20_500, 2_000, 9);
         (20_000..20_500).for_each(|key| _ = client.run(&format!("DEL key:{key}")));
-        new_base(&mut client);
+        new_checkpoint(&mut client);
     }
     // Less than the values take.
     let less = [("memory-limit", "116mb"), ("ram-limit", "100mb"), ("flash-limit", "528mb")];

@@ -20,7 +20,7 @@ mod files;
 mod force_demote;
 mod gate;
 mod kept_flash;
-mod last_base;
+mod last_checkpoint;
 mod lifecycle;
 mod listing;
 mod migrate;

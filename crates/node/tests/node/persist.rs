@@ -374,18 +374,18 @@ fn a_dataset_is_the_same_after_a_stop_and_after_a_kill() {
     assert!(node.log().contains("is back: "), "{}", node.log());
 
     assert_eq!(client.run("BGREWRITEAOF"), "Background append only file rewriting started");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     assert_eq!(client.info("persistence", "aof_rewrite_in_progress"), "0");
     assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");
-    assert!(client.info_number("persistence", "journal_base_position") > 0);
-    let bases = || {
+    assert!(client.info_number("persistence", "journal_checkpoint_position") > 0);
+    let checkpoints = || {
         let files = fs::read_dir(folder(&node)).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
         files.filter(|name| name.starts_with("base")).count()
     };
-    assert_eq!(bases(), 1, "the old base is removed");
+    assert_eq!(checkpoints(), 1, "the old checkpoint is removed");
     let node = kill(node, PERSISTENT);
     let mut client = loaded(&node);
-    assert_eq!(digest(&mut client), before, "from the base");
+    assert_eq!(digest(&mut client), before, "from the checkpoint");
 
     fill(&mut client, 8);
     assert_eq!(client.run("FLUSHALL"), "OK");
@@ -498,7 +498,7 @@ fn what_touches_several_stripes_is_replayed_in_order_while_every_value_is_on_fla
 
 /// Long before the journal is as large as `auto-aof-rewrite-min-size`.
 #[test]
-fn a_base_is_written_when_a_restart_would_take_longer_than_its_target() {
+fn a_checkpoint_is_written_when_a_restart_would_take_longer_than_its_target() {
     const COUNT: usize = 260_000;
     let directives = with(&[("recovery-time-target", "0")]);
     let node = Node::start(&directives);
@@ -513,15 +513,15 @@ fn a_base_is_written_when_a_restart_would_take_longer_than_its_target() {
     assert!(client.info_number("persistence", "recovery_estimated_ms") > 1000);
     assert_eq!(client.info("persistence", "aof_rewrites"), "0", "there is no target");
     assert_eq!(client.run("CONFIG SET recovery-time-target 1"), "OK");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     assert!(client.info_number("persistence", "recovery_estimated_ms") < 1000);
     let node = kill(node, &directives);
     assert!(loaded(&node).info_number("persistence", "recovery_last_ms") > 0);
 }
 
-/// A start reads the journal from the base's position on. Here nothing but the base brings the journal to the device.
+/// A start reads the journal from the checkpoint's position on. Here nothing but the checkpoint brings the journal to the device.
 #[test]
-fn a_base_counts_only_when_the_journal_is_durable_up_to_it() {
+fn a_checkpoint_counts_only_when_the_journal_is_durable_up_to_it() {
     for flash in [&[][..], COLD] {
         let directives = with(&[flash, &[("appendfsync", "no")]].concat());
         let node = Node::start(&directives);
@@ -530,13 +530,13 @@ fn a_base_counts_only_when_the_journal_is_durable_up_to_it() {
         let position = client.info_number("persistence", "journal_position");
         assert!(client.info_number("persistence", "journal_durable_position") < position);
         client.run("BGREWRITEAOF");
-        eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
-        assert_eq!(client.info_number("persistence", "journal_base_position"), position);
+        eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
+        assert_eq!(client.info_number("persistence", "journal_checkpoint_position"), position);
         assert!(client.info_number("persistence", "journal_durable_position") >= position);
     }
 }
 
-/// What a replay reads from flash takes longer than its records, and counts until a base has it.
+/// What a replay reads from flash takes longer than its records, and counts until a checkpoint has it.
 #[test]
 fn changes_of_values_on_flash_make_a_restart_longer() {
     const COUNT: u64 = 2000;
@@ -562,7 +562,7 @@ fn changes_of_values_on_flash_make_a_restart_longer() {
     assert!(cold >= 2 * COUNT / 50, "{cold} ms: values that are read");
     assert_eq!(estimate(&mut client), cold);
     client.run("BGREWRITEAOF");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     assert!(estimate(&mut client) < cold / 2);
 }
 
@@ -576,7 +576,7 @@ fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
         client.run(&format!("HPEXPIRE h{key} 2000 FIELDS 2 f g"));
         if key == "one" {
             client.run("BGREWRITEAOF");
-            eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+            eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
         }
     }
     for key in ["one", "two"] {
@@ -714,9 +714,9 @@ fn persistence_is_switched_while_clients_write() {
 fn commands_that_have_lost_their_names_are_replayed() {
     let node = Node::start(PERSISTENT);
     let mut client = node.connect();
-    client.run("SET base 1");
+    client.run("SET checkpoint 1");
     client.run("BGREWRITEAOF");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     client.send(b"MULTI\r\nSET a 1\r\nRPUSH l 1\r\nEXEC\r\nRPUSH l 2\r\nSET b 1\r\n");
     for _ in 0..6 {
         client.read();
@@ -744,7 +744,7 @@ fn a_full_dataset_comes_back() {
         client.call(&[b"SET", format!("k{n}").as_bytes(), &[b'x'; 50_000]]);
     }
     client.run("BGREWRITEAOF");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     client.send(b"MULTI\r\nAPPEND k1 y\r\nINCR counter\r\nEXEC\r\nAPPEND k2 y\r\n");
     for _ in 0..5 {
         client.read();
@@ -771,7 +771,7 @@ fn damage_is_refused_with_advice() {
     let mut client = node.connect();
     fill(&mut client, 5);
     client.run("BGREWRITEAOF");
-    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
     fill(&mut client, 6);
     let before = digest(&mut client);
     let (dir, journal) = (node.dir.clone(), folder(&node));
@@ -781,12 +781,12 @@ fn damage_is_refused_with_advice() {
     drop(node);
 
     let names = fs::read_dir(&journal).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    let base = names.into_iter().find(|name| name.starts_with("base-")).unwrap();
+    let checkpoint = names.into_iter().find(|name| name.starts_with("base-")).unwrap();
     let advice = "move it away to start without it";
     for (name, at, why) in [
-        (&*base, 1000, advice),
+        (&*checkpoint, 1000, advice),
         ("manifest", 30, "the manifest is damaged"),
-        // Behind the base, and before the closing frame.
+        // Behind the checkpoint, and before the closing frame.
         ("journal-0000", usize::MAX, advice),
     ] {
         let path = journal.join(name);

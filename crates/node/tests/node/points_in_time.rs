@@ -25,10 +25,10 @@ fn moment(client: &mut Client) -> u64 {
     moment_ms
 }
 
-/// Writes a base, before which the journal is archived.
+/// Writes a checkpoint, before which the journal is archived.
 fn rewrite(client: &mut Client) {
     client.run("BGREWRITEAOF");
-    eventually("the base is written", || client.info("persistence", "aof_rewrite_in_progress") == "0");
+    eventually("the checkpoint is written", || client.info("persistence", "aof_rewrite_in_progress") == "0");
     assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");
 }
 

@@ -177,7 +177,7 @@ fn lose_power<L: Load>(seed: u64, format: &Format, client: impl Fn(u64) -> L, mo
         let acknowledged: Vec<_> = clients.iter().map(|_| AtomicU64::new(0)).collect();
         let promised = Mutex::new(Vec::new());
         let wanted = 50 + random.below(most) as u64;
-        let mut base_at = random.one_in(2).then(|| random.below(wanted as usize) as u64);
+        let mut checkpoint_at = random.one_in(2).then(|| random.below(wanted as usize) as u64);
         let (writes, pause) = (1 + random.below(60) as u64, Duration::from_millis(500 + random.below(1000) as u64));
         let kept: Vec<_> = clients.iter().map(Load::acknowledged).collect();
         let is_cut = || disk.cut_at().is_some() || flash.cut_at().is_some();
@@ -192,7 +192,7 @@ fn lose_power<L: Load>(seed: u64, format: &Format, client: impl Fn(u64) -> L, mo
             scope.spawn(|| witness(node.connect(), &acknowledged, &promised));
             eventually("commands are acknowledged, and some are durable", || {
                 let acknowledged = acknowledged.iter().map(|steps| steps.load(Relaxed)).sum();
-                if base_at.take_if(|at| *at <= acknowledged).is_some() {
+                if checkpoint_at.take_if(|at| *at <= acknowledged).is_some() {
                     node.connect().run("BGREWRITEAOF");
                 }
                 acknowledged >= wanted && !promised.lock().unwrap().is_empty()

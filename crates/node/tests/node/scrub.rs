@@ -2,7 +2,7 @@
 
 use crate::common::{Client, Node, eventually};
 use crate::databases::start;
-use crate::kept_flash::{MB, TIERED, new_base, set_many};
+use crate::kept_flash::{MB, TIERED, new_checkpoint, set_many};
 use crate::persist::{again, folder, loaded, with};
 use crate::points_in_time::archived;
 use std::fs::{self, File};
@@ -23,14 +23,14 @@ fn only(folder: &Path, end: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn damage_on_flash_and_of_the_base_is_found_and_a_new_base_is_written() {
+fn damage_on_flash_and_of_the_base_is_found_and_a_new_checkpoint_is_written() {
     let directives = with(&[TIERED, &[("scrub-interval", "0")]].concat());
     let node = Node::start(&directives);
     let mut client = node.connect();
     node.limit_objects(4 * MB);
     set_many(&mut client, 0..10_000, 2_000, 1);
     eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 7_000);
-    new_base(&mut client);
+    new_checkpoint(&mut client);
     let flash = only(&node.dir.path().join("flash"), ".log");
     // Some of it is in the middle of written segments.
     (0..10).for_each(|nth| flip(&flash, (1 + nth) * MB + 1_000));
@@ -40,10 +40,10 @@ fn damage_on_flash_and_of_the_base_is_found_and_a_new_base_is_written() {
     eventually("keys are counted", || number(&mut client, "rotten_keys") + number(&mut client, "rescued_values") > 0);
     assert!(node.log().contains("the scrubber has found damage on flash"), "{}", node.log());
 
-    let base = only(&folder(&node), ".rdb");
-    flip(&base, fs::metadata(&base).unwrap().len() / 2);
-    eventually("a new base is there", || !base.exists());
-    assert!(node.log().contains("the base is damaged"), "{}", node.log());
+    let checkpoint = only(&folder(&node), ".rdb");
+    flip(&checkpoint, fs::metadata(&checkpoint).unwrap().len() / 2);
+    eventually("a new checkpoint is there", || !checkpoint.exists());
+    assert!(node.log().contains("the checkpoint is damaged"), "{}", node.log());
     assert_eq!(client.run("CONFIG SET scrub-interval 0"), "OK");
     eventually("it is complete", || client.info("persistence", "aof_rewrite_in_progress") == "0");
     let node = again(node, &directives);
@@ -51,7 +51,7 @@ fn damage_on_flash_and_of_the_base_is_found_and_a_new_base_is_written() {
 }
 
 #[test]
-fn damage_of_the_journal_is_found_and_a_base_makes_it_harmless() {
+fn damage_of_the_journal_is_found_and_a_checkpoint_makes_it_harmless() {
     let directives = with(&[("scrub-interval", "0"), ("auto-aof-rewrite-percentage", "0")]);
     let node = Node::start(&directives);
     let mut client = node.connect();
@@ -59,11 +59,11 @@ fn damage_of_the_journal_is_found_and_a_base_makes_it_harmless() {
     let durable = client.info_number("persistence", "journal_position");
     eventually("it is on the device", || client.info_number("persistence", "journal_durable_position") >= durable);
     let journal = folder(&node).join("journal-0000");
-    let base = only(&folder(&node), ".rdb");
+    let checkpoint = only(&folder(&node), ".rdb");
     // Behind the file's head.
     flip(&journal, MB + 500_000);
     assert_eq!(client.run("CONFIG SET scrub-interval 1"), "OK");
-    eventually("a new base is there", || !base.exists());
+    eventually("a new checkpoint is there", || !checkpoint.exists());
     assert!(node.log().contains("the journal is damaged: "), "{}", node.log());
     assert_eq!(client.run("CONFIG SET scrub-interval 0"), "OK");
     eventually("it is complete", || client.info("persistence", "aof_rewrite_in_progress") == "0");

@@ -1,4 +1,4 @@
-//! Owns the dataset that these figures are of, and what they ask its node: bases, the journal's figures, values before and after
+//! Owns the dataset that these figures are of, and what they ask its node: checkpoints, the journal's figures, values before and after
 //! a restart. Never measures.
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const RAM_SHARE: f64 = 0.3;
 const RAM_MIN: u64 = 48 << 20;
 /// The share of flash that the values take, hot ones with a copy there included.
 const FILL: f64 = 0.8;
-const BASE_WITHIN: Duration = Duration::from_secs(300);
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 const SAMPLE: u64 = 2000;
 /// Keys of one MGET.
@@ -36,8 +36,8 @@ pub fn journalled(program: Program) -> Program {
     program.directive("io-threads", 2).directive("appendonly", "yes").directive("appendfsync", "everysec")
 }
 
-/// Bases are written when they are asked for only.
-pub fn without_bases(program: Program) -> Program {
+/// Checkpoints are written when they are asked for only.
+pub fn without_checkpoints(program: Program) -> Program {
     program.directive("auto-aof-rewrite-percentage", 0).directive("recovery-time-target", 0)
 }
 
@@ -57,40 +57,40 @@ pub fn number(info: &Info, name: &str) -> Result<u64> {
     info.number(name).with_context(|| format!("INFO persistence has no {name}"))
 }
 
-/// How many bases were written.
-pub fn bases(subject: &mut Subject) -> Result<u64> {
+/// How many checkpoints were written.
+pub fn checkpoints(subject: &mut Subject) -> Result<u64> {
     number(&persistence(subject.node.client())?, "aof_rewrites")
 }
 
-/// Waits for the base that is being written.
-pub fn wait_for_base(subject: &mut Subject) -> Result<()> {
-    let deadline = Instant::now() + BASE_WITHIN;
+/// Waits for the checkpoint that is being written.
+pub fn wait_for_checkpoint(subject: &mut Subject) -> Result<()> {
+    let deadline = Instant::now() + CHECKPOINT_WITHIN;
     loop {
         let info = persistence(subject.node.client())?;
         if info.text("aof_rewrite_in_progress") == Some("0") {
-            ensure!(info.text("aof_last_bgrewrite_status") == Some("ok"), "{}: a base failed", subject.name);
+            ensure!(info.text("aof_last_bgrewrite_status") == Some("ok"), "{}: a checkpoint failed", subject.name);
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{}: a base takes longer than {BASE_WITHIN:?}", subject.name);
+        ensure!(Instant::now() < deadline, "{}: a checkpoint takes longer than {CHECKPOINT_WITHIN:?}", subject.name);
         std::thread::sleep(POLL);
     }
 }
 
-/// Writes a base, so that the journal begins anew.
-pub fn write_base(subject: &mut Subject) -> Result<()> {
+/// Writes a checkpoint, so that the journal begins anew.
+pub fn write_checkpoint(subject: &mut Subject) -> Result<()> {
     let begun = Instant::now();
-    let before = bases(subject)?;
+    let before = checkpoints(subject)?;
     loop {
-        wait_for_base(subject)?;
+        wait_for_checkpoint(subject)?;
         // Unless another one has just begun by itself.
         if subject.node.client().call(&["BGREWRITEAOF"]).is_ok() {
             break;
         }
-        ensure!(begun.elapsed() < BASE_WITHIN, "{}: no base can be begun", subject.name);
+        ensure!(begun.elapsed() < CHECKPOINT_WITHIN, "{}: no checkpoint can be begun", subject.name);
     }
-    wait_for_base(subject)?;
-    ensure!(bases(subject)? > before, "{}: no base was written", subject.name);
-    eprintln!("   {}: a base in {:.2} s", subject.name, begun.elapsed().as_secs_f64());
+    wait_for_checkpoint(subject)?;
+    ensure!(checkpoints(subject)? > before, "{}: no checkpoint was written", subject.name);
+    eprintln!("   {}: a checkpoint in {:.2} s", subject.name, begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -98,7 +98,7 @@ pub fn write_base(subject: &mut Subject) -> Result<()> {
 pub struct Before {
     keys: u64,
     sample: Vec<Option<Vec<u8>>>,
-    pub base_bytes: u64,
+    pub checkpoint_bytes: u64,
     pub tail_bytes: u64,
     /// The node's own estimate of a restart.
     pub estimated_s: f64,
@@ -109,12 +109,12 @@ impl Before {
         let client = subject.node.client();
         let sample = values(client, &sample_of(keys))?;
         let info = persistence(client)?;
-        let base_bytes = number(&info, "aof_base_size")?;
+        let checkpoint_bytes = number(&info, "aof_base_size")?;
         Ok(Before {
             keys: size(client)?,
             sample,
-            base_bytes,
-            tail_bytes: number(&info, "aof_current_size")?.saturating_sub(base_bytes),
+            checkpoint_bytes,
+            tail_bytes: number(&info, "aof_current_size")?.saturating_sub(checkpoint_bytes),
             estimated_s: number(&info, "recovery_estimated_ms")? as f64 / 1000.0,
         })
     }
@@ -132,10 +132,10 @@ impl Before {
 
     pub fn shown(&self) -> String {
         format!(
-            "{} keys, {} of journal behind a base of {}, {} values compared",
+            "{} keys, {} of journal behind a checkpoint of {}, {} values compared",
             grouped(self.keys as f64),
             bytes(self.tail_bytes),
-            bytes(self.base_bytes),
+            bytes(self.checkpoint_bytes),
             grouped(self.sample.len() as f64),
         )
     }

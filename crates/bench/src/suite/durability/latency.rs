@@ -1,4 +1,4 @@
-//! Measures what clients notice of a base that is written: commands under a steady load, and a PING each millisecond. Never knows
+//! Measures what clients notice of a checkpoint that is written: commands under a steady load, and a PING each millisecond. Never knows
 //! the server's code.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::kept::{bases, program, wait_for_base, without_bases, write_base};
+use super::kept::{checkpoints, program, wait_for_checkpoint, without_checkpoints, write_checkpoint};
 use crate::scenario::phase::Until;
 use crate::scenario::spec::Load;
 use crate::scenario::wire::{Client, Endpoint};
@@ -15,9 +15,9 @@ use crate::suite::figure::{Figure, Target, median};
 use crate::suite::lab::{Lab, Subject, populate_loads, rof_load};
 
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Between two attempts to begin a base.
-const BASE_EVERY: Duration = Duration::from_millis(5);
-/// Of the highest unpipelined rate: some processor time must be left for the base.
+/// Between two attempts to begin a checkpoint.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(5);
+/// Of the highest unpipelined rate: some processor time must be left for the checkpoint.
 const SHARE: f64 = 0.5;
 
 /// rof's: around the middle of the keys.
@@ -27,12 +27,12 @@ const WARM_UP: Duration = Duration::from_secs(12);
 struct Look {
     p999_ms: f64,
     longest_ping_ms: f64,
-    bases: u64,
+    checkpoints: u64,
 }
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(1_000_000, 300_000);
-    let mut subject = lab.start("bases under load", &without_bases(program(keys)?))?;
+    let mut subject = lab.start("checkpoints under load", &without_checkpoints(program(keys)?))?;
     let populate: Vec<Load> = populate_loads(keys).into_iter().map(real).collect();
     lab.populate(&mut subject, &populate)?;
     let load = |pipeline| real(rof_load(keys, pipeline, keys as f64 * STDDEV_SHARE));
@@ -44,7 +44,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mut rounds: Vec<[Look; 2]> = Vec::new();
     for round in 0..lab.repetitions {
         // Every other round the other way around, so that a drift of the machine affects both alike.
-        let mut of = |writes_bases| look(lab, &mut subject, &load, writes_bases);
+        let mut of = |writes_checkpoints| look(lab, &mut subject, &load, writes_checkpoints);
         rounds.push(match round % 2 {
             0 => [of(false)?, of(true)?],
             _ => {
@@ -55,28 +55,28 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     }
     lab.note_fill_of(&subject);
     let each = |value: &dyn Fn(&[Look; 2]) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
-    let written: u64 = rounds.iter().map(|[_, busy]| busy.bases).sum();
+    let written: u64 = rounds.iter().map(|[_, busy]| busy.checkpoints).sum();
     // That the node needed.
-    let without: u64 = rounds.iter().map(|[calm, _]| calm.bases).sum();
+    let without: u64 = rounds.iter().map(|[calm, _]| calm.checkpoints).sum();
     let seconds = lab.shot.as_secs() * lab.repetitions as u64;
     let how = format!(
-        "{keys} keys, 30 % RAM, {rate:.0} ops/s 1:1 around the middle, {written} against {without} bases in {seconds} s"
+        "{keys} keys, 30 % RAM, {rate:.0} ops/s 1:1 around the middle, {written} against {without} checkpoints in {seconds} s"
     );
     Ok(vec![
         Figure::new(
-            "p99.9 of commands while bases are written",
-            "÷ without; half of the highest unpipelined rate, one base after the other",
+            "p99.9 of commands while checkpoints are written",
+            "÷ without; half of the highest unpipelined rate, one checkpoint after the other",
             each(&|[calm, busy]| busy.p999_ms / calm.p999_ms),
             Target::AtMost(1.5),
             format!("{:.2} against {:.2} ms, {how}", each(&|[_, busy]| busy.p999_ms), each(&|[calm, _]| calm.p999_ms)),
         ),
         Figure::new(
-            "longest PING while bases are written",
+            "longest PING while checkpoints are written",
             "− the paired run's without; one each millisecond beside the same load",
             each(&|[calm, busy]| busy.longest_ping_ms - calm.longest_ping_ms),
             Target::AtMost(10.0),
             format!(
-                "{:.1} against {:.1} ms, {written} against {without} bases",
+                "{:.1} against {:.1} ms, {written} against {without} checkpoints",
                 each(&|[_, busy]| busy.longest_ping_ms),
                 each(&|[calm, _]| calm.longest_ping_ms)
             ),
@@ -85,34 +85,34 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     ])
 }
 
-fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_bases: bool) -> Result<Look> {
-    // Or emptied segments of flash would soon ask for a base, in a run without bases too.
-    write_base(subject)?;
+fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_checkpoints: bool) -> Result<Look> {
+    // Or emptied segments of flash would soon ask for a checkpoint, in a run without checkpoints too.
+    write_checkpoint(subject)?;
     let endpoint = subject.node.endpoint.clone();
-    let before = bases(subject)?;
+    let before = checkpoints(subject)?;
     let is_over = AtomicBool::new(false);
     let (shot, longest_ping_ms) = std::thread::scope(|scope| -> Result<_> {
         let prober = scope.spawn(|| longest_ping_ms(&endpoint, &is_over));
-        let writer = writes_bases.then(|| scope.spawn(|| write_bases(&endpoint, &is_over)));
+        let writer = writes_checkpoints.then(|| scope.spawn(|| write_checkpoints(&endpoint, &is_over)));
         let shot = lab.shoot(subject, load);
         is_over.store(true, Ordering::Relaxed);
         let longest = prober.join().expect("the prober has not panicked")?;
         writer.map_or(Ok(()), |writer| writer.join().expect("the writer has not panicked"))?;
         Ok((shot?.0, longest))
     })?;
-    wait_for_base(subject)?;
-    let bases = bases(subject)? - before;
-    ensure!(bases > 0 || !writes_bases, "no base was written");
-    Ok(Look { p999_ms: shot.latency_ms_p999, longest_ping_ms, bases })
+    wait_for_checkpoint(subject)?;
+    let checkpoints = checkpoints(subject)? - before;
+    ensure!(checkpoints > 0 || !writes_checkpoints, "no checkpoint was written");
+    Ok(Look { p999_ms: shot.latency_ms_p999, longest_ping_ms, checkpoints })
 }
 
-/// One base after the other.
-fn write_bases(endpoint: &Endpoint, is_over: &AtomicBool) -> Result<()> {
+/// One checkpoint after the other.
+fn write_checkpoints(endpoint: &Endpoint, is_over: &AtomicBool) -> Result<()> {
     let mut client = Client::connect(endpoint)?;
     while !is_over.load(Ordering::Relaxed) {
         // Refused while one is being written.
         let _ = client.call(&["BGREWRITEAOF"]);
-        std::thread::sleep(BASE_EVERY);
+        std::thread::sleep(CHECKPOINT_EVERY);
     }
     Ok(())
 }

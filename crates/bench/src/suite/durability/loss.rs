@@ -1,11 +1,11 @@
-//! Measures what is lost of acknowledged writes when a node is killed under load, while it writes a base. Never knows the
+//! Measures what is lost of acknowledged writes when a node is killed under load, while it writes a checkpoint. Never knows the
 //! server's code.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::kept::{BATCH, differing, persistence, program, values, without_bases};
+use super::kept::{BATCH, differing, persistence, program, values, without_checkpoints};
 use crate::report::grouped;
 use crate::scenario::wire::{Client, Endpoint};
 use crate::suite::endurance::real;
@@ -13,15 +13,15 @@ use crate::suite::figure::{Figure, Target};
 use crate::suite::lab::{FIRST_KEY, Lab, VALUE_BYTES, fill};
 
 const WRITERS: u64 = 8;
-/// From the beginning of a base to the kill.
-const INTO_THE_BASE: Duration = Duration::from_millis(50);
+/// From the beginning of a checkpoint to the kill.
+const INTO_THE_CHECKPOINT: Duration = Duration::from_millis(50);
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(500_000, 200_000);
-    let program = without_bases(program(keys)?);
+    let program = without_checkpoints(program(keys)?);
     let mut subject = lab.start("killed under load", &program)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
-    let (mut acknowledged, mut lost, mut in_bases) = (0, 0, 0);
+    let (mut acknowledged, mut lost, mut in_checkpoints) = (0, 0, 0);
     for round in 0..lab.repetitions {
         let endpoint = &subject.node.endpoint.clone();
         let counts = std::thread::scope(|scope| -> Result<Vec<u64>> {
@@ -29,12 +29,12 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
             let writers: Vec<_> = (0..WRITERS).map(begin).collect();
             std::thread::sleep(lab.shot);
             let begun = subject.node.client().call(&["BGREWRITEAOF"]);
-            std::thread::sleep(INTO_THE_BASE);
+            std::thread::sleep(INTO_THE_CHECKPOINT);
             let info = persistence(subject.node.client());
             // Whatever went wrong: without this the writers would not end.
             subject.node.kill()?;
             begun?;
-            in_bases += usize::from(info?.text("aof_rewrite_in_progress") == Some("1"));
+            in_checkpoints += usize::from(info?.text("aof_rewrite_in_progress") == Some("1"));
             Ok(writers.into_iter().map(|writer| writer.join().expect("a writer has not panicked")).collect())
         })?;
         subject.restart(&program)?;
@@ -54,7 +54,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         lost as f64,
         Target::AtMost(0.0),
         format!(
-            "of {} in {} kills, {in_bases} of them while a base was written",
+            "of {} in {} kills, {in_checkpoints} of them while a checkpoint was written",
             grouped(acknowledged as f64),
             lab.repetitions
         ),

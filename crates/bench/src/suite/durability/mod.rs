@@ -1,4 +1,4 @@
-//! Owns the figures of a dataset that survives restarts (`appendonly yes`): what the journal and its bases cost, how fast a
+//! Owns the figures of a dataset that survives restarts (`appendonly yes`): what the journal and its checkpoints cost, how fast a
 //! node is back, and what is lost with it. Never knows the server's code.
 //!
 //! `kept` is such a dataset and what is asked of it; the others measure. That persistence which is off costs nothing is a matter of
@@ -20,10 +20,10 @@ use super::lab::Lab;
 use crate::cli::interrupt;
 
 const PARTS: [(&str, Measure); 7] = [
-    ("throughput with a journal", throughput::between_bases_and_with_them),
+    ("throughput with a journal", throughput::between_checkpoints_and_with_them),
     ("throughput with appendfsync always", throughput::always),
     ("restart", restart::measure),
-    ("latency while a base is written", latency::measure),
+    ("latency while a checkpoint is written", latency::measure),
     ("bytes written to the device", volume::measure),
     ("acknowledged writes that are lost", loss::measure),
     ("BGSAVE", save::measure),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::kept::{Before, journalled, program, sets, write_base};
+use super::kept::{Before, journalled, program, sets, write_checkpoint};
 use crate::report::grouped;
 use crate::scenario::node::Program;
 use crate::scenario::phase::Until;
@@ -23,7 +23,7 @@ const LATE: f64 = 2.0;
 /// What is restarted, and how long that may take.
 struct Case {
     keys: u64,
-    /// Blind SETs behind the base.
+    /// Blind SETs behind the checkpoint.
     tail: u64,
     killed: Target,
     stopped: Target,
@@ -49,7 +49,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
 
 /// A tail of SETs, which need no old value: after kill -9, and after a clean stop with the same tail.
 fn blind(lab: &mut Lab, subject: &mut Subject, program: &Program, case: &Case) -> Result<Vec<Figure>> {
-    write_base(subject)?;
+    write_checkpoint(subject)?;
     let load = real(sets(case.keys, PIPELINE)).with(format!("--requests={}", case.tail / CONNECTIONS));
     lab.run(subject, &load, Until::Done)?;
     let tail = |before: &Before, took| {
@@ -74,10 +74,10 @@ fn blind(lab: &mut Lab, subject: &mut Subject, program: &Program, case: &Case) -
     Ok(vec![killed, figure(&name("a clean stop"), took, case.stopped, detail)])
 }
 
-/// A tail of commands that need the old value, which is on flash. The node decides when a base is due, so that
+/// A tail of commands that need the old value, which is on flash. The node decides when a checkpoint is due, so that
 /// `recovery-time-target` holds.
 fn cold_changes(lab: &mut Lab, subject: &mut Subject, program: &Program, keys: u64) -> Result<Figure> {
-    write_base(subject)?;
+    write_checkpoint(subject)?;
     let options = ["--command=SETRANGE __key__ 100 changed", "--command-key-pattern=R", "--distinct-client-seed"];
     let load = Load::new("SETRANGE", 1, CONNECTIONS as u32, options).with(String::from("--randomize"));
     let load = ranged(load, keys).with(format!("--pipeline={PIPELINE}"));
@@ -107,7 +107,7 @@ fn big(lab: &mut Lab) -> Result<Vec<Figure>> {
     const RAM: u64 = 8 << 30;
     const FLASH: u64 = 12 << 30;
     const FILES: u64 = 32 << 30;
-    /// So long the journal gets before a base is due: 64 bytes a key.
+    /// So long the journal gets before a checkpoint is due: 64 bytes a key.
     const TAIL: u64 = 64 * KEYS / (KEY_BYTES + VALUE_BYTES);
     let case = Case { keys: KEYS, tail: TAIL, killed: Target::AtMost(12.0), stopped: Target::AtMost(5.0) };
     let program = journalled(Program::flintkv()?.tiered(RAM + FLASH, RAM)).directive("flash-limit", FILES);

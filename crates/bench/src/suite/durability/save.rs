@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use flash::io::{PAGE_BYTES, PageBuf};
 
-use super::kept::{journalled, persistence, wait_for_base};
+use super::kept::{journalled, persistence, wait_for_checkpoint};
 use crate::report::bytes;
 use crate::scenario::node::{Process, Program};
 use crate::scenario::spec::Load;
@@ -96,8 +96,8 @@ fn encoding_rate(lab: &mut Lab) -> Result<f64> {
 fn save(subject: &mut Subject) -> Result<(Duration, u64)> {
     let tried = Instant::now();
     let begun = loop {
-        // A base that is being written, or begins just now, keeps a dump from beginning.
-        wait_for_base(subject)?;
+        // A checkpoint that is being written, or begins just now, keeps a dump from beginning.
+        wait_for_checkpoint(subject)?;
         let begun = Instant::now();
         match subject.node.client().call(&["BGSAVE"]) {
             Ok(_) => break begun,

@@ -1,12 +1,12 @@
-//! Measures throughput with a journal against the same node without one, over whole cycles with bases too, what RAM journal and
-//! bases take, and `appendfsync always` against redis-server. All in RAM, where nothing hides what a journal costs. Never knows the
+//! Measures throughput with a journal against the same node without one, over whole cycles with checkpoints too, what RAM journal and
+//! checkpoints take, and `appendfsync always` against redis-server. All in RAM, where nothing hides what a journal costs. Never knows the
 //! server's code.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::kept::{bases, journalled, persistence, sets, without_bases, write_base};
+use super::kept::{checkpoints, journalled, persistence, sets, without_checkpoints, write_checkpoint};
 use crate::report::bytes;
 use crate::scenario::node::Program;
 use crate::scenario::spec::Load;
@@ -26,10 +26,10 @@ const KEPT: usize = 1;
 
 const HOW: &str = "appendfsync everysec ÷ appendonly no, all in RAM, two workers, 20 connections";
 
-pub fn between_bases_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
+pub fn between_checkpoints_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(500_000, 200_000);
     let program = Program::flintkv()?.directive("io-threads", 2).directive("memory-limit", RAM_LIMIT);
-    let kept = without_bases(journalled(program.clone()));
+    let kept = without_checkpoints(journalled(program.clone()));
     let mut subjects =
         vec![lab.start("no journal", &program.directive("appendonly", "no"))?, lab.start("everysec", &kept)?];
     for subject in &mut subjects {
@@ -37,53 +37,54 @@ pub fn between_bases_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
     }
     let mixed = |pipeline| rof_load(keys, pipeline, keys as f64 / 10.0);
     let cases = [
-        ("SET only, pipeline 24, between bases", sets(keys, 24), 0.85),
-        ("SET only, pipeline 24, values that nothing packs, between bases", real(sets(keys, 24)), 0.85),
-        ("1:1, pipeline 24, between bases", mixed(24), 0.90),
-        ("SET only, unpipelined, between bases", sets(keys, 1), 0.95),
-        ("1:1, unpipelined, between bases", mixed(1), 0.95),
+        ("SET only, pipeline 24, between checkpoints", sets(keys, 24), 0.85),
+        ("SET only, pipeline 24, values that nothing packs, between checkpoints", real(sets(keys, 24)), 0.85),
+        ("1:1, pipeline 24, between checkpoints", mixed(24), 0.90),
+        ("SET only, unpipelined, between checkpoints", sets(keys, 1), 0.95),
+        ("1:1, unpipelined, between checkpoints", mixed(1), 0.95),
     ];
     let mut figures = Vec::new();
     for (name, load, least) in cases {
-        let before = bases(&mut subjects[KEPT])?;
+        let before = checkpoints(&mut subjects[KEPT])?;
         let rounds = lab.rounds(&mut subjects, &load, lab.shot)?;
-        ensure!(bases(&mut subjects[KEPT])? == before, "a base was written although none was asked for");
+        ensure!(checkpoints(&mut subjects[KEPT])? == before, "a checkpoint was written although none was asked for");
         figures.push(figure(name, &rounds, least, keys, ""));
         // Or the journal of all loads would be on the disk at once.
-        write_base(&mut subjects[KEPT])?;
+        write_checkpoint(&mut subjects[KEPT])?;
     }
     figures.extend(cycles(lab, &mut subjects, keys)?);
     Ok(figures)
 }
 
-/// The journal grows to the size of the base, then a new base is written, and so on.
+/// The journal grows to the size of the checkpoint, then a new checkpoint is written, and so on.
 fn cycles(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<Figure>> {
     subjects[KEPT].node.client().call(&["CONFIG", "SET", "auto-aof-rewrite-percentage", "100"])?;
     for subject in subjects.iter_mut() {
         subject.watch = Watch::start(&subject.node);
     }
-    let before = bases(&mut subjects[KEPT])?;
+    let before = checkpoints(&mut subjects[KEPT])?;
     let rounds = lab.rounds(subjects, &sets(keys, 24), Duration::from_secs(lab.scaled(20, 8)))?;
-    let written = bases(&mut subjects[KEPT])? - before;
-    let base_bytes: u64 = persistence(subjects[KEPT].node.client())?.number("aof_base_size").unwrap_or(0);
-    let of_bases = format!(", {written} bases of {} in {} shots", bytes(base_bytes), lab.repetitions);
+    let written = checkpoints(&mut subjects[KEPT])? - before;
+    let checkpoint_bytes: u64 = persistence(subjects[KEPT].node.client())?.number("aof_base_size").unwrap_or(0);
+    let of_checkpoints = format!(", {written} checkpoints of {} in {} shots", bytes(checkpoint_bytes), lab.repetitions);
     let resident = [NONE, KEPT].map(|which| subjects[which].watch.resident_max());
     let added = resident[KEPT].saturating_sub(resident[NONE]);
-    let ratio = figure("SET only, pipeline 24, over whole cycles with bases", &rounds, 0.65, keys, &of_bases);
+    let ratio =
+        figure("SET only, pipeline 24, over whole cycles with checkpoints", &rounds, 0.65, keys, &of_checkpoints);
     Ok(vec![
-        // Between bases it is another figure.
-        if written >= lab.repetitions as u64 { ratio } else { of_too_few_bases(ratio) },
+        // Between checkpoints it is another figure.
+        if written >= lab.repetitions as u64 { ratio } else { of_too_few_checkpoints(ratio) },
         Figure::new(
-            "RAM of journal and bases",
+            "RAM of journal and checkpoints",
             "÷ ram-limit: highest resident size − that of the node without a journal, in these cycles",
             added as f64 / RAM_LIMIT as f64,
             Target::AtMost(1.0 / 16.0),
-            format!("{} of {}{of_bases}", bytes(added), bytes(RAM_LIMIT)),
+            format!("{} of {}{of_checkpoints}", bytes(added), bytes(RAM_LIMIT)),
         ),
     ])
 }
 
-fn of_too_few_bases(figure: Figure) -> Figure {
+fn of_too_few_checkpoints(figure: Figure) -> Figure {
     Figure::new(&figure.name, &figure.how, f64::NAN, figure.target, format!("{}: too few", figure.detail))
 }
 
@@ -100,7 +101,7 @@ fn figure(name: &str, rounds: &Rounds, least: f64, keys: u64, more: &str) -> Fig
 
 pub fn always(lab: &mut Lab) -> Result<Vec<Figure>> {
     let redis = Program::redis().directive("appendonly", "yes").directive("appendfsync", "always");
-    let kept = without_bases(journalled(Program::flintkv()?)).directive("appendfsync", "always");
+    let kept = without_checkpoints(journalled(Program::flintkv()?)).directive("appendfsync", "always");
     let mut subjects = vec![
         lab.start("redis-server, always", &redis.directive("auto-aof-rewrite-percentage", 0))?,
         lab.start("always", &kept)?,

@@ -1,11 +1,11 @@
-//! Measures how many bytes reach the device for each byte of the journal: journal, values on flash, bases and collecting together. Never
+//! Measures how many bytes reach the device for each byte of the journal: journal, values on flash, checkpoints and collecting together. Never
 //! knows the server's code.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::kept::{journalled, number, persistence, program, sets, write_base};
+use super::kept::{journalled, number, persistence, program, sets, write_checkpoint};
 use crate::report::{bytes, percent};
 use crate::scenario::node::{Process, Program};
 use crate::scenario::phase::Until;
@@ -15,15 +15,15 @@ use crate::suite::lab::{FIRST_KEY, Lab, Subject, fill};
 
 const PIPELINE: u32 = 24;
 const HOW: &str =
-    "written for each byte of the journal, by the kernel's count; incompressible values, a base at the end";
+    "written for each byte of the journal, by the kernel's count; incompressible values, a checkpoint at the end";
 
-/// Counters at one moment, in bytes but for the bases.
+/// Counters at one moment, in bytes but for the checkpoints.
 #[derive(Clone, Copy)]
 struct Mark {
     device: u64,
     journal: u64,
     flash: u64,
-    bases: u64,
+    checkpoints: u64,
 }
 
 impl Mark {
@@ -34,7 +34,7 @@ impl Mark {
             device: device.context("the kernel does not tell what a process writes: see /proc/PID/io")?,
             journal: number(&info, "journal_position")?,
             flash: tiering(subject)?.write_bytes,
-            bases: number(&info, "aof_rewrites")?,
+            checkpoints: number(&info, "aof_rewrites")?,
         })
     }
 
@@ -43,7 +43,7 @@ impl Mark {
             device: self.device.saturating_sub(before.device),
             journal: self.journal.saturating_sub(before.journal),
             flash: self.flash.saturating_sub(before.flash),
-            bases: self.bases.saturating_sub(before.bases),
+            checkpoints: self.checkpoints.saturating_sub(before.checkpoints),
         }
     }
 
@@ -53,11 +53,11 @@ impl Mark {
 
     fn shown(self) -> String {
         format!(
-            "{} for {} of journal: {} of values on flash, {} bases and the rest",
+            "{} for {} of journal: {} of values on flash, {} checkpoints and the rest",
             bytes(self.device),
             bytes(self.journal),
             bytes(self.flash),
-            self.bases
+            self.checkpoints
         )
     }
 }
@@ -71,7 +71,7 @@ fn inserts(lab: &mut Lab) -> Result<Figure> {
     let mut subject = lab.start("inserts", &program(keys)?)?;
     let before = Mark::of(&mut subject)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
-    write_base(&mut subject)?;
+    write_checkpoint(&mut subject)?;
     let written = Mark::of(&mut subject)?.since(before);
     lab.note_fill_of(&subject);
     let detail = format!("{keys} keys of 500 bytes, 30 % RAM: {}", written.shown());
@@ -87,10 +87,10 @@ fn overwrites(lab: &mut Lab) -> Result<Figure> {
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let load = real(sets(keys, PIPELINE));
     warm_up(lab, &mut subject, &load, keys)?;
-    write_base(&mut subject)?;
+    write_checkpoint(&mut subject)?;
     let before = Mark::of(&mut subject)?;
     let run = lab.run(&mut subject, &load, Until::Time(Duration::from_secs(lab.scaled(30, 10))))?;
-    write_base(&mut subject)?;
+    write_checkpoint(&mut subject)?;
     let written = Mark::of(&mut subject)?.since(before);
     let used = utilisation(&tiering(&mut subject)?);
     lab.note_fill_of(&subject);
@@ -114,10 +114,13 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_the_interval() {
-        let before = Mark { device: 1000, journal: 500, flash: 300, bases: 1 };
-        let after = Mark { device: 3000, journal: 1500, flash: 900, bases: 3 };
+        let before = Mark { device: 1000, journal: 500, flash: 300, checkpoints: 1 };
+        let after = Mark { device: 3000, journal: 1500, flash: 900, checkpoints: 3 };
         let written = after.since(before);
         assert_eq!(written.ratio(), 2.0);
-        assert_eq!(written.shown(), "2.00 kB for 1.00 kB of journal: 600 B of values on flash, 2 bases and the rest");
+        assert_eq!(
+            written.shown(),
+            "2.00 kB for 1.00 kB of journal: 600 B of values on flash, 2 checkpoints and the rest"
+        );
     }
 }

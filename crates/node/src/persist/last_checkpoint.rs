@@ -1,4 +1,4 @@
-//! Owns the bases that are written before the node ends, so that its next start has no journal to run. Never knows why the node ends.
+//! Owns the checkpoints that are written before the node ends, so that its next start has no journal to run. Never knows why the node ends.
 
 use crate::database::Database;
 use crate::ending::{Ending, Step};
@@ -11,65 +11,66 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a thread asks whether another one still writes a base.
+/// How often a thread asks whether another one still writes a checkpoint.
 const BUSY_STEP: Duration = Duration::from_millis(5);
 
 /// The databases whose next start would run the journal for long.
-pub struct LastBases {
+pub struct LastCheckpoints {
     begun: Instant,
-    bases: Vec<LastBase>,
+    checkpoints: Vec<LastCheckpoint>,
     /// Nobody waits for them any more.
     is_over: Arc<AtomicBool>,
 }
 
-struct LastBase {
+struct LastCheckpoint {
     database: Arc<Database>,
     estimate: Estimate,
     /// Whether the next start has little to run.
     ended: Arc<OnceLock<bool>>,
 }
 
-impl LastBases {
-    /// Makes the writers of these databases wait. `None`: no base makes the next start much shorter.
-    pub fn plan(databases: &[Arc<Database>]) -> Option<LastBases> {
+impl LastCheckpoints {
+    /// Makes the writers of these databases wait. `None`: no checkpoint makes the next start much shorter.
+    pub fn plan(databases: &[Arc<Database>]) -> Option<LastCheckpoints> {
         let due = databases.iter().filter_map(|database| {
-            let estimate = estimate(database).filter(Estimate::asks_for_last_base)?;
-            Some(LastBase { database: Arc::clone(database), estimate, ended: Arc::default() })
+            let estimate = estimate(database).filter(Estimate::asks_for_last_checkpoint)?;
+            Some(LastCheckpoint { database: Arc::clone(database), estimate, ended: Arc::default() })
         });
-        let bases: Vec<LastBase> = due.collect();
-        if bases.is_empty() {
+        let checkpoints: Vec<LastCheckpoint> = due.collect();
+        if checkpoints.is_empty() {
             return None;
         }
         for database in databases {
-            let is_due = bases.iter().any(|base| Arc::ptr_eq(&base.database, database));
+            let is_due = checkpoints.iter().any(|checkpoint| Arc::ptr_eq(&checkpoint.database, database));
             // What would be written behind the dump of the end would be lost.
             if is_due || database.saves_at_end() {
                 database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
             }
         }
-        Some(LastBases { begun: Instant::now(), bases, is_over: Arc::default() })
+        Some(LastCheckpoints { begun: Instant::now(), checkpoints, is_over: Arc::default() })
     }
 
     /// Begins to write them, all at once.
     pub fn begin(&mut self, ending: &Ending) {
         self.begun = Instant::now();
-        let ms_max = self.bases.iter().map(|base| base.estimate.last_base_ms_max()).max().unwrap_or(0);
+        let ms_max =
+            self.checkpoints.iter().map(|checkpoint| checkpoint.estimate.last_checkpoint_ms_max()).max().unwrap_or(0);
         ending.wait_until(wall_ms().saturating_add(ms_max));
-        for LastBase { database, estimate, ended } in &self.bases {
+        for LastCheckpoint { database, estimate, ended } in &self.checkpoints {
             tracing::info!(
-                "database '{}': the node ends with a new base, as the journal would take the next start some {:.1} s; it waits {:.0} s at \
+                "database '{}': the node ends with a new checkpoint, as the journal would take the next start some {:.1} s; it waits {:.0} s at \
                  the longest",
                 database.name(),
                 estimate.replay_ms as f64 / 1000.0,
                 ms_max as f64 / 1000.0
             );
             let of_thread = (Arc::clone(database), Arc::clone(ended), Arc::clone(&self.is_over));
-            let started = thread::Builder::new().name("last-base".into()).spawn(move || {
+            let started = thread::Builder::new().name("checkpoint-end".into()).spawn(move || {
                 let (database, ended, is_over) = of_thread;
                 ended.get_or_init(|| write(&database, &is_over));
             });
             if let Err(error) = started {
-                tracing::error!("database '{}': no thread for its base: {error}", database.name());
+                tracing::error!("database '{}': no thread for its checkpoint: {error}", database.name());
                 ended.get_or_init(|| false);
             }
         }
@@ -78,7 +79,7 @@ impl LastBases {
     pub fn step(&self, ending: &Ending) -> Step {
         match ending.left_ms(wall_ms()) {
             _ if ending.is_aborted() => Step::Aborted,
-            Some(1..) if self.bases.iter().any(|base| base.ended.get().is_none()) => Step::GoesOn,
+            Some(1..) if self.checkpoints.iter().any(|checkpoint| checkpoint.ended.get().is_none()) => Step::GoesOn,
             _ => Step::Over,
         }
     }
@@ -86,15 +87,15 @@ impl LastBases {
     /// Tells what the next start has to do.
     pub fn report(&self) {
         let took_s = self.begun.elapsed().as_secs_f64();
-        for LastBase { database, estimate, ended } in &self.bases {
+        for LastCheckpoint { database, estimate, ended } in &self.checkpoints {
             let tail_bytes = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::tail_bytes);
             let next =
                 format!("database '{}': the next start replays {} of the journal", database.name(), human(tail_bytes));
             match ended.get() {
-                Some(true) => tracing::info!("{next}; the end has waited {took_s:.3} s for its base"),
-                Some(false) => tracing::warn!("{next}: no base could be written"),
+                Some(true) => tracing::info!("{next}; the end has waited {took_s:.3} s for its checkpoint"),
+                Some(false) => tracing::warn!("{next}: no checkpoint could be written"),
                 None => tracing::warn!(
-                    "{next}, some {:.1} s: its base is given up after {took_s:.3} s",
+                    "{next}, some {:.1} s: its checkpoint is given up after {took_s:.3} s",
                     estimate.replay_ms as f64 / 1000.0
                 ),
             }
@@ -102,7 +103,7 @@ impl LastBases {
     }
 }
 
-impl Drop for LastBases {
+impl Drop for LastCheckpoints {
     fn drop(&mut self) {
         self.is_over.store(true, Relaxed);
     }
@@ -114,7 +115,7 @@ fn estimate(database: &Database) -> Option<Estimate> {
     Some(database.restart_estimate(&kept))
 }
 
-/// Writes a base that has all changes, those of a primary excepted that come meanwhile.
+/// Writes a checkpoint that has all changes, those of a primary excepted that come meanwhile.
 fn write(database: &Database, is_over: &AtomicBool) -> bool {
     // They were admitted before writers began to wait.
     if let Err(why) = database.wait_for_commands() {
@@ -126,8 +127,8 @@ fn write(database: &Database, is_over: &AtomicBool) -> bool {
         }
         thread::sleep(BUSY_STEP);
     }
-    // A base that was being written may do.
-    let is_done = !estimate(database).is_some_and(|estimate| estimate.asks_for_last_base());
+    // A checkpoint that was being written may do.
+    let is_done = !estimate(database).is_some_and(|estimate| estimate.asks_for_last_checkpoint());
     let is_short = is_done || (!is_over.load(Relaxed) && database.rewrite());
     database.end_rewrite();
     is_short

@@ -1,4 +1,4 @@
-//! Owns the writing of bases, and the decision when a new one is due. Never knows how a dump is made.
+//! Owns the writing of checkpoints, and the decision when a new one is due. Never knows how a dump is made.
 
 use super::{FILE_BYTES, RING_BYTES_MAX, index};
 use crate::database::Database;
@@ -12,7 +12,7 @@ use engine::{LoadState, wall_ms};
 use flash::sequential::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
-use journal::manifest::{self, Base, Manifest};
+use journal::manifest::{self, CheckpointFile, Manifest};
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;
@@ -36,18 +36,18 @@ const INDEX_RESTS: u32 = 2;
 const INDEX_REST_MAX: Duration = Duration::from_millis(50);
 /// How long to wait for a script that keeps stripes.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The time between a base that could not be written and the next attempt that nobody asks for.
+/// The time between a checkpoint that could not be written and the next attempt that nobody asks for.
 const RETRY_MS: u64 = 60_000;
-/// The same while writers wait for the base.
+/// The same while writers wait for the checkpoint.
 const SHORT_RETRY_MS: u64 = 2_000;
-/// What the journal's files take beside the records behind the base.
+/// What the journal's files take beside the records behind the checkpoint.
 const JOURNAL_BYTES: u64 = 160 << 20;
 const TAIL_BYTES_MIN: u64 = 64 << 20;
-/// A base that is nearly empty.
-const BASE_BYTES_MIN: u64 = 16 << 20;
+/// A checkpoint that is nearly empty.
+const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
 const JOURNAL_FILES_MIN: u32 = 2;
 
-/// The moment of a base: where the journal is, and where the stream is, if there is one.
+/// The moment of a checkpoint: where the journal is, and where the stream is, if there is one.
 #[derive(Clone, Copy)]
 struct At {
     position: u64,
@@ -58,17 +58,17 @@ struct At {
 
 impl CutInfo for At {}
 
-/// A base that is on the device, and that no manifest names yet.
+/// A checkpoint that is on the device, and that no manifest names yet.
 pub struct Written {
     at: At,
-    dump: Base,
+    dump: CheckpointFile,
     /// With flash.
-    index: Option<Base>,
-    /// The number of the checkpoint's cut, if the base has an index.
+    index: Option<CheckpointFile>,
+    /// The number of the checkpoint's cut, if the checkpoint has an index.
     cut: Option<u64>,
 }
 
-/// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's
+/// Writes a checkpoint. `at_cut` is called at the moment of the checkpoint, while every stripe is locked, and returns the journal's
 /// position. The caller holds the lock of files.
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
     clean(database);
@@ -81,13 +81,13 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     Ok(written)
 }
 
-/// Makes a base the one that counts, and removes the others. Returns its manifest. The caller holds the lock of the manifest.
+/// Makes a checkpoint the one that counts, and removes the others. Returns its manifest. The caller holds the lock of the manifest.
 pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
     let Written { at: At { position, changed, stream }, dump, index, cut } = written;
     let stream = super::named_now(database, stream);
-    let manifest = Manifest { log_id, position, base: Some(dump), index, stream };
+    let manifest = Manifest { log_id, position, checkpoint: Some(dump), index, stream };
     manifest::write(folder, Some(&manifest))?;
-    database.files.journal.changed_at_base.store(changed, Relaxed);
+    database.files.journal.changed_at_checkpoint.store(changed, Relaxed);
     if let Some(cut) = cut {
         database.shard.store.checkpoint_durable(cut);
         if let Err(why) = database.shard.set_kept(true) {
@@ -95,12 +95,12 @@ pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Wr
         }
     }
     if let Err(error) = remove_others(folder, Some(&manifest)) {
-        tracing::warn!("an old base stays: {}", about(folder, error));
+        tracing::warn!("an old checkpoint stays: {}", about(folder, error));
     }
     Ok(manifest)
 }
 
-/// Replaces the base while the journal is replayed, up to this position, which is durable. Returns the new manifest.
+/// Replaces the checkpoint while the journal is replayed, up to this position, which is durable. Returns the new manifest.
 pub fn replace_in_recovery(
     database: &Database,
     folder: &Path,
@@ -113,8 +113,8 @@ pub fn replace_in_recovery(
     publish(database, folder, manifest.log_id, written)
 }
 
-/// Gives values that are in RAM only a copy on flash, so that the base names their places and need not have them. Not while writers
-/// wait for the base, and not at the price of a restart that is late and gets later and later.
+/// Gives values that are in RAM only a copy on flash, so that the checkpoint names their places and need not have them. Not while writers
+/// wait for the checkpoint, and not at the price of a restart that is late and gets later and later.
 fn clean(database: &Database) {
     let store = &database.shard.store;
     if store.is_short_of_segments() {
@@ -157,11 +157,11 @@ fn write_drafts(
     at_cut: &dyn Fn() -> At,
 ) -> Result<Written, String> {
     let shard = &database.shard;
-    // A base is written often, and read once. Compressing would take most of its time.
+    // A checkpoint is written often, and read once. Compressing would take most of its time.
     let options = Options { version: FIELDS_VERSION, compresses: false, has_checksum: true };
     database.files.saved_keys.store(0, Relaxed);
     let name = |draft: &Path, position: u64, kind: &str| {
-        // Two bases may be of one position. A file that the manifest names is never replaced.
+        // Two checkpoints may be of one position. A file that the manifest names is never replaced.
         let names = (1..).map(|nth| match nth {
             1 => format!("base-{position}.{kind}"),
             nth => format!("base-{position}-{nth}.{kind}"),
@@ -170,11 +170,11 @@ fn write_drafts(
         let path = folder.join(&name);
         let bytes = bytes_of(draft)?;
         fs::rename(draft, &path).map_err(|error| about(&path, error))?;
-        Ok::<_, String>(Base { name, bytes })
+        Ok::<_, String>(CheckpointFile { name, bytes })
     };
     let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, TIMEOUT, at_cut);
     let (at, index, cut) = match shard.log() {
-        // Nothing has expired for a base: the journal says what has.
+        // Nothing has expired for a checkpoint: the journal says what has.
         None => {
             let (at, _) = dump(OnFlash::Written { now_ms: 0 })?;
             fits(database, bytes_of(&drafts.dump)?)?;
@@ -198,7 +198,7 @@ fn write_drafts(
     Ok(Written { at, dump, index, cut })
 }
 
-/// Between two portions of the index, reads of values have the device for themselves, unless somebody waits for the base.
+/// Between two portions of the index, reads of values have the device for themselves, unless somebody waits for the checkpoint.
 fn rest_of(database: &Database) -> Rest {
     let database = database.me.clone();
     Box::new(move |took| {
@@ -217,7 +217,7 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Removes the files of bases that the manifest does not name.
+/// Removes the files of checkpoints that the manifest does not name.
 pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<()> {
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();
@@ -229,7 +229,7 @@ pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<(
     Ok(())
 }
 
-/// What flash-limit leaves for the journal and the bases. `None`: there is no limit.
+/// What flash-limit leaves for the journal and the checkpoints. `None`: there is no limit.
 fn kept_room(config: &Config) -> Option<u64> {
     let (memory, ram, given) = (config.memory_limit_bytes, config.ram_limit_bytes, config.flash_limit_given_bytes);
     // While persistence is being switched on, the configuration does not say so yet.
@@ -242,27 +242,27 @@ fn kept_room(config: &Config) -> Option<u64> {
     Some(limit.saturating_sub(log))
 }
 
-/// How many files the journal may have: there must be room for the base, for the next one, for the ring, and for the file that the
-/// journal needs to end before a base.
-fn journal_files(config: &Config, base_bytes: u64) -> Option<u32> {
-    let others = base_bytes + base_bytes.max(BASE_BYTES_MIN) + RING_BYTES_MAX;
+/// How many files the journal may have: there must be room for the checkpoint, for the next one, for the ring, and for the file that the
+/// journal needs to end before a checkpoint.
+fn journal_files(config: &Config, checkpoint_bytes: u64) -> Option<u32> {
+    let others = checkpoint_bytes + checkpoint_bytes.max(CHECKPOINT_BYTES_MIN) + RING_BYTES_MAX;
     let files = kept_room(config)?.saturating_sub(others) / FILE_BYTES;
     Some((files.saturating_sub(1) as u32).max(JOURNAL_FILES_MIN))
 }
 
 /// Called before the first record, and whenever what the limit follows from may have changed.
-pub fn limit_journal(config: &Config, log: &Log, base_bytes: u64) {
-    log.limit_files(journal_files(config, base_bytes).unwrap_or(u32::MAX));
+pub fn limit_journal(config: &Config, log: &Log, checkpoint_bytes: u64) {
+    log.limit_files(journal_files(config, checkpoint_bytes).unwrap_or(u32::MAX));
 }
 
-/// Refuses a base that leaves no room for a journal and the base before it. The files that the journal has now do not count: the base
+/// Refuses a checkpoint that leaves no room for a journal and the checkpoint before it. The files that the journal has now do not count: the checkpoint
 /// makes them free.
 fn fits(database: &Database, bytes: u64) -> Result<(), String> {
-    let before = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::base_bytes);
+    let before = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::checkpoint_bytes);
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
         Some(room) if others + bytes > room => Err(format!(
-            "it takes {}, and flash-limit leaves {} for the journal and two bases, which take {} without it: \
+            "it takes {}, and flash-limit leaves {} for the journal and two checkpoints, which take {} without it: \
              raise flash-limit by {}",
             human(bytes),
             human(room),
@@ -273,18 +273,18 @@ fn fits(database: &Database, bytes: u64) -> Result<(), String> {
     }
 }
 
-/// What the file system lacks for the next base and for a journal as long as the base.
+/// What the file system lacks for the next checkpoint and for a journal as long as the checkpoint.
 fn missing_bytes(kept: &DurableState) -> u64 {
-    let base_bytes = kept.base_bytes();
-    let journal_bytes = base_bytes.max(TAIL_BYTES_MIN) + JOURNAL_BYTES;
-    let needed = base_bytes + journal_bytes.saturating_sub(kept.log.figures().file_bytes);
+    let checkpoint_bytes = kept.checkpoint_bytes();
+    let journal_bytes = checkpoint_bytes.max(TAIL_BYTES_MIN) + JOURNAL_BYTES;
+    let needed = checkpoint_bytes + journal_bytes.saturating_sub(kept.log.figures().file_bytes);
     // A folder that cannot be asked is told of when it cannot be written.
     let free = rustix::fs::statvfs(&kept.folder).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
     free.map_or(0, |free| needed.saturating_sub(free))
 }
 
 impl Database {
-    /// BGREWRITEAOF: starts to write a new base. The error is the whole reply.
+    /// BGREWRITEAOF: starts to write a new checkpoint. The error is the whole reply.
     pub(crate) fn start_rewrite(&self) -> Result<(), String> {
         if !super::is_on(self) {
             return Err("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one".to_owned());
@@ -293,7 +293,7 @@ impl Database {
         if !self.begin_rewrite() {
             return Err("ERR Background append only file rewriting already in progress".to_owned());
         }
-        let started = std::thread::Builder::new().name("base".into()).spawn(move || {
+        let started = std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
             database.rewrite();
             database.end_rewrite();
         });
@@ -313,21 +313,21 @@ impl Database {
         self.files.journal.rewriting_since_ms.store(0, Relaxed);
     }
 
-    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say, if it has used half of
+    /// Called once a second: starts to write a new checkpoint if the journal has grown as much as the settings say, if it has used half of
     /// its room, or if a restart would take too long.
     pub(crate) fn tick_journal(&self) {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return self.reservation.note_restart(0) };
         let config = self.hub.config.snapshot();
         let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
-        // Values on flash are of the base, although it does not have them.
-        let (tail, dataset) = (kept.tail_file_bytes(), kept.base_bytes() + self.shard.store.flash_live_bytes());
+        // Values on flash are of the checkpoint, although it does not have them.
+        let (tail, dataset) = (kept.tail_file_bytes(), kept.checkpoint_bytes() + self.shard.store.flash_live_bytes());
         let growth = u128::from(tail) * 100 / u128::from(dataset.max(1));
         let has_grown = settings.aof_rewrite_percentage > 0
             && dataset + tail > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
-        limit_journal(&config, &kept.log, kept.base_bytes());
-        let files = journal_files(&config, kept.base_bytes());
+        limit_journal(&config, &kept.log, kept.checkpoint_bytes());
+        let files = journal_files(&config, kept.checkpoint_bytes());
         let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
         let is_due = has_grown || is_half_full;
         let state = &self.files.journal;
@@ -335,7 +335,7 @@ impl Database {
         let since_ms = wall_ms().saturating_sub(state.last_rewrite_ms.load(Relaxed));
         let estimate = self.restart_estimate(&kept);
         self.reservation.note_restart(estimate.load_ms + estimate.replay_ms);
-        let is_late = estimate.asks_for_base(target_ms, took_ms, since_ms);
+        let is_late = estimate.asks_for_checkpoint(target_ms, took_ms, since_ms);
         if state.rewriting_since_ms.load(Relaxed) == 0 {
             state.missing_bytes.store(missing_bytes(&kept), Relaxed);
         }
@@ -363,7 +363,7 @@ impl Database {
         estimate.is_urgent(target_s * 1000).then(|| estimate.total_ms())
     }
 
-    /// The node serves, neither it nor its writers wait for a base, nor will soon, and a restart takes about as long as it may.
+    /// The node serves, neither it nor its writers wait for a checkpoint, nor will soon, and a restart takes about as long as it may.
     pub(crate) fn is_at_leisure(&self) -> bool {
         let hub = &self.hub;
         let serves = hub.clients.load_state() == LoadState::Open && !hub.is_closing.load(Relaxed);
@@ -374,12 +374,12 @@ impl Database {
     /// The journal has used most of its room: writers wait soon.
     fn is_journal_pressed(&self) -> bool {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
-        let files = journal_files(&self.hub.config.snapshot(), kept.base_bytes());
+        let files = journal_files(&self.hub.config.snapshot(), kept.checkpoint_bytes());
         let is_full = |files: u32| kept.tail_file_bytes() >= u64::from(files) * FILE_BYTES / 4 * 3;
         files.is_some_and(is_full)
     }
 
-    /// Called many times a second: starts to write a new base if emptied segments of flash wait for it.
+    /// Called many times a second: starts to write a new checkpoint if emptied segments of flash wait for it.
     pub(crate) fn tick_segments(&self) {
         let state = &self.files.journal;
         if self.shard.store.wants_checkpoint()
@@ -391,7 +391,7 @@ impl Database {
         }
     }
 
-    /// Called many times a second: writers that find no room in the journal wait for a base. They get an error if it cannot be written.
+    /// Called many times a second: writers that find no room in the journal wait for a checkpoint. They get an error if it cannot be written.
     pub(crate) fn tick_room(&self) {
         let Some(log) = self.files.journal.kept.lock().as_ref().map(|kept| Arc::clone(&kept.log)) else { return };
         let state = &self.files.journal;
@@ -401,7 +401,7 @@ impl Database {
             let _ = self.start_rewrite();
         }
         let has_failed = state.rewrite_failures.load(Relaxed) > 0;
-        let refusal = |why| format!("{why}, and no new base can be written to make room: the log tells why");
+        let refusal = |why| format!("{why}, and no new checkpoint can be written to make room: the log tells why");
         self.hub.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
     }
 
@@ -413,7 +413,7 @@ impl Database {
         has_rested || store.is_short_of_segments()
     }
 
-    /// Writes a new base. False: the old one stays.
+    /// Writes a new checkpoint. False: the old one stays.
     pub(super) fn rewrite(&self) -> bool {
         let begun = Instant::now();
         let _busy = self.files.busy.lock();
@@ -427,7 +427,7 @@ impl Database {
                 let position = manifest.position;
                 let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
                 tracing::info!(
-                    "database '{}': a new base of {} is written in {:.3} s, the journal begins at {position}",
+                    "database '{}': a new checkpoint of {} is written in {:.3} s, the journal begins at {position}",
                     self.hub.name,
                     human(bytes),
                     begun.elapsed().as_secs_f64()
@@ -438,7 +438,7 @@ impl Database {
             }
             Err(_) if self.hub.is_closing.load(Relaxed) => {}
             Err(why) => {
-                tracing::error!("database '{}': no new base could be written: {why}", self.hub.name);
+                tracing::error!("database '{}': no new checkpoint could be written: {why}", self.hub.name);
                 state.rewrite_failures.fetch_add(1, Relaxed);
                 state.last_rewrite_failed_ms.store(wall_ms(), Relaxed);
             }
@@ -449,12 +449,12 @@ impl Database {
     }
 }
 
-/// Replaces the base. An error leaves the old one.
+/// Replaces the checkpoint. An error leaves the old one.
 fn rewrite(database: &Database, kept: &DurableState) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
-    // From the next line on, no start needs what is before the base, and then its files are used again.
-    database.archive_before_base(kept);
+    // From the next line on, no start needs what is before the checkpoint, and then its files are used again.
+    database.archive_before_checkpoint(kept);
     let _naming = database.files.journal.naming.lock();
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;
     *database.files.journal.kept.lock() = Some(DurableState { manifest: manifest.clone(), ..kept.clone() });

@@ -1,4 +1,4 @@
-//! The end of a node: when it writes a base, so that its next start has no journal to run, and what ends that.
+//! The end of a node: when it writes a checkpoint, so that its next start has no journal to run, and what ends that.
 
 use crate::common::{Client, Node, eventually, free_port};
 use crate::databases::{self, connect};
@@ -11,8 +11,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// No base is written but the first one, and that of the end.
-const NO_BASES: &[(&str, &str)] = &[("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
+/// No checkpoint is written but the first one, and that of the end.
+const NO_CHECKPOINTS: &[(&str, &str)] = &[("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
 
 /// More of the journal than a start is assumed to replay in a second, which is 200 MB. A node that was never recovered has measured nothing.
 fn write_tail(client: &mut Client) {
@@ -51,7 +51,7 @@ fn is_ending(client: &mut Client) -> bool {
     client.run("INFO server").contains("shutdown_in_milliseconds:")
 }
 
-/// A base cannot go on until somebody reads from this pipe, or it is removed.
+/// A checkpoint cannot go on until somebody reads from this pipe, or it is removed.
 struct Obstacle(PathBuf);
 
 impl Obstacle {
@@ -71,7 +71,7 @@ impl Drop for Obstacle {
 
 #[test]
 fn a_start_behind_an_end_replays_nothing() {
-    for directives in [with(NO_BASES), with(&[TIERED, NO_BASES].concat())] {
+    for directives in [with(NO_CHECKPOINTS), with(&[TIERED, NO_CHECKPOINTS].concat())] {
         for by_client in [true, false] {
             let (mut node, mut client, before) = with_tail(&directives);
             match by_client {
@@ -89,15 +89,15 @@ fn a_start_behind_an_end_replays_nothing() {
 }
 
 #[test]
-fn who_wants_the_end_now_or_without_saving_gets_it_without_a_base() {
-    let directives = with(&[TIERED, NO_BASES].concat());
+fn who_wants_the_end_now_or_without_saving_gets_it_without_a_checkpoint() {
+    let directives = with(&[TIERED, NO_CHECKPOINTS].concat());
     for command in ["SHUTDOWN NOW", "SHUTDOWN NOSAVE"] {
         let (mut node, mut client, before) = with_tail(&directives);
-        // A base would never end.
+        // A checkpoint would never end.
         let obstacle = Obstacle::at(folder(&node).join("base-index.new"));
         assert!(client.send(format!("{command}\r\n").as_bytes()).rest().is_empty());
         assert!(node.ended().success());
-        assert!(!node.log().contains("the node ends with a new base"), "{command}: {}", node.log());
+        assert!(!node.log().contains("the node ends with a new checkpoint"), "{command}: {}", node.log());
         drop(obstacle);
         let node = again(node, &directives);
         let mut client = loaded(&node);
@@ -108,8 +108,8 @@ fn who_wants_the_end_now_or_without_saving_gets_it_without_a_base() {
 
 /// A journal that a start runs within a second is left as it is.
 #[test]
-fn a_short_journal_is_not_worth_a_base() {
-    let directives = with(&[TIERED, NO_BASES].concat());
+fn a_short_journal_is_not_worth_a_checkpoint() {
+    let directives = with(&[TIERED, NO_CHECKPOINTS].concat());
     let mut node = Node::start(&directives);
     let mut client = loaded(&node);
     fill(&mut client, 3);
@@ -125,8 +125,8 @@ fn a_short_journal_is_not_worth_a_base() {
 }
 
 #[test]
-fn while_the_base_is_written_readers_go_on_writers_wait_and_the_end_can_be_given_up() {
-    let directives = with(&[TIERED, NO_BASES].concat());
+fn while_the_checkpoint_is_written_readers_go_on_writers_wait_and_the_end_can_be_given_up() {
+    let directives = with(&[TIERED, NO_CHECKPOINTS].concat());
     let (mut node, mut client, before) = with_tail(&directives);
     let obstacle = Obstacle::at(folder(&node).join("base-index.new"));
     let mut ending = node.connect();
@@ -143,13 +143,13 @@ fn while_the_base_is_written_readers_go_on_writers_wait_and_the_end_can_be_given
     eventually("it goes on", || !is_ending(&mut client));
     let before = digest(&mut client);
 
-    // The base still hangs, and the next end waits for it. Whoever asks twice does not wait.
+    // The checkpoint still hangs, and the next end waits for it. Whoever asks twice does not wait.
     node.signal(SIGTERM);
     eventually("it waits", || is_ending(&mut client));
     assert_eq!(client.info("persistence", "aof_rewrite_in_progress"), "1");
     node.signal(SIGTERM);
     assert!(node.ended().success());
-    assert!(node.log().contains("its base is given up"), "{}", node.log());
+    assert!(node.log().contains("its checkpoint is given up"), "{}", node.log());
     drop(obstacle);
     let node = again(node, &directives);
     let mut client = loaded(&node);
@@ -158,14 +158,16 @@ fn while_the_base_is_written_readers_go_on_writers_wait_and_the_end_can_be_given
 }
 
 #[test]
-fn a_node_that_is_killed_while_it_writes_its_last_base_has_lost_nothing() {
+fn a_node_that_is_killed_while_it_writes_its_last_checkpoint_has_lost_nothing() {
     // Before the cut, and in the middle of the dump.
-    for (directives, draft) in [(with(&[TIERED, NO_BASES].concat()), "base-index.new"), (with(NO_BASES), "base.new")] {
+    for (directives, draft) in
+        [(with(&[TIERED, NO_CHECKPOINTS].concat()), "base-index.new"), (with(NO_CHECKPOINTS), "base.new")]
+    {
         let (mut node, mut client, before) = with_tail(&directives);
         let obstacle = Obstacle::at(folder(&node).join(draft));
         node.signal(SIGTERM);
         eventually("it waits", || is_ending(&mut client));
-        eventually("the base is begun", || client.info("persistence", "aof_rewrite_in_progress") == "1");
+        eventually("the checkpoint is begun", || client.info("persistence", "aof_rewrite_in_progress") == "1");
         node.signal(SIGKILL);
         node.ended();
         drop(obstacle);
@@ -177,14 +179,14 @@ fn a_node_that_is_killed_while_it_writes_its_last_base_has_lost_nothing() {
 }
 
 #[test]
-fn a_base_that_cannot_be_written_does_not_keep_the_node_from_ending() {
-    let directives = with(&[TIERED, NO_BASES].concat());
+fn a_checkpoint_that_cannot_be_written_does_not_keep_the_node_from_ending() {
+    let directives = with(&[TIERED, NO_CHECKPOINTS].concat());
     let (mut node, _client, before) = with_tail(&directives);
     let obstacle = folder(&node).join("base.new");
     fs::create_dir(&obstacle).unwrap();
     node.signal(SIGTERM);
     assert!(node.ended().success());
-    assert!(node.log().contains("no base could be written"), "{}", node.log());
+    assert!(node.log().contains("no checkpoint could be written"), "{}", node.log());
     fs::remove_dir(&obstacle).unwrap();
     let node = again(node, &directives);
     let mut client = loaded(&node);
@@ -192,10 +194,10 @@ fn a_base_that_cannot_be_written_does_not_keep_the_node_from_ending() {
     assert_eq!(digest(&mut client), before);
 }
 
-/// The dump of the `save` points is written as well, and after a base that was being written.
+/// The dump of the `save` points is written as well, and after a checkpoint that was being written.
 #[test]
-fn an_end_saves_and_writes_a_base() {
-    let directives = with(&[TIERED, NO_BASES, &[("save", "3600 1")]].concat());
+fn an_end_saves_and_writes_a_checkpoint() {
+    let directives = with(&[TIERED, NO_CHECKPOINTS, &[("save", "3600 1")]].concat());
     let (mut node, mut client, before) = with_tail(&directives);
     client.run("BGREWRITEAOF");
     write_more(&mut client);
@@ -213,14 +215,14 @@ fn write_more(client: &mut Client) {
 }
 
 #[test]
-fn all_databases_of_a_node_end_with_a_base() {
+fn all_databases_of_a_node_end_with_a_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let debug = [("enable-debug-command", "yes")];
     let (mut node, mut operator) = databases::start(directory.path(), &debug);
     let begin = |operator: &mut databases::Operator, name: &str| {
         let port: u16 = operator.run(&format!("keep {name} {} everysec", free_port())).parse().expect("a port");
         let mut client = connect(port);
-        for (directive, value) in NO_BASES {
+        for (directive, value) in NO_CHECKPOINTS {
             assert_eq!(client.run(&format!("CONFIG SET {directive} {value}")), "OK");
         }
         write_tail(&mut client);
@@ -249,16 +251,16 @@ fn values(client: &mut Client) -> Vec<String> {
 
 /// A replica's stream goes on meanwhile.
 #[test]
-fn a_replica_ends_with_a_base_too() {
+fn a_replica_ends_with_a_checkpoint_too() {
     let primary = Node::start(&[("enable-debug-command", "yes")]);
-    let directives = with(&[TIERED, NO_BASES].concat());
+    let directives = with(&[TIERED, NO_CHECKPOINTS].concat());
     let mut replica = Node::start(&directives);
     let (mut of_primary, mut of_replica) = (primary.connect(), loaded(&replica));
     crate::replica::follow(&mut of_replica, primary.port);
     let value = vec![b'v'; 900_000];
     for round in 0..235_u64 {
         of_primary.call(&[b"SET", format!("tail:{}", round % 9).as_bytes(), &value]);
-        // Or a slow replica would lose the link, and get all as a base instead of a tail.
+        // Or a slow replica would lose the link, and get all as a checkpoint instead of a tail.
         assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");
     }
     crate::replica::are_same(&mut of_primary, &mut of_replica);
