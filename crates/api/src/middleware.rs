@@ -56,7 +56,7 @@ async fn admitted(
     request: Request,
 ) -> Result<Reply, ApiError> {
     let (mut parts, body) = request.into_parts();
-    let peer = *parts.extensions.get::<Peer>().ok_or_else(|| ApiError::failed("a request from nowhere"))?;
+    let peer = *parts.extensions.get::<Peer>().ok_or_else(|| ApiError::failed("the request has no peer address"))?;
     if app.node.is_stopping() && !route.path.starts_with("/health/") {
         return Err(ApiError::stopping());
     }

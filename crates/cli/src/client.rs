@@ -64,11 +64,11 @@ impl From<Unanswered> for Failure {
 
 impl Client {
     /// Reads the credentials and asks for a password if needed. Only the first request contacts the node. An answer
-    /// that takes longer than `patience` counts as none.
-    pub fn new(connection: &Connection, patience: Duration) -> Result<Client, Failure> {
+    /// that takes longer than `timeout` counts as none.
+    pub fn new(connection: &Connection, timeout: Duration) -> Result<Client, Failure> {
         let url = connection.url.trim_end_matches('/').to_owned();
         check_url(&url, connection.insecure)?;
-        Client::with(url, connection, credentials(connection)?, patience)
+        Client::with(url, connection, credentials(connection)?, timeout)
     }
 
     #[cfg(test)]
@@ -81,7 +81,7 @@ impl Client {
         url: String,
         connection: &Connection,
         credentials: Credentials,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Client, Failure> {
         let roots = match &connection.cacert {
             Some(file) => RootCerts::new_with_certs(&certificates(file)?),
@@ -95,7 +95,7 @@ impl Client {
             // The node is near: a proxy for the Internet would not know it.
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(patience))
+            .timeout_global(Some(timeout))
             .user_agent(concat!("flintkv/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();

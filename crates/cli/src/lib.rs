@@ -4,7 +4,7 @@
 //!
 //! In reading order: [`args`] is every command line in one tree; `client` uses a node's HTTP API, `database` and
 //! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `plan` says beforehand what data take here; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
-//! pages and completions. `size`, `moment` and `table` read and print, `progress` shows what is waited for, `prompt` asks the user.
+//! pages and completions. `size`, `timestamp` and `table` read and print, `progress` shows what is waited for, `prompt` asks the user.
 //!
 //! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
 //! Exit codes: 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
@@ -17,7 +17,6 @@ mod journal;
 mod migrate;
 #[cfg(test)]
 mod mock;
-mod moment;
 mod pages;
 mod people;
 mod plan;
@@ -28,6 +27,7 @@ mod prompt;
 mod remote_tests;
 mod size;
 mod table;
+mod timestamp;
 mod top;
 
 use std::collections::HashSet;

@@ -6,9 +6,9 @@ use crate::args::{TokenAction, UserAction};
 use crate::client::{Client, segment};
 use crate::database::{pretty, said};
 use crate::failure::Failure;
-use crate::moment;
 use crate::prompt;
 use crate::table::{Align, table};
+use crate::timestamp;
 
 pub fn users(client: &Client, action: &UserAction, as_json: bool) -> Result<String, Failure> {
     match action {
@@ -70,7 +70,7 @@ pub fn tokens(client: &Client, action: &TokenAction, as_json: bool) -> Result<St
             body.insert("name".to_owned(), json!(name));
             body.insert("role".to_owned(), json!(role.name()));
             if let Some(span_ms) = expires {
-                body.insert("expires_ms".to_owned(), json!(moment::now_ms() + span_ms));
+                body.insert("expires_ms".to_owned(), json!(timestamp::now_ms() + span_ms));
             }
             let reply = client.post("/tokens", &Value::Object(body))?;
             let token = text(&reply["token"]);
@@ -97,5 +97,5 @@ fn text(value: &Value) -> String {
 }
 
 fn date(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "never".to_owned(), moment::date)
+    value.as_u64().map_or_else(|| "never".to_owned(), timestamp::date)
 }

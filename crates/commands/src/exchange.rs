@@ -12,7 +12,7 @@ use store::Watches;
 pub struct Exchange {
     pub target: Target,
     /// The exchange fails if the other server is silent for longer than this.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The target's logical database, as SELECT takes it.
     pub db: i64,
     /// Encoded commands, one after the other. Each is answered with one line.

@@ -165,7 +165,7 @@ fn begin(cx: &mut Cx<'_>) -> Run {
             user: options.user.map(Box::from),
             password: options.password.map(Box::from),
         },
-        patience: Duration::from_millis(patience_ms),
+        timeout: Duration::from_millis(patience_ms),
         db,
         commands,
         count,

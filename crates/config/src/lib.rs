@@ -247,9 +247,9 @@ impl ConfigStore {
         found
     }
 
-    /// Takes the lock for a change. None: another change held the lock for as long as `patience`.
-    pub fn turn(&self, patience: Duration) -> Option<ChangeGuard<'_>> {
-        self.turn.try_lock_for(patience).map(ChangeGuard)
+    /// Takes the lock for a change. None: another change held the lock for as long as `timeout`.
+    pub fn turn(&self, timeout: Duration) -> Option<ChangeGuard<'_>> {
+        self.turn.try_lock_for(timeout).map(ChangeGuard)
     }
 
     /// CONFIG SET by a client of another machine. Sets all pairs or none. The error is the whole reply, `ERR …`.

@@ -232,7 +232,9 @@ fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<
                 Some(b"FILE") => Some(Rerun::File),
                 time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()).map(Rerun::Journal),
             };
-            return Err(rerun.map_or(Halt::Error("ERR no time".into()), Halt::Rerun));
+            return Err(
+                rerun.map_or(Halt::Error("ERR expected PRESENT, FILE or a time in milliseconds".into()), Halt::Rerun)
+            );
         }
         if name == ERRORS_ONLY.as_bytes() {
             return Err(Halt::ErrorsOnly);

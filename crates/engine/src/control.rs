@@ -14,12 +14,12 @@ pub trait Control: Send + Sync {
     /// CONFIG SET on a thread that must not wait. `None`: the change needs file work, or another change is in
     /// progress.
     fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>>;
-    /// CONFIG SET. Waits for files, and up to `patience` for other changes.
-    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String>;
+    /// CONFIG SET. Waits for files, and up to `timeout` for other changes.
+    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String>;
     /// CONFIG SET inside of a transaction, on a thread that holds stripes: what needs all of them takes effect behind EXEC.
-    fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String>;
+    fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String>;
     /// CONFIG REWRITE. Waits like [`Control::set_config`].
-    fn rewrite_config(&self, patience: Duration) -> Result<(), String>;
+    fn rewrite_config(&self, timeout: Duration) -> Result<(), String>;
     fn info(&self, sections: &[&[u8]]) -> String;
     /// `maxclients`, or less if the system allows fewer open files.
     fn clients_max(&self) -> usize;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The largest number of connections that a worker keeps.
 const KEPT_MAX: usize = 16;
-/// The bytes of one write. Each write has the exchange's full patience.
+/// The bytes of one write. Each write has the exchange's full timeout.
 const WRITTEN_BYTES: usize = 64 * 1024;
 /// The longest reply line. Replies are `+OK` and errors.
 const LINE_BYTES_MAX: u64 = 16 * 1024;
@@ -128,7 +128,7 @@ impl Line {
             }
             Err(failure)
         };
-        let stream = timeout(exchange.patience, connecting).await.map_err(|_| Failure::Connecting)??;
+        let stream = timeout(exchange.timeout, connecting).await.map_err(|_| Failure::Connecting)??;
         stream.set_nodelay(true).map_err(|_| Failure::Connecting)?;
         Ok(Line { stream: BufReader::new(stream), db: 0 })
     }
@@ -142,7 +142,7 @@ impl Line {
     /// AUTH and SELECT are answered before any value is sent. As in Redis, AUTH is sent over a kept connection too: the password may have been
     /// changed or the user removed, and the target must say so.
     async fn say(&mut self, exchange: &Exchange, outcome: &mut Outcome) -> Result<(), Failed> {
-        let Exchange { target, patience, db, commands, count, .. } = exchange;
+        let Exchange { target, timeout, db, commands, count, .. } = exchange;
         let (mut first, mut wanted) = (Vec::new(), 0);
         if let Some(password) = &target.password {
             match &target.user {
@@ -155,9 +155,9 @@ impl Line {
             encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut first);
             wanted += 1;
         }
-        self.write(&first, *patience).await?;
+        self.write(&first, *timeout).await?;
         for _ in 0..wanted {
-            if let Err(text) = self.read(*patience).await? {
+            if let Err(text) = self.read(*timeout).await? {
                 outcome.refused.get_or_insert(text);
             }
         }
@@ -166,25 +166,25 @@ impl Line {
             return Err((Failure::Reading, io::ErrorKind::PermissionDenied.into()));
         }
         self.db = *db;
-        self.write(commands, *patience).await?;
+        self.write(commands, *timeout).await?;
         for _ in 0..*count {
-            outcome.replies.push(self.read(*patience).await?);
+            outcome.replies.push(self.read(*timeout).await?);
         }
         Ok(())
     }
 
-    async fn write(&mut self, bytes: &[u8], patience: Duration) -> Result<(), Failed> {
+    async fn write(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), Failed> {
         for piece in bytes.chunks(WRITTEN_BYTES) {
-            let written = timeout(patience, self.stream.write_all(piece)).await.unwrap_or_else(late);
+            let written = tokio::time::timeout(timeout, self.stream.write_all(piece)).await.unwrap_or_else(late);
             written.map_err(|error| (Failure::Writing, error))?;
         }
         Ok(())
     }
 
-    async fn read(&mut self, patience: Duration) -> Result<Result<(), String>, Failed> {
+    async fn read(&mut self, timeout: Duration) -> Result<Result<(), String>, Failed> {
         let mut line = Vec::new();
         let mut limited = (&mut self.stream).take(LINE_BYTES_MAX);
-        let read = timeout(patience, limited.read_until(b'\n', &mut line)).await.unwrap_or_else(late);
+        let read = tokio::time::timeout(timeout, limited.read_until(b'\n', &mut line)).await.unwrap_or_else(late);
         read.map_err(|error| (Failure::Reading, error))?;
         match line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) {
             Some((b'+', _)) => Ok(Ok(())),

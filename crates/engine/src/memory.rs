@@ -546,8 +546,8 @@ mod tests {
             self.memory.poll_ask(&client.client_info, need, &mut client.request, cx)
         }
 
-        fn relieve_after(&self, patience: Duration) -> Option<u64> {
-            self.memory.relieve(&self.clients, Instant::now() + patience).map(|client_info| client_info.id)
+        fn relieve_after(&self, timeout: Duration) -> Option<u64> {
+            self.memory.relieve(&self.clients, Instant::now() + timeout).map(|client_info| client_info.id)
         }
     }
 

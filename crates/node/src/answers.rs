@@ -17,16 +17,16 @@ impl Control for Database {
         Database::try_set_config(self, pairs, local)
     }
 
-    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String> {
-        Database::set_config(self, pairs, local, patience)
+    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String> {
+        Database::set_config(self, pairs, local, timeout)
     }
 
-    fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String> {
-        Database::set_config_inside(self, pairs, local, patience)
+    fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String> {
+        Database::set_config_inside(self, pairs, local, timeout)
     }
 
-    fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
-        Database::rewrite_config(self, patience)
+    fn rewrite_config(&self, timeout: Duration) -> Result<(), String> {
+        Database::rewrite_config(self, timeout)
     }
 
     fn info(&self, sections: &[&[u8]]) -> String {

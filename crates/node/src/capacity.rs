@@ -116,8 +116,8 @@ impl CapacityLedger {
 
     /// The right to change databases and their limits, held until it is dropped. The error says why the right was not
     /// given.
-    pub fn begin_change(&self, patience: Duration) -> Result<MutexGuard<'_, ()>, &'static str> {
-        let changes = self.changes.try_lock_for(patience);
+    pub fn begin_change(&self, timeout: Duration) -> Result<MutexGuard<'_, ()>, &'static str> {
+        let changes = self.changes.try_lock_for(timeout);
         let changes = changes.ok_or("another change of the node's databases is under way: try again")?;
         if self.is_stopping() { Err("the node is stopping") } else { Ok(changes) }
     }

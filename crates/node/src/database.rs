@@ -241,17 +241,17 @@ impl Database {
         }
     }
 
-    /// CONFIG SET: either every setting takes effect, or none does. Waits for files, and up to `patience` for other
+    /// CONFIG SET: either every setting takes effect, or none does. Waits for files, and up to `timeout` for other
     /// changes. The error is the whole reply.
     pub fn set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(N, V)],
         local: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), String> {
         // A save may take long, so nothing else is held while it is waited for. A mistake is told at once.
         let switches = {
-            let turn = self.config_turn(patience)?;
+            let turn = self.config_turn(timeout)?;
             let draft = self.draft(&turn, pairs, local)?;
             switches_persistence(&draft).then(|| self.may_switch(&draft)).transpose()?.is_some()
         };
@@ -259,29 +259,29 @@ impl Database {
         let files = files.map_err(|why| format!("ERR CONFIG SET failed - {why}"))?;
         // Take the ledger's lock before the configuration's, as in `Node::resize`: room is checked under the ledger's
         // lock.
-        let _change = self.ledger.begin_change(patience).map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
+        let _change = self.ledger.begin_change(timeout).map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
         if self.is_deleting.load(Relaxed) {
             return Err("ERR CONFIG SET failed - the database is being deleted".to_owned());
         }
-        let turn = self.config_turn(patience)?;
+        let turn = self.config_turn(timeout)?;
         let draft = self.draft(&turn, pairs, local)?;
         self.apply_config(&turn, &draft, files.as_ref())
     }
 
-    /// CONFIG SET inside of a transaction, which holds stripes: waits up to `patience` for other changes. A switch of persistence needs a
+    /// CONFIG SET inside of a transaction, which holds stripes: waits up to `timeout` for other changes. A switch of persistence needs a
     /// moment at which every stripe is free, so it is only checked here, and takes effect behind EXEC.
     pub fn set_config_inside<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(N, V)],
         local: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), String> {
         let draft = {
-            let turn = self.config_turn(patience)?;
+            let turn = self.config_turn(timeout)?;
             self.draft(&turn, pairs, local)?
         };
         if !switches_persistence(&draft) {
-            return self.set_config(pairs, local, patience);
+            return self.set_config(pairs, local, timeout);
         }
         self.may_switch(&draft)?;
         let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
@@ -297,10 +297,10 @@ impl Database {
 
     /// CONFIG SET and CONFIG REWRITE in one. An error means that neither was done, unless its text says otherwise.
     /// The caller holds the ledger's lock.
-    pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
-        let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
+    pub fn set_and_keep_config(&self, pairs: &[(&str, String)], timeout: Duration) -> Result<(), NotSet> {
+        let turn = self.config_turn(timeout).map_err(NotSet::Refused)?;
         let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
-        let files = switches_persistence(&draft).then(|| self.files_at_rest(Some(patience))).transpose();
+        let files = switches_persistence(&draft).then(|| self.files_at_rest(Some(timeout))).transpose();
         let files = files.map_err(NotSet::Refused)?;
         let file = match self.hub.config.file() {
             Some(_) => {
@@ -317,9 +317,9 @@ impl Database {
         })
     }
 
-    fn config_turn(&self, patience: Duration) -> Result<ChangeGuard<'_>, String> {
+    fn config_turn(&self, timeout: Duration) -> Result<ChangeGuard<'_>, String> {
         let busy = "ERR CONFIG SET failed - another change of the configuration is under way: try again";
-        self.hub.config.turn(patience).ok_or_else(|| busy.to_owned())
+        self.hub.config.turn(timeout).ok_or_else(|| busy.to_owned())
     }
 
     fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -415,10 +415,10 @@ impl Database {
         self.shard.resize(before, now)
     }
 
-    /// CONFIG REWRITE. Waits for the file, and up to `patience` for other changes. The error is the whole reply.
-    pub fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
+    /// CONFIG REWRITE. Waits for the file, and up to `timeout` for other changes. The error is the whole reply.
+    pub fn rewrite_config(&self, timeout: Duration) -> Result<(), String> {
         let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
-        let turn = self.hub.config.turn(patience).ok_or(busy)?;
+        let turn = self.hub.config.turn(timeout).ok_or(busy)?;
         self.hub.config.rewrite(&turn, self.user_directives(&self.hub.config.snapshot(), false))
     }
 

@@ -11,7 +11,7 @@
 //! - `backup` copies a database into a directory, and makes a new one of such a copy.
 //! - `replication` makes a database a primary or a replica, `role` is how far it is.
 //! - `persist` keeps a dataset over restarts with a checkpoint and a journal, `estimate` tells how long a restart would take.
-//! - `room` is what the machine has for all databases together.
+//! - `capacity` is what the machine has for all databases together.
 //! - `worker_pool` holds the threads, which all databases share.
 //! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.
 //! - `huge_pages` and `open_files` prepare the process.

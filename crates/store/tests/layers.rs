@@ -91,9 +91,9 @@ fn names(module: &Module, code: &str) -> BTreeSet<Module> {
             }
             for path in paths(&code[at..]).0 {
                 let above = path.iter().take_while(|part| *part == "super").count();
-                let checkpoint = if word == "crate::" { &[] } else { &module[..module.len() - above] };
+                let base = if word == "crate::" { &[] } else { &module[..module.len() - above] };
                 let path = &path[above.max(1)..];
-                all.insert([checkpoint, path].concat());
+                all.insert([base, path].concat());
             }
         }
     }

@@ -6,7 +6,7 @@ use base::{Codec, Policy};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use crate::{moment, size};
+use crate::{size, timestamp};
 
 /// Which node, as which user, and how to print. Valid before and after the action.
 #[derive(Args, Debug, Clone)]
@@ -188,7 +188,7 @@ pub struct Create {
     pub from: Option<String>,
     /// Begin with the dataset of this moment, between two backups: in UTC, as 2026-11-23T04:05:06Z, or so long ago: 10m. --from may
     /// then be the directory of all backups of a database, which is the database's name
-    #[arg(long, value_name = "TIME", requires = "from", value_parser = moment::parse, help_heading = "Placement")]
+    #[arg(long, value_name = "TIME", requires = "from", value_parser = timestamp::parse, help_heading = "Placement")]
     pub at: Option<u64>,
     /// How often the node makes a backup: 30m, 6h, 1d, '1d at 03:00' (UTC) [default: never]
     #[arg(long, value_name = "SPAN", help_heading = "Placement")]
@@ -395,7 +395,7 @@ pub enum TokenAction {
         #[arg(long, value_enum)]
         role: Role,
         /// When the token expires, from now: 30d, 12h [default: never]
-        #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+        #[arg(long, value_name = "SPAN", value_parser = timestamp::parse_span)]
         expires: Option<u64>,
     },
     /// Delete a token

@@ -6,10 +6,10 @@ use super::{LOOK, bytes, integer, path, pretty, text};
 use crate::args::Backup;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::moment;
 use crate::progress::{self, Wait};
 use crate::size::count;
 use crate::table::{Align, table};
+use crate::timestamp;
 
 pub fn make(client: &Client, wanted: &Backup, as_json: bool) -> Result<String, Failure> {
     let name = &wanted.name;
@@ -77,8 +77,8 @@ pub fn list(client: &Client, name: Option<&str>, as_json: bool) -> Result<String
         vec![
             text(&backup["path"]),
             text(&backup["database"]),
-            moment::date(integer(&backup["created_ms"])),
-            backup["reaches_ms"].as_u64().map_or("-".to_owned(), moment::date),
+            timestamp::date(integer(&backup["created_ms"])),
+            backup["reaches_ms"].as_u64().map_or("-".to_owned(), timestamp::date),
             by.to_owned(),
             count(integer(&backup["keys"]) as f64),
             bytes(&backup["bytes"]),

@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize};
 use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
-use crate::moment;
 use crate::progress::{self, Wait};
 use crate::prompt;
 use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
+use crate::timestamp;
 use base::size::human;
 
 /// The pause between two looks at a slow change.
@@ -401,7 +401,7 @@ fn show(database: &Value) -> String {
         if definition["persistence"] != "none" {
             let target = match integer(&definition["recovery_time_target_s"]) {
                 0 => "no target".to_owned(),
-                seconds => format!("at most {}", moment::span(seconds)),
+                seconds => format!("at most {}", timestamp::span(seconds)),
             };
             rows.push(("restart", figure(&now["recovery_us"], |us| format!("about {}", micros(us)))));
             rows.push(("restart target", target));
@@ -439,10 +439,10 @@ pub fn node(client: &Client, as_json: bool) -> Result<String, Failure> {
         ("address", client.url().to_owned()),
         ("version", format!("{}, as Redis {}", text(&node["version"]), text(&node["redis_version"]))),
         ("run id", text(&node["run_id"])),
-        ("started", figure(&node["started_ms"], |ms| moment::date(ms as u64))),
-        ("up for", moment::span(integer(&figures["uptime_s"]))),
+        ("started", figure(&node["started_ms"], |ms| timestamp::date(ms as u64))),
+        ("up for", timestamp::span(integer(&figures["uptime_s"]))),
         ("workers", format!("{} on {} cores", text(&node["workers"]), text(&node["cores"]))),
-        ("processor", format!("{}{}", moment::span(cpu_s), cpu_now.trim_start_matches('-'))),
+        ("processor", format!("{}{}", timestamp::span(cpu_s), cpu_now.trim_start_matches('-'))),
         ("resident", bytes(&figures["resident_bytes"])),
         (
             "system RAM",

@@ -20,7 +20,7 @@ use rdb::{Item, Reader};
 use super::{commands, describe, each_record};
 use crate::args::Repair;
 use crate::failure::Failure;
-use crate::moment;
+use crate::timestamp;
 use crate::{Flash, FoundAgain, Missing, Unreadable};
 
 /// As a node makes them.
@@ -323,7 +323,7 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
     }
     if lost > 0 && kept_ms > 0 {
         let seconds = until_ms.saturating_sub(kept_ms).div_ceil(1000);
-        text.push_str(&format!(", of the {seconds} seconds up to {}", moment::date(until_ms)));
+        text.push_str(&format!(", of the {seconds} seconds up to {}", timestamp::date(until_ms)));
     }
     text.push('\n');
     text

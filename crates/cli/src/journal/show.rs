@@ -12,8 +12,8 @@ use rdb::Item;
 use super::{ADVICE, IN_USE, Opened, check_values, commands, describe, open, open_index, read_checkpoint};
 use crate::Flash;
 use crate::failure::Failure;
-use crate::moment;
 use crate::table::{Align, pairs, table};
+use crate::timestamp;
 
 /// Of one argument.
 const SHOWN_BYTES_MAX: usize = 64;
@@ -128,7 +128,7 @@ fn head(dir: &Path, opened: &Opened) -> String {
 /// A record: a line for each command.
 fn line(start: u64, record: &Record) -> String {
     let mut text = String::new();
-    let head = format!("{start}  {}  db {}  ", moment::instant(record.time_ms), record.db);
+    let head = format!("{start}  {}  db {}  ", timestamp::instant(record.time_ms), record.db);
     match commands(record.resp) {
         Some(commands) => {
             for (nth, (args, _)) in commands.iter().enumerate() {

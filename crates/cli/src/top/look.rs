@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Unanswered};
-use crate::moment;
+use crate::timestamp;
 
 /// Figures by the API's metric names, without those that are unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,7 +54,7 @@ pub fn ask(client: &Client) -> Result<Value, Unanswered> {
     let node = client.get("/node")?;
     let databases = client.get("/databases")?;
     Ok(
-        json!({ "at_ms": moment::now_ms(), "node": node, "databases": databases["databases"], "room": databases["room"] }),
+        json!({ "at_ms": timestamp::now_ms(), "node": node, "databases": databases["databases"], "room": databases["room"] }),
     )
 }
 

@@ -8,8 +8,8 @@ use ratatui::widgets::{Paragraph, RenderDirection, Sparkline, Widget};
 
 use super::look::DatabaseLook;
 use super::state::{Page, Point, Sort, TopState};
-use crate::moment;
 use crate::size::{count, micros};
+use crate::timestamp;
 use base::size::human;
 
 const WIDTH_MIN: u16 = 30;
@@ -49,7 +49,7 @@ pub fn draw(state: &TopState, area: Rect, buffer: &mut Buffer) {
 fn head_lines(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let look = &state.look;
     let pace = if state.paused { "paused".to_owned() } else { format!("every {} s", state.interval_s) };
-    let title = format!("FlintKV {}  {}  up {}", look.version, state.url, moment::span(look.uptime_s));
+    let title = format!("FlintKV {}  {}  up {}", look.version, state.url, timestamp::span(look.uptime_s));
     let room = (width as usize).saturating_sub(title.chars().count() + pace.chars().count());
     let first = if room == 0 {
         Line::styled(title, BOLD)

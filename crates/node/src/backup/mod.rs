@@ -12,7 +12,7 @@
 //! - `card` is the description of a backup, `place` the directories that backups may have.
 //! - `make` writes one, and reads it back; `verify` reads one; `scrub` reads all of them now and then.
 //! - `schedule` decides when the node makes one by itself, and which old ones go.
-//! - `archive` keeps the journal beside the backups, and `moment` finds what of it a moment needs.
+//! - `archive` keeps the journal beside the backups, and `point_in_time` finds what of it a moment needs.
 //! - `restore` gives a new database the dataset of a backup, or of a moment behind one.
 
 mod archive;

@@ -40,7 +40,7 @@ const BURST: Duration = Duration::from_micros(200);
 const REST_MAX: Duration = Duration::from_millis(1);
 
 /// Writes the dump. Returns its path.
-pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> {
+pub fn save(database: &Database, timeout: Duration) -> Result<PathBuf, String> {
     let path = database.dump_file();
     let folder = path.parent().expect("a file is in a directory");
     fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
@@ -56,7 +56,7 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     let on_flash = OnFlash::Written { now_ms: if has_stream { 0 } else { wall_ms() } };
     let applied = AtCut::new(database);
     let at_cut = || applied.mark().filter(|_| has_stream);
-    let saved = write(database, &draft, options, on_flash, patience, &at_cut).and_then(|_| {
+    let saved = write(database, &draft, options, on_flash, timeout, &at_cut).and_then(|_| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -119,7 +119,7 @@ pub fn write<C: CutInfo>(
     draft: &Path,
     options: Options,
     mut on_flash: OnFlash<'_>,
-    patience: Duration,
+    timeout: Duration,
     at_cut: &dyn Fn() -> C,
 ) -> Result<(C, Stayed), String> {
     let _computing = Computing::begins();
@@ -139,7 +139,7 @@ pub fn write<C: CutInfo>(
         DumpError::NoRoom => NO_ROOM.to_owned(),
         DumpError::GivenUp => "the database is being closed".to_owned(),
     };
-    let (deadline, is_closing) = (Instant::now() + patience, &database.hub.is_closing);
+    let (deadline, is_closing) = (Instant::now() + timeout, &database.hub.is_closing);
     let (mut file, mut at) = (Some(file), None);
     let snapshot = loop {
         let begin = || {

@@ -127,10 +127,10 @@ fn clean(database: &Database) {
             || database.is_journal_pressed()
             || database.late_restart_ms().is_some_and(gets_later)
     };
-    let patience = CLEAN_TIMEOUT + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
+    let timeout = CLEAN_TIMEOUT + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
     let begun = Instant::now();
     store.clean();
-    while !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed) && begun.elapsed() < patience {
+    while !store.is_cleaned() && !is_urgent() && !database.hub.is_closing.load(Relaxed) && begun.elapsed() < timeout {
         std::thread::sleep(Duration::from_millis(1));
     }
     store.stop_cleaning();

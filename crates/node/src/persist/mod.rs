@@ -15,7 +15,7 @@
 //! - `recover` brings a dataset back: the checkpoint, and then the journal.
 //! - `checkpoint` writes checkpoints: the first one, and new ones when the journal has grown.
 //! - `rates` keeps what a restart costs.
-//! - `last` has them written before the node ends.
+//! - `last_checkpoint` has them written before the node ends.
 //! - `scrub` reads the checkpoint now and then, to find damage.
 //! - `salvage` reads the flash of a dataset that no node serves, for `flintkv repair` and `flintkv journal export`.
 
@@ -169,9 +169,9 @@ pub fn delete(database: &Database) {
 }
 
 impl Database {
-    /// Waits, up to `patience` if there is any, until the dataset is neither saved nor loaded.
-    pub(crate) fn files_at_rest(&self, patience: Option<Duration>) -> Result<AtRest<'_>, String> {
-        let until = patience.map(|patience| Instant::now() + patience);
+    /// Waits, up to `timeout` if there is any, until the dataset is neither saved nor loaded.
+    pub(crate) fn files_at_rest(&self, timeout: Option<Duration>) -> Result<AtRest<'_>, String> {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let busy = match until {
                 None => Some(self.files.busy.lock()),

@@ -166,11 +166,11 @@ mod tests {
                 said.send(reader.read_to_end(&mut rest).is_ok()).unwrap();
             });
             arrival.put(b"a").unwrap();
-            let patience = std::time::Duration::from_secs(60);
-            assert!(heard.recv_timeout(patience).unwrap());
+            let timeout = std::time::Duration::from_secs(60);
+            assert!(heard.recv_timeout(timeout).unwrap());
             std::thread::yield_now();
             arrival.end(round % 2 == 0);
-            assert_eq!(heard.recv_timeout(patience), Ok(round % 2 == 0));
+            assert_eq!(heard.recv_timeout(timeout), Ok(round % 2 == 0));
         }
     }
 

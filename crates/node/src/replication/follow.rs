@@ -304,10 +304,10 @@ impl Link {
     fn attempt(&self) -> Result<(), String> {
         self.set_state(LinkState::Connecting);
         let config = self.config();
-        let patience = Duration::from_secs(config.replica.timeout_s.into());
+        let timeout = Duration::from_secs(config.replica.timeout_s.into());
         let tls = config.replica.with_tls.then(|| tls::connector(&config.tls)).transpose()?;
         let Following { host, port, socket, .. } = &*self.following;
-        let wire = Wire::open(host, *port, tls, patience, |opened| *socket.lock() = Some(opened));
+        let wire = Wire::open(host, *port, tls, timeout, |opened| *socket.lock() = Some(opened));
         let mut wire = wire.map_err(|error| format!("it cannot be reached: {error}"))?;
         self.set_state(LinkState::Handshake);
         if self.is_over() {
@@ -695,8 +695,8 @@ impl Link {
         let (begun, waiting, before) = (Instant::now(), wire.waiting_bytes(), wire.input().len());
         loop {
             let has_all = wire.input().len() - before >= waiting;
-            let patience = if has_all { DRAIN } else { DRAIN_TIMEOUT };
-            if begun.elapsed() >= patience || !wire.fill().unwrap_or(false) {
+            let timeout = if has_all { DRAIN } else { DRAIN_TIMEOUT };
+            if begun.elapsed() >= timeout || !wire.fill().unwrap_or(false) {
                 break;
             }
         }

@@ -27,7 +27,7 @@ pub struct Wire {
     at: usize,
     heard: Instant,
     /// Without a byte for so long, the connection is over.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Wire {
@@ -36,16 +36,16 @@ impl Wire {
         host: &str,
         port: u16,
         tls: Option<Arc<ClientConfig>>,
-        patience: Duration,
+        timeout: Duration,
         known: impl FnOnce(TcpStream),
     ) -> io::Result<Wire> {
         let mut refused = io::Error::other("the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, patience) {
+            match TcpStream::connect_timeout(&address, timeout) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
-                    socket.set_read_timeout(Some(patience))?;
-                    socket.set_write_timeout(Some(patience))?;
+                    socket.set_read_timeout(Some(timeout))?;
+                    socket.set_write_timeout(Some(timeout))?;
                     known(socket.try_clone()?);
                     let stream = match tls {
                         None => Transport::Plain(socket),
@@ -63,7 +63,7 @@ impl Wire {
                         Transport::Plain(socket) => socket.set_read_timeout(Some(TICK))?,
                         Transport::Tls(tls) => tls.sock.set_read_timeout(Some(TICK))?,
                     }
-                    return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), patience });
+                    return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), timeout });
                 }
                 Err(error) => refused = error,
             }
@@ -119,9 +119,9 @@ impl Wire {
                 self.heard = Instant::now();
                 Ok(true)
             }
-            Err(error) if is_moment(&error) && self.heard.elapsed() < self.patience => Ok(false),
+            Err(error) if is_moment(&error) && self.heard.elapsed() < self.timeout => Ok(false),
             Err(error) if is_moment(&error) => {
-                let text = format!("the primary was silent for {} seconds", self.patience.as_secs());
+                let text = format!("the primary was silent for {} seconds", self.timeout.as_secs());
                 Err(io::Error::new(io::ErrorKind::TimedOut, text))
             }
             Err(error) => Err(error),

@@ -14,13 +14,13 @@ impl Store {
             return 0;
         }
         let mut done = 0;
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         for number in from..STRIPES {
             if done >= hashes_max {
                 self.has_deadlines.store(true, Relaxed);
                 return number;
             }
-            let Some(mut stripe) = self.stripe_or_skip(number, &mut patience) else {
+            let Some(mut stripe) = self.stripe_or_skip(number, &mut timeout) else {
                 // A script holds the stripe: try again in the next round.
                 self.has_deadlines.store(true, Relaxed);
                 continue;

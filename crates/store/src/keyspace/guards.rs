@@ -49,37 +49,37 @@ pub struct Held<'s> {
 }
 
 impl<'s> Held<'s> {
-    /// Locks the stripes of `keys`. Returns `None` if one could not be locked within `patience`. Without `patience` it waits
+    /// Locks the stripes of `keys`. Returns `None` if one could not be locked within `timeout`. Without `timeout` it waits
     /// without bound.
     #[inline(always)]
-    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], patience: Option<Duration>) -> Option<Held<'s>> {
-        let [key] = keys else { return Held::of_several(store, keys, patience) };
+    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Option<Held<'s>> {
+        let [key] = keys else { return Held::of_several(store, keys, timeout) };
         let stripe = key.hash.stripe();
-        let guard = match patience {
+        let guard = match timeout {
             None => store.stripe(stripe),
-            Some(patience) => store.try_stripe(stripe, patience)?,
+            Some(timeout) => store.try_stripe(stripe, timeout)?,
         };
         Some(Held { store, guards: Guards::One(stripe, guard) })
     }
 
-    fn of_several(store: &'s Store, keys: &[Key<'_>], patience: Option<Duration>) -> Option<Held<'s>> {
+    fn of_several(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Option<Held<'s>> {
         if keys.is_empty() {
             return Some(Held { store, guards: Guards::None });
         }
         let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
         stripes.sort_unstable();
         stripes.dedup();
-        Held::many(store, &stripes, patience)
+        Held::many(store, &stripes, timeout)
     }
 
     /// Locks every stripe.
-    pub(crate) fn all(store: &'s Store, patience: Option<Duration>) -> Option<Held<'s>> {
-        Held::many(store, &all_stripes(), patience)
+    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>) -> Option<Held<'s>> {
+        Held::many(store, &all_stripes(), timeout)
     }
 
-    /// Locks `stripes`, which are ascending and without repetition. `None`: not within `patience`.
-    fn many(store: &'s Store, stripes: &[usize], patience: Option<Duration>) -> Option<Held<'s>> {
-        Some(Held { store, guards: Guards::Many(lock_many(store, stripes, patience)?) })
+    /// Locks `stripes`, which are ascending and without repetition. `None`: not within `timeout`.
+    fn many(store: &'s Store, stripes: &[usize], timeout: Option<Duration>) -> Option<Held<'s>> {
+        Some(Held { store, guards: Guards::Many(lock_many(store, stripes, timeout)?) })
     }
 
     #[inline]
@@ -200,11 +200,11 @@ impl Stripes for Held<'_> {
     }
 }
 
-/// Locks several stripes, given in ascending order. Without `patience` it waits without bound.
+/// Locks several stripes, given in ascending order. Without `timeout` it waits without bound.
 pub(crate) fn lock_many<'s>(
     store: &'s Store,
     stripes: &[usize],
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Option<Vec<(usize, Guard<'s>)>> {
     let mut deadline = None;
     loop {
@@ -217,8 +217,8 @@ pub(crate) fn lock_many<'s>(
             return Some(guards);
         }
         drop(guards);
-        if let Some(patience) = patience
-            && *deadline.get_or_insert_with(|| Instant::now() + patience) <= Instant::now()
+        if let Some(timeout) = timeout
+            && *deadline.get_or_insert_with(|| Instant::now() + timeout) <= Instant::now()
         {
             return None;
         }

@@ -116,10 +116,10 @@ impl Lane {
 
     /// Writes values of one leaf, or those around one of them. Returns whether no write can begin now.
     fn clean_leaf(&mut self, store: &Store, mut hand: CleanHand, left: &mut usize) -> bool {
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         // What a script holds goes without a copy.
         let stripe =
-            store.stripe_or_skip(hand.stripe, &mut patience).filter(|stripe| hand.table_id < stripe.table_ids());
+            store.stripe_or_skip(hand.stripe, &mut timeout).filter(|stripe| hand.table_id < stripe.table_ids());
         let Some(mut stripe) = stripe else {
             self.end_stripe();
             return false;

@@ -107,7 +107,7 @@ impl ClockHand {
         &mut self,
         store: &Store,
         now_ms: u64,
-        patience: &mut Duration,
+        timeout: &mut Duration,
         near: &mut Cells,
         writer: &mut dyn Writer,
     ) -> Slice {
@@ -115,7 +115,7 @@ impl ClockHand {
         let alone = self.alone > 0;
         self.alone = self.alone.saturating_sub(1);
         let mut slice = Slice { freed: 0, stopped: false };
-        let Some(mut stripe) = store.stripe_or_skip(self.stripe, patience) else {
+        let Some(mut stripe) = store.stripe_or_skip(self.stripe, timeout) else {
             self.next_stripe(store);
             store.tier.skip();
             return slice;
@@ -313,10 +313,10 @@ impl ClockHand {
     /// or a script holds their stripe.
     pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
         let mut emptied = true;
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         store.counters.add(Counter::SweptEntries, cells.len() as u64);
         for &(cell, of) in cells {
-            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else {
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut timeout) else {
                 emptied = false;
                 continue;
             };
@@ -347,10 +347,10 @@ impl ClockHand {
         &mut self,
         store: &Store,
         now_ms: u64,
-        patience: &mut Duration,
+        timeout: &mut Duration,
         ttl: &mut TtlSample,
     ) -> (usize, usize) {
-        let stripe = store.stripe_or_skip(self.stripe, patience);
+        let stripe = store.stripe_or_skip(self.stripe, timeout);
         let Some(mut stripe) = stripe.filter(|stripe| self.table_id < stripe.table_ids()) else {
             self.stripe = (self.stripe + 1) % STRIPES;
             (self.table_id, self.high) = (0, 0);
@@ -454,12 +454,12 @@ pub(super) fn visit_near(
     is_of_interest: impl Fn(ObjectRef<'_>) -> bool,
     mut visit: impl FnMut(&mut Database, Slot, KeyHash, u32) -> bool,
 ) {
-    let mut patience = UPKEEP_TIMEOUT;
+    let mut timeout = UPKEEP_TIMEOUT;
     for (at, &(cell, of)) in near.iter().enumerate() {
         if let Some((ahead, _)) = near.get(at + CELLS_AHEAD) {
             prefetch_line(ahead.as_ptr());
         }
-        let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
+        let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut timeout) else { continue };
         // A flush frees objects that left their stripe without the stripe's lock.
         if store.emptying.load(Relaxed) > 0 {
             return;

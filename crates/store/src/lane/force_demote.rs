@@ -61,18 +61,18 @@ impl Lane {
         self.now_ms = now_ms;
         stripes.sort_unstable();
         stripes.dedup();
-        let mut patience = ROOM_STEPS_MAX;
+        let mut steps_left = ROOM_STEPS_MAX;
         for stripe in stripes.drain(..) {
             let mut is_again = false;
             while !self.force_demote_stripe(stripe, is_again) {
-                if !self.make_way(&mut patience) {
+                if !self.make_way(&mut steps_left) {
                     return;
                 }
                 is_again = true;
             }
         }
         self.finish_unit(SegmentStream::Fresh);
-        while !self.fill[0].is_empty() && self.make_way(&mut patience) {}
+        while !self.fill[0].is_empty() && self.make_way(&mut steps_left) {}
         // Segments fill with dead records quickly, so collect between the writes.
         self.collect_slice();
         self.submit();
@@ -180,7 +180,7 @@ impl Lane {
     }
 
     /// Waits for an operation to complete, which may free a segment. False: flash is full.
-    fn make_way(&mut self, patience: &mut u32) -> bool {
+    fn make_way(&mut self, steps_left: &mut u32) -> bool {
         self.retry_unit(SegmentStream::Fresh);
         let goes_on = self.collect_slice();
         self.submit();
@@ -195,10 +195,10 @@ impl Lane {
             return true;
         }
         // Another worker or a checkpoint may be about to free a segment.
-        if self.store.tier.full() == Full::Flash || *patience == 0 {
+        if self.store.tier.full() == Full::Flash || *steps_left == 0 {
             return false;
         }
-        *patience -= 1;
+        *steps_left -= 1;
         std::thread::sleep(ROOM_STEP);
         true
     }

@@ -714,14 +714,14 @@ impl Lane {
         let mut stopped = false;
         let mut hand = self.clock_hand;
         let mut near = std::mem::take(&mut self.near);
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
             if freed + written >= goal {
                 break;
             }
             let now_ms = self.now_ms;
-            let mut slice = hand.sweep_leaf(&store, now_ms, &mut patience, &mut near, self);
+            let mut slice = hand.sweep_leaf(&store, now_ms, &mut timeout, &mut near, self);
             if !slice.stopped && !near.is_empty() {
                 freed += slice.freed;
                 slice = hand.sweep_near(&store, &near, self);
@@ -781,9 +781,9 @@ impl Lane {
             return false;
         }
         let (mut seen, mut expired) = (0, 0);
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         for _ in 0..EXPIRE_LEAVES_MAX {
-            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
+            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut timeout, &mut self.expire_ttl);
             seen += had;
             expired += went;
             if self.expire.at_stripe_start() && self.expire.stripe() == 0 {

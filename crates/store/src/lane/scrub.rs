@@ -153,13 +153,13 @@ impl Search {
             let end = place.page + store.segments.read_pages(place) as u32;
             rotten[rotten.partition_point(|&page| page < place.page)..].first().is_some_and(|&page| page < end)
         };
-        let mut patience = UPKEEP_TIMEOUT;
+        let mut timeout = UPKEEP_TIMEOUT;
         for _ in 0..SEARCH_LEAVES_MAX {
             if self.stripe == STRIPES {
                 return true;
             }
             // A script holds it: it is tried again in the next slice.
-            let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut patience) else { return false };
+            let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut timeout) else { return false };
             if self.table_id >= stripe.table_ids() {
                 *self = Search { stripe: self.stripe + 1, table_id: 0, high: 0, ..*self };
                 continue;

@@ -62,7 +62,7 @@ impl Lane {
             self.warm = None;
             return false;
         }
-        let (store, mut patience) = (self.store.clone(), UPKEEP_TIMEOUT);
+        let (store, mut timeout) = (self.store.clone(), UPKEEP_TIMEOUT);
         for _ in 0..LEAVES_MAX {
             if self.in_flight() >= READS_MAX {
                 break;
@@ -72,7 +72,7 @@ impl Lane {
                 return false;
             };
             // A script may hold it.
-            let Some(mut stripe) = store.stripe_or_skip(at.stripe, &mut patience) else {
+            let Some(mut stripe) = store.stripe_or_skip(at.stripe, &mut timeout) else {
                 self.warm = Some(at);
                 break;
             };

@@ -58,13 +58,13 @@ impl LastSeen {
     /// script. After the first stripe that could not be locked within [`LOCK_TIMEOUT`], it does not wait for any other.
     pub fn census(&self, stripes: &StripeSet) -> Census {
         let mut seen = self.0.lock();
-        let mut patience = LOCK_TIMEOUT;
+        let mut timeout = LOCK_TIMEOUT;
         let mut index_bytes = size_of_val(&**seen) as u64 + stripes.bytes();
         let mut by_uid: Vec<KeyCounts> = Vec::new();
         for (number, seen) in seen.iter_mut().enumerate() {
             // Most stripes are not in the processor's cache, so ask for them some steps ahead.
             stripes.prefetch((number + PREFETCHED) % STRIPES);
-            if let Some(stripe) = stripes.lock_or_skip(number, &mut patience) {
+            if let Some(stripe) = stripes.lock_or_skip(number, &mut timeout) {
                 look_at(&stripe, seen);
             }
             index_bytes += seen.index_bytes;

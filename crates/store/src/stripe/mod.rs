@@ -117,17 +117,17 @@ impl StripeSet {
     }
 
     #[inline(always)]
-    pub fn try_lock(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
+    pub fn try_lock(&self, stripe: usize, timeout: Duration) -> Option<Guard<'_>> {
         let lock = &self.lines[stripe].0;
-        lock.try_lock().or_else(|| lock.try_lock_for(patience))
+        lock.try_lock().or_else(|| lock.try_lock_for(timeout))
     }
 
     /// Locks a stripe for maintenance or statistics, which a script that holds a stripe must not block. After the first stripe
-    /// that could not be locked within `patience`, later calls do not wait. So a pass over all stripes waits once.
-    pub fn lock_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
-        let guard = self.try_lock(stripe, *patience);
+    /// that could not be locked within `timeout`, later calls do not wait. So a pass over all stripes waits once.
+    pub fn lock_or_skip(&self, stripe: usize, timeout: &mut Duration) -> Option<Guard<'_>> {
+        let guard = self.try_lock(stripe, *timeout);
         if guard.is_none() {
-            *patience = Duration::ZERO;
+            *timeout = Duration::ZERO;
         }
         guard
     }
