@@ -41,6 +41,9 @@ pub enum Wait {
 const PAUSE_STEP: Duration = Duration::from_millis(5);
 /// So many reads do not wait for those of other connections: the device should have work.
 const READS_AT_ONCE: usize = 8;
+/// Objects have made room for a larger claim, but the allocator keeps their pages for a second. New buffers do not fit into these, so that
+/// both would be resident.
+const PURGED_BYTES: usize = 8 << 20;
 /// How often a command retries while a script holds its stripes.
 const STRIPES_STEP: Duration = Duration::from_millis(1);
 
@@ -88,6 +91,9 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         Wait::Turn if nested_poll::is_on() => tokio::task::yield_now().await,
         Wait::Turn => {
             listen(connection).await?;
+            if connection.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices()) {
+                connection.end_turn();
+            }
             poll_fn(|cx| connection.poll_turn(cx)).await;
         }
         Wait::Drain => {
@@ -160,7 +166,13 @@ async fn claim(connection: &mut Connection) -> Result<(), End> {
     match claimed {
         Ok(()) => {
             let claim = &mut connection.session.claim;
+            let granted = claim.wanted - claim.granted + claim.room - claim.room_granted;
             (claim.granted, claim.room_granted) = (claim.wanted, claim.room);
+            if granted > PURGED_BYTES
+                && let Some(control) = connection.worker.hub.control()
+            {
+                control.purge_memory();
+            }
         }
         Err(too_much) => work.current.failed = Some(Failed::Memory(too_much.text().into())),
     }

@@ -972,6 +972,11 @@ impl Connection {
         Poll::Ready(())
     }
 
+    /// The connection's turn is over, however short it was. A command in slices runs one slice a turn: others wait for it at most.
+    pub fn end_turn(&mut self) {
+        self.turn_since = 0;
+    }
+
     /// Waits until all output is sent. Meanwhile receives: a client may write a whole pipeline before it reads. Each
     /// attempt is a turn.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {

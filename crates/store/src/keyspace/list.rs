@@ -18,23 +18,23 @@ use crate::log::run::{RUN_PAGES, Run};
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
 use crate::mem::lend::LENT_BYTES_MIN;
-use crate::mem::word::Word;
+use crate::mem::word::{COLD_HASH_SHIFT, PAGE_BITS, Word};
 use crate::store::Store;
 use crate::stripe::Stripe;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
+use std::vec;
 use value::Kind;
 
-/// The memory for notes: a third of what may be lent to clients, for which objects make room. A transaction or script takes half of what may
+/// The memory for notes: half of what may be lent to clients, for which objects make room. A transaction or script takes half of what may
 /// be lent without delay. But at most 64 MB or, if that is more, this part of the RAM limit. With the least memory for notes and pages,
 /// a command need not wait for memory.
 const NOTES_BYTES_MAX: usize = 64 << 20;
 const NOTES_BYTES_MIN: usize = 128 << 10;
 const NOTES_SHARE: usize = 16;
-/// Entries that must be gathered together may be so many more.
-const NOTES_MORE: usize = 64;
 /// For so many notes, pages are read before their memory is claimed: it is too little to wait for.
 const NOTES_FREE: usize = 32;
 /// About so many pages are read at a time, while as many that were read before are taken apart. Fewer while memory is scarce.
@@ -46,9 +46,9 @@ const NAME_PAGES: u32 = 2;
 const REST_MAX: usize = 4096;
 const REST_AT_ONCE: usize = 256;
 const REST_PAGES_AT_ONCE: usize = 1024;
-/// The cost that ends a slice after some hundred microseconds: of an entry that is noted or named, of one whose object is looked at,
+/// The cost that ends a slice after about a hundred microseconds: of an entry that is noted or named, of one whose object is looked at,
 /// of a page that is checked, and of a look-up.
-const SLICE_COST: usize = 4096;
+const SLICE_COST: usize = 1024;
 const HOT_COST: usize = 4;
 const PAGE_COST: usize = 24;
 const LOOK_UP_COST: usize = 8;
@@ -78,26 +78,46 @@ impl Cursor {
     }
 }
 
-/// A cold entry. Packed, because there may be one for each key.
+/// A cold entry, in 16 bytes because there may be one for each key: the upper half of its hash, and
+/// ```text
+///  63       54 53                  30  29  28                    0
+/// ┌───────────┬──────────────────────┬────┬───────────────────────┐
+/// │ stripe 10 │ more of the hash  24 │ 1  │ first page         29 │
+/// └───────────┴──────────────────────┴────┴───────────────────────┘
+///                                      1: the record goes on behind that page
+/// ```
 #[derive(Clone, Copy)]
-#[repr(C, packed(2))]
 struct Note {
     high: u64,
-    word: Word,
-    stripe: u16,
+    rest: u64,
 }
 
 const NOTE_BYTES: usize = size_of::<Note>();
-const _: () = assert!(NOTE_BYTES == 18);
+const _: () = assert!(NOTE_BYTES == 16);
+const GOES_ON: u64 = 1 << PAGE_BITS;
+const LOW_SHIFT: u32 = PAGE_BITS + 1;
+const STRIPE_SHIFT: u32 = LOW_SHIFT + u64::BITS - COLD_HASH_SHIFT;
+const _: () = assert!(STRIPE_SHIFT + STRIPES.ilog2() == u64::BITS && NAME_PAGES == 2);
 
 impl Note {
+    fn new(store: &Store, stripe: usize, high: u64, word: Word) -> Note {
+        let goes_on = if store.segments.read_pages(word.place()) > 1 { GOES_ON } else { 0 };
+        let low = word.0 >> COLD_HASH_SHIFT;
+        let rest = (stripe as u64) << STRIPE_SHIFT | low << LOW_SHIFT | goes_on | u64::from(word.place().page);
+        Note { high, rest }
+    }
+
     fn page(&self) -> u32 {
-        let word = self.word;
-        word.place().page
+        (self.rest & (GOES_ON - 1)) as u32
+    }
+
+    fn stripe(&self) -> usize {
+        (self.rest >> STRIPE_SHIFT) as usize
     }
 
     fn hash(&self) -> KeyHash {
-        KeyHash { high: self.high, low: self.word.0, slot: self.stripe * (SLOTS / STRIPES) as u16 }
+        let low = self.rest >> LOW_SHIFT << COLD_HASH_SHIFT;
+        KeyHash { high: self.high, low, slot: (self.stripe() * (SLOTS / STRIPES)) as u16 }
     }
 
     fn fingerprint(&self) -> u16 {
@@ -106,62 +126,74 @@ impl Note {
 
     /// Whether a key with this hash is the entry's.
     fn is_of(&self, hash: KeyHash) -> bool {
-        let word = self.word;
-        hash.high == self.high && hash.stripe() == usize::from(self.stripe) && word.agrees(hash)
+        let own = self.hash();
+        hash.high == own.high
+            && hash.stripe() == own.stripe()
+            && hash.low >> COLD_HASH_SHIFT == own.low >> COLD_HASH_SHIFT
     }
 
-    fn pages(&self, store: &Store) -> Run {
-        let word = self.word;
-        Run { page: self.page(), pages: (store.segments.read_pages(word.place()) as u32).min(NAME_PAGES) }
+    /// The pages that are read for it: see [`NAME_PAGES`].
+    fn pages(&self) -> Run {
+        Run { page: self.page(), pages: if self.rest & GOES_ON == 0 { 1 } else { NAME_PAGES } }
     }
 }
 
-/// The notes of a round, sorted in pieces, and their merge in the order of pages.
+/// The notes of a round, sorted in pieces, and their merge in the order of pages. A piece is small, and given back when it is used up: to
+/// give all back at once would keep other clients waiting.
 #[derive(Default)]
 struct Notes {
-    all: Vec<Note>,
+    /// How many notes the round has, and how many it may have.
+    count: usize,
     max: usize,
-    /// What is left of each piece.
-    pieces: Vec<Range<usize>>,
+    /// Those of this slice.
+    gathered: Vec<Note>,
+    pieces: Vec<vec::IntoIter<Note>>,
     /// The page of the first note that is left of each piece.
     next: BinaryHeap<Reverse<(u32, usize)>>,
 }
 
 impl Notes {
+    fn push(&mut self, note: Note) {
+        self.gathered.push(note);
+        self.count += 1;
+    }
+
     /// Sorts what was added since the last call. To sort all at once would take too long.
     fn sort_piece(&mut self) {
-        let from = self.pieces.last().map_or(0, |piece| piece.end);
-        if from < self.all.len() {
-            self.all[from..].sort_unstable_by_key(Note::page);
-            self.next.push(Reverse((self.all[from].page(), self.pieces.len())));
-            self.pieces.push(from..self.all.len());
+        self.gathered.sort_unstable_by_key(Note::page);
+        if let Some(first) = self.gathered.first() {
+            self.next.push(Reverse((first.page(), self.pieces.len())));
+            self.pieces.push(self.gathered.to_vec().into_iter());
+            self.gathered.clear();
         }
     }
 
     fn peek(&self) -> Option<&Note> {
         let &Reverse((_, piece)) = self.next.peek()?;
-        Some(&self.all[self.pieces[piece].start])
+        self.pieces[piece].as_slice().first()
     }
 
     fn pop(&mut self) -> Option<Note> {
         let mut first = self.next.peek_mut()?;
         let Reverse((page, piece)) = &mut *first;
         let left = &mut self.pieces[*piece];
-        let note = self.all[left.start];
-        left.start += 1;
-        match self.all[left.clone()].first() {
+        let note = left.next();
+        match left.as_slice().first() {
             Some(next) => *page = next.page(),
-            None => _ = std::collections::binary_heap::PeekMut::pop(first),
+            None => {
+                *left = vec::IntoIter::default();
+                _ = PeekMut::pop(first);
+            }
         }
-        Some(note)
+        note
     }
 
     fn are_full(&self) -> bool {
-        self.all.len() >= self.max
+        self.count >= self.max
     }
 
     fn clear(&mut self) {
-        self.all.clear();
+        self.count = 0;
         self.pieces.clear();
     }
 }
@@ -248,7 +280,7 @@ impl Keyspace<'_> {
             }));
         }
         let Some(list) = &self.resume.list else { unreachable!("it has begun") };
-        let pages = list.notes.all.len().min(2 * list.pages_at_once as usize);
+        let pages = list.notes.count.min(2 * list.pages_at_once as usize);
         list.notes.max * NOTE_BYTES + pages * PAGE_BYTES
     }
 
@@ -298,7 +330,7 @@ impl Store {
             true => self.lendable_bytes() / 2,
             // The process itself takes nearly all: objects cannot make room.
             false if self.lent_bytes_max() <= LENT_BYTES_MIN => 0,
-            false => most / 3,
+            false => most / 2,
         }
     }
 
@@ -325,7 +357,14 @@ impl List {
     }
 
     /// Takes the entries of a stripe from the position on. If others follow the last one that was taken, returns where to go on.
-    fn gather(&mut self, stripe: &Stripe, cost: &mut usize, now_ms: u64, show: &mut Show<'_>) -> Option<u64> {
+    fn gather(
+        &mut self,
+        store: &Store,
+        stripe: &Stripe,
+        cost: &mut usize,
+        now_ms: u64,
+        show: &mut Show<'_>,
+    ) -> Option<u64> {
         let from = self.from.high;
         let table = &stripe.database(self.table_id)?.table;
         let (mut leaf, mut last) = (Some(from), None);
@@ -338,7 +377,7 @@ impl List {
                 }
                 last = Some(Cursor::coarse(entry.high()));
                 self.left = self.left.saturating_sub(1);
-                *cost = cost.saturating_sub(self.take(entry, now_ms, show));
+                *cost = cost.saturating_sub(self.take(store, entry, now_ms, show));
             }
             leaf = next;
         }
@@ -346,14 +385,10 @@ impl List {
     }
 
     /// Shows an entry or notes it. Returns what it costs.
-    fn take(&mut self, entry: &Entry, now_ms: u64, show: &mut Show<'_>) -> usize {
+    fn take(&mut self, store: &Store, entry: &Entry, now_ms: u64, show: &mut Show<'_>) -> usize {
         let Some(object) = entry.object() else {
             if !entry.word().place().is_lost() && (show.kinds)(entry.word().kind()) {
-                if self.notes.all.is_empty() {
-                    // All at once: growing would take twice the memory. What is not used is not resident.
-                    self.notes.all.reserve_exact(self.notes.max + NOTES_MORE);
-                }
-                self.notes.all.push(Note { high: entry.high(), word: entry.word(), stripe: self.from.stripe as u16 });
+                self.notes.push(Note::new(store, self.from.stripe, entry.high(), entry.word()));
             }
             return 1;
         };
@@ -405,7 +440,7 @@ impl Slice<'_, '_> {
         while self.cost_left > 0 {
             if list.is_gathering {
                 self.gather(list, show);
-                if !list.is_gathering && list.notes.all.len() > NOTES_FREE {
+                if !list.is_gathering && list.notes.count > NOTES_FREE {
                     // The memory for pages is claimed before they are read.
                     return Flow::Yield;
                 }
@@ -444,7 +479,9 @@ impl Slice<'_, '_> {
         let now_ms = self.ks.now_ms;
         while self.cost_left > 0 && !list.is_at_end() {
             let mut cost = self.cost_left;
-            let next = self.ks.look_in(list.from.stripe, |stripe, _| list.gather(stripe, &mut cost, now_ms, show));
+            let store = self.ks.store;
+            let next =
+                self.ks.look_in(list.from.stripe, |stripe, _| list.gather(store, stripe, &mut cost, now_ms, show));
             self.cost_left = cost;
             self.pay(1);
             match next {
@@ -471,8 +508,8 @@ impl Slice<'_, '_> {
         while pages < until
             && let Some(first) = list.notes.peek()
         {
-            let (mut run, noted) = (first.pages(store), list.asked.len());
-            while list.notes.peek().is_some_and(|note| run.take(&store.segments, note.pages(store))) {
+            let (mut run, noted) = (first.pages(), list.asked.len());
+            while list.notes.peek().is_some_and(|note| run.take(&store.segments, note.pages())) {
                 list.asked.extend(list.notes.pop());
             }
             assert!(run.pages <= RUN_PAGES + NAME_PAGES, "{run:?}");
@@ -556,7 +593,7 @@ impl Slice<'_, '_> {
         let (store, now_ms, at_once) = (self.ks.store, self.ks.now_ms, self.ks.at_once);
         let is_live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
         let hash = note.hash();
-        self.ks.look_in(usize::from(note.stripe), |stripe, resume| {
+        self.ks.look_in(note.stripe(), |stripe, resume| {
             let Some(database) = stripe.database(table_id) else { return Looked::Done };
             let slot = database.table.find(hash.high, |entry| match entry.object() {
                 Some(object) => note.is_of(store.hasher.hash(object.key())),

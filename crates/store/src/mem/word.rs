@@ -43,7 +43,7 @@ const HOT_HASH_SHIFT: u32 = 52;
 const KIND_SHIFT: u32 = 3;
 const STEP_SHIFT: u32 = 6;
 const PAGE_SHIFT: u32 = 11;
-const COLD_HASH_SHIFT: u32 = 40;
+pub const COLD_HASH_SHIFT: u32 = 40;
 const _: () = assert!(PAGE_SHIFT + PAGE_BITS == COLD_HASH_SHIFT);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
