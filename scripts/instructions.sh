@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# User instructions a command of a server, by counting: valgrind runs each server twice with different numbers of commands, and the
-# difference of the two counts is divided by the difference of the commands. Unlike times, the counts repeat within some
-# percent on a busy machine. One worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes two minutes or three.
-# usage: scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [BINARY ...]
+# User instructions a command of a server, by counting: valgrind runs each server with few and with many commands, and the
+# difference of the two counts is divided by the difference of the commands. What the server does by the clock is left out: its
+# instructions a second are counted without commands, and taken off by the time of each run. Each figure is the median of several
+# counts; they repeat within half a percent, also on a busy machine. One worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM.
+# Some five minutes a binary.
+# usage: scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...]
 # flintkv binaries to compare; without one, this tree's release build. With --journal, each binary is counted with appendonly too,
-# and appendfsync POLICY.
+# and appendfsync POLICY. --counts: how many counts a figure is the median of, 3 without it. Behind each figure: the spread of its counts.
 # redis-server is counted beside them where it is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ratio=1:1
 policy=
+counts=3
 while [ $# -gt 1 ]; do
     case "$1" in
         --ratio) ratio="$2" ;;
         --journal) policy="$2" ;;
+        --counts) counts="$2" ;;
         *) break ;;
     esac
     shift 2
@@ -39,47 +43,67 @@ next_port() {
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 }
 
-# count PIPELINE REQUESTS SERVER ...: instructions of a server from its start to its end, with so many requests on each connection
+# count PIPELINE REQUESTS SERVER ...: the server's instructions from its first answer to its end, with so many requests on each connection,
+# and the milliseconds. The start is left out: it calibrates a clock, which takes some million instructions more or less. REQUESTS may be a time without requests instead: `2s`.
 count() {
     local pipeline="$1" requests="$2"
     shift 2
     next_port
     local log="$scratch/$port.log"
     mkdir "$scratch/$port"
-    (cd "$scratch/$port" && exec valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file="$log" "$@" --port "$port") >/dev/null 2>&1 &
+    (cd "$scratch/$port" && exec valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file=/dev/null --log-file="$log" "$@" --port "$port") >/dev/null 2>&1 &
     server=$!
-    local attempts=0
+    local attempts=0 from
     until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
         attempts=$((attempts + 1))
         if [ "$attempts" -gt 600 ]; then echo "$1 does not answer on port $port: see its log" >&2; exit 1; fi
         sleep 0.1
     done
-    "$load" bench -p "$port" -t 1 -c "$connections" --pipeline "$pipeline" -d 500 --ratio "$ratio" --key-maximum 1000 -n "$requests" \
-        --hide-histogram >/dev/null 2>&1
     exec 3<>"/dev/tcp/127.0.0.1/$port"
+    printf 'PING\r\n' >&3
+    read -r -t 60 _ <&3
+    callgrind_control --instr=on "$server" >/dev/null 2>&1
+    from=$(date +%s%N)
+    case "$requests" in
+        *s) sleep "${requests%s}" ;;
+        *) "$load" bench -p "$port" -t 1 -c "$connections" --pipeline "$pipeline" -d 500 --ratio "$ratio" --key-maximum 1000 \
+            -n "$requests" --hide-histogram >/dev/null 2>&1 ;;
+    esac
     printf 'SHUTDOWN NOSAVE\r\n' >&3
     wait "$server" || true
     server=
     exec 3>&-
     rm -r "${scratch:?}/$port"
-    sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$log"
+    echo "$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$log") $((($(date +%s%N) - from) / 1000000))"
 }
 
 few=600
 many=3000
 # row NAME SERVER ...
 row() {
-    local name="$1" cells=() pipeline a b
+    local name="$1" cells=() pipeline a b idle
     shift
+    # Instructions a millisecond without commands.
+    a="$(count 1 1s "$@")"
+    b="$(count 1 6s "$@")"
+    idle="$(awk -v a="$a" -v b="$b" 'BEGIN { split(a, x); split(b, y); print (y[1] - x[1]) / (y[2] - x[2]) }')"
     for pipeline in 1 11 24; do
-        a="$(count "$pipeline" "$few" "$@")"
-        b="$(count "$pipeline" "$many" "$@")"
-        cells+=("$(((b - a) / (connections * (many - few))))")
+        cells+=("$(for _ in $(seq "$counts"); do
+            a="$(count "$pipeline" "$few" "$@")"
+            b="$(count "$pipeline" "$many" "$@")"
+            awk -v a="$a" -v b="$b" -v idle="$idle" -v commands=$((connections * (many - few))) 'BEGIN {
+                split(a, x); split(b, y)
+                print (y[1] - x[1] - idle * (y[2] - x[2])) / commands
+            }'
+        done | sort -n | awk '{ all[NR] = $1 } END {
+            median = all[int((NR + 1) / 2)]
+            printf "%.0f ±%.2f%%", median, 50 * (all[NR] - all[1]) / median
+        }')")
     done
-    printf '%-40s %8s %8s %8s\n' "$name" "${cells[@]}"
+    printf '%-40s %14s %14s %14s\n' "$name" "${cells[@]}"
 }
 
-printf '%-40s %8s %8s %8s\n' "user instructions a command" "pipe 1" "pipe 11" "pipe 24"
+printf '%-40s %14s %14s %14s\n' "user instructions a command" "pipe 1" "pipe 11" "pipe 24"
 for binary in "${binaries[@]}"; do
     row "$binary" "$binary" server --io-threads 1 --console-port 0 --save ""
     if [ -n "$policy" ]; then
