@@ -163,7 +163,8 @@ impl Notes {
         self.gathered.sort_unstable_by_key(Note::page);
         if let Some(first) = self.gathered.first() {
             self.next.push(Reverse((first.page(), self.pieces.len())));
-            self.pieces.push(self.gathered.to_vec().into_iter());
+            let piece: Box<[Note]> = self.gathered.as_slice().into();
+            self.pieces.push(piece.into_iter());
             self.gathered.clear();
         }
     }
@@ -509,7 +510,9 @@ impl Slice<'_, '_> {
             && let Some(first) = list.notes.peek()
         {
             let (mut run, noted) = (first.pages(), list.asked.len());
-            while list.notes.peek().is_some_and(|note| run.take(&store.segments, note.pages())) {
+            // A bound, because a list's memory is claimed before it reads: records that share pages could follow each other to a segment's end.
+            let most = run.page + RUN_PAGES;
+            while list.notes.peek().is_some_and(|note| note.page() < most && run.take(&store.segments, note.pages())) {
                 list.asked.extend(list.notes.pop());
             }
             assert!(run.pages <= RUN_PAGES + NAME_PAGES, "{run:?}");
