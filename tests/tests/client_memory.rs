@@ -197,7 +197,9 @@ fn a_value_of_a_third_of_the_limit() {
         let value = vec![b'v'; 80_000_000];
         let mut client = node.connect();
         assert_eq!(client.words(&[b"SET", b"k", &value]), "OK");
-        assert_eq!(client.raw_call(&[b"GET", b"k"]).len(), value.len() + "$80000000\r\n\r\n".len());
+        // Where the machine is busy, objects may not have made room in five seconds: then the error says so, and the client asks again.
+        let reply = (0..10).map(|_| client.raw_call(&[b"GET", b"k"])).find(|reply| !reply.starts_with(b"-OOM"));
+        assert_eq!(reply.map(|reply| reply.len()), Some(value.len() + "$80000000\r\n\r\n".len()));
         assert_eq!(client.run("DEL k"), "(integer) 1");
         assert_eq!(client.words(&[b"SET", b"k", &value]), "OK");
     });

@@ -321,7 +321,7 @@ fn a_dump_and_a_capture_are_read() {
     assert_eq!(client.run("SAVE"), "OK");
     let dump = format!("{}/dump.rdb", client.run("CONFIG GET dir").split('"').nth(3).expect("a directory"));
     let read = json(&["--rdb", &dump, "--ram-share", "30%"]);
-    assert_eq!((&read["sample"]["keys"], &read["demand"]["keys"]), (&302.into(), &302.into()), "{read:#}");
+    assert_eq!((&read["sample"]["keys"], &read["workload"]["keys"]), (&302.into(), &302.into()), "{read:#}");
     assert!(read["sample"]["compression"].as_f64() < Some(0.1), "{read:#}");
     assert!(read["chosen"]["hit_ratio_low"].as_f64() < read["chosen"]["hit_ratio_high"].as_f64(), "{read:#}");
 
@@ -334,14 +334,18 @@ fn a_dump_and_a_capture_are_read() {
         .collect();
     std::fs::write(path("monitor.txt"), lines).expect("written");
     let traced = json(&["--trace", &path("monitor.txt"), "--ram-share", "30%"]);
-    assert_eq!((&traced["demand"]["keys"], &traced["demand"]["value_bytes"]), (&200.into(), &100.into()), "{traced:#}");
-    let rates = [&traced["demand"]["reads_per_second"], &traced["demand"]["writes_per_second"]]
+    assert_eq!(
+        (&traced["workload"]["keys"], &traced["workload"]["value_bytes"]),
+        (&200.into(), &100.into()),
+        "{traced:#}"
+    );
+    let rates = [&traced["workload"]["reads_per_second"], &traced["workload"]["writes_per_second"]]
         .map(|rate| rate.as_f64().expect("a rate"));
     assert!(rates.iter().all(|rate| (990.0..1010.0).contains(rate)), "{rates:?}");
     // What was just set is read.
     assert_eq!(traced["chosen"]["hit_ratio"], 1.0, "{traced:#}");
     let both = json(&["--trace", &path("monitor.txt"), "--rdb", &dump]);
-    assert_eq!((&both["demand"]["keys"], &both["usage"]["keys"]), (&302.into(), &200.into()), "{both:#}");
+    assert_eq!((&both["workload"]["keys"], &both["usage"]["keys"]), (&302.into(), &200.into()), "{both:#}");
 
     // The figures of a device.
     let point = |depth: u32, rate: u32, us: u32| {
@@ -451,7 +455,7 @@ fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
     let all = json(&["--from", &from(""), "--ram-share", "30%"]);
     assert_eq!((&all["sample"]["keys"], &all["sample"]["sampled"]), (&600.into(), &600.into()), "{all:#}");
     let one = json(&["--from", &(from("") + "/7"), "--ram-share", "30%"]);
-    assert_eq!((&one["sample"]["keys"], &one["demand"]["keys"]), (&200.into(), &200.into()), "{one:#}");
+    assert_eq!((&one["sample"]["keys"], &one["workload"]["keys"]), (&200.into(), &200.into()), "{one:#}");
 
     // Users that may not do everything.
     for (name, rules) in [("blind", "+@all -monitor"), ("mute", "+@all -dump"), ("apart", "+@all resetkeys ~app:*")] {

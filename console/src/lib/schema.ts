@@ -328,23 +328,6 @@ export interface Delivery {
   ok: boolean;
 }
 
-/** What is to be kept, and how it is used. */
-export interface DemandInfo {
-  compression: number;
-  /** Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`. */
-  hit_ratio_by_values: [number, number][] | null;
-  /** Nothing is known of how keys are used: the hit ratios are a range. */
-  is_skew_guessed: boolean;
-  key_bytes: number;
-  keys: number;
-  reads_per_second: number;
-  /** The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest. */
-  skew: number;
-  value_bytes: number;
-  workers: number;
-  writes_per_second: number;
-}
-
 export interface Directive {
   /** live, start (only in the file) or protected (if enable-protected-configs lets a client) */
   change: string;
@@ -492,19 +475,6 @@ export interface Imported {
   restored: number;
 }
 
-export interface KeyInfo {
-  /** In RAM; null while the value is on flash, which is not read for its size. */
-  bytes: number | null;
-  /** As OBJECT ENCODING says; empty while the value is on flash. */
-  encoding: string;
-  key: Bytes;
-  /** ram or flash. */
-  tier: string;
-  /** null: it does not expire. */
-  ttl_ms: number | null;
-  type: string;
-}
-
 export interface KeyChange {
   db?: number;
   key: Bytes;
@@ -521,6 +491,19 @@ export interface KeyGroup {
   keys_on_flash: number;
   name: string;
   ram_bytes: number;
+}
+
+export interface KeyInfo {
+  /** In RAM; null while the value is on flash, which is not read for its size. */
+  bytes: number | null;
+  /** As OBJECT ENCODING says; empty while the value is on flash. */
+  encoding: string;
+  key: Bytes;
+  /** ram or flash. */
+  tier: string;
+  /** null: it does not expire. */
+  ttl_ms: number | null;
+  type: string;
 }
 
 export interface KeyPage {
@@ -745,6 +728,17 @@ export interface NewUser {
   role: Role;
 }
 
+export interface NodeFiguresInfo {
+  cores: number;
+  cpu_system_us: number;
+  cpu_user_us: number;
+  open_files: number;
+  resident_bytes: number;
+  system_ram_bytes: number;
+  system_ram_free_bytes: number;
+  uptime_s: number;
+}
+
 export interface NodeInfo {
   console_tls: boolean;
   cores: number;
@@ -762,17 +756,6 @@ export interface NodeInfo {
   started_ms: number;
   version: string;
   workers: number;
-}
-
-export interface NodeFiguresInfo {
-  cores: number;
-  cpu_system_us: number;
-  cpu_user_us: number;
-  open_files: number;
-  resident_bytes: number;
-  system_ram_bytes: number;
-  system_ram_free_bytes: number;
-  uptime_s: number;
 }
 
 export interface NodePlan {
@@ -802,12 +785,12 @@ export interface PlanInfo {
   /** Other shares of values in RAM, the smallest first. */
   choices: SizingInfo[];
   chosen: SizingInfo;
-  demand: DemandInfo;
   monitor: null | MonitorInfo;
   sample: null | SampleInfo;
-  /** Where it was learnt from, for people. */
+  /** Where it was sampled from, for people. */
   sources: string[];
   usage: null | UsageInfo;
+  workload: WorkloadInfo;
 }
 
 /** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
@@ -1222,6 +1205,11 @@ export interface UsageInfo {
   reads: number;
 }
 
+export interface UserChange {
+  password?: string | null;
+  role?: null | Role;
+}
+
 export interface UserInfo {
   created_ms: number;
   last_login_ms: number | null;
@@ -1231,11 +1219,6 @@ export interface UserInfo {
   /** Who chose it; empty: the node. */
   password_by: string;
   role: Role;
-}
-
-export interface UserChange {
-  password?: string | null;
-  role?: null | Role;
 }
 
 /** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. A search in a list: [index, element]. */
@@ -1268,4 +1251,21 @@ export interface Webhook {
   is_signed: boolean;
   last: null | Delivery;
   url: string;
+}
+
+/** What is to be kept, and how it is used. */
+export interface WorkloadInfo {
+  compression: number;
+  /** Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`. */
+  hit_ratio_by_values: [number, number][] | null;
+  /** Nothing is known of how keys are used: the hit ratios are a range. */
+  is_skew_guessed: boolean;
+  key_bytes: number;
+  keys: number;
+  reads_per_second: number;
+  /** The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest. */
+  skew: number;
+  value_bytes: number;
+  workers: number;
+  writes_per_second: number;
 }

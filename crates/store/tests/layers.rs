@@ -10,10 +10,10 @@ const LAYERS: [&[&str]; 9] = [
     &["mem"],
     &["counters"],
     &["log"],
-    &["listen", "stripe", "config"],
+    &["event_sinks", "stripe", "config"],
     &["store"],
-    &["checkpoint", "keyspace"],
-    &["intake", "lane", "salvage", "snapshot", "stats"],
+    &["checkpoint_index", "keyspace"],
+    &["lane", "page_import", "salvage", "snapshot", "stats"],
     &["digest"],
 ];
 

@@ -53,7 +53,7 @@ pub struct PlanInfo {
     pub sample: Option<SampleInfo>,
     pub usage: Option<UsageInfo>,
     pub monitor: Option<MonitorInfo>,
-    pub workload: DemandInfo,
+    pub workload: WorkloadInfo,
     pub chosen: SizingInfo,
     /// Other shares of values in RAM, the smallest first.
     pub choices: Vec<SizingInfo>,
@@ -105,7 +105,7 @@ pub struct MonitorInfo {
 
 /// What is to be kept, and how it is used.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct DemandInfo {
+pub struct WorkloadInfo {
     pub keys: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
@@ -224,9 +224,9 @@ pub fn plan(sampled: &SampledWorkload, said: &Said) -> Result<PlanInfo, Wrong> {
         sample: sample.map(SampleInfo::of),
         usage: sampled.uses.as_ref().map(UsageInfo::of),
         monitor: sampled.cost.as_ref().map(MonitorInfo::of),
-        workload: planned.demand_card(),
-        chosen: planned.sizing_card(&chosen),
-        choices: SHARES.map(|share| planned.sizing_card(&workload.for_ram_share(share))).into(),
+        workload: planned.workload_info(),
+        chosen: planned.sizing_info(&chosen),
+        choices: SHARES.map(|share| planned.sizing_info(&workload.for_ram_share(share))).into(),
         all_in_ram_bytes: workload.all_in_ram_bytes(),
         all_in_ram_price: said.prices.map(|(ram, _)| cost(workload.all_in_ram_bytes(), ram)),
     })
@@ -239,7 +239,7 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    fn demand_card(&self) -> DemandInfo {
+    fn workload_info(&self) -> WorkloadInfo {
         let workload = self.workload;
         let (skew, by_values) = match &workload.pattern {
             Pattern::Skew(skew) => (*skew, None),
@@ -248,7 +248,7 @@ impl Planned<'_> {
                 (fitted(curve, workload.keys), Some(points))
             }
         };
-        DemandInfo {
+        WorkloadInfo {
             keys: workload.keys,
             key_bytes: workload.key_bytes,
             value_bytes: workload.value_bytes,
@@ -262,7 +262,7 @@ impl Planned<'_> {
         }
     }
 
-    fn sizing_card(&self, sizing: &Sizing) -> SizingInfo {
+    fn sizing_info(&self, sizing: &Sizing) -> SizingInfo {
         let with = |skew| {
             let workload = WorkloadSpec { pattern: Pattern::Skew(skew), ..self.workload.clone() };
             workload.for_ram_share(sizing.ram_share).hit_ratio

@@ -193,7 +193,7 @@ fn keys_yields_to_others_and_scan_misses_nothing() {
     redis.run("HSET hash f v");
     let reply = redis.run("KEYS key:*");
     assert_eq!(items(&reply).into_iter().collect::<BTreeSet<_>>().len(), 5000);
-    assert!((4..=5).contains(&redis.yields), "{} times", redis.yields);
+    assert!((18..=21).contains(&redis.yields), "{} times", redis.yields);
     let (mut cursor, mut seen) = (String::from("0"), BTreeSet::new());
     loop {
         let reply = redis.run(&format!("SCAN {cursor} COUNT 100"));

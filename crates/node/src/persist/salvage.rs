@@ -143,7 +143,7 @@ pub fn save_values(
     Ok(FoundAgain { entries: Vec::new(), left_out, said })
 }
 
-/// Entries of an index by their stripes, table_ids and hashes.
+/// Entries of an index by their stripes, table ids and hashes.
 pub type Unread = HashSet<(u16, u16, u64)>;
 
 /// Writes the values that an index names as a dump of version 12, but for `unread`.
@@ -316,7 +316,7 @@ fn confirm(part: &Torn<'_>, salvage: &mut Salvage) -> bool {
 
 /// What is left of the damaged parts of an index.
 struct Left {
-    /// The stripes and table_ids that their headers name. `None`: a header is damaged.
+    /// The stripes and table ids that their headers name. `None`: a header is damaged.
     homes: Option<HashSet<(u16, u16)>>,
     /// How many of them are large collections.
     rows: u64,

@@ -28,7 +28,7 @@ pub type Records<'r> = dyn Fn(&mut dyn FnMut(u32, &[u8]) -> Result<Option<Vec<u8
 /// What cannot be read.
 #[derive(Default)]
 pub struct Unreadable {
-    /// Entries of the index, by their stripes, table_ids and hashes.
+    /// Entries of the index, by their stripes, table ids and hashes.
     pub entries: Unread,
     /// Flash files that are missing, cut, or have no superblock any more. A node does not start with them.
     pub files: Vec<String>,
