@@ -9,6 +9,8 @@
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
+#![forbid(unsafe_code)]
+
 mod alerts;
 mod analysis;
 mod app;

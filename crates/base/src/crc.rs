@@ -56,6 +56,8 @@ static SHIFTS: [u32; STREAM_WORDS_MAX] = {
     shifts
 };
 
+/// # Safety
+/// The processor has SSE 4.2 and PCLMULQDQ.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn three_streams(crc: u32, bytes: &[u8]) -> u32 {

@@ -9,6 +9,8 @@
 //! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
 //! Exit codes: 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
 
+#![forbid(unsafe_code)]
+
 pub mod args;
 mod client;
 mod database;

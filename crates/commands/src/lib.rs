@@ -2,6 +2,8 @@
 //!
 //! Never knows threads, sockets, files or flash: a handler is plain synchronous code over locked stripes.
 
+#![forbid(unsafe_code)]
+
 pub mod block;
 pub mod cx;
 pub mod docs;

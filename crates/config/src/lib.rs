@@ -11,6 +11,8 @@
 //! A worker keeps the [`Config`] that it got from [`ConfigStore::snapshot`]. When [`ConfigStore::version`] has changed, the
 //! worker takes a new snapshot. So a command reads the configuration without a lock.
 
+#![forbid(unsafe_code)]
+
 mod docs;
 mod load;
 mod rewrite;

@@ -141,6 +141,9 @@ pub fn shim<const N: usize>(
 // and not Lua functions, so that error texts name the script's line.
 
 /// Upvalue 1: a function that returns true and results, or false and an error; 2: its first argument.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn raise_or_return(state: *mut lua_State) -> c_int {
     // SAFETY: a C function's stack has room for 20 more values than its arguments.
     unsafe {
@@ -159,6 +162,9 @@ unsafe extern "C-unwind" fn raise_or_return(state: *mut lua_State) -> c_int {
 }
 
 /// Whether the value at `at` is a key of the table in upvalue `locked`.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn is_locked(state: *mut lua_State, at: c_int, locked: c_int) -> bool {
     // SAFETY: as above; every pushed value is popped.
     unsafe {
@@ -176,6 +182,9 @@ unsafe fn is_locked(state: *mut lua_State, at: c_int, locked: c_int) -> bool {
 const READ_ONLY: &std::ffi::CStr = c"Attempt to modify a readonly table";
 
 /// Calls the C function in an upvalue with the arguments of this call. That function must have no upvalues of its own.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 pub unsafe fn pass_on(state: *mut lua_State, upvalue: c_int) -> c_int {
     // SAFETY: the function finds its arguments where the caller put them.
     unsafe {
@@ -187,6 +196,9 @@ pub unsafe fn pass_on(state: *mut lua_State, upvalue: c_int) -> c_int {
 }
 
 /// Refuses a locked table. Upvalue 1: the locked tables; 2: a Lua function that changes its first argument.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -202,6 +214,9 @@ unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
 const INSERT_BELOW_MAX: f64 = 1e6;
 
 /// `guarded` for table.insert.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
     // SAFETY: reads an argument.
     unsafe {
@@ -213,6 +228,9 @@ unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
 }
 
 /// `__newindex` of locked tables: raises an error.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn refuse_write(state: *mut lua_State) -> c_int {
     // SAFETY: pushes two values, raises one.
     unsafe {
@@ -224,6 +242,9 @@ unsafe extern "C-unwind" fn refuse_write(state: *mut lua_State) -> c_int {
 }
 
 /// `__index` of the real globals: raises an error, because the global does not exist.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     // SAFETY: pushes four values, raises one.
     unsafe {
@@ -245,6 +266,9 @@ unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
 const UNPACK_MAX: f64 = 8_000.0;
 
 /// Replaces Lua's unpack, which computes the count as an int without a check for overflow.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: the stack is checked before values are pushed.
     unsafe {
@@ -275,6 +299,9 @@ unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
 }
 
 /// Whether the running script must end, even if it catches errors. Upvalue 1: [`Shared`].
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn is_ended(state: *mut lua_State) -> bool {
     // SAFETY: the engine keeps `Shared` as long as the interpreter.
     unsafe { (*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>()).ended.get() }
@@ -282,6 +309,9 @@ unsafe fn is_ended(state: *mut lua_State) -> bool {
 
 /// Makes the error on top of the stack what scripts may see: an error of mlua becomes its text. Upvalue 2: the function for this.
 /// If the running script must end, it raises the error again.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn catch(state: *mut lua_State) {
     // SAFETY: a C function's stack has room for two more values.
     unsafe {
@@ -292,6 +322,8 @@ unsafe fn catch(state: *mut lua_State) {
     }
 }
 
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn as_text(state: *mut lua_State) {
     // SAFETY: as above.
     unsafe {
@@ -305,6 +337,9 @@ unsafe fn as_text(state: *mut lua_State) {
 
 /// Replaces Lua's pcall. It returns an error table as its text, as scripts written for older versions of Redis expect. Upvalues: see
 /// [`catch`].
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     // SAFETY: as above. Lua makes no room for the value that is added to the results.
     unsafe {
@@ -330,6 +365,9 @@ unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces Lua's xpcall. Upvalues: see [`catch`].
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -352,6 +390,9 @@ unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
 }
 
 /// The error handler of `xpcall`. Upvalues 1 and 2: see [`catch`]; 3: the script's handler.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn handled(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -366,6 +407,9 @@ unsafe extern "C-unwind" fn handled(state: *mut lua_State) -> c_int {
 }
 
 /// Calls the function at position 1 with the error handler at position 2. The handler, or what is left of it, is below the results.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn call_protected(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -375,6 +419,9 @@ unsafe fn call_protected(state: *mut lua_State) -> c_int {
 }
 
 /// (function, handler) → true and the results, or false and an error. Not for scripts.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 pub unsafe extern "C-unwind" fn protected(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -387,6 +434,9 @@ pub unsafe extern "C-unwind" fn protected(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces coroutine.resume. Upvalues 1 and 2: see [`catch`]; 3: Lua's resume.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
     // SAFETY: Lua's resume leaves its results, at least two, on top of the stack.
     unsafe {
@@ -399,6 +449,9 @@ unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces Lua's getmetatable, so that it gives no real metatable of a locked table. Upvalue 1: the locked tables.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -427,6 +480,9 @@ unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces Lua's load: what the pieces make is not loaded if it is bytecode. Upvalue 1: see [`loadstring`].
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn load(state: *mut lua_State) -> c_int {
     // SAFETY: as above. The buffer holds nothing that needs dropping; between its calls the stack is as it left it.
     unsafe {
@@ -461,6 +517,9 @@ unsafe extern "C-unwind" fn load(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces Lua's collectgarbage: scripts cannot stop or tune the collector. Upvalue 1: Lua's.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn collectgarbage(state: *mut lua_State) -> c_int {
     // SAFETY: the string stays on the stack while it is read.
     unsafe {
@@ -482,6 +541,9 @@ unsafe extern "C-unwind" fn collectgarbage(state: *mut lua_State) -> c_int {
 
 /// Replaces a locked table by its real table and calls a Lua function. Upvalue 1: the locked tables; 2: the function, which
 /// only reads its first argument.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn through(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -498,6 +560,9 @@ unsafe extern "C-unwind" fn through(state: *mut lua_State) -> c_int {
 }
 
 /// Replaces Lua's pairs. Upvalue 1: next; 2: the locked tables; 3: next for locked tables.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -511,6 +576,9 @@ unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
 }
 
 /// Upvalue 1: Lua's loadstring. Refuses bytecode, because crafted bytecode can break out of the interpreter.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn loadstring(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {

@@ -12,6 +12,9 @@ use std::ffi::CStr;
 use std::os::raw::c_int;
 
 /// Copies the arguments of the running C function into `words`.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'static CStr> {
     words.clear();
     // SAFETY: reads only existing stack positions.
@@ -30,6 +33,9 @@ unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'s
 }
 
 /// redis.call and redis.pcall. Upvalue 1: [`Shared`]; 2: whether an error is raised.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
     // SAFETY: the engine keeps `Shared` as long as the interpreter. The server's side that it points to lives as long as the
     // script runs, and there is no other reference to it while this function has it.
@@ -61,6 +67,9 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
 pub const COUNTED: &CStr = c"ignore_error_stats_update";
 
 /// Raises or returns `{err = text}`. `counted`: see [`COUNTED`].
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn fail(state: *mut lua_State, text: &[u8], raises: bool, counted: bool) -> c_int {
     // SAFETY: a C function's stack has room for 20 values.
     unsafe {
@@ -79,6 +88,9 @@ unsafe fn fail(state: *mut lua_State, text: &[u8], raises: bool, counted: bool) 
 }
 
 /// Sets a field of the table on top.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn set(state: *mut lua_State, name: &CStr, text: &[u8]) {
     // SAFETY: two values are pushed and popped; the caller has room.
     unsafe {
@@ -87,11 +99,15 @@ unsafe fn set(state: *mut lua_State, name: &CStr, text: &[u8]) {
     }
 }
 
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn push(state: *mut lua_State, text: &[u8]) {
     // SAFETY: Lua copies the bytes.
     unsafe { ffi::lua_pushlstring(state, text.as_ptr().cast(), text.len()) };
 }
 
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn room(state: *mut lua_State, values: c_int) {
     // SAFETY: raises an error if there is no room.
     unsafe {
@@ -102,6 +118,9 @@ unsafe fn room(state: *mut lua_State, values: c_int) {
 }
 
 /// Pushes a table of strings.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 pub unsafe fn push_strings<'a>(state: *mut lua_State, strings: impl ExactSizeIterator<Item = &'a [u8]>) {
     // SAFETY: room for two values is made.
     unsafe {
@@ -116,6 +135,9 @@ pub unsafe fn push_strings<'a>(state: *mut lua_State, strings: impl ExactSizeIte
 
 /// Pushes the reply that begins at `at` of `reply`, which a handler wrote, and moves `at` behind it. An error reply becomes a
 /// table with `err`.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn push_reply(state: *mut lua_State, reply: &[u8], at: &mut usize) {
     let tag = reply[*at];
     let line = line(reply, at);
@@ -177,6 +199,9 @@ unsafe fn push_reply(state: *mut lua_State, reply: &[u8], at: &mut usize) {
 }
 
 /// Pushes a table with one field.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn field(state: *mut lua_State, name: &CStr, text: &[u8]) {
     // SAFETY: as in `set`.
     unsafe {
@@ -207,6 +232,9 @@ const DEPTH_MAX: usize = 1_900;
 
 /// Writes the value on top of the stack, a script's result, as the reply. `calls` knows the protocol that the script chose by
 /// setresp, and is told of errors.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn Calls, depth: usize) {
     // SAFETY: room is made for a key and a value of a table, or a field and another.
     unsafe {
@@ -230,6 +258,9 @@ pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, calls: *mut 
 }
 
 /// The string at `at`. The reference is valid while the string is on the stack or in a table.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn text<'s>(state: *mut lua_State, at: c_int) -> &'s [u8] {
     let mut len = 0;
     // SAFETY: the value is a string, so Lua does not convert it.
@@ -245,6 +276,9 @@ pub fn until_nul(text: &[u8]) -> &[u8] {
 }
 
 /// Pushes a field of the table on top of the stack if it has the wanted type. Returns whether it has.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
     // SAFETY: the caller has made room.
     unsafe {
@@ -259,6 +293,9 @@ unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
 }
 
 /// Whether the error table on top of the stack is [`COUNTED`].
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn is_counted(state: *mut lua_State) -> bool {
     // SAFETY: the caller has made room for a value.
     unsafe {
@@ -270,6 +307,8 @@ unsafe fn is_counted(state: *mut lua_State) -> bool {
     }
 }
 
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn Calls, depth: usize) {
     // SAFETY: `write_reply` has made room; every value that is pushed is popped.
     unsafe {
@@ -332,6 +371,9 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn 
 }
 
 /// Writes the table on top of the stack as the pairs of a map or the members of a set.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn write_pairs(
     state: *mut lua_State,
     out: &mut Out<'_>,
@@ -374,6 +416,9 @@ pub struct Raised {
 }
 
 /// Describes the error on top of the stack. It is a table from the engine's handler, except after out of memory.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 pub unsafe fn describe(state: *mut lua_State, raised: &mut Raised) {
     // SAFETY: the caller has made room for three values.
     unsafe {

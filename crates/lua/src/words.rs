@@ -44,6 +44,9 @@ impl Words {
     }
 
     /// Appends a string unchanged, or a number in Redis's form. False: the value is neither, or too long.
+    ///
+    /// # Safety
+    /// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
     pub(super) unsafe fn push(&mut self, state: *mut lua_State, at: c_int) -> bool {
         let start = self.bytes.len();
         // SAFETY: the string stays on the stack while it is copied. A number on the stack is not converted in place.

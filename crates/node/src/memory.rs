@@ -74,6 +74,9 @@ pub fn release_large_at_once() {
 /// The allocator's own report, with its settings.
 pub fn report() -> String {
     /// Appends a piece of the report to the `Vec<u8>` behind `text`.
+    ///
+    /// # Safety
+    /// `text` is a `Vec<u8>` that nothing else uses, and `piece` ends with NUL.
     unsafe extern "C" fn append(text: *mut c_void, piece: *const c_char) {
         // SAFETY: `text` is the vector below, which nothing else uses in the meantime; jemalloc's pieces end with
         // NUL.

@@ -34,6 +34,8 @@
 //! 25   the same (Redis 7.4)                      first expiry (8 bytes), a listpack like that of 23
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod opcode;
 mod read;
 mod stream;

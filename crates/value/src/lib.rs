@@ -1,5 +1,7 @@
 //! Owns the data types in memory and the encodings of values. Never knows keys, flash or sockets.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 mod fit;

@@ -32,34 +32,48 @@ pub fn open(lua: &Lua) -> Result<Table> {
 // These functions hold nothing that needs dropping, so that Lua's errors may jump over them.
 
 /// Argument `at`, rounded to an integer, modulo 2^32. Adding 1.5 × 2^52 puts this integer into the low bits of the double.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn number(state: *mut lua_State, at: c_int) -> u32 {
     // SAFETY: raises an error if the argument is no number.
     let number = unsafe { ffi::luaL_checknumber(state, at) };
     (number + 6_755_399_441_055_744.0).to_bits() as u32
 }
 
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn give(state: *mut lua_State, bits: u32) -> c_int {
     // SAFETY: a C function's stack has room for it.
     unsafe { ffi::lua_pushnumber(state, f64::from(bits as i32)) };
     1
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn tobit(state: *mut lua_State) -> c_int {
     // SAFETY: as above, here and below.
     unsafe { give(state, number(state, 1)) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn bnot(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { give(state, !number(state, 1)) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn bswap(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { give(state, number(state, 1).swap_bytes()) }
 }
 
 /// Joins all arguments from left to right.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn fold(state: *mut lua_State, join: fn(u32, u32) -> u32) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -71,22 +85,31 @@ unsafe fn fold(state: *mut lua_State, join: fn(u32, u32) -> u32) -> c_int {
     }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn band(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { fold(state, |a, b| a & b) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn bor(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { fold(state, |a, b| a | b) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn bxor(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { fold(state, |a, b| a ^ b) }
 }
 
 /// Shifts the first argument by the second argument modulo 32.
+///
+/// # Safety
+/// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
 unsafe fn shift(state: *mut lua_State, shift: fn(u32, u32) -> u32) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -95,32 +118,45 @@ unsafe fn shift(state: *mut lua_State, shift: fn(u32, u32) -> u32) -> c_int {
     }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn lshift(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { shift(state, |bits, by| bits << by) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn rshift(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { shift(state, |bits, by| bits >> by) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn arshift(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { shift(state, |bits, by| (bits as i32 >> by) as u32) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn rol(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { shift(state, u32::rotate_left) }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn ror(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { shift(state, u32::rotate_right) }
 }
 
 /// The second argument is the number of digits, at most eight. If it is negative, the digits are in upper case.
+///
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn tohex(state: *mut lua_State) -> c_int {
     // SAFETY: as above; Lua copies the digits before the buffer ends.
     unsafe {

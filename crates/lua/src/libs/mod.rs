@@ -23,6 +23,8 @@ pub fn bound(lua: &Lua) -> Result<()> {
     string.raw_set("rep", shim(lua, rep, [Value::Function(string.raw_get::<Function>("rep")?)])?)
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn with_pattern(state: *mut lua_State) -> c_int {
     // SAFETY: the string stays on the stack while it is read.
     unsafe {
@@ -39,6 +41,8 @@ unsafe extern "C-unwind" fn with_pattern(state: *mut lua_State) -> c_int {
     }
 }
 
+/// # Safety
+/// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
 unsafe extern "C-unwind" fn rep(state: *mut lua_State) -> c_int {
     // SAFETY: reads one argument and changes another.
     unsafe {

@@ -690,11 +690,12 @@ mod tests {
         let arena = Arena::new(1);
         let all: Vec<_> = (0..if cfg!(miri) { 300 } else { 1000 }).map(|n| arena.alloc(500, n % 7)).collect();
         let mut near = Vec::new();
-        // SAFETY: live objects of this size, here and below.
+        // SAFETY: a live object of this size.
         unsafe { arena.neighbours(all[50], 500, &mut near) };
         let expected: Vec<_> = (0..near.len()).map(|n| (all[n], n as u16 % 7)).collect();
         assert!(near.len() > 100);
         assert_eq!(near, expected);
+        // SAFETY: a live object of this size, freed once.
         unsafe { arena.free(all[3], 500) };
         for (n, &(cell, stripe)) in near.iter().enumerate() {
             assert_eq!(arena.belongs(cell, stripe), n != 3);
@@ -702,6 +703,7 @@ mod tests {
         }
         // The slab is given back and is reused for another size.
         for &(cell, _) in near.iter().filter(|(cell, _)| *cell != all[3]) {
+            // SAFETY: a live object of this size, freed once.
             unsafe { arena.free(cell, 500) };
         }
         assert!(near.iter().all(|&(cell, stripe)| !arena.belongs(cell, stripe)));

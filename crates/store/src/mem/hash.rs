@@ -72,6 +72,9 @@ impl Hasher {
     }
 
     /// A name of less than 16 bytes is one block: code and slot are computed from one register, in half the instructions.
+    ///
+    /// # Safety
+    /// The processor has AES and PCLMULQDQ.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "aes,pclmulqdq")]
     fn hash_short(&self, name: &[u8]) -> KeyHash {
@@ -217,6 +220,9 @@ fn crc16_by_tables(bytes: &[u8]) -> (u16, bool) {
 }
 
 /// Takes 50 instructions for a key of 11 bytes. Tables take 110: the difference is worth the `unsafe`.
+///
+/// # Safety
+/// The processor has PCLMULQDQ.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "pclmulqdq")]
 fn crc16_by_product(bytes: &[u8]) -> (u16, bool) {
@@ -224,6 +230,9 @@ fn crc16_by_product(bytes: &[u8]) -> (u16, bool) {
 }
 
 /// The checksum of eight bytes, the first of which is the highest of the number.
+///
+/// # Safety
+/// The processor has PCLMULQDQ.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
