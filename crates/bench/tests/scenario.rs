@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 #[derive(Default)]
-struct State {
+struct FakeServerState {
     values: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     reads: AtomicU64,
     resets: AtomicU64,
@@ -19,7 +19,7 @@ struct State {
 }
 
 /// Reports that every eighth read came from flash, and that it uses 900 kB of 1 MB RAM.
-fn serve(state: &State, stream: &TcpStream) -> Option<()> {
+fn serve(state: &FakeServerState, stream: &TcpStream) -> Option<()> {
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     let mut authenticated = state.password.is_none();
     loop {
@@ -79,10 +79,10 @@ fn number(reader: &mut impl BufRead, kind: u8) -> Option<usize> {
     std::str::from_utf8(line.strip_prefix(&[kind])?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
 }
 
-fn start(password: Option<&'static str>) -> (u16, Arc<State>) {
+fn start(password: Option<&'static str>) -> (u16, Arc<FakeServerState>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let state = Arc::new(State { password, ..State::default() });
+    let state = Arc::new(FakeServerState { password, ..FakeServerState::default() });
     let shared = Arc::clone(&state);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {

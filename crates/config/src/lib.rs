@@ -186,7 +186,7 @@ impl ConfigStore {
         for (index, row) in ROWS.iter().enumerate() {
             let default = load::default_value(row).map_err(LoadError::contradiction)?;
             if loaded.named[index] && state.values[index] != default {
-                let line = state.tell(index);
+                let line = state.notice_of(index);
                 state.notices.extend(line);
             }
         }
@@ -334,7 +334,7 @@ impl ConfigStore {
         let mut state = self.state.lock();
         for &index in &draft.rows {
             if draft.values[index] != state.values[index]
-                && let Some(line) = state.tell(index)
+                && let Some(line) = state.notice_of(index)
             {
                 tracing::warn!("{line}");
             }
@@ -379,7 +379,7 @@ impl ConfigStore {
 
 impl ConfigState {
     /// The log line that says that a directive has no effect. None after the first call for a row.
-    fn tell(&mut self, index: usize) -> Option<String> {
+    fn notice_of(&mut self, index: usize) -> Option<String> {
         let Effect::Inert(why) = ROWS[index].effect else {
             return None;
         };

@@ -360,9 +360,9 @@ fn directives_without_effect_are_logged_once() {
     assert!(store.take_notices().is_empty());
     assert_eq!(get(&store, "aof-use-rdb-preamble"), "no");
     let mut state = store.state.lock();
-    assert_eq!(state.tell(find("aof-use-rdb-preamble").unwrap()), None, "it was told at the start");
-    assert!(state.tell(find("no-appendfsync-on-rewrite").unwrap()).is_some());
-    assert_eq!(state.tell(find("no-appendfsync-on-rewrite").unwrap()), None);
+    assert_eq!(state.notice_of(find("aof-use-rdb-preamble").unwrap()), None, "it was told at the start");
+    assert!(state.notice_of(find("no-appendfsync-on-rewrite").unwrap()).is_some());
+    assert_eq!(state.notice_of(find("no-appendfsync-on-rewrite").unwrap()), None);
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl FlashFiles {
         }
         sizing.mark.is_kept = is_kept;
         let bytes = self.data_bytes();
-        sizing.tell(bytes)
+        sizing.write_superblocks(bytes)
     }
 
     /// Makes durable every write that has completed. After a sync that failed, no later one is believed: the system may have dropped
@@ -309,12 +309,12 @@ impl Sizing<'_> {
     /// A superblock never claims more than the file has.
     fn grow(&mut self, bytes: u64) -> Result<(), OpenError> {
         let extended = self.files.logs.iter().try_for_each(|log| log.extend(bytes));
-        let grown = extended.and_then(|()| self.tell(bytes));
+        let grown = extended.and_then(|()| self.write_superblocks(bytes));
         if grown.is_err() {
             let before = self.files.data_bytes();
             // Space that cannot be freed stays with the log, unused. Report the first error.
             let _ = self.files.logs.iter().try_for_each(|log| log.cut(before));
-            let _ = self.tell(before);
+            let _ = self.write_superblocks(before);
         } else {
             self.files.data_bytes.store(bytes, Relaxed);
         }
@@ -323,14 +323,14 @@ impl Sizing<'_> {
 
     fn shrink(&mut self, bytes: u64) -> Result<(), OpenError> {
         if bytes < self.files.data_bytes() {
-            self.tell(bytes)?;
+            self.write_superblocks(bytes)?;
             self.files.data_bytes.store(bytes, Relaxed);
         }
         self.files.logs.iter().try_for_each(|log| log.cut(bytes))
     }
 
     /// Writes every log's superblock over the older of its two copies.
-    fn tell(&mut self, data_bytes: u64) -> Result<(), OpenError> {
+    fn write_superblocks(&mut self, data_bytes: u64) -> Result<(), OpenError> {
         self.mark.sequence += 1;
         let Mark { log_id, sequence, is_kept } = *self.mark;
         let path_count = self.files.logs.len() as u16;

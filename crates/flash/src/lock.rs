@@ -34,7 +34,7 @@ pub enum Holder {
 
 impl Holder {
     /// How long to wait for it.
-    fn patience(self) -> Duration {
+    fn timeout(self) -> Duration {
         match self {
             // One step of its end shows nowhere: the signal is taken, and the process not yet marked.
             Holder::Living(_) => Duration::from_millis(200),
@@ -117,7 +117,7 @@ fn wait(file: &File, path: &Path, operation: FlockOperation) -> Result<bool, Ref
             Err(errno) => return Err(failed("lock")(errno.into())),
         }
         let (holder, waited) = (holder_of(file), began.elapsed());
-        if waited > holder.patience() {
+        if waited > holder.timeout() {
             return Err(Refused::InUse(holder));
         }
         if waited > UNTOLD && !is_told {
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn only_those_that_live_are_refused_soon() {
         let second = Duration::from_secs(1);
-        assert!(Holder::Living(1).patience() < second);
-        assert!(Holder::Ending(1).patience() > 60 * second, "longer than a large memory is freed");
-        assert!(Holder::Unknown.patience() > 10 * second, "the container of a killed process has another successor");
+        assert!(Holder::Living(1).timeout() < second);
+        assert!(Holder::Ending(1).timeout() > 60 * second, "longer than a large memory is freed");
+        assert!(Holder::Unknown.timeout() > 10 * second, "the container of a killed process has another successor");
     }
 
     /// A process that lives while `f` runs, and is killed then. Nobody has waited for it until the end: it is a zombie.
@@ -270,7 +270,7 @@ mod tests {
         let waiting = thread::scope(|scope| {
             let waiting = scope.spawn(|| exclusive(&path));
             // Longer than for anybody who lives.
-            thread::sleep(3 * Holder::Living(1).patience());
+            thread::sleep(3 * Holder::Living(1).timeout());
             assert!(!waiting.is_finished());
             drop(held);
             waiting.join().unwrap()

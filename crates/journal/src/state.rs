@@ -261,7 +261,7 @@ impl Shared {
         self.listeners.lock().push(listener);
     }
 
-    pub fn tell(&self) {
+    pub fn notify_listeners(&self) {
         self.listeners.lock().iter().for_each(|listener| listener());
     }
 
@@ -273,7 +273,7 @@ impl Shared {
         state.is_awake = true;
         self.wake.notify_one();
         drop(state);
-        self.tell();
+        self.notify_listeners();
     }
 
     /// Shows the workers what follows from the state. True: something changed that somebody may wait for.

@@ -47,8 +47,8 @@ struct Told {
 }
 
 impl Device {
-    fn tell(&self, tell: impl FnOnce(&mut Told)) {
-        tell(&mut self.state.lock());
+    fn with_state(&self, with: impl FnOnce(&mut Told)) {
+        with(&mut self.state.lock());
         self.changed.notify_all();
     }
 
@@ -135,7 +135,7 @@ impl Deref for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.tell(|told| told.holds_syncs = false);
+        self.with_state(|told| told.holds_syncs = false);
     }
 }
 
@@ -204,9 +204,9 @@ fn killed(directory: &Path, device: &Device) -> TempDir {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience_ends = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
-        assert!(Instant::now() < patience_ends, "waited for {what}");
+        assert!(Instant::now() < deadline, "waited for {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -218,12 +218,12 @@ fn a_killed_process_loses_nothing_and_a_closed_journal_has_everything() {
     for policy in POLICIES {
         let scratch = tempfile::tempdir().unwrap();
         let (log, device) = start(scratch.path(), policy, 0);
-        device.tell(|told| told.holds_syncs = true);
+        device.with_state(|told| told.holds_syncs = true);
         let end = append_all(&log, 0..100, 500);
         assert_eq!(end, 100 * stored_bytes(500));
         assert_eq!((log.position(), log.durable()), (end, 0));
         assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..100));
-        device.tell(|told| told.holds_syncs = false);
+        device.with_state(|told| told.holds_syncs = false);
         log.close().unwrap();
         assert_eq!((log.durable(), log.safe()), (end, end));
         log.close().unwrap();
@@ -240,7 +240,7 @@ fn each_start_goes_on_where_the_last_one_was_killed() {
     let mut count = 0;
     for round in 0..12_u32 {
         let (log, device) = start(scratch.path(), POLICIES[round as usize % 3], 0);
-        device.tell(|told| told.holds_syncs = round % 4 == 1);
+        device.with_state(|told| told.holds_syncs = round % 4 == 1);
         // Records of more than one piece, and of less than an entry's header.
         let bytes = [20, 700, 40_000][round as usize % 3];
         let appended = if bytes > 10_000 { 2 } else { 30 };
@@ -250,7 +250,7 @@ fn each_start_goes_on_where_the_last_one_was_killed() {
             log.close().unwrap();
         }
         let copy = killed(scratch.path(), &device);
-        device.tell(|told| told.holds_syncs = false);
+        device.with_state(|told| told.holds_syncs = false);
         drop(log);
         scratch = copy;
         assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..count), "round {round}");
@@ -323,14 +323,14 @@ fn always_waits_for_the_sync_and_the_other_policies_do_not() {
     for policy in POLICIES {
         let scratch = tempfile::tempdir().unwrap();
         let (log, device) = start(scratch.path(), policy, 0);
-        device.tell(|told| told.holds_syncs = true);
+        device.with_state(|told| told.holds_syncs = true);
         let end = append_all(&log, 0..10, 100);
         if policy != Policy::No {
             device.wait_until_held();
         }
         assert_eq!(log.safe(), if policy == Policy::Always { 0 } else { end });
         assert_eq!(log.durable(), 0);
-        device.tell(|told| told.holds_syncs = false);
+        device.with_state(|told| told.holds_syncs = false);
         if policy == Policy::No {
             log.set_policy(Policy::EverySecond);
         }
@@ -347,11 +347,11 @@ fn what_comes_during_a_sync_shares_the_next_one_and_listeners_learn_of_both() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let (ear, weak) = (Arc::clone(&heard), Arc::downgrade(&log));
     log.on_progress(Box::new(move || ear.lock().extend(weak.upgrade().map(|log| log.safe()))));
-    device.tell(|told| told.holds_syncs = true);
+    device.with_state(|told| told.holds_syncs = true);
     let first = append(&log, b"first");
     device.wait_until_held();
     let last = append_all(&log, 0..500, 50);
-    device.tell(|told| told.holds_syncs = false);
+    device.with_state(|told| told.holds_syncs = false);
     wait_until("the last record", || log.safe() == last);
     wait_until("its news", || heard.lock().contains(&last));
     assert_eq!(*heard.lock(), [first, last]);
@@ -380,7 +380,7 @@ fn with_always_the_first_who_waits_begins_the_sync() {
 fn a_switch_to_always_holds_replies_from_then_on_and_a_switch_back_frees_them() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::No, 0);
-    device.tell(|told| told.holds_syncs = true);
+    device.with_state(|told| told.holds_syncs = true);
     let end = append(&log, b"some");
     assert_eq!(log.safe(), end);
     log.set_policy(Policy::Always);
@@ -388,14 +388,14 @@ fn a_switch_to_always_holds_replies_from_then_on_and_a_switch_back_frees_them() 
     device.wait_until_held();
     log.set_policy(Policy::EverySecond);
     assert_eq!(log.safe(), end);
-    device.tell(|told| told.holds_syncs = false);
+    device.with_state(|told| told.holds_syncs = false);
 }
 
 #[test]
 fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::No, 0);
-    device.tell(|told| told.holds_syncs = true);
+    device.with_state(|told| told.holds_syncs = true);
     let (mut number, mut fitted) = (0, 0);
     while log.safe() == log.position() {
         assert_eq!(log.is_behind(), fitted > RING_BYTES / 4 * 3, "at {fitted}");
@@ -419,17 +419,17 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     let after_kill = found(copy.path(), 0);
     assert!(after_kill.len() as u32 >= in_ring && after_kill == Vec::from_iter(0..after_kill.len() as u32));
 
-    device.tell(|told| told.holds_syncs = false);
+    device.with_state(|told| told.holds_syncs = false);
     wait_until("the overflow to be durable", || log.durable() == end && !log.is_behind());
     assert_eq!(log.safe(), end);
     let after = log.figures();
     assert!(after.behind.is_none() && after.behind_total > waited.behind_total, "the time before counts");
     // The ring is used again.
-    device.tell(|told| told.holds_syncs = true);
+    device.with_state(|told| told.holds_syncs = true);
     append_all(&log, number..number + 20, 1000);
     assert_eq!(log.safe(), log.position());
     assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..number + 20));
-    device.tell(|told| told.holds_syncs = false);
+    device.with_state(|told| told.holds_syncs = false);
     drop(log);
     assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number + 20));
 }
@@ -439,7 +439,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
 fn the_ring_keeps_what_is_written_and_not_durable() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::EverySecond, 0);
-    device.tell(|told| told.holds_syncs = true);
+    device.with_state(|told| told.holds_syncs = true);
     append_all(&log, 0..60, 1000);
     device.wait_until_held();
     // Written, but a device that loses its cache has none of it.
@@ -454,7 +454,7 @@ fn the_ring_keeps_what_is_written_and_not_durable() {
         }
     }
     assert_eq!(found(copy.path(), 0), Vec::from_iter(0..100));
-    device.tell(|told| told.holds_syncs = false);
+    device.with_state(|told| told.holds_syncs = false);
     log.close().unwrap();
 }
 
@@ -533,7 +533,7 @@ fn files_are_written_ahead_if_each_record_has_its_sync() {
 fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::Always, 0);
-    device.tell(|told| told.is_full = true);
+    device.with_state(|told| told.is_full = true);
     let mut number = 0;
     let end = loop {
         let end = append(&log, &numbered(number, 15_000));
@@ -547,7 +547,7 @@ fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
     assert_eq!(log.failed(), None);
     assert!(log.safe() < end);
     assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..number));
-    device.tell(|told| told.is_full = false);
+    device.with_state(|told| told.is_full = false);
     wait_until("the file that is tried again", || log.safe() == end && !log.is_behind());
     assert_eq!(log.figures().trouble, None);
     log.close().unwrap();
@@ -563,7 +563,7 @@ fn each_spell_without_space_is_told_once_with_its_end() {
     let ear = Arc::clone(&heard);
     log.on_room(Box::new(move |why| ear.lock().push(why.map(str::to_owned))));
     for spell in 0..2 {
-        device.tell(|told| told.is_full = true);
+        device.with_state(|told| told.is_full = true);
         let mut end = 0;
         while heard.lock().len() == 2 * spell {
             end = append(&log, &numbered(1, 15_000));
@@ -571,7 +571,7 @@ fn each_spell_without_space_is_told_once_with_its_end() {
         }
         let refused = device.state.lock().refused_files;
         wait_until("more attempts", || device.state.lock().refused_files > refused + 2);
-        device.tell(|told| told.is_full = false);
+        device.with_state(|told| told.is_full = false);
         wait_until("room", || log.durable() == end && heard.lock().len() == 2 * spell + 2);
     }
     let why = Some("journal-x needs 1 B, which its file system does not have".to_owned());
@@ -584,14 +584,14 @@ fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written()
     let (log, running) = start(scratch.path(), Policy::Always, 0);
     let end = append_all(&log, 0..10, 500);
     wait_until_durable(&log, end);
-    running.tell(|told| told.holds_syncs = true);
+    running.with_state(|told| told.holds_syncs = true);
     append_all(&log, 10..20, 500);
     let copy = killed(scratch.path(), &running);
-    running.tell(|told| told.holds_syncs = false);
+    running.with_state(|told| told.holds_syncs = false);
     drop(log);
     // The process that was killed had kept a file to spare: what is left goes there.
     let device = Arc::<Device>::default();
-    device.tell(|told| told.is_full = true);
+    device.with_state(|told| told.is_full = true);
     let larger = Settings { ring_bytes: 2 * RING_BYTES, ..settings(Policy::No) };
     let log = start_with(copy.path(), &larger, 0, &device).unwrap();
     assert_eq!(log.durable(), 20 * stored_bytes(500));
@@ -611,11 +611,11 @@ fn one_failure_is_survived_and_two_end_the_journal() {
     let (log, device) = start(scratch.path(), Policy::Always, 0);
     let first = append(&log, &numbered(0, 100));
     wait_until_durable(&log, first);
-    device.tell(|told| told.failures = 1);
+    device.with_state(|told| told.failures = 1);
     let second = append(&log, &numbered(1, 100));
     wait_until_durable(&log, second);
     assert_eq!(log.failed(), None);
-    device.tell(|told| told.failures = 2);
+    device.with_state(|told| told.failures = 2);
     let third = append(&log, &numbered(2, 100));
     wait_until("the failure", || log.failed().is_some());
     assert!(log.failed().unwrap().contains("the device says no"));

@@ -332,7 +332,7 @@ impl<D: Disk> JournalWriterThread<D> {
         let is_news = self.shared.publish(&mut state);
         drop(state);
         if is_news {
-            self.shared.tell();
+            self.shared.notify_listeners();
         }
         self.tell_room(is_stuck);
     }

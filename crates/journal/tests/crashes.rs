@@ -195,7 +195,7 @@ impl World {
     }
 
     /// Until everything is durable, or, `None`, nothing can become durable.
-    fn settle(&mut self) -> Option<()> {
+    fn make_durable(&mut self) -> Option<()> {
         self.writer.sync();
         for _ in 0..1000 {
             if self.writer.is_idle() {
@@ -222,7 +222,7 @@ fn run(seed: u64, steps: u64, failures: u32) -> u64 {
         let steps = world.random.below(if later == 0 { 6 } else { 30 });
         (0..steps).for_each(|_| world.step());
     }
-    if world.settle().is_some() {
+    if world.make_durable().is_some() {
         assert_eq!(world.durable, world.writer.position());
         world.crash();
         world.recover();
@@ -280,7 +280,7 @@ fn the_last_durable_frame_is_kept_until_a_later_one_is_durable() {
     for seed in 0..20 {
         let mut world = World::new(seed, 1, 0);
         world.append_bytes(vec![1; 500]);
-        world.settle();
+        world.make_durable();
         world.checkpoint = world.durable;
         world.writer.needed_from(world.checkpoint);
         world.crash();
@@ -317,7 +317,7 @@ fn flipped_bits_never_give_a_wrong_record() {
         (0..300).for_each(|_| world.step());
         for _ in 0..20 {
             world.append();
-            world.settle();
+            world.make_durable();
         }
         world.crash();
         let whole = world.recovered().unwrap();

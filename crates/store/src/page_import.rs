@@ -197,7 +197,7 @@ impl PageImport {
         self.pages = 0;
         let mut records = std::mem::take(&mut self.records);
         let unit = written?;
-        let settled = records.iter().try_for_each(|record| self.settle(unit, record));
+        let settled = records.iter().try_for_each(|record| self.enter_record(unit, record));
         self.store.segments.unit_written(unit);
         records.clear();
         self.records = records;
@@ -253,7 +253,7 @@ impl PageImport {
     }
 
     /// Enters a record of a written unit into the index, if it is live.
-    fn settle(&self, unit: Unit, record: &Arrived) -> Result<(), Refusal> {
+    fn enter_record(&self, unit: Unit, record: &Arrived) -> Result<(), Refusal> {
         let store = &*self.store;
         let place = place_of(store.segments.page(unit, record.page as u32), record.pages);
         let Some(LiveRecord { table_id, kind, expiry }) = record.live else {

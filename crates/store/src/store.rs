@@ -81,7 +81,7 @@ pub struct Store {
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The force-demote mode was switched on, and the sweep over all stripes has not started since.
-    pub(crate) chill_all: AtomicBool,
+    pub(crate) force_demote_all: AtomicBool,
     /// The average time to live that the last sweep saw, by table id, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
     /// Number of flushes whose objects are not all freed yet.
@@ -193,7 +193,7 @@ impl Store {
             follows: AtomicBool::new(false),
             loads_commands: AtomicBool::new(false),
             has_deadlines: AtomicBool::new(false),
-            chill_all: AtomicBool::new(false),
+            force_demote_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
             buried,
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
@@ -250,13 +250,13 @@ impl Store {
     }
 
     #[inline(always)]
-    pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
-        self.stripes.try_lock(stripe, patience)
+    pub(crate) fn try_stripe(&self, stripe: usize, timeout: Duration) -> Option<Guard<'_>> {
+        self.stripes.try_lock(stripe, timeout)
     }
 
     /// See [`StripeSet::lock_or_skip`].
-    pub(crate) fn stripe_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
-        self.stripes.lock_or_skip(stripe, patience)
+    pub(crate) fn stripe_or_skip(&self, stripe: usize, timeout: &mut Duration) -> Option<Guard<'_>> {
+        self.stripes.lock_or_skip(stripe, timeout)
     }
 
     /// Called when a stripe could not be locked for a while, because a script holds it.

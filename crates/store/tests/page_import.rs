@@ -157,23 +157,23 @@ impl Run {
 
     /// Takes in all of it.
     fn take(&mut self, sent: &[Sent]) -> Result<(), Refusal> {
-        let mut intake = self.node.store.page_import();
+        let mut import = self.node.store.page_import();
         for sent in sent {
             match sent {
-                Sent::Dictionary(bytes) => intake.dictionary(bytes)?,
+                Sent::Dictionary(bytes) => import.dictionary(bytes)?,
                 Sent::Pages(bytes, keys) => {
                     let mut pause = || {
                         self.node.now_ms += 1;
                         self.node.maintain();
                         true
                     };
-                    assert_eq!(intake.take(bytes, &mut pause)?, *keys);
+                    assert_eq!(import.take(bytes, &mut pause)?, *keys);
                     self.node.maintain();
                 }
                 Sent::Key(db, name, value, expiry) => self.set(*db, name, value, *expiry),
             }
         }
-        intake.finish(&mut || true)
+        import.finish(&mut || true)
     }
 
     fn check(&mut self, what: &str) {
@@ -247,7 +247,7 @@ fn damaged_shipments_are_refused_and_do_no_harm() {
     let mut refused = 0;
     for round in 0..60 {
         let mut target = Run::new(100 + round, Codec::Zstd);
-        let mut intake = target.node.store.page_import();
+        let mut import = target.node.store.page_import();
         let victim = random.below(6);
         let mut nth = 0;
         for sent in &sent {
@@ -265,8 +265,8 @@ fn damaged_shipments_are_refused_and_do_no_harm() {
             }
             nth += 1;
             let taken = match sent {
-                Sent::Dictionary(_) => intake.dictionary(&bytes),
-                _ => intake.take(&bytes, &mut || true).map(drop),
+                Sent::Dictionary(_) => import.dictionary(&bytes),
+                _ => import.take(&bytes, &mut || true).map(drop),
             };
             if let Err(refusal) = taken {
                 assert!(matches!(refusal, Refusal::Unfit(_)), "{refusal}");
@@ -274,7 +274,7 @@ fn damaged_shipments_are_refused_and_do_no_harm() {
                 break;
             }
         }
-        drop(intake);
+        drop(import);
         target.set(0, b"another", b"value", None);
         assert_eq!(target.node.get(0, b"another").unwrap(), Some(b"value".to_vec()));
     }

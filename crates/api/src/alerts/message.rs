@@ -133,7 +133,7 @@ mod tests {
     use super::super::standing::Alert;
     use super::*;
 
-    fn told(is_firing: bool) -> Told {
+    fn example(is_firing: bool) -> Told {
         let rule = Rule { name: "a <b> & c".into(), ..Rule::from(&GIVEN[0]) };
         let alert = Alert { rule, scope: "database:shop".into(), since_ms: 5000, is_told: true, acknowledged: None };
         Told { alert, is_firing, at_ms: 9000, value: Some(1.0) }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn body(is_firing: bool, format: Format) -> Value {
-        serde_json::from_slice(&Message::Alert(Box::new(told(is_firing))).body(format, &sender())).unwrap()
+        serde_json::from_slice(&Message::Alert(Box::new(example(is_firing))).body(format, &sender())).unwrap()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             (&second["id"], &json!("firing"), &json!(5000))
         );
         assert_eq!(second["status"], "resolved");
-        let delivery = |is_firing| Message::Alert(Box::new(told(is_firing))).delivery();
+        let delivery = |is_firing| Message::Alert(Box::new(example(is_firing))).delivery();
         assert_eq!(delivery(true), "journal-failed/database:shop/5000/firing");
         assert_ne!(delivery(true), delivery(false));
     }

@@ -188,7 +188,7 @@ pub fn step(
     }
     standings.retain(|key, _| seen.contains(key));
     kept.forget(&seen, now_ms, &mut outcome);
-    kept.tell(standings, now_ms, &mut outcome);
+    kept.report(standings, now_ms, &mut outcome);
     outcome
 }
 
@@ -249,7 +249,7 @@ impl StoredAlerts {
     }
 
     /// Each alert is told once, when no silence covers it.
-    fn tell(&mut self, standings: &Standings, now_ms: u64, outcome: &mut Outcome) {
+    fn report(&mut self, standings: &Standings, now_ms: u64, outcome: &mut Outcome) {
         let silences = &self.silences;
         let is_silent = |alert: &Alert| silences.iter().any(|silence| silence.covers(&alert.rule.id, &alert.scope));
         for alert in self.firing.iter_mut().filter(|alert| !alert.is_told && !is_silent(alert)) {

@@ -77,7 +77,7 @@ pub struct Pipe {
     wanted: Replies,
     expected: Sender<Expected>,
     /// Of the last commands in `unsent`: what is expected, and of how many replies.
-    untold: (Expect, u32),
+    unsent_expected: (Expect, u32),
     /// Returns how many errors were not grave.
     comparing: JoinHandle<Result<u64, String>>,
     /// How many commands were sent, and of how many the reply is what is expected.
@@ -118,7 +118,7 @@ impl Pipe {
             unsent: Vec::new(),
             wanted,
             expected,
-            untold: (Expect::Success, 0),
+            unsent_expected: (Expect::Success, 0),
             comparing,
             count: 0,
             judged,
@@ -205,25 +205,25 @@ impl Pipe {
     }
 
     fn sent(&mut self, expect: Expect, count: u32) -> Result<(), Broken> {
-        if self.untold.0 != expect {
-            self.tell()?;
+        if self.unsent_expected.0 != expect {
+            self.send_expected()?;
         }
-        self.untold = (expect, self.untold.1 + count);
+        self.unsent_expected = (expect, self.unsent_expected.1 + count);
         self.count += u64::from(count);
         if self.unsent.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn tell(&mut self) -> Result<(), Broken> {
-        match std::mem::replace(&mut self.untold.1, 0) {
+    fn send_expected(&mut self) -> Result<(), Broken> {
+        match std::mem::replace(&mut self.unsent_expected.1, 0) {
             0 => Ok(()),
             _ if self.wanted == Replies::Errors => Ok(()),
-            count => self.expected.send(Expected::Replies(self.untold.0, count)).map_err(|_| Broken),
+            count => self.expected.send(Expected::Replies(self.unsent_expected.0, count)).map_err(|_| Broken),
         }
     }
 
     /// Sends what is not sent yet.
     pub fn flush(&mut self) -> Result<(), Broken> {
-        self.tell()?;
+        self.send_expected()?;
         let sent = self.stream.write_all(&self.unsent);
         self.unsent.clear();
         // A long string must not stay allocated.

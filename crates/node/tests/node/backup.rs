@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The requests of these tests to their node.
-pub fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeError> {
+pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeError> {
     let database = |name: &str| node.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()));
     let wanted = |to: &str, version: &str| WantedBackup {
         to: (to != "-").then(|| to.to_owned()),

@@ -36,7 +36,7 @@ fn serve(node: &Arc<node::Node>, socket: UnixStream) {
     let mut replies = socket.try_clone().unwrap();
     for line in BufReader::new(socket).lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
-        let done = carry_out(node, &words).unwrap_or_else(|error| format!("error: {error}"));
+        let done = run_command(node, &words).unwrap_or_else(|error| format!("error: {error}"));
         let _ = writeln!(replies, "{done}");
     }
 }
@@ -45,7 +45,7 @@ fn mb(word: &str) -> u64 {
     word.parse::<u64>().unwrap() << 20
 }
 
-fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::NodeError> {
+fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::NodeError> {
     match *words {
         ["create", name, port, memory, ram] => {
             let definition = Definition {
@@ -104,8 +104,8 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
             BufReader::new(stream).read_line(&mut reply).unwrap();
             Ok(reply.trim_end().to_owned())
         }
-        ["backup", ..] | ["restore", ..] => crate::backup::carry_out(node, words),
-        ["journal", ..] => Ok(crate::gate::told(node, &words[1..])),
+        ["backup", ..] | ["restore", ..] => crate::backup::run_command(node, words),
+        ["journal", ..] => Ok(crate::journal_waits::control(node, &words[1..])),
         _ => panic!("{words:?}"),
     }
 }

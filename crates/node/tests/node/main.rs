@@ -18,7 +18,7 @@ mod examples;
 mod executor;
 mod files;
 mod force_demote;
-mod gate;
+mod journal_waits;
 mod kept_flash;
 mod last_checkpoint;
 mod lifecycle;

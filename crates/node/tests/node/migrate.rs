@@ -195,7 +195,7 @@ impl Puppet {
 }
 
 /// The next `count` commands that the node sends.
-fn told(target: &mut Client, count: usize) -> Vec<Vec<String>> {
+fn received(target: &mut Client, count: usize) -> Vec<Vec<String>> {
     let word = |value| match value {
         Value::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         other => panic!("a word: {other:?}"),
@@ -231,9 +231,9 @@ fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} '' 5 60000 AUTH pw KEYS same set gone back denied group", puppet.port));
     assert_eq!(a.read(), "PONG", "what came before does not wait");
     let mut target = puppet.met();
-    assert_eq!(told(&mut target, 2), [["AUTH", "pw"], ["SELECT", "5"]]);
+    assert_eq!(received(&mut target, 2), [["AUTH", "pw"], ["SELECT", "5"]]);
     target.send(b"+OK\r\n+OK\r\n");
-    let restores = told(&mut target, 6);
+    let restores = received(&mut target, 6);
     assert_eq!(restores[2][..3], ["RESTORE", "gone", "0"]);
     // The node's only worker continues, and the keys are not locked.
     lines(
@@ -260,9 +260,9 @@ fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
     // The connection is kept, with its user and database. Whether the password still holds is for the target to say.
     assert_eq!(b.info("stats", "migrate_cached_sockets"), "1");
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 5 60000 AUTH pw", puppet.port));
-    assert_eq!(told(&mut target, 1), [["AUTH", "pw"]]);
+    assert_eq!(received(&mut target, 1), [["AUTH", "pw"]]);
     target.send(b"+OK\r\n");
-    assert_eq!(told(&mut target, 1)[0][..3], ["RESTORE", "set", "0"]);
+    assert_eq!(received(&mut target, 1)[0][..3], ["RESTORE", "set", "0"]);
     assert_eq!(b.run("SET set 3"), "OK");
     target.send(b"+OK\r\n");
     let changed =
@@ -271,16 +271,16 @@ fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
     // Another password does not get the kept connection.
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 5 60000", puppet.port));
     let mut other = puppet.met();
-    assert_eq!(told(&mut other, 1), [["SELECT", "5"]]);
+    assert_eq!(received(&mut other, 1), [["SELECT", "5"]]);
     other.send(b"-ERR no\r\n");
     assert_eq!(a.read(), "(error) ERR Target instance replied with error: ERR no");
     // A connection that the other end closed is replaced by a new one.
     drop(target);
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 0 60000 AUTH pw", puppet.port));
     let mut target = puppet.met();
-    assert_eq!(told(&mut target, 1), [["AUTH", "pw"]]);
+    assert_eq!(received(&mut target, 1), [["AUTH", "pw"]]);
     target.send(b"+OK\r\n");
-    assert_eq!(told(&mut target, 1)[0][1], "set");
+    assert_eq!(received(&mut target, 1)[0][1], "set");
     target.send(b"+OK\r\n");
     assert_eq!((a.read().as_str(), b.run("GET set").as_str()), ("OK", "(nil)"));
 }
@@ -313,14 +313,14 @@ fn a_failing_target_loses_no_key() {
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} '' 0 60000 KEYS x y", puppet.port));
     drop(puppet.met());
     let mut target = puppet.met();
-    told(&mut target, 2);
+    received(&mut target, 2);
     target.send(b"+OK\r\n");
     drop(target);
     assert_eq!((a.read().as_str(), a.run("MGET x y").as_str()), (reading, "1) (nil)\n2) \"2\""));
     // The target answers with a line that is not RESP and never ends.
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} y 0 60000", puppet.port));
     let mut target = puppet.met();
-    told(&mut target, 1);
+    received(&mut target, 1);
     target.send(&[b'x'; 20_000]);
     assert_eq!((a.read().as_str(), a.run("GET y").as_str()), (reading, "\"2\""));
     assert_eq!(

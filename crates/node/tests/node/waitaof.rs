@@ -1,7 +1,7 @@
 //! WAITAOF waits for the journal, whose device a test stops.
 
 use crate::common::{Client, Node, eventually};
-use crate::gate::{connect, is_silent, start};
+use crate::journal_waits::{connect, is_silent, start};
 
 const NOBODY: &str = "1) (integer) 0\n2) (integer) 0";
 const HERE: &str = "1) (integer) 1\n2) (integer) 0";

@@ -101,7 +101,7 @@ impl Stripe {
         self.watched.is_some() | self.waiters.is_some()
     }
 
-    fn tell(&self, db: usize, key: &Key<'_>, extent: Extent, ready: &mut Vec<Ready>) {
+    fn notify(&self, db: usize, key: &Key<'_>, extent: Extent, ready: &mut Vec<Ready>) {
         if let Some(watched) = self.watched.as_ref().filter(|_| extent != Extent::Waiters) {
             watched.changed(db, key.name, extent == Extent::Value);
         }
@@ -138,7 +138,7 @@ impl Store {
     ) {
         for NotedKey { db, hash, name, extent } in &noted.keys {
             let key = Key { name: &noted.names[name.clone()], hash: *hash };
-            held.get(hash.stripe()).tell(*db, &key, *extent, ready);
+            held.get(hash.stripe()).notify(*db, &key, *extent, ready);
             if *extent == Extent::Value {
                 self.say_changed(effects, key.name, client);
             }
@@ -227,7 +227,7 @@ impl Store {
         effects: &mut Effects,
     ) {
         let FieldsGone { db, key, now_ms, fields, is_empty } = *gone;
-        stripe.tell(db, key, Extent::Value, ready);
+        stripe.notify(db, key, Extent::Value, ready);
         self.say_changed(effects, key.name, 0);
         self.say_event(effects, (Class::HASH, "hexpired"), db, key.name);
         if is_empty {

@@ -928,7 +928,7 @@ impl<'s> Keyspace<'s> {
     #[inline]
     pub fn finish_in_place(&mut self) {
         debug_assert!(self.committed || !self.wrote, "what a handler changes is committed");
-        self.settle();
+        self.end_command();
         self.finished = true;
     }
 
@@ -938,7 +938,7 @@ impl<'s> Keyspace<'s> {
         self.finish();
     }
 
-    fn settle_values(&mut self) {
+    fn account_values(&mut self) {
         let Resume { edited, passing, .. } = &mut *self.resume;
         for (hash, table_id) in edited.drain(..) {
             self.held.get(hash.stripe()).database_mut(table_id).account(self.store, hash);
@@ -949,9 +949,9 @@ impl<'s> Keyspace<'s> {
     }
 
     #[inline]
-    fn settle(&mut self) {
+    fn end_command(&mut self) {
         if !self.resume.edited.is_empty() | !self.resume.passing.is_empty() {
-            self.settle_values();
+            self.account_values();
         }
         if self.resume.effects.must_be_told() && !self.held.is_inner() {
             self.store.send_effects(&mut self.resume.effects);
@@ -1005,6 +1005,6 @@ impl Keyspace<'_> {
             );
             std::process::abort();
         }
-        self.settle();
+        self.end_command();
     }
 }

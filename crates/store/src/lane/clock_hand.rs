@@ -128,7 +128,7 @@ impl ClockHand {
         let database = stripe.database_mut(self.table_id);
         let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
         let policy = store.tier.policy();
-        let mut chilled = 0;
+        let mut demoted = 0;
         let mut unfinished = false;
         let mut gone: Vec<(u64, Word)> = Vec::new();
         let (entries, wanted, next) = database.table.leaf_at_mut(self.high);
@@ -189,7 +189,7 @@ impl ClockHand {
             if !word.is_dirty() {
                 let cold = Word(object.place().expect("a clean object knows its place"));
                 let hot = entry.replace(OwnedWord::cold(cold));
-                chilled += 1;
+                demoted += 1;
                 slice.freed += bytes;
                 store.free(hot.into_object().expect("the entry was hot"));
                 continue;
@@ -228,10 +228,10 @@ impl ClockHand {
                 }
             }
         }
-        if chilled > 0 {
-            database.hot -= chilled;
-            store.cold.fetch_add(chilled as u64, Relaxed);
-            store.counters.add(Counter::DemotionsClean, chilled as u64);
+        if demoted > 0 {
+            database.hot -= demoted;
+            store.cold.fetch_add(demoted as u64, Relaxed);
+            store.counters.add(Counter::DemotionsClean, demoted as u64);
         }
         for (high, word) in gone {
             let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
@@ -258,7 +258,7 @@ impl ClockHand {
     /// slab is freed as a whole.
     pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
-        let (mut chilled, mut written, mut used) = (0, 0, 0);
+        let (mut demoted, mut written, mut used) = (0, 0, 0);
         store.counters.add(Counter::SweptEntries, near.len() as u64);
         let all = |_: ObjectRef<'_>| true;
         visit_near(store, near, all, |database, slot, hash, table_id| {
@@ -279,7 +279,7 @@ impl ClockHand {
                 slice.freed += object.ram_bytes();
                 let cold = Word(object.place().expect("a clean object knows its place"));
                 database.force_demote(store, slot, cold);
-                chilled += 1;
+                demoted += 1;
                 return true;
             }
             match writer.value(Victim {
@@ -296,10 +296,10 @@ impl ClockHand {
             }
             !slice.stopped
         });
-        let gone = chilled + written;
+        let gone = demoted + written;
         if gone > 0 {
             store.tier.progress();
-            store.counters.add(Counter::DemotionsClean, chilled as u64);
+            store.counters.add(Counter::DemotionsClean, demoted as u64);
         }
         self.alone_last = match used > 3 * gone {
             true => (2 * self.alone_last + 1).clamp(LEAVES_ALONE_MIN, LEAVES_ALONE_MAX),

@@ -38,7 +38,7 @@ impl Store {
     /// Switches the mode on or off. It takes effect after the running command. Requires flash.
     pub fn set_force_demote(&self, on: bool) {
         assert!(!on || self.has_flash());
-        self.chill_all.store(on, Relaxed);
+        self.force_demote_all.store(on, Relaxed);
         self.tier.force_demote.store(on, Relaxed);
     }
 
@@ -49,7 +49,7 @@ impl Store {
 
     /// Returns every stripe once after the mode was switched on, otherwise none.
     pub(crate) fn all_to_chill(&self) -> std::ops::Range<usize> {
-        if self.chill_all.swap(false, Relaxed) { 0..STRIPES } else { 0..0 }
+        if self.force_demote_all.swap(false, Relaxed) { 0..STRIPES } else { 0..0 }
     }
 }
 

@@ -192,7 +192,7 @@ impl Lane {
                     let place = PageAddress { page, step: placed.step };
                     let item = &items.items[placed.tag as usize];
                     self.store.segments.wrote(place, placed.bytes, item.expiry);
-                    self.settle(item, place);
+                    self.point_to_flash(item, place);
                 }
             }
             Err(error) => {
@@ -219,7 +219,7 @@ impl Lane {
     }
 
     /// Called for each record of a written unit: makes its entry point to flash, unless the value has changed meanwhile.
-    fn settle(&mut self, item: &Item, place: PageAddress) {
+    fn point_to_flash(&mut self, item: &Item, place: PageAddress) {
         let store = &self.store;
         match item.origin {
             Origin::Part { name, write, bytes, leaves } => {

@@ -67,7 +67,7 @@ impl Node {
         handler: impl Fn(&mut Keyspace<'_>, &[store::Key<'_>]) -> Result<T, Cold>,
     ) -> Answer<T> {
         self.turn += 1;
-        self.settle();
+        self.trim_flash();
         let which = self.turn % self.lanes.len();
         self.resume.clear();
         let keys: Vec<store::Key<'_>> = keys.iter().map(|key| self.store.hasher().key(key)).collect();
@@ -115,12 +115,12 @@ impl Node {
             self.sim.resize(needed);
         }
         let result = self.store.resize_flash(bytes);
-        self.settle();
+        self.trim_flash();
         result
     }
 
     /// Cuts off what is not needed any more.
-    pub fn settle(&mut self) {
+    pub fn trim_flash(&mut self) {
         let needed = self.store.flash_bytes_needed();
         if needed < self.sim.data_bytes() {
             self.sim.resize(needed);
@@ -133,7 +133,7 @@ impl Node {
             lane.complete(self.now_ms);
             lane.maintain(self.now_ms);
         }
-        self.settle();
+        self.trim_flash();
     }
 
     /// Lets maintenance run until writers may go on; false if there is no room at all.

@@ -146,7 +146,7 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Decoded, Corrup
 pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: Version) -> Result<u64, Corrupt> {
     let told = reader.len()?;
     stream.last_id = id(reader)?;
-    stream.settle()?;
+    stream.check_last_id()?;
     stream.entries_added = stream.len();
     if version >= Version::V2 {
         // Ignored: the entries tell the first id.
@@ -215,7 +215,7 @@ impl Head {
     /// Says it of a stream, or of a part of one.
     pub fn put(&self, stream: &mut Stream) -> Result<(), Corrupt> {
         stream.last_id = self.last_id;
-        stream.settle()?;
+        stream.check_last_id()?;
         (stream.max_deleted_id, stream.entries_added) = (self.max_deleted_id, self.entries_added);
         Ok(())
     }

@@ -423,7 +423,7 @@ impl Stream {
     }
 
     /// After the last chunk of a dump: checks that the last id is not too small.
-    pub(crate) fn settle(&mut self) -> Result<(), Corrupt> {
+    pub(crate) fn check_last_id(&mut self) -> Result<(), Corrupt> {
         let is_below = self.chunks.back().is_some_and(|chunk| chunk.summary.last > self.last_id);
         if is_below { Err(Corrupt) } else { Ok(()) }
     }

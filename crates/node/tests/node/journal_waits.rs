@@ -13,7 +13,7 @@ use tempfile::TempDir;
 static LOG: OnceLock<Arc<Log>> = OnceLock::new();
 
 /// Runs in the node's process: what a test tells it.
-pub fn told(node: &Arc<node::Node>, words: &[&str]) -> String {
+pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
     let database = node.database(node::DEFAULT_NAME).expect("the default database");
     match *words {
         ["open", policy] => {
