@@ -291,9 +291,11 @@ fn a_transaction_that_does_not_fit_into_ram_alone() {
         assert!(taken < 10, "70 MB do not fit");
     };
     assert!(taken > 0);
-    assert!(refused.starts_with("EXECABORT Transaction discarded because of: OOM"), "{refused}");
+    // By EXEC, or, while buffers of the last one are still resident, when its commands are queued.
+    let reasons = ["of: OOM", "of previous errors"].map(|why| format!("EXECABORT Transaction discarded because {why}"));
+    assert!(reasons.iter().any(|reason| refused.starts_with(reason)), "{refused}");
     assert_eq!(client.run("DBSIZE"), format!("(integer) {}", taken * 700));
-    assert_eq!(client.run("SET small 1"), "OK", "there is still room for others");
+    eventually("there is room for others", || client.run("SET small 1") == "OK");
     assert!(node.resident_bytes() <= 64 * MIB * PERCENT_MAX / 100);
 }
 
@@ -302,7 +304,7 @@ fn transact(client: &mut Client, name: &str, count: usize) -> Result<usize, Stri
     assert_eq!(client.run("MULTI"), "OK");
     for number in 0..count {
         let reply = client.words(&[b"SET", format!("{name}:{number}").as_bytes(), &[b'v'; 10_000]]);
-        assert_eq!(reply, "QUEUED", "{number}");
+        assert!(reply == "QUEUED" || reply.starts_with("(error) OOM"), "{number}: {reply}");
     }
     match client.call(&[b"EXEC"]) {
         Value::Array(replies) => Ok(replies.iter().filter(|reply| matches!(reply, Value::Simple(_))).count()),
