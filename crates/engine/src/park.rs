@@ -87,7 +87,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             exchange::run(&worker.targets, &worker.hub, session).await;
             job::run_job(&worker.hub, session).await;
         }
-        // In the next pass of the stand-in.
+        // In the next pass of `nested_poll`.
         Wait::Turn if nested_poll::is_on() => tokio::task::yield_now().await,
         Wait::Turn => {
             listen(connection).await?;

@@ -1,6 +1,6 @@
 //! Owns when a segment is collected and how its live records move: they go to the relocation stream, then the segment is free.
 //! A lane runs one collection at a time and reads one unit at a time, so that the pace follows demotion.
-//! Never writes a unit itself: `write` does. Never judges how much room there is: `log/segment/room` does.
+//! Never writes a unit itself: `write` does. Never judges how much room there is: `log/segment/space` does.
 
 use super::write::points_to;
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};

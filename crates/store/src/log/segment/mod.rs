@@ -1,5 +1,5 @@
 //! Owns the log's segments: their states, the counts of live records in each, and the places of pages.
-//! Never knows the contents of a page. `room` judges how much room there is; `resize` changes the number of segments.
+//! Never knows the contents of a page. `space` judges how much room there is; `resize` changes the number of segments.
 
 mod expiries;
 mod growing;
