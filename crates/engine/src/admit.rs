@@ -154,7 +154,8 @@ pub fn is_stale(worker: &Worker, session: &Session) -> bool {
     worker.hub.clients.stale.load(Relaxed) && !acl::is_loader(&session.user)
 }
 
-/// Whether the journal takes what a command would write. What is loaded is journalled already, or is to be lost with a crash.
+/// Whether the journal takes what a command would write. The node's own loader may always write: its commands are in the journal already,
+/// or need not survive a crash.
 #[inline]
 pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
     let journaling = &worker.hub.journaling;

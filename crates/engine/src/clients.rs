@@ -573,8 +573,8 @@ impl Clients {
 fn end(client_info: &ClientInfo) {
     client_info.killed.store(true, Relaxed);
     if client_info.outbox.is_sent_by_task() {
-        // TLS ends with a message, which only the connection's task can send. A task that waits for a client that has said that no more
-        // comes would not see the shutdown.
+        // TLS ends with a message, which only the connection's task can send. If the client has already ended its side, the shutdown does
+        // not wake the task, so the outbox does.
         shut(client_info, Shutdown::Read);
         client_info.outbox.wake();
     } else {

@@ -287,8 +287,7 @@ pub fn inside(
     error.is_none()
 }
 
-/// Does what [`lost::instead`] says of a command that repeats what was done once, and that cannot read what it needs. `ks` holds the stripes
-/// of its keys.
+/// Does what [`lost::instead`] says of a repeated command that cannot read a value that it needs. `ks` holds the stripes of its keys.
 #[cold]
 #[expect(clippy::too_many_arguments)]
 pub fn lose(

@@ -56,7 +56,7 @@ struct Feed {
     out: Vec<u8>,
     /// Bytes of `out` that are sent.
     sent: usize,
-    /// Up to where what the replica has is this stream.
+    /// The offset up to which the replica's stream is the same as this one.
     shared: Option<u64>,
     /// The first offset of the stream that is not in `out` yet.
     next: u64,
@@ -338,7 +338,7 @@ impl Feed {
         if end <= self.next && journaling.stream.poll_news(self.next, client, cx).is_pending() {
             return Ok(Poll::Pending);
         }
-        // What is sent must not be lost here: see `appendfsync always`. The journal has it before the stream does.
+        // A replica must not get what this node could still lose: see `appendfsync always`. A command is in the journal before it is in the stream.
         let end = journaling.stream.offset();
         if worker.commit_waiter.poll_safe(journaling.position(), cx).is_pending() {
             return Ok(Poll::Pending);

@@ -31,15 +31,15 @@ pub struct Journaling {
     tasks: Mutex<Vec<(usize, Waker)>>,
 }
 
-/// The connections of a worker that wait for the journal. The journal's thread wakes one task of the worker, and this one the
-/// connections: each wake-up from another thread is a system call. And the task asks the journal only once for all connections that were
-/// ready when the first one had to wait, so that they share a sync.
+/// The connections of a worker that wait for the journal. Each wake-up from another thread is a system call, so the journal's thread wakes
+/// one task of the worker, and this task wakes the connections. The task asks the journal once for all connections that were ready when the
+/// first one had to wait, so that they share a sync.
 pub struct CommitWaiter {
     journaling: Arc<Journaling>,
     /// The worker's number.
     index: usize,
     waiting: RefCell<Vec<(WaitFor, Waker)>>,
-    /// What wakes the worker's task for this.
+    /// The waker of the worker's task that runs [`CommitWaiter::serve`].
     task: RefCell<Option<Waker>>,
 }
 
@@ -101,19 +101,19 @@ impl Journaling {
         self.log.with(ask)
     }
 
-    /// The position that a reply of this moment has seen. 0: there is no journal.
+    /// The position of the journal now: a reply that is made now may show all changes before it. 0: there is no journal.
     #[inline]
     pub fn position(&self) -> u64 {
         self.with(Log::position).unwrap_or(0)
     }
 
-    /// Whether a reply may leave that has seen the dataset at this position.
+    /// Whether a reply that shows the dataset at this position may be sent.
     #[inline]
     pub fn is_safe(&self, position: u64) -> bool {
         self.with(|log| log.safe() >= position).unwrap_or(true)
     }
 
-    /// Whether a reply may leave that sees the dataset of this moment.
+    /// Whether a reply that shows the dataset of this moment may be sent.
     #[inline]
     pub fn is_clear(&self) -> bool {
         self.with(|log| log.position() <= log.safe()).unwrap_or(true)
@@ -124,21 +124,20 @@ impl Journaling {
         self.with(|log| log.has_failed() && log.durable() < position).unwrap_or(false)
     }
 
-    /// Whether commands may write. This one does not know the records of commands that run now on other workers, so the journal keeps
-    /// room for some.
+    /// Whether commands may write. The records of commands that run now on other workers are not known here, so the journal keeps room for some.
     #[inline]
     pub fn write_admission(&self) -> WriteAdmission {
         if self.is_tight.load(Relaxed) { self.ask_write_admission() } else { WriteAdmission::Open }
     }
 
-    /// From now on, writes get an error because few replicas keep up, or do not.
+    /// Sets whether writes get an error because too few replicas keep up.
     pub fn set_too_few_replicas(&self, on: bool) {
         if self.has_too_few_replicas.swap(on, Relaxed) != on {
             self.wake();
         }
     }
 
-    /// From now on, only what a primary sends may write, or clients may again.
+    /// Sets whether only what a primary sends may write.
     pub fn set_read_only(&self, is_read_only: bool) {
         self.is_read_only.store(is_read_only, Relaxed);
         self.wake();
@@ -188,10 +187,10 @@ impl Journaling {
         }
     }
 
-    /// The journal has gone on: tells the workers.
+    /// The state of the journal has changed: wakes the workers' commit waiters.
     fn wake(&self) {
         let tasks = self.tasks.lock();
-        // While the lock is held, so that the newest state is what remains.
+        // Under the lock, so that the newest state remains when two threads do this.
         self.is_tight.store(self.ask_write_admission() != WriteAdmission::Open, Relaxed);
         tasks.iter().for_each(|(_, task)| task.wake_by_ref());
     }
@@ -294,7 +293,7 @@ impl CommitWaiter {
         self.poll(WaitFor::Position(position), cx)
     }
 
-    /// Waits until commands may write, or never may again.
+    /// Waits while the journal is behind. Then a command may write, or gets an error.
     pub fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
         self.poll(WaitFor::Writable, cx)
     }
@@ -305,7 +304,7 @@ impl CommitWaiter {
         self.poll(WaitFor::Durable { position, client }, cx).map(|()| self.journaling.is_on())
     }
 
-    /// The client does not wait for a position to be durable any more. With `appendfsync no`, nothing else might tell for hours.
+    /// The client does not wait for a position to be durable any more. Without this call, with `appendfsync no`, its entry might stay for hours.
     pub fn forget(&self, waiter: u64) {
         let is_its = |awaited: &WaitFor| matches!(awaited, WaitFor::Durable { client, .. } if *client == waiter);
         self.waiting.borrow_mut().retain(|(awaited, _)| !is_its(awaited));
@@ -322,7 +321,7 @@ impl CommitWaiter {
         Poll::Pending
     }
 
-    /// The worker's task for this never ends.
+    /// Wakes the connections whose wait is over. The task that runs this never ends.
     pub async fn serve(&self) {
         let _listening = Listening(self);
         poll_fn(|cx| {
@@ -333,7 +332,7 @@ impl CommitWaiter {
     }
 
     fn pass(&self, cx: &Context<'_>) {
-        // Before the questions, so that the journal does not go on unnoticed.
+        // Register the waker before asking the journal, so that no progress of the journal is missed.
         if !self.task.borrow().as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             *self.task.borrow_mut() = Some(cx.waker().clone());
             let mut tasks = self.journaling.tasks.lock();
@@ -354,7 +353,7 @@ impl CommitWaiter {
     }
 }
 
-/// The commit waiter's task runs.
+/// Exists while the commit waiter's task runs.
 struct Listening<'g>(&'g CommitWaiter);
 
 impl Drop for Listening<'_> {
@@ -364,7 +363,8 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// The log, in copies, of which each thread locks its own: the lock's counter would else move between the processors with each command.
+/// Copies of the log's handle, each with its own lock. Each thread uses its own copy: the counter of one lock would move between the
+/// processors with each command.
 #[derive(Default)]
 struct PerThreadRwLock([LockShard; LOCK_SHARDS]);
 

@@ -1,6 +1,6 @@
-//! Owns what becomes of keys when a command that repeats what was done once, a record of the journal or a command of the primary, meets
-//! a value that cannot be read. What it would have written is not known then, so these keys are lost: they answer with an error until they
-//! are set again or deleted, which a later record may do. Never reads or changes a key: `execute` does.
+//! Owns what happens to keys when a repeated command, a record of the journal or a command of the primary, needs a value that cannot be
+//! read. What the command would have written is not known then, so its keys are lost: they answer with an error until they are set again or
+//! deleted, which a later record may do. Never reads or changes a key: `execute` does.
 
 use crate::directory::Command;
 use commands::{Access, Args};
@@ -86,7 +86,7 @@ pub fn instead<'a>(command: &Command, args: Args<'a>, keys: &[Key<'a>]) -> Vec<S
             let is_left = command.row.name == "lmove" && arg(3).eq_ignore_ascii_case(b"left");
             vec![Step::Run(vec![if is_left { b"LPOP" } else { b"RPOP" }, arg(1)]), lose(arg(2))]
         }
-        // They were stated because they set the keys.
+        // These commands are in the journal only because they did set the keys.
         "setnx" | "msetnx" | "getset" => {
             vec![Step::Run(std::iter::once(&b"MSET"[..]).chain(args.from(1)).collect())]
         }

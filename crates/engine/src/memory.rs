@@ -8,9 +8,10 @@
 //!   ├─── never fits ──► an error before the command is tried
 //!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
 //! ```
-//! Who asks gets the memory, an error, or waits. **A connection is ended only because *another* one waits**: if nobody in the queue
-//! gets memory and nobody who holds much gives any back for [`TIMEOUT`], the connection that holds most is ended; and also when the
-//! first in the queue has waited for [`TIMEOUT_WITH_READERS`], however slowly others read. Who holds most itself gets an error.
+//! A connection that asks gets the memory, gets an error, or waits. **A connection is ended only because *another* one waits.** The
+//! connection that holds most is ended in two cases. Either nobody in the queue got memory, and nobody who holds much gave any back, for
+//! [`TIMEOUT`]. Or the first in the queue has waited for [`TIMEOUT_WITH_READERS`], although others read slowly. If the one that waits holds
+//! most itself, it gets an error.
 //! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
 //! always works.
 //!
@@ -27,12 +28,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use store::{Admission, Store, lent_and_room_max};
 
-/// A connection never waits for memory up to this sum, the receive buffer of a usual pipeline and its replies, or up to
-/// [`PAUSE_BYTES_MIN`] while memory is scarce.
+/// Up to this sum, a connection never waits for memory: it is the receive buffer of a usual pipeline and its replies. While memory is
+/// scarce, the sum is [`PAUSE_BYTES_MIN`].
 pub const FREE_BYTES: usize = 128 << 10;
-/// How long the first in the queue waits, and nobody gets memory or gives any back, before the largest holder is ended.
+/// The largest holder is ended when the first in the queue has waited this long, and nobody got memory or gave any back in this time.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it waits while others still give memory back.
+/// The same, even if others give memory back in this time.
 const TIMEOUT_WITH_READERS: Duration = Duration::from_secs(30);
 /// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
 pub const PAUSE_BYTES_MAX: usize = 1 << 20;
@@ -109,7 +110,7 @@ impl Request {
 pub struct TooMuch {
     pub bytes: usize,
     pub max: usize,
-    /// How often the bytes are there.
+    /// How many times the bytes are in memory at once.
     pub times: u64,
 }
 
@@ -219,7 +220,7 @@ impl Memory {
         }
     }
 
-    /// Whether so much can be had at all, all that the connection needs together.
+    /// Whether the limits can ever grant `need`, which is all that the connection needs together.
     pub fn check(&self, need: impl Into<Need>) -> Result<(), TooMuch> {
         let Need { bytes, room } = need.into();
         let max = self.store.lent_bytes_ever_max();
@@ -233,7 +234,8 @@ impl Memory {
         if both > max { Err(TooMuch { bytes: both, max, times: 1 }) } else { Ok(()) }
     }
 
-    /// Whether a command of so many bytes can be received at all. Most of it becomes an object while the command is still there.
+    /// Whether a command of so many bytes can be received at all. Most of its bytes are in memory twice: in the command and in the object
+    /// that it makes.
     pub fn check_query(&self, bytes: usize) -> Result<(), TooMuch> {
         let max = lent_and_room_max(self.store.lent_bytes_ever_max()) / 2;
         if bytes > max { Err(TooMuch { bytes, max, times: 2 }) } else { Ok(()) }
@@ -261,13 +263,13 @@ impl Memory {
         self.add_if(client_info, need.bytes, is_lent)
     }
 
-    /// The same for a command inside a transaction or a script: it holds stripes, and can wait neither for others nor until objects have
-    /// left RAM.
+    /// As [`Memory::ask_at_once`], for a command inside a transaction or a script. It holds stripes, so it can wait neither for other
+    /// connections nor until objects have left RAM.
     pub fn ask_now(&self, client_info: &ClientInfo, bytes: usize) -> bool {
         self.is_free(client_info, bytes) || self.add_if(client_info, bytes, self.store.try_lend_now(bytes))
     }
 
-    /// Whether the connection has this much for nothing. Then it holds it.
+    /// Gives the connection bytes that it never waits for: see `free_bytes`. False: with these bytes, it would hold more than that.
     fn is_free(&self, client_info: &ClientInfo, bytes: usize) -> bool {
         let held = client_info.held_bytes.load(Relaxed);
         let is_free = held + bytes <= self.free_bytes();
@@ -314,8 +316,8 @@ impl Memory {
         self.poll_answer(request, cx)
     }
 
-    /// The same for commands that are received ahead of their turn: the connection could wait for its client instead. So it gets
-    /// memory only while nobody waits for any, and something is left for others.
+    /// As [`Memory::poll_ask`], for commands that are received ahead of their turn. The connection could also leave them in the socket, so
+    /// it gets memory only while nobody waits for any, and something is left for others.
     pub fn poll_ahead(
         &self,
         client_info: &Arc<ClientInfo>,
@@ -485,7 +487,7 @@ impl Memory {
             // Connections that were ended give it back in a moment.
             return None;
         }
-        // With what its own connection holds already.
+        // Includes what the connection that waits holds already.
         let own = first.client_info.held_bytes.load(Relaxed) + bytes;
         let fits_alone = own <= max && (room == 0 || own + room <= lent_and_room_max(max));
         let others_hold_it = missing > 0 && fits_alone;

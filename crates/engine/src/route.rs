@@ -74,8 +74,8 @@ pub fn route<'w>(
     (Some(command), result.map_err(Box::new))
 }
 
-/// Whether nothing about the database and the connection asks for [`admit`](crate::admit::admit) and what [`route`] looks for. It is
-/// asked for once in a while: what another worker begins meanwhile begins after the commands of this turn.
+/// Whether nothing about the database and the connection needs [`admit`](crate::admit::admit) or the checks of [`route`]. This is checked
+/// only once in a while: what another worker begins meanwhile takes effect after the commands of this turn.
 #[inline]
 pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
     let hub = &*worker.hub;
@@ -91,8 +91,8 @@ pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
         && !hub.clients.may_be_paused()
 }
 
-/// The short way of the usual command, while all [is calm](may_take_fast_path): its row says that there is no more to it than its handler. The
-/// long way takes half as many instructions again. `None`: it is another command, or may not run now.
+/// The usual command's shortcut, allowed while [`may_take_fast_path`] is true: the command's row says that it needs nothing but its
+/// handler. The long way takes half as many instructions again. `None`: it is another command, or may not run now.
 #[inline(always)]
 pub fn shortcut<'w>(
     worker: &'w Worker,
@@ -119,7 +119,7 @@ pub fn shortcut<'w>(
     if command.is(bit::DENYOOM) && hub.store.admission() != Admission::Open {
         return None;
     }
-    // A write asks for itself: who pauses writers counts on it.
+    // Writes are checked each time: a thread that pauses writers relies on it.
     if command.is(bit::WRITE)
         && (hub.clients.may_be_paused() || hub.journaling.write_admission() != WriteAdmission::Open)
     {
@@ -180,7 +180,7 @@ fn handle(
     halt_of(worker, session, work, halted)
 }
 
-/// What follows from a handler's end. `None`: it has not begun. `Some(None)`: the reply is complete.
+/// Turns the outcome of a run into a halt. `None`: the handler has not begun. `Some(None)`: the reply is complete.
 #[inline(always)]
 fn halt_of(
     worker: &Worker,
@@ -221,7 +221,7 @@ fn yields(worker: &Worker, work: &mut Work) -> Halt {
     Halt::Wait(Wait::Turn)
 }
 
-/// What becomes of a command that cannot go on: its end. `None`: it runs all the same.
+/// Decides how a command ends that cannot go on. `None`: it runs all the same.
 #[cold]
 #[expect(clippy::too_many_arguments)]
 fn cannot_go_on(
@@ -256,7 +256,7 @@ fn cannot_go_on(
     let around = Around { worker, snapshot, client_info, is_script: false };
     lose(&around, session, &mut ks, command, args, &keys, &error, output);
     ks.finish();
-    // Who follows a primary counts it.
+    // The thread that applies the primary's stream counts this error as a failed command.
     if session.rerun == Some(Rerun::Primary) {
         return Some(Err(Box::new(Halt::Error(read_failed(&error)))));
     }

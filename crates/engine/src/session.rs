@@ -79,7 +79,8 @@ impl AsyncWrite for TlsSocket {
 
 impl Stream {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Trying nothing tells whether the runtime knows of bytes: in a third of the instructions of a poll, which is needed to wait.
+        // `try_io` without a read tells whether the runtime knows of bytes. It takes a third of the instructions of a poll, which is needed
+        // only to wait.
         let polled = match self {
             Stream::Tcp(stream) if stream.try_io(Interest::READABLE, || Ok(())).is_ok() => Poll::Ready(Ok(())),
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
@@ -236,9 +237,9 @@ pub struct Work {
     pub output: Vec<u8>,
     /// Bytes of `output` that were sent.
     sent: usize,
-    /// The journal's position that the output has seen: it leaves when that is safe.
+    /// The position of the journal up to which the output shows changes. The output is sent when this position is safe.
     seen: u64,
-    /// While its commands ran, the journal went on: they may have written.
+    /// The journal has grown while this connection's commands ran, so they may have written.
     may_have_written: bool,
     pub current: Current,
     /// Reads for later commands of the batch.
@@ -511,14 +512,14 @@ impl Batch {
         self.filled - self.parsed + self.ahead.bytes()
     }
 
-    /// Leaves out the incomplete command, whose bytes then come and go. False: it is a line.
+    /// Discards the incomplete command: its bytes are dropped as they arrive. False: the command is a line, which cannot be discarded.
     fn skip(&mut self) -> bool {
         self.skips = self.starved && self.progress.can_skip();
         self.starved = false;
         self.skips
     }
 
-    /// Goes on with that. Returns whether the command is over.
+    /// Drops more bytes of the discarded command. Returns whether the command is over.
     #[cold]
     fn skip_more(&mut self, limits: &Limits) -> bool {
         match skip(&self.input[self.parsed..self.filled], &mut self.progress, limits) {
@@ -634,7 +635,7 @@ impl Work {
         }
     }
 
-    /// The output has seen the dataset between these positions of the journal.
+    /// The commands of this output have run between these positions of the journal.
     #[inline]
     pub fn has_seen(&mut self, from: u64, to: u64) {
         self.seen = to;
@@ -661,7 +662,7 @@ impl Work {
         }
     }
 
-    /// Sets what the connection holds to what it really holds.
+    /// Sets the connection's charge to the memory that it really holds.
     fn return_unused_memory(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
         if query_granted == 0 && session.claim.room < client_info.room_bytes.load(Relaxed) {
             memory.keep_room(client_info, session.claim.room);
@@ -701,7 +702,7 @@ pub enum End {
     OutputLimit,
     /// What the client sends needs more memory than there is.
     Memory(TooMuch),
-    /// The journal has failed, and may have lost what the commands have changed: nobody knows, so nothing is answered.
+    /// The journal has failed, and may have lost the changes of the commands. As this is not known, no reply is sent.
     Journal,
     /// A handler panicked.
     Panic,
@@ -777,7 +778,7 @@ impl Connection {
             match ready!(self.poll_query_room(bytes, cx))? {
                 Ok(bytes) => {
                     if bytes > INPUT_KEPT_BYTES {
-                        // To make the buffer takes long.
+                        // Making a larger buffer takes long, so it is done in the connection's turn.
                         ready!(self.poll_turn(cx));
                     }
                     let Some(work) = &mut self.work else { return Poll::Pending };
@@ -794,7 +795,7 @@ impl Connection {
         batch.make_room();
         batch.was_full = false;
         if batch.take_ahead() {
-            // As if they arrived now.
+            // These commands count as if they arrived now: after the client was killed they do not run.
             if self.client_info.killed.load(Relaxed) {
                 return Poll::Ready(Err(End::Killed));
             }
@@ -826,7 +827,7 @@ impl Connection {
         if let Err(too_much) = memory.check_query(announced) {
             return Poll::Ready(Ok(Err(too_much)));
         }
-        // Memory that was granted is worth what the client claims.
+        // If memory is limited, the size that the client claims is charged to it, so its buffer may be as large as that.
         let bytes = if memory.bytes_max().is_some() { bytes.max(announced) } else { bytes };
         if bytes <= self.query_granted {
             return Poll::Ready(Ok(Ok(bytes)));
@@ -848,13 +849,12 @@ impl Connection {
         polled.map(|granted| Ok(granted.map(|()| bytes)))
     }
 
-    /// The command that the client sends needs more memory than there is: its reply is an error, and the rest of it is left out as it
-    /// comes.
+    /// The client's command needs more memory than there is. The reply is an error, and the rest of the command is dropped as it arrives.
     #[cold]
     pub fn refuse_query(&mut self, too_much: TooMuch) -> Result<(), End> {
         let Connection { worker, session, client_info, work, .. } = self;
         let Some(work) = work else { return Ok(()) };
-        // What a primary has sent is not left out.
+        // A command of a primary is never dropped.
         if session.repeats || !work.batch.skip() {
             return Err(End::Memory(too_much));
         }

@@ -535,8 +535,8 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
 
 /// How often an idle worker runs maintenance.
 const IDLE_MS: u64 = 100;
-/// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond, or until a write completes. One that never sleeps leaves its clients little of a
-/// processor that they share.
+/// After so much maintenance that nobody waits for, a worker with commands sleeps for a millisecond, or until a write completes. Without
+/// this sleep, its clients would get little of a processor that they share.
 const LEISURE_NANOS: u64 = 200_000;
 
 /// Records a long expiry in the latency monitor.

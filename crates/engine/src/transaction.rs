@@ -188,7 +188,7 @@ fn run_queued(
             return Err(Halt::Wait(Wait::Pause { writes }));
         }
     }
-    // What a script of it may do, the script is asked when it runs.
+    // The commands of a script are checked when the script runs.
     if is_stale(worker, session) && !steps.iter().all(|step| step.command.is(bit::STALE)) {
         return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }

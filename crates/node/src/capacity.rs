@@ -88,7 +88,7 @@ pub struct CapacityLedger {
     /// Only one change of the set of databases or of their limits at a time.
     changes: Mutex<()>,
     is_stopping: AtomicBool,
-    /// Of the recoveries that are under way.
+    /// The clock of the recoveries that are under way.
     pub recoveries: Mutex<SharedRecoveryClock>,
 }
 
@@ -99,7 +99,7 @@ impl CapacityLedger {
         reservations[1..].sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// What a restart of this database, which alone would take so long, waits for the others.
+    /// How much longer a restart of this database takes because the others are loaded too. `own_ms`: its time alone.
     pub fn others_restart_ms(&self, mine: &Reservation, own_ms: u64) -> u64 {
         let reservations = self.reservations.read();
         let others = reservations.iter().filter(|other| other.name != mine.name);

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 /// How a client wants the node to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// `None`: what has `save` points.
+    /// Whether databases are saved. `None`: those that have `save` points.
     pub saves: Option<bool>,
     /// Replicas are not waited for.
     pub now: bool,
@@ -30,7 +30,7 @@ struct Asked {
     wanted: Option<Wanted>,
     is_aborted: bool,
     clients: Vec<u64>,
-    /// When the node waits no longer, for replicas or checkpoints, in milliseconds since 1970; 0: it does not wait.
+    /// When the wait for replicas or checkpoints ends at the latest, in milliseconds since 1970; 0: the node does not wait.
     until_ms: u64,
 }
 

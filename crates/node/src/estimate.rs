@@ -1,30 +1,31 @@
 //! Owns how long a restart would take, and whether a new checkpoint is due to make it shorter. Never knows a clock or a file.
 //!
-//! A restart reads the index and the dump of the checkpoint, and runs the records of the journal behind it. What these cost is measured at
-//! each recovery that takes long enough, and kept for the next starts. Before, it is assumed to be more than a slow machine needs. What
-//! a value on flash costs follows the device too, as it is while the node runs: a busy device shows before the restart.
+//! A restart reads the index and the dump of the checkpoint, and replays the journal's records behind it. Each recovery that takes long
+//! enough measures these costs, and they are kept for the next starts. Before the first measurement, the assumed costs are higher than
+//! those of a slow machine. The cost of a value on flash also follows the device while the node runs, so a busy device shows before the
+//! restart.
 //!
 //! All databases of a node are loaded at once, and share the processors and the devices.
 
 use std::time::{Duration, Instant};
 
-/// A shorter time is more noise than figure.
+/// A shorter time is too noisy to count as a measurement.
 const MEASURED_MIN: Duration = Duration::from_millis(100);
-/// A new checkpoint is not worth it unless it makes a restart shorter by this share of what remains.
+/// A new checkpoint is worth its cost only if the replay that it saves takes more than 1/GAIN_SHARE of the time that loading the checkpoint takes.
 const GAIN_SHARE: u64 = 4;
 /// The least time between two checkpoints that only make a restart shorter. If the last one took longer, as long as it took.
 const REST_MS: u64 = 10_000;
-/// While a checkpoint is urgent, the time is a half of what the last one took.
+/// While a checkpoint is urgent, the least time is 1/URGENT_REST of what the last one took.
 const URGENT_REST: u64 = 2;
 /// The end of a node does not wait for a checkpoint that saves the next start less than this.
 const END_GAIN_MS: u64 = 1000;
-/// So many times what the next start would take without it, the end of a node waits for a checkpoint.
+/// The end of a node waits for a checkpoint this many times as long as the next start would take without it.
 const END_TIMEOUT: u64 = 2;
 const END_TIMEOUT_MS_MIN: u64 = 60_000;
 
-/// A replay tells what reading values costs if that was expected to take at least this share of what the records take,
+/// A replay measures the cost of reading values only if these reads were expected to take at least this share of the records' cost.
 const READS_SHARE: f64 = 0.25;
-/// and if a value does not cost more than on any device for which this is made.
+/// A higher measured cost of one read does not count: no device for which this is made is so slow.
 const READ_NS_MAX: f64 = 5e6;
 
 /// What a recovery costs.
@@ -32,17 +33,17 @@ const READ_NS_MAX: f64 = 5e6;
 pub struct Rates {
     pub index_byte_ns: f64,
     pub dump_byte_ns: f64,
-    /// The journal costs so much a record, or so much a byte, whichever is more.
+    /// The time of a replay is the largest of three products: records, bytes of the journal, and values read from flash, each times its cost.
     pub record_ns: f64,
     pub journal_byte_ns: f64,
-    /// Or so much a value that is read from flash.
+    /// The cost of a value that is read from flash.
     pub read_ns: f64,
 }
 
 impl Default for Rates {
-    /// Twelve million keys, 200 MB of a dump, 250,000 records or 200 MB of the journal a second: less than half of what two processors
-    /// do. With lower rates, checkpoints that nobody needs would follow each other while a node is filled. Of values on flash, 50,000 a
-    /// second, what a common NVMe device in a virtual machine gives.
+    /// In a second: twelve million keys, 200 MB of a dump, and 250,000 records or 200 MB of the journal. This is less than half of what two
+    /// processors do. With lower rates, a node that is being filled would write checkpoints that nobody needs, one after another. 50,000
+    /// values on flash in a second are what a common NVMe device in a virtual machine gives.
     fn default() -> Rates {
         let (record_ns, read_ns) = (4000.0, 20_000.0);
         Rates { index_byte_ns: 5.0, dump_byte_ns: 5.0, record_ns, journal_byte_ns: 5.0, read_ns }
@@ -55,7 +56,7 @@ pub struct Work {
     pub index_bytes: u64,
     pub dump_bytes: u64,
     pub records: u64,
-    /// Of the journal behind the checkpoint.
+    /// Bytes of the journal behind the checkpoint.
     pub journal_bytes: u64,
     /// Values on flash that these records change.
     pub reads: u64,
@@ -70,15 +71,15 @@ pub struct Took {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// Of the checkpoint.
+    /// Loading the checkpoint.
     pub load_ms: u64,
     pub replay_ms: u64,
-    /// What the node's other databases are given meanwhile.
+    /// The time that the node's other databases get meanwhile.
     pub others_ms: u64,
 }
 
 impl Rates {
-    /// With what a recovery has measured. What it was too short to tell stays as it was.
+    /// These rates with a recovery's measurements. A part of the recovery that was too short to measure leaves its rate unchanged.
     pub fn measured(self, work: &Work, took: &Took) -> Rates {
         let rate = |took: Duration, amount: u64, before: f64| match amount {
             1.. => took.as_nanos() as f64 / amount as f64,
@@ -93,7 +94,8 @@ impl Rates {
             rates.dump_byte_ns = rate(took.dump, work.dump_bytes, self.dump_byte_ns);
         }
         let (replay_ns, of_records) = (took.replay.as_nanos() as f64, self.records_ns(work));
-        // Nobody sees what the time went into. If many records read values, more than records cost is what reading costs.
+        // A replay is measured only as a whole. If many records read values, and the replay took longer than records cost, its time is the
+        // cost of the reads.
         let reads_flash = work.reads as f64 * self.read_ns >= of_records * READS_SHARE;
         let read_ns = replay_ns / (work.reads as f64).max(1.0);
         match tells(took.replay) {
@@ -110,12 +112,12 @@ impl Rates {
         rates
     }
 
-    /// While a read of the device costs so much. 0: it has not been read.
+    /// These rates with the device's present cost of a read, if that is higher. 0: the device was not read yet.
     pub fn on_device(self, read_ns: u64) -> Rates {
         Rates { read_ns: self.read_ns.max(read_ns as f64), ..self }
     }
 
-    /// Of a database that is alone.
+    /// The estimate for a database that is loaded alone.
     pub fn estimate(&self, work: &Work) -> Estimate {
         let ms = |ns: f64| (ns / 1e6) as u64;
         Estimate {
@@ -144,18 +146,18 @@ impl Rates {
     }
 }
 
-/// What a database waits for others, if all are loaded at once and share the machine: until the shorter of the two is there, half of the
-/// time goes to each other one.
+/// How long a database waits for others, if all are loaded at once. Two databases share the machine equally until the shorter load ends, so
+/// each other one costs the shorter of the two times.
 pub fn others_ms(own_ms: u64, others_ms: impl Iterator<Item = u64>) -> u64 {
     others_ms.map(|other_ms| other_ms.min(own_ms)).sum()
 }
 
-/// A clock that tells how long a recovery would have taken alone: it is so many times slower as recoveries are under way.
+/// A clock that measures how long a recovery would have taken alone: while N recoveries run, it runs at 1/N of the speed.
 #[derive(Debug, Default)]
 pub struct SharedRecoveryClock {
     under_way: u32,
     alone: Duration,
-    /// Of the last change.
+    /// When `alone` was updated last.
     at: Option<Instant>,
 }
 
@@ -187,18 +189,20 @@ impl Estimate {
         target_ms > 0 && self.total_ms() > target_ms
     }
 
-    /// Whether a new checkpoint is due, of which the last one took so long and ended so long ago.
+    /// Whether a new checkpoint is due. `last_took_ms`: how long the last one took; `since_last_ms`: how long ago it ended.
     pub fn asks_for_checkpoint(&self, target_ms: u64, last_took_ms: u64, since_last_ms: u64) -> bool {
         let rest_ms = if self.is_urgent(target_ms) { last_took_ms / URGENT_REST } else { last_took_ms.max(REST_MS) };
         self.is_late(target_ms) && since_last_ms > rest_ms
     }
 
-    /// So late that the next checkpoint cannot wait for anything, although the checkpoint itself is loaded in time.
+    /// Whether a restart takes half as long again as the target, so that the next checkpoint must not wait. Not if loading the checkpoint
+    /// alone exceeds the target.
     pub fn is_urgent(&self, target_ms: u64) -> bool {
         self.load_ms <= target_ms && self.is_late(target_ms * 3 / 2)
     }
 
-    /// Longer than that, and a checkpoint helps: one so large that loading it alone takes longer is not written again and again.
+    /// Whether a restart takes longer than `ms` and a new checkpoint would make it shorter. Without the second condition, a checkpoint that
+    /// is too large to be loaded in time would be written again and again.
     fn is_late(&self, ms: u64) -> bool {
         self.is_above(ms) && self.gains_by_checkpoint()
     }
@@ -208,7 +212,7 @@ impl Estimate {
         self.replay_ms > END_GAIN_MS && self.gains_by_checkpoint()
     }
 
-    /// How long the end of the node may wait for that checkpoint. Then the next start replays the journal.
+    /// How long the end of the node may wait for that checkpoint. After this time, the node ends without it, and the next start replays the journal.
     pub fn last_checkpoint_ms_max(&self) -> u64 {
         (END_TIMEOUT * self.total_ms()).max(END_TIMEOUT_MS_MIN)
     }

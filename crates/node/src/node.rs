@@ -563,7 +563,7 @@ impl Node {
         backup::read(&root, &path).map_err(invalid)
     }
 
-    /// Of each backup: the last moment that it and the archived journal behind it give. `None`: only the backup's own.
+    /// For each backup, the last moment that can be restored from it and the archived journal. `None`: only the backup's own moment.
     pub fn reaches_ms(&self, backups: &[Backup]) -> Vec<Option<u64>> {
         backup::reaches_ms(&self.backup_path(), backups)
     }

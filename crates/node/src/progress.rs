@@ -43,9 +43,9 @@ pub struct Progress {
     pub saved_changes: AtomicU64,
     pub journal: Journalling,
     pub backups: Backups,
-    /// How the dataset came back at the start, until somebody was told.
+    /// How the dataset was recovered at the start, until the report is fetched.
     pub recovered: Mutex<Option<Recovered>>,
-    /// What of the scrubber's findings somebody was told.
+    /// The scrubber's counts that were already reported.
     pub rot_told: Mutex<Rot>,
 }
 
@@ -75,7 +75,7 @@ pub struct Recovered {
     pub records: u64,
 }
 
-/// A node without a console tells nobody.
+/// The most news that wait to be fetched. In a node without a console, nobody fetches them.
 pub const UNTOLD_MAX: usize = 16;
 
 /// The backups of a database in this run of the node.
@@ -84,7 +84,7 @@ pub struct Backups {
     pub running: Mutex<Option<Arc<RunningBackup>>>,
     /// The one that ended last.
     pub last: Mutex<Option<EndedBackup>>,
-    /// Those that nobody was told of, oldest first; at most [`UNTOLD_MAX`].
+    /// Ended backups that were not fetched yet, oldest first; at most [`UNTOLD_MAX`].
     pub untold: Mutex<VecDeque<EndedBackup>>,
     /// When the newest scheduled backup was begun, in milliseconds since 1970. `None`: nobody has looked.
     pub scheduled_ms: Mutex<Option<u64>>,
@@ -100,18 +100,18 @@ pub struct Backups {
 /// The archive of a database's journal, in this run of the node.
 #[derive(Default)]
 pub struct Archiving {
-    /// The journal, and the position up to which the archive has it. `None`: nobody has looked. Held while records are copied.
+    /// The journal's id, and the position up to which it is archived. `None`: not determined yet. Locked while records are copied.
     pub next: Mutex<Option<([u8; 16], u64)>>,
     /// When records were copied last, in milliseconds since 1970.
     pub begun_ms: AtomicU64,
-    /// Up to where, and up to which time. 0: not in this run.
+    /// The position and the time up to which the journal is archived. 0: nothing was archived in this run.
     pub position: AtomicU64,
     pub until_ms: AtomicU64,
     /// When old copies were looked for.
     pub pruned_ms: AtomicU64,
     /// Why records are not copied now.
     pub failure: Mutex<Option<String>>,
-    /// What nobody was told of, at most [`UNTOLD_MAX`]: errors, and that all is well again.
+    /// News that were not fetched yet, at most [`UNTOLD_MAX`]: `Err` is a failure, `Ok` the end of one.
     pub untold: Mutex<VecDeque<Result<String, String>>>,
 }
 
@@ -184,7 +184,7 @@ pub struct Backup {
     pub cut: Option<Cut>,
 }
 
-/// Where a journal goes on from a backup.
+/// Where a backup lies in a journal: the records behind this position continue the backup's dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     pub log_id: [u8; 16],
@@ -198,13 +198,14 @@ pub struct Cut {
 pub struct Journalling {
     /// `None`: the dataset does not survive a restart. Changed only by who holds `naming`.
     pub kept: Mutex<Option<DurableState>>,
-    /// Held while the manifest is replaced: by a checkpoint, whose writer holds [`Progress::busy`], or by another id of the stream.
+    /// Locked while the manifest is replaced: by a new checkpoint, whose writer also holds [`Progress::busy`], or because the stream's id
+    /// has changed.
     pub naming: Mutex<()>,
     /// When the checkpoint that is being written was begun, in milliseconds since 1970; 0: none is.
     pub rewriting_since_ms: AtomicU64,
-    /// Since the start.
+    /// Checkpoints written since the start.
     pub rewrites: AtomicU64,
-    /// Since the last success.
+    /// Failed attempts since the last success.
     pub rewrite_failures: AtomicU64,
     pub last_rewrite_failed_ms: AtomicU64,
     /// When the last attempt to write a checkpoint ended, in milliseconds since 1970.
@@ -217,9 +218,9 @@ pub struct Journalling {
     pub rates: Mutex<Rates>,
     /// 0: nothing was recovered at the start.
     pub recovery_took_ms: AtomicU64,
-    /// Of the records that the start has replayed; 0: none.
+    /// The average size of the records that the start has replayed; 0: none were replayed.
     pub replayed_record_bytes: AtomicU64,
-    /// What the journal's file system is short of, for the next checkpoint and the journal up to it.
+    /// The bytes that the journal's file system lacks for the next checkpoint and the journal up to it.
     pub missing_bytes: AtomicU64,
     /// When the checkpoint was checked last, in milliseconds since 1970; 0: not since the start.
     pub scrub_begun_ms: AtomicU64,
@@ -261,7 +262,7 @@ impl DurableState {
         self.checkpoint_bytes() + self.log.figures().file_bytes
     }
 
-    /// Of the journal's records behind the checkpoint.
+    /// The bytes of the journal's records behind the checkpoint.
     pub fn tail_bytes(&self) -> u64 {
         self.log.position() - self.manifest.position
     }
@@ -271,8 +272,8 @@ impl DurableState {
         self.log.figures().needed_bytes.min(self.tail_bytes())
     }
 
-    /// What a restart has to read, but for the values on flash. The records of the journal are as long as those of this run on average, or as those that its start
-    /// has replayed.
+    /// What a restart must read, without the values on flash. The number of records follows from their average size in this run or, if this
+    /// run has none, in the replay at the start.
     fn work(&self, replayed_record_bytes: u64) -> Work {
         let bytes = |file: &Option<CheckpointFile>| file.as_ref().map_or(0, |file| file.bytes);
         let (figures, journal_bytes) = (self.log.figures(), self.tail_bytes());

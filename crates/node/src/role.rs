@@ -72,19 +72,19 @@ pub struct Following {
     pub last_io_ms: AtomicU64,
     /// Since when there is no working connection, in milliseconds since 1970; 0: there is one.
     pub down_since_ms: AtomicU64,
-    /// Of the dataset that is being received. 0: the primary does not say how many there are.
+    /// The size of the dataset that is being received. 0: the primary has not told it.
     pub sync_total_bytes: AtomicU64,
     pub sync_bytes: AtomicU64,
-    /// What a restart could not lose, as the primary was told.
+    /// Why the last attempt to follow the primary failed. Cleared when the link is up.
     pub error: Mutex<Option<String>>,
-    /// The primary is still a replica, which is to take over: see FAILOVER.
+    /// This database hands its role over (FAILOVER): the server that it follows is still a replica, and this database's PSYNC asks it to take over.
     pub hands_over: AtomicBool,
-    /// The last attempt has ended because there is no room here, and the database waits for some.
+    /// The last attempt ended because the dataset or a command has no room here. The thread then waits for room.
     pub meets_full: AtomicBool,
-    /// Pages of a primary's flash did not suit: the dataset comes without them.
+    /// The pages of the primary's flash could not be imported: the next full synchronisation asks for a dataset without pages.
     pub refuses_pages: AtomicBool,
     pub is_full: AtomicBool,
-    /// Why it does not take over.
+    /// Why the replica refuses to take over.
     pub refusal: Mutex<Option<String>>,
     /// Ends a wait for the primary.
     pub socket: Mutex<Option<TcpStream>>,
@@ -129,7 +129,7 @@ impl Following {
         [FollowerCommand::GoOn, FollowerCommand::Stop, FollowerCommand::Promote][usize::from(self.command.load(SeqCst))]
     }
 
-    /// Tells the thread, and waits for its end. A thread that is still connecting has received nothing, and ends by itself.
+    /// Sends the command to the thread and joins it. A thread that is still connecting is not joined: it has received nothing, and ends by itself.
     pub fn end(&self, command: FollowerCommand) {
         self.send(command);
         let thread = self.thread.lock().take();
@@ -142,10 +142,10 @@ impl Following {
     }
 
     pub fn send(&self, command: FollowerCommand) {
-        // In one order with the state: either the thread sees the command before its handshake, or it is waited for.
+        // SeqCst, like the state: either the thread sees the command before its handshake, or [`Following::end`] sees the state and joins the thread.
         self.command.store(command as u8, SeqCst);
         if let Some(socket) = &*self.socket.lock() {
-            // What has arrived can still be read; then comes the end, so that nobody waits for more.
+            // A promotion shuts down only the reading side: the thread still reads the bytes that have arrived, and then finds the end of the input.
             let how = if command == FollowerCommand::Stop { Shutdown::Both } else { Shutdown::Read };
             // It may be disconnected already.
             let _ = socket.shutdown(how);
@@ -175,7 +175,7 @@ impl Following {
             && socket.shutdown(Shutdown::Both).is_ok()
     }
 
-    /// Waits, unless there is a command.
+    /// Sleeps for this time, or until a command comes.
     pub fn rest(&self, duration: Duration) {
         let mut rest = self.rest.lock();
         if self.command() == FollowerCommand::GoOn {
@@ -192,7 +192,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Whether the log should have it: not each of thousands.
+    /// Counts the failure. Returns whether it goes into the log: the first ten do, and then each one that doubles the count.
     pub fn note(&self, error: &str) -> bool {
         *self.last.lock() = Some(error.to_owned());
         let before = self.count.fetch_add(1, Relaxed);
@@ -212,7 +212,7 @@ pub struct RoleState {
     pub takes_over: AtomicBool,
     /// Whom the database followed before it was promoted.
     pub left: Mutex<Option<Left>>,
-    /// What the database had that the primary whose dataset it took last had not.
+    /// The end of this database's stream that was lost when it took its last primary's dataset: that primary did not have it.
     pub given_up: Mutex<Option<GivenUp>>,
 }
 
@@ -228,7 +228,7 @@ pub struct Left {
 /// The end of a stream that the new primary does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenUp {
-    /// Where the two streams part.
+    /// The offset from which the two streams differ.
     pub from: u64,
     pub bytes: u64,
     /// The commands in it that write. `None`: the backlog does not have them any more.
@@ -251,10 +251,10 @@ pub const NOTHING_APPLIES: u64 = u64::MAX;
 
 /// What a database has for its replicas and its primary.
 pub struct Replication {
-    /// Held while what a primary has sent is in the stream and not yet applied. Who has it sees a dataset that has exactly what the
-    /// stream has, if nobody else writes.
+    /// Held while commands of the primary are in the stream and not yet applied. Any other holder sees a dataset that agrees with the
+    /// stream, if nobody else writes.
     pub apply: Mutex<()>,
-    /// The stream's offset up to which everything is applied, while more of a primary's stream is being applied; [`NOTHING_APPLIES`] otherwise.
+    /// While commands of a primary are being applied: the stream's offset up to which the dataset has everything. Otherwise [`NOTHING_APPLIES`].
     pub applies_from: AtomicU64,
     /// Replicas that wait for a dump.
     pub orders: Orders,
@@ -264,7 +264,7 @@ pub struct Replication {
     /// A FAILOVER that is under way.
     pub failover: Mutex<Option<Arc<Attempt>>>,
     pub checks: Checks,
-    /// What nobody was told of, at most [`UNTOLD_MAX`].
+    /// News for operators that were not fetched yet, at most [`UNTOLD_MAX`].
     pub untold: Mutex<VecDeque<String>>,
 }
 

@@ -147,7 +147,7 @@ impl Waits {
         }
     }
 
-    /// Whether a second wish ends the wait at once.
+    /// Whether a second request to end the node ends this wait at once.
     fn is_ended_by(&self, wanted: Wanted) -> bool {
         wanted.now || (matches!(self, Waits::Checkpoints(_)) && wanted.saves == Some(false))
     }
@@ -181,7 +181,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 if let Some(why) = node.failure() {
                     return Err(io::Error::other(why.to_owned()));
                 }
-                // Two may have asked before the first was heard.
+                // Two clients may have asked before the first request was handled.
                 let Some(wanted) = node.ending().take_wanted() else { continue };
                 tracing::info!("SHUTDOWN: the server stops");
                 (wanted, false)
@@ -215,7 +215,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             *ends = wanted;
             continue;
         }
-        // Whoever ends a wait does not get the next one.
+        // A request that has ended one wait does not begin the next one.
         let is_at_once = wanted.now || !has_waited && ends.is_some();
         match ends.take() {
             Some((_, waits @ Waits::Replicas(_))) => waits.report(),

@@ -96,15 +96,15 @@ impl Supervisor {
         })
     }
 
-    /// Called from the clock until the node is ready. While the datasets come nearer, the manager's limit of time for the start
-    /// (`TimeoutStartSec`) does not count.
+    /// Called from the clock until the node is ready. While the loading makes progress, the manager's time limit for the start
+    /// (`TimeoutStartSec`) is extended.
     pub fn loading(&mut self, loading: &Loading, now: Instant) {
         let progress = match self.told {
             Some((at, _)) if now.duration_since(at) < TELL_EVERY => return,
             Some((_, steps)) => steps != loading.steps,
             None => true,
         };
-        // Without progress the time of the last one goes on.
+        // Without progress, the last extension runs out.
         let extension = match progress {
             true => format!("EXTEND_TIMEOUT_USEC={}\n", START_TIMEOUT.as_micros()),
             false => String::new(),

@@ -114,9 +114,9 @@ impl Drop for Computing {
     }
 }
 
-/// Before a worker sleeps, other processes on its core run, perhaps clients, which often send more work. Then it
-/// need not sleep and be woken. If the worker is alone on its core, the yield costs a third of a microsecond. But a thread that computes would have the
-/// core for milliseconds, whatever comes for the worker meanwhile; a worker that sleeps is woken at once.
+/// Before a worker sleeps, it yields its core to other processes, perhaps clients, which often send more work: this saves the sleep and the
+/// wake-up. If the worker is alone on its core, the yield costs a third of a microsecond. While a thread computes, the worker does not
+/// yield: that thread could have the core for milliseconds, even if work for the worker comes. A worker that sleeps is woken at once.
 fn yield_first() {
     if COMPUTING.load(Relaxed) == 0 {
         std::thread::yield_now();

@@ -84,7 +84,7 @@ impl Tracking {
         }
     }
 
-    /// FairQueue tracking on for a connection, or changes its mode.
+    /// Turns tracking on for a connection, or changes its mode.
     pub fn start(&self, store: &Store, client_info: &ClientInfo, choice: &Choice) {
         let mut bits = following::ON;
         for (on, bit) in [(choice.bcast, following::BCAST), (choice.noloop, following::NOLOOP)] {
@@ -104,7 +104,7 @@ impl Tracking {
         store.set_change_events(true);
     }
 
-    /// FairQueue tracking off. The keys that the connection has read stay in the table until they change.
+    /// Turns tracking off. The keys that the connection has read stay in the table until they change.
     pub fn stop(&self, store: &Store, client_info: &ClientInfo) {
         let bits = client_info.following.swap(0, Relaxed);
         if bits & following::ON == 0 {

@@ -104,7 +104,7 @@ impl Backlog {
         self.file.is_some() && self.end - self.spilled >= PORTION_BYTES
     }
 
-    /// What is to be written next. Nothing may be spilled until [`Backlog::spilled`] says how it went.
+    /// The next portion for the file. The caller reports the outcome to [`Backlog::spilled`] before it asks for another one.
     pub fn portion(&self) -> Option<Portion> {
         let file = Arc::clone(self.file.as_ref().filter(|_| self.is_due())?);
         let mut bytes = Vec::with_capacity(PORTION_BYTES as usize);
@@ -114,7 +114,7 @@ impl Backlog {
 
     pub fn spilled(&mut self, portion: &Portion, written: &io::Result<()>) {
         match written {
-            // While it was written, the window may have lost it.
+            // If the window has lost the portion while it was written, the file begins anew behind it.
             Ok(()) if self.is_of(&portion.file) && self.spilled == portion.from => {
                 self.spilled += portion.bytes.len() as u64
             }
@@ -123,7 +123,7 @@ impl Backlog {
         }
     }
 
-    /// The stream may have begun anew meanwhile.
+    /// Whether this is still the backlog's file: the stream may have begun anew meanwhile.
     fn is_of(&self, file: &Arc<File>) -> bool {
         self.file.as_ref().is_some_and(|own| Arc::ptr_eq(own, file))
     }

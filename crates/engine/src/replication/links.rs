@@ -126,7 +126,7 @@ impl Link {
 pub struct Links {
     all: Mutex<Vec<Arc<Link>>>,
     waiting: Mutex<Vec<Waiting>>,
-    /// Replicas are asked behind this offset what they have. Redis does not count the question in its answer.
+    /// The last GETACK is in the stream at this offset or behind it. A Redis does not count the GETACK in its answer.
     asked: AtomicU64,
     pub full_syncs: AtomicU64,
     pub partial_syncs: AtomicU64,
@@ -208,12 +208,12 @@ impl Links {
         ready.into_iter().for_each(|waiting| waiting.waker.wake());
     }
 
-    /// Whether replicas must be asked what they have, so that they say when they have this offset.
+    /// Whether a GETACK is needed, so that replicas report when they have this offset.
     pub fn must_ask(&self, offset: u64) -> bool {
         self.asked.load(Relaxed) < offset && !self.all.lock().is_empty()
     }
 
-    /// The question is in the stream, at this offset or behind it: the links send it at once.
+    /// A GETACK is in the stream, at this offset or behind it. Wakes the links, which send it at once.
     pub fn hurry(&self, asked: u64) {
         self.asked.fetch_max(asked, Relaxed);
         for link in &*self.all.lock() {
@@ -223,7 +223,7 @@ impl Links {
         }
     }
 
-    /// Whether a question comes behind this offset.
+    /// Whether a GETACK comes behind this offset of the stream.
     pub fn hurries(&self, sent: u64) -> bool {
         let asked = self.asked.load(Relaxed);
         asked > 0 && asked >= sent

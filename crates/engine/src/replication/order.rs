@@ -19,9 +19,9 @@ pub struct Dump {
 #[derive(Debug, Default)]
 struct Written {
     bytes: u64,
-    /// How many there will be: an estimate, until it is whole.
+    /// The size that the dump will have: an estimate, until the dump is complete.
     expected: u64,
-    /// An error: it will never be whole.
+    /// Set when the writing has ended. An error: the dump will never be complete.
     end: Option<Result<(), String>>,
     wakers: Vec<Waker>,
 }
@@ -31,7 +31,7 @@ impl Dump {
         Dump { file, mark, written: Mutex::default() }
     }
 
-    /// So many bytes are in the file, of about so many.
+    /// Notes that `bytes` are in the file, of about `expected`.
     pub fn has(&self, bytes: u64, expected: u64) {
         let mut written = self.written.lock();
         written.expected = expected.max(bytes);
@@ -41,7 +41,7 @@ impl Dump {
         }
     }
 
-    /// It is whole, or why it will never be.
+    /// Notes that the dump is complete, or why it will never be.
     pub fn end(&self, end: Result<(), String>) {
         let mut written = self.written.lock();
         written.end = Some(end);

@@ -52,7 +52,7 @@ impl Stream {
         self.is_on.load(Relaxed)
     }
 
-    /// While the dataset is a copy of a primary's, its stream is the primary's: the effects of commands here are in it already.
+    /// Sets whether the dataset is a copy of a primary's. Then the stream is the primary's too, and has the effects of the commands here already.
     pub fn set_follows(&self, on: bool) {
         self.follows.store(on, Relaxed);
     }
@@ -125,7 +125,7 @@ impl Stream {
         .unwrap_or(false)
     }
 
-    /// Up to where the stream `id` is this one, if it is at all.
+    /// The offset up to which the stream `id` is the same as this one. `None`: it is another stream.
     pub fn shared(&self, id: &Id) -> Option<u64> {
         self.with(|state| state.shared(id))?
     }
@@ -136,7 +136,7 @@ impl Stream {
         let found = self.with(|state| state.backlog.read(from, max, out)).ok_or(Gone)??;
         let Some(in_file) = found else { return Ok(()) };
         let read = in_file.read(out);
-        // Meanwhile the file may have gone on over it.
+        // Newer bytes may have been written over this part of the file during the read.
         let is_there = self.with(|state| state.backlog.range().start <= from).unwrap_or(false);
         match read {
             Ok(()) if is_there => Ok(()),
@@ -242,7 +242,7 @@ impl Stream {
         }
     }
 
-    /// Writes the backlog's file until the stream is closed. `failed` is told when that fails: then the window in RAM is all.
+    /// Writes the backlog's file until the stream is closed. If a write fails, `failed` is called, and only the window in RAM is left.
     pub fn spill(&self, failed: &dyn Fn(io::Error)) {
         let mut guard = self.state.lock();
         loop {

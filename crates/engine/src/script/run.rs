@@ -438,7 +438,7 @@ fn execute(
         text = format!("{text} script: {}, on {place}.", script.name);
     }
     if raised.counted {
-        // The command that caused it has counted it.
+        // The command that failed has already counted this error.
         output.truncate(reply_from);
         Out::new(output, session.proto).error(&text);
         return Ok(());
@@ -446,7 +446,7 @@ fn execute(
     Err(Ended::Error(text.into()))
 }
 
-/// After this time, what can run beside the script does.
+/// After a script has run this long, commands that can run beside it do.
 const STAND_IN_AFTER: Duration = Duration::from_millis(10);
 
 /// A running script. Its commands come here.

@@ -4,9 +4,9 @@
 //! ```text
 //! backup-path/NAME/journal/LOG-ID/     see `journal::archive`
 //! ```
-//! Records are copied once a minute. Before a checkpoint makes the journal's files free for new records, what they have is copied first. So
-//! the archive has no gap, and holds no room on flash. Only if room for the journal or on flash is short, or if the backup path cannot
-//! be written, does the checkpoint not wait, and the archive gets a gap.
+//! Records are copied once a minute. A checkpoint makes the journal's files free for new records, so their records are copied before it. So
+//! the archive has no gap, and holds no room on flash. The checkpoint does not wait, and the archive gets a gap, in two cases only: room
+//! for the journal or on flash is short, or the backup path cannot be written.
 
 use crate::database::Database;
 use crate::files::about;
@@ -22,18 +22,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 const ROUND_MS: u64 = 60_000;
-/// So many bytes of records are copied at once, whenever they are there. It is the size of a journal's file, which is the least that
-/// a look at the journal reads.
+/// Records are also copied as soon as there are so many bytes of them. It is the size of a journal's file, which is the least that a look
+/// at the journal reads.
 const ROUND_BYTES: u64 = 64 << 20;
 const FILE_BYTES: u64 = 64 << 20;
 /// Between two looks for copies that are not needed any more.
 const PRUNE_MS: u64 = 600_000;
-/// While a process writes a journal, a look at it may fail.
+/// Reading a journal may fail while a process writes it, so it is tried this many times.
 const LOOKS: u32 = 3;
 
 /// Why a copy has ended early.
 enum Ended {
-    /// Somebody waits for the room that the journal takes.
+    /// The copy must not go on: writers wait for room that a checkpoint frees, or the database is being closed.
     InTheWay,
     Failed(String),
 }
@@ -81,14 +81,14 @@ impl Database {
     fn archived(&self) -> Option<DurableState> {
         let is_on = self.hub.config.snapshot().backup_journal_keep_ms > 0;
         if !is_on {
-            // What was wrong is not wrong any more.
+            // The journal is not to be archived any more, so an earlier failure does not count.
             *self.files.backups.archiving.failure.lock() = None;
             return None;
         }
         self.files.journal.kept.lock().clone()
     }
 
-    /// What became wrong with the archive since the last call, and what is well again.
+    /// The failures of the archive since the last call (`Err`), and their ends (`Ok`).
     pub fn take_archive_news(&self) -> Vec<Result<String, String>> {
         self.files.backups.archiving.untold.lock().drain(..).collect()
     }
@@ -98,7 +98,7 @@ impl Database {
         self.archived().is_some_and(|kept| kept.manifest.log_id == log_id)
     }
 
-    /// Copies all records up to now, for a database that is to be made of a late moment.
+    /// Copies all records up to now, because a new database is to be restored to a recent moment.
     pub(crate) fn archive_now(&self) -> Result<(), String> {
         let Some(kept) = self.archived() else { return Ok(()) };
         self.archive(&kept, true);
@@ -115,7 +115,7 @@ impl Database {
         }
     }
 
-    /// Copies the records from where the archive ends up to now. `is_marked`: the archive tells how late it is, also if there are none.
+    /// Copies the records from the end of the archive up to now. `is_marked`: the archive notes this time even if there are no records.
     fn archive(&self, kept: &DurableState, is_marked: bool) {
         let copied = self.copy_records(kept, is_marked);
         self.note_archived(copied);
@@ -125,7 +125,7 @@ impl Database {
         let (backups, log_id) = (&self.files.backups, kept.manifest.log_id);
         let archiving = &backups.archiving;
         let mut next = archiving.next.lock();
-        // Before the position: what comes later is of a later time.
+        // Take the time before the position: records behind the position are then of a later time.
         let until_ms = wall_ms();
         let end = kept.log.position();
         kept.log.make_durable(end)?;
@@ -194,7 +194,7 @@ impl Database {
         Ok(())
     }
 
-    /// The journal from `from` on, or from where it begins, if it does not have these records any more.
+    /// A view of the journal from position `from`. If the journal does not have these records any more, the view begins at the checkpoint's position.
     fn look(&self, kept: &DurableState, from: u64, end: u64) -> Result<(u64, View), String> {
         let mut why = String::new();
         let starts = std::iter::repeat_n(from, LOOKS as usize).chain([kept.manifest.position]);
@@ -218,13 +218,13 @@ impl Database {
         Err(why)
     }
 
-    /// Writers wait for room, which a checkpoint makes.
+    /// Whether the copy must stop: a checkpoint has to free room for writers first, or the database is being closed.
     fn is_archive_in_the_way(&self, kept: &DurableState) -> bool {
         let is_short = || kept.log.is_behind() && kept.log.figures().trouble.is_some();
         self.hub.is_closing.load(Relaxed) || is_short() || self.shard.store.is_short_of_segments()
     }
 
-    /// Keeps the outcome, and tells of it if it is another than before.
+    /// Stores the outcome. Reports the first failure, and the first success behind it.
     fn note_archived(&self, copied: Result<(), Ended>) {
         let archiving = &self.files.backups.archiving;
         let why = match copied {
@@ -302,8 +302,9 @@ fn cuts(backups: &[Backup], log_id: [u8; 16]) -> Vec<(u64, u64)> {
     cuts.filter(|cut| cut.log_id == log_id).map(|cut| (cut.at_ms, cut.position)).collect()
 }
 
-/// The copies that are not needed for moments since `since_ms`: they are reached from the newest backup before it. `cuts`: the moments
-/// and positions of this journal's backups. A journal that is not the current one gets no more records.
+/// The copies that are not needed to restore moments since `since_ms`. The first of these moments is restored from the newest backup before
+/// it, so older copies are not needed. `cuts`: the moments and positions of this journal's backups. A journal that is not the current one
+/// gets no more records.
 fn superfluous<'a>(all: &'a [Stretch], cuts: &[(u64, u64)], since_ms: u64, is_current: bool) -> Vec<&'a Stretch> {
     let is_over = !is_current && all.iter().all(|stretch| stretch.until_ms < since_ms);
     let before = cuts.iter().filter(|&&(at_ms, _)| at_ms <= since_ms).max();
@@ -329,7 +330,7 @@ struct Copy<'f> {
 }
 
 impl Copy<'_> {
-    /// Returns what a file has that is whole now.
+    /// Adds a record. If this completes a file, returns what the file has.
     fn put(&mut self, position: u64, record: &Record<'_>) -> io::Result<Option<Stretch>> {
         let writer = self.writer()?;
         writer.put(position, record)?;

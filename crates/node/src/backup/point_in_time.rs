@@ -17,7 +17,7 @@ pub struct Chain {
     pub stretches: Vec<Stretch>,
     /// The last moment that they reach.
     until_ms: u64,
-    /// Where the archive goes on behind a gap: the positions on both sides.
+    /// The first gap of the archive: the positions on both sides.
     gap: Option<(u64, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Chain {
                 chain.gap = Some((end, stretch.start));
                 break;
             }
-            // The whole stretch may be known already from copies that were made twice.
+            // Records may have been copied twice, so the stretches before may have all of this one.
             if stretch.end > end || stretch.start == stretch.end || end == cut.position {
                 end = end.max(stretch.end);
                 chain.until_ms = chain.until_ms.max(stretch.until_ms);
@@ -41,7 +41,7 @@ impl Chain {
         chain
     }
 
-    /// Leaves out what is behind the moment. An error tells why the chain does not reach it.
+    /// Drops the stretches behind the moment. An error tells why the chain does not reach it.
     fn cut_to(mut self, at_ms: u64) -> Result<Chain, String> {
         let (at, until) = (instant(at_ms), instant(self.until_ms));
         if at_ms > self.until_ms {
@@ -65,7 +65,7 @@ impl Chain {
 
 /// The archive of the journal that goes on from a backup.
 fn folder_of(root: &Path, backup: &Backup, cut: Cut) -> PathBuf {
-    // A copy of a database's directory has the archive in it.
+    // If the database's directory was copied, the copy has the archive too.
     let beside = root.join(&backup.path).parent().map(|above| of_log(&above.join("journal"), cut.log_id));
     match beside {
         Some(beside) if beside.is_dir() => beside,
@@ -73,8 +73,8 @@ fn folder_of(root: &Path, backup: &Backup, cut: Cut) -> PathBuf {
     }
 }
 
-/// Of each backup: the last moment that it and the archived journal give. `None`: only the backup's own. An archive may have many
-/// files, and many backups one archive, so each directory is listed once.
+/// For each backup, the last moment that can be restored from it and the archived journal. `None`: only the backup's own moment. An archive
+/// may have many files, and many backups one archive, so each directory is listed once.
 pub fn reaches_ms(root: &Path, backups: &[Backup]) -> Vec<Option<u64>> {
     let mut listed: HashMap<PathBuf, Vec<Stretch>> = HashMap::new();
     let mut reach = |backup: &Backup| {

@@ -13,12 +13,12 @@ use std::path::Path;
 /// Sees that the stream and the dataset agree at the moment of a cut.
 pub struct AtCut<'d> {
     database: &'d Database,
-    /// Until the cut.
+    /// The lock `apply` of [`Replication`](crate::role::Replication), held until the cut.
     applied: RefCell<Option<MutexGuard<'d, ()>>>,
 }
 
 impl<'d> AtCut<'d> {
-    /// Waits until all is applied that the stream has. From then on nothing is added by a primary until the cut.
+    /// Waits until the dataset has everything that the stream has. From then on, a primary adds nothing to the stream until the cut.
     pub fn new(database: &'d Database) -> AtCut<'d> {
         AtCut { database, applied: RefCell::new(Some(database.replication.apply.lock())) }
     }

@@ -65,8 +65,8 @@ pub fn empty(database: &Database) -> Result<(), String> {
     finished.and(sent.map_err(|Broken| "the connection is broken".to_owned()))
 }
 
-/// Loads the files into the database, without what has expired. What an append-only file has says itself what has expired: nothing
-/// does before its end, as in Redis.
+/// Loads the files into the database, without keys that have expired. While an append-only file is read, nothing expires, as in Redis: the
+/// file itself says what has expired.
 pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
     let checks = database.hub.config.snapshot().redis_files.rdbchecksum;
     if !plan.is_aof {

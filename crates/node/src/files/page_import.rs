@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use store::Refusal;
 
-/// So many shipments wait, each of at most 256 KiB.
+/// The most pieces that wait for the thread, each of at most 256 KiB.
 const WAITING_MAX: usize = 4;
 
 /// What a dataset has besides keys.
@@ -52,7 +52,7 @@ impl FileImport {
         Ok(FileImport { waiting: Some(waiting), thread: Some(thread), is_given_up })
     }
 
-    /// Hands it over. False: the thread has ended, and [`FileImport::end`] says why.
+    /// Gives a piece to the thread. False: the thread has ended, and [`FileImport::end`] says why.
     pub fn add(&self, own: Own) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.send(own).is_ok())
     }
@@ -69,7 +69,7 @@ impl FileImport {
     }
 }
 
-/// Nothing is written behind the back of who gives up.
+/// Stops the thread and waits for its end, so that nothing is written after the import was given up.
 impl Drop for FileImport {
     fn drop(&mut self) {
         self.is_given_up.store(true, Relaxed);

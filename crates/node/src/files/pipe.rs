@@ -46,11 +46,11 @@ pub enum Expect {
     Applied,
 }
 
-/// What comes next.
+/// What the thread that compares replies must read next.
 enum Expected {
     /// So many replies.
     Replies(Expect, u32),
-    /// All replies before this were read: to be told.
+    /// All replies before this were read: the receiver of this channel is told.
     Barrier(Sender<()>),
 }
 
@@ -58,7 +58,7 @@ enum Expected {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Replies {
     All,
-    /// And one at each barrier, and at the end. Every command must succeed.
+    /// Only errors, and one reply at each barrier and at the end. Every command must succeed.
     Errors,
 }
 
@@ -67,7 +67,7 @@ struct CommandSpan {
     /// The number of the first of them among all that were sent.
     first: u64,
     at: u64,
-    /// They make this key.
+    /// The key that these commands make.
     key: Option<Box<[u8]>>,
 }
 
@@ -76,11 +76,11 @@ pub struct Pipe {
     unsent: Vec<u8>,
     wanted: Replies,
     expected: Sender<Expected>,
-    /// Of the last commands in `unsent`: what is expected, and of how many replies.
+    /// For the last commands in `unsent`: what their replies must be, and how many there are.
     unsent_expected: (Expect, u32),
     /// Returns how many errors were not grave.
     comparing: JoinHandle<Result<u64, String>>,
-    /// How many commands were sent, and of how many the reply is what is expected.
+    /// How many commands were sent; `judged`: how many replies were as expected.
     count: u64,
     judged: Arc<AtomicU64>,
     /// Of the commands whose replies are expected, as far as they have one.

@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 
 const DRAFT: &str = "base.new";
 const INDEX_DRAFT: &str = "base-index.new";
-/// After a checkpoint, so many times the time that it took pass until the next one that only gains room on flash.
+/// A checkpoint that only gains room on flash waits, after the last one, this many times as long as that one took.
 const RESTS: u64 = 4;
-/// A cleaning ends at the latest after this time, and some more for what is in RAM.
+/// A cleaning ends at the latest after this time, and after the time for the values in RAM at `CLEAN_BYTES_A_SECOND`.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(10);
 const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
-/// While a restart is late, a cleaning may make it later by so much.
+/// While a restart would take too long, a cleaning may make it longer by this much.
 const CLEAN_LATER_MS: u64 = 1000;
-/// After a portion of the index, so many times what it took the device rests.
+/// After each portion of the index, the writer pauses for this many times what the portion took, so that the device serves reads.
 const INDEX_RESTS: u32 = 2;
 const INDEX_REST_MAX: Duration = Duration::from_millis(50);
 /// How long to wait for a script that keeps stripes.
@@ -76,12 +76,12 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     let changed = || database.shard.store.changed_on_flash();
     let at = || At { position: at_cut(), changed: changed(), stream: applied.mark() };
     let written = write_files(database, folder, &at)?;
-    // What the journal is read from next must be there after any crash.
+    // The next start replays the journal from this position, so the journal must be durable up to it.
     log.make_durable(written.at.position)?;
     Ok(written)
 }
 
-/// Makes a checkpoint the one that counts, and removes the others. Returns its manifest. The caller holds the lock of the manifest.
+/// Makes the manifest name this checkpoint, and removes the other ones. Returns the manifest. The caller holds the lock of the manifest.
 pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
     let Written { at: At { position, changed, stream }, dump, index, cut } = written;
     let stream = super::named_now(database, stream);
@@ -113,8 +113,8 @@ pub fn replace_in_recovery(
     publish(database, folder, manifest.log_id, written)
 }
 
-/// Gives values that are in RAM only a copy on flash, so that the checkpoint names their places and need not have them. Not while writers
-/// wait for the checkpoint, and not at the price of a restart that is late and gets later and later.
+/// Writes values that are in RAM only to flash too. Then the checkpoint's index names their places, and its dump need not have them. This
+/// is not done while writers wait for the checkpoint, nor if a restart that is late would become later and later.
 fn clean(database: &Database) {
     let store = &database.shard.store;
     if store.is_short_of_segments() {
@@ -250,13 +250,13 @@ fn journal_files(config: &Config, checkpoint_bytes: u64) -> Option<u32> {
     Some((files.saturating_sub(1) as u32).max(JOURNAL_FILES_MIN))
 }
 
-/// Called before the first record, and whenever what the limit follows from may have changed.
+/// Limits the journal's files. Called before the first record, and whenever the configuration or the size of the checkpoint may have changed.
 pub fn limit_journal(config: &Config, log: &Log, checkpoint_bytes: u64) {
     log.limit_files(journal_files(config, checkpoint_bytes).unwrap_or(u32::MAX));
 }
 
-/// Refuses a checkpoint that leaves no room for a journal and the checkpoint before it. The files that the journal has now do not count: the checkpoint
-/// makes them free.
+/// Refuses a checkpoint that leaves no room for a journal and the checkpoint before it. The journal's present files do not count, because
+/// the checkpoint makes them free.
 fn fits(database: &Database, bytes: u64) -> Result<(), String> {
     let before = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::checkpoint_bytes);
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
@@ -278,7 +278,7 @@ fn missing_bytes(kept: &DurableState) -> u64 {
     let checkpoint_bytes = kept.checkpoint_bytes();
     let journal_bytes = checkpoint_bytes.max(TAIL_BYTES_MIN) + JOURNAL_BYTES;
     let needed = checkpoint_bytes + journal_bytes.saturating_sub(kept.log.figures().file_bytes);
-    // A folder that cannot be asked is told of when it cannot be written.
+    // If the file system tells no figure, nothing is missing here: an error is reported when a write fails.
     let free = rustix::fs::statvfs(&kept.folder).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
     free.map_or(0, |free| needed.saturating_sub(free))
 }
@@ -303,7 +303,7 @@ impl Database {
         })
     }
 
-    /// The right to write the next base, until [`Database::end_rewrite`]. False: another thread has it.
+    /// The right to write the next checkpoint, until [`Database::end_rewrite`]. False: another thread has it.
     pub(super) fn begin_rewrite(&self) -> bool {
         let since = &self.files.journal.rewriting_since_ms;
         since.compare_exchange(0, wall_ms().max(1), Relaxed, Relaxed).is_ok()
@@ -320,7 +320,7 @@ impl Database {
         let config = self.hub.config.snapshot();
         let settings = &config.redis_files;
         let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
-        // Values on flash are of the checkpoint, although it does not have them.
+        // Values on flash count as a part of the checkpoint, although its files do not have them.
         let (tail, dataset) = (kept.tail_file_bytes(), kept.checkpoint_bytes() + self.shard.store.flash_live_bytes());
         let growth = u128::from(tail) * 100 / u128::from(dataset.max(1));
         let has_grown = settings.aof_rewrite_percentage > 0
@@ -345,14 +345,14 @@ impl Database {
         }
     }
 
-    /// How long a restart of the node would take now until this database is there.
+    /// How long a restart of the node would take now until this database is loaded.
     pub(crate) fn restart_estimate(&self, kept: &DurableState) -> Estimate {
         let store = &self.shard.store;
         let alone = self.files.journal.estimate(kept, store.changed_on_flash(), store.read_cost_ns());
         Estimate { others_ms: self.ledger.others_restart_ms(&self.reservation, alone.total_ms()), ..alone }
     }
 
-    /// How long a restart would take, if that is much longer than it may, and writers can make it longer still.
+    /// How long a restart would take, if that is much longer than the target and writers can make it longer still.
     fn late_restart_ms(&self) -> Option<u64> {
         if self.hub.clients.is_paused(true, wall_ms()) {
             return None;
@@ -363,7 +363,8 @@ impl Database {
         estimate.is_urgent(target_s * 1000).then(|| estimate.total_ms())
     }
 
-    /// The node serves, neither it nor its writers wait for a checkpoint, nor will soon, and a restart takes about as long as it may.
+    /// Whether a checkpoint may be written slowly: the node serves, nobody waits for the checkpoint now or soon, and a restart is not much
+    /// longer than its target.
     pub(crate) fn is_at_leisure(&self) -> bool {
         let hub = &self.hub;
         let serves = hub.clients.load_state() == LoadState::Open && !hub.is_closing.load(Relaxed);
@@ -371,7 +372,7 @@ impl Database {
         serves && !waits && !self.is_journal_pressed() && self.late_restart_ms().is_none()
     }
 
-    /// The journal has used most of its room: writers wait soon.
+    /// Whether the journal has used three quarters of its room, so that writers will soon wait.
     fn is_journal_pressed(&self) -> bool {
         let Some(kept) = self.files.journal.kept.lock().clone() else { return false };
         let files = journal_files(&self.hub.config.snapshot(), kept.checkpoint_bytes());
@@ -405,7 +406,7 @@ impl Database {
         self.hub.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
     }
 
-    /// Unless writers wait for them, checkpoints do not follow each other at once.
+    /// Whether a checkpoint may be written to free segments: some time after the last one, or at once if writers wait for segments.
     fn needs_segments(&self) -> bool {
         let (store, state) = (&self.shard.store, &self.files.journal);
         let rest_ms = RESTS * state.last_rewrite_took_ms.load(Relaxed);
@@ -453,7 +454,7 @@ impl Database {
 fn rewrite(database: &Database, kept: &DurableState) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
-    // From the next line on, no start needs what is before the checkpoint, and then its files are used again.
+    // Once the new checkpoint is published, no start needs the records before it, and their files are used again. So they are archived first.
     database.archive_before_checkpoint(kept);
     let _naming = database.files.journal.naming.lock();
     let manifest = publish(database, folder, kept.manifest.log_id, written)?;

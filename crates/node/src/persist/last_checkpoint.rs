@@ -42,7 +42,7 @@ impl LastCheckpoints {
         }
         for database in databases {
             let is_due = checkpoints.iter().any(|checkpoint| Arc::ptr_eq(&checkpoint.database, database));
-            // What would be written behind the dump of the end would be lost.
+            // Writes behind the dump of the end would be lost.
             if is_due || database.saves_at_end() {
                 database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
             }
@@ -115,9 +115,9 @@ fn estimate(database: &Database) -> Option<Estimate> {
     Some(database.restart_estimate(&kept))
 }
 
-/// Writes a checkpoint that has all changes, those of a primary excepted that come meanwhile.
+/// Writes a checkpoint that has all changes, except those that a primary sends meanwhile.
 fn write(database: &Database, is_over: &AtomicBool) -> bool {
-    // They were admitted before writers began to wait.
+    // Commands may still run that were admitted before writers began to wait.
     if let Err(why) = database.wait_for_commands() {
         tracing::warn!("database '{}': {why}", database.name());
     }
@@ -127,7 +127,7 @@ fn write(database: &Database, is_over: &AtomicBool) -> bool {
         }
         thread::sleep(BUSY_STEP);
     }
-    // A checkpoint that was being written may do.
+    // The checkpoint that another thread has just written may be enough.
     let is_done = !estimate(database).is_some_and(|estimate| estimate.asks_for_last_checkpoint());
     let is_short = is_done || (!is_over.load(Relaxed) && database.rewrite());
     database.end_rewrite();

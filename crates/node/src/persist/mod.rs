@@ -52,7 +52,8 @@ const FOLDER: &str = "flintkv.journal";
 const LOADING_STEP: Duration = Duration::from_millis(5);
 const PAGE_BYTES: u64 = flash::io::PAGE_BYTES as u64;
 const FILE_BYTES: u64 = 64 << 20;
-/// The ring takes this share of the RAM limit. What of it is not durable is in the writer's frames once more.
+/// The journal's ring takes this share of the RAM limit. Its records that are not durable yet are in the writer's frames too, so they take
+/// memory twice.
 const RING_SHARE: u64 = 32;
 const RING_BYTES_MIN: u64 = 1 << 20;
 const RING_BYTES_MAX: u64 = 32 << 20;
@@ -269,7 +270,7 @@ pub fn end(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// The stream goes on under another id. When this returns, a restart knows it, unless the log tells that it does not.
+/// Writes the stream's new id into the manifest, so that a restart knows it. An error is only logged.
 pub fn note_stream(database: &Database) {
     let journal = &database.files.journal;
     let _naming = journal.naming.lock();
@@ -288,7 +289,7 @@ pub fn note_stream(database: &Database) {
     }
 }
 
-/// Where the stream is at a checkpoint, with the ids of this moment. What the checkpoint has is older than a change of the id: both ids name it.
+/// The stream's place at a checkpoint, with the ids of this moment. The checkpoint is older than a change of the id, so both ids name its place.
 fn named_now(database: &Database, checkpoint: Option<Mark>) -> Option<Mark> {
     let now = database.hub.journaling.stream.mark();
     checkpoint.map(|checkpoint| now.map_or(checkpoint, |now| Mark { id: now.id, second: now.second, ..checkpoint }))
@@ -296,7 +297,7 @@ fn named_now(database: &Database, checkpoint: Option<Mark>) -> Option<Mark> {
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.
 fn attach(database: &Database, log: &Arc<journal::Log>) {
-    // What keeps them stays when persistence is switched off.
+    // The store's effect sink stays when persistence is switched off.
     database.keep_effects_in_stream();
     let name = database.hub.name.clone();
     log.on_room(Box::new(move |trouble| match trouble {

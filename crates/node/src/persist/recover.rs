@@ -41,7 +41,7 @@ pub fn recover(
     let checkpoint_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
     progress.loading_total_bytes.store(checkpoint_bytes, Relaxed);
-    // Nothing is evicted: the journal has what was.
+    // Nothing is evicted here: the journal says which keys were evicted.
     store.set_policy(Policy::NoEviction);
     store.set_replaying(true);
     // Values that have their place on flash are named by the last checkpoint until a later one is written.
@@ -96,7 +96,8 @@ pub fn recover(
     if kept.manifest.stream.is_some() {
         let stream = &database.hub.journaling.stream;
         if boot::is_another(folder) && !store.follows() {
-            // Replicas may have what the journal has lost with the power, and it must not be taken for what comes now.
+            // After a loss of power, replicas may have a part of the stream that the journal has lost. The new id keeps that part from
+            // being taken for what is written now.
             stream.change_id();
         }
         stream.turn_on();
@@ -122,13 +123,13 @@ pub fn recover(
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(kept);
-    // Not before: until then the next start must find out anew.
+    // Only now: if the node crashes before this, the next start must find out again whether the machine was restarted.
     note_stream(database);
     boot::note(folder);
     Ok(())
 }
 
-/// Tells which keys are lost: records of the journal have met values on flash that are damaged, in this start or before the checkpoint.
+/// Logs which keys are lost, because records of the journal needed damaged values on flash, in this start or before the checkpoint.
 fn report_lost(database: &Database) {
     let (store, lost) = (&database.shard.store, &database.hub.lost);
     let (records, keys) = (lost.commands.load(Relaxed), store.lost_keys());
@@ -192,7 +193,7 @@ fn replay(
     let mut replay = Replay::begin(database)?;
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
     let (before, from) = (done.load(Relaxed), manifest.position);
-    // Up to the last record that has run, and what of the journal is durable.
+    // The position up to which records have run, and the position up to which the journal is durable.
     let (mut at, mut durable) = (from, None);
     let mut no_checkpoint = None;
     let read = opened.records(&mut |position, record| {
@@ -223,8 +224,9 @@ fn replay(
     finished.map(|()| (records, manifest)).map_err(|why| advised(&why, folder))
 }
 
-/// Writes a checkpoint at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
-/// Returns the new manifest, if there is one, and what of the journal is durable. An error without a text is that of a connection.
+/// Writes a checkpoint at this position, so that emptied segments are free. If only the ring has the last records, nothing is done: these
+/// are few. Returns the new manifest, if there is one, and the position up to which the journal is durable. An error without a text is that
+/// of a connection.
 fn make_room(
     database: &Database,
     folder: &Path,

@@ -1,5 +1,6 @@
-//! Owns reading the flash files of a dataset that no node serves: for `flintkv repair`, which finds keys again whose places the index does not
-//! tell any more, and for `flintkv journal export`. Never changes a file, and never knows which of a dataset's files are sound but the index.
+//! Owns reading the flash files of a dataset that no node serves: for `flintkv repair`, which finds keys whose places a damaged index does
+//! not tell any more, and for `flintkv journal export`. Never changes a file. Of the dataset's files, knows only of the index whether it is
+//! damaged.
 
 use super::index;
 use crate::files::{Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, about};
@@ -32,20 +33,20 @@ const NAMES_MAX: usize = 1000;
 const NOTHING: &str = "/dev/zero";
 const OPTIONS: Options = Options { version: FIELDS_VERSION, compresses: false, has_checksum: false };
 
-/// Gets a function, and calls it with the logical database and the name of each key that the journal changes in a way that depends on what it was.
+/// Calls a function with the logical database and the name of each key that the journal changes depending on the key's old value.
 pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> + 'c;
 
 /// What was found for the damaged parts of an index.
 pub struct FoundAgain {
     /// As the index has them. None for an index that is lost.
     pub entries: Entries,
-    /// Keys that the journal changes, and of which it is not certain what they were, with their logical databases.
+    /// Keys that the journal changes, and whose old values are not certain, with their logical databases.
     pub left_out: Vec<(u64, Vec<u8>)>,
     /// The findings, for people.
     pub said: String,
 }
 
-/// Finds the keys again that damaged parts of an index named. `dump` is the dump beside it, and sound.
+/// Finds the keys that damaged parts of an index named. `dump` is the dump beside the index, and is not damaged.
 pub fn find_keys(
     index: &Path,
     dump: &Path,
@@ -80,7 +81,7 @@ pub fn find_keys(
             salvage.read(number, bytes);
             Ok(())
         })?;
-        // A header that does not suit its entries is damaged, and then any stripe may be meant.
+        // A header that does not fit its entries is damaged. Then the entries may be of any stripe.
         let suits = places.iter().filter_map(|place| torn(place)).flatten().all(|part| confirm(&part, &mut salvage));
         if wanted.is_some() && !suits {
             wanted = None;
@@ -215,8 +216,8 @@ pub(super) fn store_of(
     Ok((store, restoring))
 }
 
-/// Writes what can be read of a checkpoint into one dump that names no flash: what is whole of the checkpoint's own dump, if there is one, up to `sound_bytes`, and the
-/// values that its index names, but for `unread`. Flash files may be missing.
+/// Writes what can be read of a checkpoint into one dump that names no flash. This is the undamaged part of the checkpoint's own dump, if
+/// there is one, up to `sound_bytes`, and the values that its index names, without `unread`. Flash files may be missing.
 pub fn save_readable(
     index: &Path,
     dump: Option<(&Path, u64)>,
@@ -292,8 +293,8 @@ pub(super) fn open_left(
     Ok((opened, checkpoint, logs, damage))
 }
 
-/// Whether some entry of a damaged part was found where the part's header says. If only one was not, it is the one with which the part's
-/// checksum is right.
+/// Whether some entry of a damaged part was found where the part's header says. If exactly one entry was not found there, it is searched
+/// for: it is the one with which the part's checksum is right.
 fn confirm(part: &Torn<'_>, salvage: &mut Salvage) -> bool {
     let Torn::Pairs { stripe, table_id, pairs, crc } = part else { return true };
     let mut lost = (0..pairs.len()).filter(|&at| !salvage.is_named(*table_id, pairs[at].0));

@@ -25,7 +25,7 @@ impl Database {
         let state = &self.files.journal;
         let rescued = self.shard.store.rescued_values();
         let interval_ms = self.hub.config.snapshot().scrub_interval_ms;
-        // The checkpoint names their old places.
+        // The checkpoint still names the places that cannot be read.
         if state.rescued_seen.swap(rescued, Relaxed) < rescued && super::is_on(self) {
             self.replace_checkpoint("values in RAM have lost their copies on flash");
         }
@@ -55,7 +55,7 @@ impl Database {
             journals: journals - told.journals,
             backups: backups - told.backups,
         };
-        // CONFIG RESETSTAT may have made them less.
+        // CONFIG RESETSTAT may have lowered the store's counts.
         let (pages, keys, rescued) = (store.rotten_pages, store.rotten_keys, store.rescued_values);
         *told = Rot { pages, keys, rescued, checkpoints, journals, backups };
         (rot.pages + rot.checkpoints + rot.journals + rot.backups > 0).then_some(rot)
@@ -87,7 +87,7 @@ impl Database {
     fn check_kept(&self, kept: &DurableState, pace: &Pace<'_>) {
         let state = &self.files.journal;
         let name = &self.hub.name;
-        // It may have been replaced meanwhile, and then the journal's files are used again.
+        // The checkpoint may have been replaced meanwhile. Then the journal's files before the new one are used again.
         let is_old = || {
             let now = state.kept.lock();
             self.hub.is_closing.load(Relaxed) || now.as_ref().is_none_or(|now| now.manifest != kept.manifest)

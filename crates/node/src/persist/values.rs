@@ -1,5 +1,5 @@
-//! Owns the question which values of a stopped dataset cannot be read on flash, and which keys are lost by that when the journal has run: what a
-//! start would find, for `flintkv repair` and `flintkv journal`. Never changes a file.
+//! Owns the question which values of a stopped dataset cannot be read on flash, and which keys are therefore lost when the journal has run.
+//! This is what a start would find, for `flintkv repair` and `flintkv journal`. Never changes a file.
 
 use super::salvage::{Unread, open_left, store_of};
 use crate::files::about;
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use store::{Hasher, Key, Restoring};
 
-/// So many entries are read in the order of their places.
+/// So many entries are sorted by their places on flash, and read in this order.
 const ENTRIES_AT_ONCE: usize = 4 << 20;
 /// Logical databases that a journal may name.
 const DATABASES_MAX: u32 = 64;
@@ -21,8 +21,8 @@ const DATABASES_MAX: u32 = 64;
 const LIMITS: Limits =
     Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
 
-/// Gives a function the logical database and the commands of each record of the journal. It returns what becomes of a record that needs a value that
-/// cannot be read; `None`: the record stays.
+/// Calls a function with the logical database and the commands of each record of the journal. For a record that needs a value that cannot
+/// be read, the function returns the record that replaces it. `None`: the record stays.
 pub type Records<'r> = dyn Fn(&mut dyn FnMut(u32, &[u8]) -> Result<Option<Vec<u8>>, String>) -> Result<(), String> + 'r;
 
 /// What cannot be read.
@@ -51,8 +51,8 @@ pub enum Missing<'m> {
     Keys(&'m [(u64, Vec<u8>)]),
 }
 
-/// Follows what the journal makes of values that are not there. Returns the keys that are lost at its end, as far as it names them, with their
-/// logical databases. What becomes of a record removes the keys that it makes lost.
+/// Follows what the journal's records do to keys whose values are not there. Returns the keys that are lost at the journal's end, as far as
+/// it names them, with their logical databases. The record that replaces another one removes the keys that are lost by it.
 pub fn follow(missing: &Missing<'_>, records: &Records<'_>) -> Result<Vec<(u64, Vec<u8>)>, String> {
     let (secret, table_ids, keys, unread) = match missing {
         Missing::Keys(keys) => ([0; 2], (0..DATABASES_MAX).collect(), keys.iter().cloned().collect(), &Unread::new()),
@@ -113,7 +113,7 @@ struct Follow<'c> {
     hasher: Hasher,
     table_ids: Vec<u32>,
     unread: &'c Unread,
-    /// Keys that were set, removed or lost since the checkpoint: `lost` tells of them. `None`: all keys of the logical database.
+    /// Keys that were set, removed or lost since the checkpoint: `lost` has those of them that are lost. `None`: all keys of the logical database.
     known: HashSet<(u64, Option<Vec<u8>>)>,
     lost: BTreeSet<(u64, Vec<u8>)>,
 }
@@ -160,7 +160,7 @@ impl Follow<'_> {
             positions.iter().filter_map(|&at| args.get(at)).map(|name| self.hasher.key(name)).collect();
         let word = |nth: usize| row.key_use(nth, &args).words[0];
         let needs_lost = |(nth, key): (usize, &Key<'_>)| matches!(word(nth), "RO" | "RW") && self.is_lost(db, key);
-        // It keeps what is not known.
+        // KEEPTTL keeps the key's expiry, which is not known.
         let keeps = row.name == "set" && args.from(3).any(|word| word.eq_ignore_ascii_case(b"keepttl"));
         let fails = keys.iter().enumerate().any(needs_lost) || keeps && keys.iter().any(|key| self.is_lost(db, key));
         if !fails {

@@ -15,7 +15,7 @@ use store::Admission;
 /// The primary has accepted its commands.
 const LIMITS: Limits =
     Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
-/// What is applied between two moments at which stream and dataset agree.
+/// After so many bytes of commands, the applier waits until the dataset agrees with the stream.
 const PORTION_BYTES: usize = 256 << 10;
 
 pub struct Applier<'d> {
@@ -38,11 +38,11 @@ pub struct Applied {
     pub asks: bool,
     /// The primary has begun a comparison of the datasets, and it could not be made here.
     pub missed_check: bool,
-    /// There is no room for what comes next, which is not used. Why.
+    /// Why the next command has no room. It is not used.
     pub full: Option<&'static str>,
 }
 
-/// What a primary has sent is in the stream and not yet applied.
+/// Held while commands of a primary are in the stream and not yet applied.
 struct Applying<'d> {
     database: &'d Database,
     _lock: MutexGuard<'d, ()>,
@@ -63,9 +63,9 @@ impl Drop for Applying<'_> {
 }
 
 impl Database {
-    /// Up to where the dataset has what the stream has: a read that comes later sees it.
+    /// The stream's offset up to which the dataset has everything: a read that comes later sees it.
     pub(crate) fn applied_offset(&self) -> u64 {
-        // In this order: what the stream has now is applied if nothing is being applied afterwards.
+        // Read the offset first: if nothing is being applied afterwards, everything up to this offset is applied.
         let offset = self.hub.journaling.stream.offset();
         offset.min(self.replication.applies_from.load(SeqCst))
     }
@@ -79,8 +79,8 @@ impl<'d> Applier<'d> {
         Ok(Applier { database, pipes, finder, scanner: Scanner::default(), db, check: None })
     }
 
-    /// Applies what is whole at the beginning of the input and has room, and waits until it has run. The rest must be there again, at the beginning,
-    /// with more behind it. After an error, the dataset is not what the stream says.
+    /// Applies the whole commands at the beginning of the input, as far as there is room, and waits until they have run. The next call must
+    /// get the unused rest again, at the beginning, with more behind it. After an error, the dataset does not agree with the stream.
     pub fn apply(&mut self, input: &[u8]) -> Result<Applied, String> {
         let mut applied = Applied::default();
         while let Some(first) = self.scanner.unit(&input[applied.bytes..])? {
@@ -100,7 +100,7 @@ impl<'d> Applier<'d> {
             }
             self.pipes.drain().map_err(|Broken| self.broken(None))?;
             if applied.full.is_some() {
-                // It must be found again.
+                // The command that had no room is not used, so the next call must find its end again.
                 self.scanner = Scanner::default();
                 return Ok(applied);
             }
@@ -122,7 +122,7 @@ impl<'d> Applier<'d> {
     fn run(&mut self, unit: &[u8], applied: &mut Applied) -> Result<(), Option<String>> {
         let touched = self.finder.find(unit).map_err(|why| Some(format!("the stream has no command: {why}")))?;
         let store = &self.database.shard.store;
-        // The connections do not refuse it, because what is replayed had room once. What is under way in them is at most a portion.
+        // Room is checked here, because the connections do not refuse what is replayed: it had room once. At most a portion is under way in them.
         if touched.needs_room && store.admission() == Admission::Full {
             applied.full = Some(store.refusal());
             return Ok(());

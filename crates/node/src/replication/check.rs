@@ -133,7 +133,7 @@ fn check(database: &Database) -> Result<(), String> {
     let id = new_id();
     let tell = |message: &Message| journaling.keep_for_replicas(&[b"PING", &message.to_bytes()], wall_ms());
     let cut = Cut::new(database, || {
-        // Not earlier: what has expired in between may be removed, and its expiry would count as to come.
+        // Read the time at the cut. With an earlier time, a key that has expired in between would still count, although it may be removed already.
         let now_ms = wall_ms();
         tell(&Message::Begin { id, now_ms });
         now_ms
@@ -155,7 +155,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// `at_cut` is called at the moment, while every stripe is locked, and says by when what has expired does not count. Who saves or loads the dataset goes first, so this waits for nobody.
+    /// `at_cut` is called at the cut, while every stripe is locked. It returns the time up to which expired keys do not count. A save or
+    /// load goes first: while one is under way, this fails instead of waiting.
     fn new(database: &Database, at_cut: impl FnOnce() -> u64) -> Result<Cut, String> {
         if database.files.busy.is_locked() {
             return Err("the dataset is being saved or loaded".to_owned());
@@ -227,7 +228,7 @@ impl Drop for Check {
     }
 }
 
-/// What a replica does with a PING's word. All that comes before it in the stream is applied.
+/// Handles the word of a PING from the primary. Everything before this PING in the stream is applied.
 pub fn hear(database: &Database, check: &mut Option<Check>, word: &[u8]) -> Result<(), String> {
     match Message::of(word) {
         Some(Message::Begin { id, now_ms }) => {
@@ -257,7 +258,7 @@ impl Check {
         Ok(Check { id, offset, theirs: None, ours, is_over })
     }
 
-    /// `None`: a side has not come to its end yet.
+    /// The numbers of the stripes that differ. `None`: the digests of one side are not there yet.
     fn differing(&self) -> Option<Result<Vec<usize>, String>> {
         let ours = self.ours.lock();
         match (&*ours, &self.theirs) {
@@ -271,7 +272,7 @@ impl Check {
     }
 }
 
-/// What came of a check: whether there was one. An error says how the dataset differs.
+/// Ends a check whose digests are there. `None`: there is none. False: the check was given up. An error says how the dataset differs.
 pub fn finish_check(database: &Database, check: &mut Option<Check>) -> Result<Option<bool>, String> {
     let Some((outcome, offset)) = check.as_ref().and_then(|check| Some((check.differing()?, check.offset))) else {
         return Ok(None);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often what the replica has is compared.
+/// How often the replicas' offsets are compared with the stream's.
 const STEP: Duration = Duration::from_millis(1);
 /// How often a replica is asked what it has.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
@@ -113,7 +113,7 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
         match find_candidate(database, attempt, wanted, until) {
             Err(why) => break Err(why),
             Ok(candidate) => match hand_over(database, attempt, &candidate) {
-                // A last command has written.
+                // A command that was still running has written, so a candidate is looked for again.
                 Ok(false) => {}
                 Ok(true) => break Ok(candidate),
                 Err(why) => break Err(why),
@@ -148,7 +148,7 @@ fn find_candidate(
     until: Option<Instant>,
 ) -> Result<PromotionCandidate, String> {
     let (stream, links) = (&database.hub.journaling.stream, &database.hub.links);
-    // The stream before and behind the last question, and when it was asked. Redis does not count the question.
+    // The stream's offsets before and behind the last GETACK, and when it was sent. A Redis does not count the GETACK in its answer.
     let mut asked: Option<(u64, u64, Instant)> = None;
     loop {
         may_go_on(database, attempt)?;

@@ -31,7 +31,7 @@ const REST_MAX: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
-/// A promotion takes what arrives for so long, and what had arrived before it within the longer time.
+/// A promotion applies what still arrives within this time. `DRAIN_TIMEOUT`: the limit for bytes that had arrived before it.
 const DRAIN: Duration = Duration::from_millis(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What is read from a file of pending bytes at once.
@@ -131,12 +131,12 @@ impl Database {
         persist::note_stream(self);
         let Following { host, port, .. } = before;
         *self.replication.role.left.lock() = Some(Left { host: host.clone(), port: *port, was_up });
-        // Replicas come again, and hear of the new id.
+        // Replicas connect again, and learn the new id.
         self.end_links();
         self.follow_in_store(false);
         self.hub.clients.stale.store(false, Relaxed);
         self.replication.role.set(None);
-        // Not if the primary's dataset could not be loaded.
+        // The journal is off if the primary's dataset could not be loaded.
         if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
             let _busy = self.files.busy.lock();
             if let Err(why) = persist::begin(self) {
@@ -247,7 +247,7 @@ impl Link {
             {
                 let Following { host, port, .. } = &*self.following;
                 let mut error = self.following.error.lock();
-                // A primary that is away for hours is told of once.
+                // A primary that is away for hours is logged once.
                 if error.as_ref() != Some(&why) {
                     tracing::warn!("database '{}': the link to {host}:{port}: {why}", self.database.hub.name);
                 }
@@ -268,7 +268,7 @@ impl Link {
         let database = &self.database;
         database.wait_for_commands()?;
         database.shard.store.set_follows(true);
-        // What lanes were removing is removed and told.
+        // Afterwards, what lanes were removing is removed, and its effects were passed on.
         database.lock_all();
         database.follow_in_store(true);
         Ok(())
@@ -384,7 +384,7 @@ impl Link {
         self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
     }
 
-    /// What an older primary does not understand does no harm.
+    /// Sends REPLCONF with these words. An older primary may not know them: such an error is ignored.
     fn report(&self, wire: &mut Wire, words: &[&[u8]]) -> Result<(), String> {
         let words: Vec<&[u8]> = [&b"REPLCONF"[..]].iter().chain(words).copied().collect();
         let answer = self.ask(wire, &words)?;
@@ -427,7 +427,7 @@ impl Link {
 
     // --- a full synchronisation ---
 
-    /// The dataset will be the primary's. What was written here and nowhere else goes with it.
+    /// Called before the primary's dataset replaces this one. Reports the writes that only this database has, because they are lost.
     fn report_given_up(&self, shared: Option<u64>) {
         let stream = &self.database.hub.journaling.stream;
         let end = stream.offset();
@@ -492,7 +492,8 @@ impl Link {
                     left -= bytes as u64;
                     (bytes, bytes, left == 0)
                 }
-                // The primary sends nothing behind the mark until it is asked to. What may be a part of the mark stays.
+                // The primary sends nothing behind the mark until it is asked to. The last bytes may be the beginning of the mark, so they
+                // stay in the input.
                 Form::Until(mark) if input.ends_with(mark) => (input.len() - mark.len(), input.len(), true),
                 Form::Until(mark) => {
                     let bytes = input.len().saturating_sub(mark.len());
@@ -516,7 +517,7 @@ impl Link {
         Ok(())
     }
 
-    /// How many bytes the next piece of the dataset has. 0: there is none. Notes how many the dataset has, if the primary says so.
+    /// The size of the dataset's next piece. 0: there is none. Notes the size of the whole dataset, if the primary tells it.
     fn piece_bytes(&self, wire: &mut Wire) -> Result<u64, String> {
         loop {
             if let Some(line) = wire.received_line().map_err(|error| lost(&error))? {
@@ -533,7 +534,7 @@ impl Link {
         }
     }
 
-    /// Receives what there is. An error also if the thread is to end.
+    /// Receives the bytes that have arrived. It also fails if the thread is to end.
     fn fill(&self, wire: &mut Wire) -> Result<bool, String> {
         if self.is_over() && self.following.command() != FollowerCommand::Promote {
             return Err("the database follows it no longer".to_owned());
@@ -552,8 +553,8 @@ impl Link {
         Ok(has_come)
     }
 
-    /// Receives the dataset and loads it, on a thread of its own. What the primary sends behind it meanwhile is kept in a file. Returns the
-    /// logical database in which the stream goes on.
+    /// Receives the dataset, and loads it on a thread of its own. Meanwhile the stream that the primary sends behind the dataset is kept in
+    /// a file. Returns the logical database in which the stream goes on.
     fn take_in(
         &self,
         wire: &mut Wire,
@@ -573,7 +574,7 @@ impl Link {
             arrival.end(received.is_ok());
             if let Err(why) = received {
                 let loaded = loading.map(join);
-                // What cannot be loaded is not asked for again at once.
+                // If the load has failed, the dataset is not asked for again at once.
                 let is_unfit = arrival.is_given_up();
                 if is_unfit {
                     self.set_state(LinkState::Load);
@@ -590,7 +591,7 @@ impl Link {
                 }
                 let mut step = || {
                     if told.elapsed() >= ACK_INTERVAL {
-                        // As Redis does: it says only that the replica lives.
+                        // As in Redis, an empty line tells the primary only that the replica is alive.
                         wire.send_bytes(b"\n").map_err(|error| lost(&error))?;
                         told = Instant::now();
                     }
@@ -599,7 +600,7 @@ impl Link {
                     wire.used(wire.input().len());
                     Ok::<_, String>(())
                 };
-                // The dataset is loaded all the same: what is missing of the stream can be asked for again.
+                // A broken connection does not end the load: the rest of the stream can be asked for again.
                 broken = step().err().filter(|_| self.following.command() != FollowerCommand::Promote);
             }
             let db = join(loading)?;
@@ -627,7 +628,7 @@ impl Link {
         {
             tracing::error!("database '{}' cannot follow: {why}", self.database.hub.name);
             self.database.replication.role.failures.note(why);
-            // What is here is not what the stream says, so it must come anew.
+            // The dataset does not agree with the stream, so the next attempt must get all of it.
             self.database.prepare_stream(Some(nowhere()));
             persist::note_stream(&self.database);
         }
@@ -690,7 +691,7 @@ impl Link {
         }
     }
 
-    /// Applies what has arrived, also if the primary is gone. A primary that lives goes on sending: what comes later is not taken.
+    /// Applies what has arrived, also if the primary is gone. A primary that is alive goes on sending: later bytes are not applied.
     fn drain(&self, wire: &mut Wire, applier: &mut Applier<'_>) -> Result<(), Ended> {
         let (begun, waiting, before) = (Instant::now(), wire.waiting_bytes(), wire.input().len());
         loop {
@@ -729,7 +730,7 @@ impl Link {
 enum Ended {
     /// It can go on over another connection.
     Link(String),
-    /// The dataset is not what the stream says.
+    /// A command could not be applied: the dataset does not agree with the stream.
     Apply(String),
     /// There is no room for the stream's next command.
     Full(&'static str),
@@ -748,9 +749,9 @@ struct Reports {
     are_due: bool,
     /// The primary has begun a comparison of the datasets, and it could not be made here.
     missed_check: bool,
-    /// What of the stream is on the device here. `None`: there is no journal.
+    /// The stream's offset up to which the journal here is durable. `None`: there is no journal.
     durable: Option<u64>,
-    /// Positions of the journal and the stream that agree, until the journal is durable up to there.
+    /// The journal's position and the stream's offset at one moment. When the journal is durable up to the position, `durable` becomes the offset.
     awaited: Option<(u64, u64)>,
 }
 
@@ -773,7 +774,7 @@ impl Reports {
             self.awaited = None;
         }
         if self.awaited.is_none() {
-            // Only this thread adds to both.
+            // The two belong together, because only this thread adds to the journal and to the stream.
             self.awaited = Some((journaling.position(), journaling.stream.offset()));
         }
     }
@@ -786,12 +787,12 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
-/// Where no other stream goes on.
+/// A mark with a new id, so that no other stream can go on from it.
 fn nowhere() -> Mark {
     Mark { id: new_id(), second: None, offset: 0, db: None }
 }
 
-/// What has come of the stream while the dataset was loaded: in a file without a name.
+/// The part of the stream that arrives while the dataset is loaded, in a file without a name.
 struct Pending {
     file: File,
     read_bytes: u64,
@@ -827,8 +828,8 @@ impl Pending {
     }
 }
 
-/// Replaces the dataset by the one that arrives, behind which the stream goes on at the offset. Returns the logical database in which it goes
-/// on. After an error the dataset is empty, or it is what it was.
+/// Replaces the dataset by the one that arrives. Behind it, the stream goes on at `offset`. Returns the logical database in which the
+/// stream goes on. After an error the dataset is empty, or it is unchanged.
 fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, offset: u64) -> Result<u32, String> {
     let head = arrival.reader().and_then(StreamAtDump::of).map_err(|why| about(arrival.path(), why));
     let loaded = head.and_then(|head| {
@@ -856,7 +857,7 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
 
 fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: Mark) -> Result<(), Unloaded> {
     let (begun, files) = (Instant::now(), &database.files);
-    // From here on the dataset is no stream's until it is whole: a restart must ask for everything.
+    // Until the load is complete, the dataset belongs to no stream: a restart must ask for everything.
     persist::end(database)?;
     database.prepare_stream(Some(nowhere()));
     database.end_links();

@@ -1,9 +1,9 @@
-//! Owns a replica that has no room for its primary's dataset: what is told of it, and when it tries again. Never knows what there was no room
-//! for.
+//! Owns the pauses of a replica that has no room for its primary's dataset: what is reported, and when the replica tries again. Never knows
+//! what there was no room for.
 //!
-//! A replica evicts nothing, and takes nothing beyond its limits. So it stops in front of the first command that has no room: what it has stays
-//! and is served, and a higher limit lets it go on there. A dataset that has no room as a whole is not kept. Each attempt to get it costs the
-//! primary a dump, so the rests become long.
+//! A replica evicts nothing, and takes nothing beyond its limits. So it stops in front of the first command that has no room. It goes on
+//! serving what it has, and a higher limit lets it apply that command. If the whole dataset has no room, nothing of it is kept. Each new
+//! attempt costs the primary a dump, so the pauses between attempts become long.
 
 use crate::database::Database;
 use crate::role::{FollowerCommand, Following};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use store::Admission;
 
 const REST_MIN: Duration = Duration::from_secs(2);
-/// In front of a command, and in front of a whole dataset.
+/// The longest pause before a command is tried again; `DATASET_REST_MAX`: before a whole dataset is.
 const REST_MAX: Duration = Duration::from_secs(60);
 const DATASET_REST_MAX: Duration = Duration::from_secs(600);
-/// Who was not full for so long begins with short rests again.
+/// A replica that was not full for this long begins with short pauses again.
 const FORGOTTEN: Duration = Duration::from_secs(1200);
 /// How often the limits are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ pub struct Fullness {
 }
 
 impl Fullness {
-    /// Tells people, once until it goes on.
+    /// Notes the reason. Logs and reports it once, until the replica goes on.
     pub fn note(&self, database: &Database, following: &Following, why: &str) {
         let text = format!(
             "there is no room for the primary's dataset, so it follows no further: {}. Raise memory-limit or ram-limit here (CONFIG SET), or \
@@ -46,7 +46,7 @@ impl Fullness {
     /// Waits until there may be room: the limits have changed, something has become free, or some time has passed.
     pub fn rest(&mut self, database: &Database, following: &Following, is_over: &dyn Fn() -> bool) {
         let (store, begun) = (&database.shard.store, Instant::now());
-        // A dataset that could not be loaded is gone again.
+        // After a failed load the dataset is empty. So a full store means that the dataset is loaded, and that a command has no room.
         let is_loaded = store.admission() == Admission::Full;
         let max = if is_loaded { REST_MAX } else { DATASET_REST_MAX };
         let rest = next_rest(self.last, begun, max);
@@ -74,7 +74,7 @@ fn next_rest(last: Option<(Duration, Instant)>, now: Instant, max: Duration) -> 
     }
 }
 
-/// What is applied again. A replica that was full says so.
+/// Called when commands are applied again: a replica that was full logs that it has room.
 pub fn goes_on(database: &Database, following: &Following) {
     if following.is_full.load(Relaxed) && database.shard.store.admission() == Admission::Open {
         following.is_full.store(false, Relaxed);

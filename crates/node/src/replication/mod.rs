@@ -34,8 +34,8 @@ const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
 
 impl Database {
-    /// Writes a dump of this moment, with all that is in it, for a replica. Returns where the stream is at that moment; from then on it
-    /// takes all effects. `written` hears again and again how many bytes the file has.
+    /// Writes a dump of the dataset for a replica. Returns the stream's mark at the cut: from the cut on, the stream takes all effects.
+    /// `written` is called repeatedly with the size of the file so far.
     pub(crate) fn dump_for_replica(
         &self,
         path: &Path,
@@ -60,7 +60,7 @@ impl Database {
         };
         let (moment, _) = write_dump(self, path, options, on_flash, TIMEOUT, &cut)?;
         if !was_on && crate::persist::is_on(self) {
-            // So that a restart finds the stream too. If it cannot begin, the next checkpoint has it.
+            // A new checkpoint records the stream for a restart. If it cannot begin now, the next one does.
             let _ = self.start_rewrite();
         }
         Ok(moment.mark)
@@ -72,7 +72,8 @@ impl Database {
         if mark.is_none() && stream.is_prepared() {
             return;
         }
-        // The bytes of another stream are not for those who read this one: neither for those who have begun, nor for those who begin now.
+        // A replica that reads the old stream must not get bytes of the new one. So links are ended before the change, and again behind it,
+        // for those that began meanwhile.
         let replaces = stream.is_prepared();
         if replaces {
             self.end_links();
@@ -129,7 +130,7 @@ impl Database {
     }
 }
 
-/// Hears how many bytes of a dump of that moment are in its file.
+/// Called with the mark of a dump and the number of bytes that are in its file.
 type Written<'w> = dyn Fn(Mark, u64) -> io::Result<()> + 'w;
 
 /// The moment of a dump for replicas.

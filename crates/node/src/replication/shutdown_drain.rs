@@ -13,7 +13,7 @@ pub struct ShutdownDrain(Vec<Last>);
 
 struct Last {
     database: Arc<Database>,
-    /// How much of the stream the replicas must have. Not known while a command runs that was admitted before writers began to wait.
+    /// The stream's offset that the replicas must reach. Not set while a command runs that was admitted before writers began to wait.
     end: Arc<OnceLock<u64>>,
 }
 
@@ -66,7 +66,7 @@ impl ShutdownDrain {
 }
 
 impl Last {
-    /// Makes writers wait, also where replicas have everything: what is written until the node is gone would not reach them.
+    /// Makes writers wait, even if the replicas have everything: later writes would not reach them.
     fn of(database: Arc<Database>) -> Last {
         database.hub.change_pauses(|clients| clients.hold_writers(Hold::End));
         let end = Arc::<OnceLock<u64>>::default();
@@ -83,7 +83,7 @@ impl Last {
     }
 }
 
-/// Waits for the commands that were admitted before writers began to wait. They are answered, so replicas must have what they write.
+/// Waits for the commands that were admitted before writers began to wait. Their clients get replies, so replicas must have these writes.
 fn wait_for_replicas(database: &Database, end: &OnceLock<u64>) {
     if let Err(why) = database.wait_for_commands() {
         tracing::warn!("database '{}': {why}", database.name());
@@ -91,7 +91,8 @@ fn wait_for_replicas(database: &Database, end: &OnceLock<u64>) {
     let last = database.hub.journaling.stream.offset();
     end.get_or_init(|| last);
     if online(database).any(|link| link.acked() < last) {
-        // A replica's stream is another server's, which asks. Its replicas say by themselves what they have, once a second.
+        // If this database is a replica, its stream is its primary's, and only the primary adds GETACK to it. Then the replicas here still
+        // report their offsets once a second.
         database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
         database.hub.links.hurry(last);
     }

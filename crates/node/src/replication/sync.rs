@@ -48,7 +48,7 @@ fn serve(database: &Database) {
             Some(why) => Err(why),
             None => make(database, contents, &orders).inspect_err(|why| all.has_failed(contents, why)),
         };
-        // Who has got a dump hears of its end from the dump.
+        // An order that has got a dump already learns of the failure from the dump.
         if let Err(why) = made {
             orders.iter().for_each(|order| order.finish(Err(why.clone())));
         }
@@ -73,7 +73,7 @@ fn make(database: &Database, contents: Contents, orders: &[Arc<Order>]) -> Resul
     let keys: u64 = (0..store.databases()).map(|db| store.len(db)).sum();
     written_keys.store(0, Relaxed);
     let has = |mark, bytes: u64| {
-        // If the keys to come are like those before.
+        // An estimate: the keys to come are taken to be as large as those before.
         let expected = u128::from(bytes) * u128::from(keys) / u128::from(written_keys.load(Relaxed).max(1));
         if begun.get().is_none() {
             let dump = Arc::new(Dump::new(File::open(&path)?, mark));

@@ -32,7 +32,7 @@ impl Database {
         }
         // A replica passes on what its own primary says.
         let told_ms = &self.replication.told_ms;
-        // Not at once: the first replica has just heard.
+        // The first period begins now, because the first replica has just connected.
         let _ = told_ms.compare_exchange(0, now_ms, Relaxed, Relaxed);
         let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);
         if is_due && !self.shard.store.follows() && self.replication.failover.lock().is_none() {
