@@ -27,7 +27,7 @@ impl std::error::Error for FlashSizeError {}
 
 /// Sets the size of flash to `bytes`, the sum over all paths. When growing, the space is usable when this returns.
 /// When shrinking, new data goes below the new end at once. The data behind it is moved in the background
-/// ([`Store::resizing`]), and then [`settle`] gives the space back. An error changes nothing.
+/// ([`Store::resizing`]), and then [`finish_resize`] gives the space back. An error changes nothing.
 pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(), FlashSizeError> {
     // Hold this lock while the store grows, so that `settle` cannot cut the files in between.
     let mut sizing = files.sizing();

@@ -35,6 +35,22 @@ fn size_of(folder: &Path, end: &str) -> u64 {
     size
 }
 
+/// A checkpoint names the places of values that are in RAM too, so a restart leaves them on flash. They once stayed there until somebody
+/// read them.
+#[test]
+fn values_that_were_in_ram_come_back_to_ram_by_themselves() {
+    let directives = with(TIERED);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    set_many(&mut client, 0..10_000, 1_000, 1);
+    new_checkpoint(&mut client);
+    assert_eq!(client.info_number("tiering", "values_in_ram"), 10_000);
+    let node = kill(node, &directives);
+    let mut client = loaded(&node);
+    eventually("all values are in RAM", || client.info_number("tiering", "values_in_ram") == 10_000);
+    assert_eq!(client.info_number("stats", "keyspace_hits"), 0, "nobody has read them");
+}
+
 #[test]
 fn values_stay_on_flash_over_restarts() {
     let directives = with(TIERED);
