@@ -58,7 +58,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain));
     match wait {
         Wait::Flash => {
-            if connection.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices()) {
+            if connection.is_in_slices() {
                 listen(connection).await?;
             }
             flash(connection).await;
@@ -91,16 +91,16 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         Wait::Turn if nested_poll::is_on() => tokio::task::yield_now().await,
         Wait::Turn => {
             listen(connection).await?;
-            if connection.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices()) {
+            if connection.is_in_slices() {
                 connection.end_turn();
             }
             poll_fn(|cx| connection.poll_turn(cx)).await;
         }
         Wait::Drain => {
-            connection.return_unused_memory();
+            connection.update_charge();
             poll_fn(|cx| connection.poll_drain(cx)).await?;
             connection.withdraw();
-            connection.return_unused_memory();
+            connection.update_charge();
         }
         Wait::Memory => claim(connection).await?,
     }
@@ -159,7 +159,7 @@ impl Drop for Held {
 
 /// Waits for the memory that the current command claims. If it cannot be had, only this command fails.
 async fn claim(connection: &mut Connection) -> Result<(), End> {
-    connection.return_unused_memory();
+    connection.update_charge();
     let claimed = poll_fn(|cx| connection.poll_claim(cx)).await?;
     poll_fn(|cx| connection.poll_turn(cx)).await;
     let Some(work) = &mut connection.work else { return Ok(()) };

@@ -663,7 +663,7 @@ impl Work {
     }
 
     /// Sets the connection's charge to the memory that it really holds.
-    fn return_unused_memory(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
+    fn update_charge(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
         if query_granted == 0 && session.claim.room < client_info.room_bytes.load(Relaxed) {
             memory.keep_room(client_info, session.claim.room);
         }
@@ -972,6 +972,11 @@ impl Connection {
         Poll::Ready(())
     }
 
+    /// Whether its command runs in slices.
+    pub fn is_in_slices(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.current.resume.is_in_slices())
+    }
+
     /// The connection's turn is over, however short it was. A command in slices runs one slice a turn: others wait for it at most.
     pub fn end_turn(&mut self) {
         self.turn_since = 0;
@@ -1116,18 +1121,18 @@ impl Connection {
             self.worker.stats().output_limit_closed.add(1);
             return Err(End::OutputLimit);
         }
-        self.return_unused_memory();
+        self.update_charge();
         Ok(())
     }
 
     /// Charges the connection for what it holds.
-    pub fn return_unused_memory(&self) {
+    pub fn update_charge(&self) {
         if self.request.is_open() {
             return;
         }
         let (memory, client_info) = (&self.worker.hub.memory, &*self.client_info);
         match &self.work {
-            Some(work) => work.return_unused_memory(memory, client_info, &self.session, self.query_granted),
+            Some(work) => work.update_charge(memory, client_info, &self.session, self.query_granted),
             None => {
                 let bytes = self.session.kept_bytes();
                 if client_info.room_bytes.load(Relaxed) > 0 {
@@ -1146,10 +1151,10 @@ impl Connection {
             let work = self.work.take().expect("it is there");
             self.worker.give_work(work);
             self.show_buffers();
-            self.return_unused_memory();
+            self.update_charge();
         } else if self.work.is_some() {
             self.show_buffers();
-            self.return_unused_memory();
+            self.update_charge();
         }
     }
 

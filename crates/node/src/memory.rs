@@ -6,6 +6,8 @@ use std::{fs, ptr};
 
 /// Certainly above the allocator's threshold for large buffers, which have an arena of their own.
 const LARGE_BYTES: usize = 16 << 20;
+/// Stands for all arenas: MALLCTL_ARENAS_ALL of jemalloc's header.
+const ALL_ARENAS: u32 = 4096;
 
 /// Bytes that the program has allocated and not freed. Zero if jemalloc is not the process's allocator.
 pub fn allocated_bytes() -> u64 {
@@ -34,23 +36,13 @@ impl Allocator {
     }
 }
 
-/// Gives the unused pages of every arena back to the operating system: with a decay time of zero, jemalloc releases
-/// them at once.
+/// Gives the unused pages of every arena back to the operating system. Several threads may do this at once.
 pub fn purge() {
-    // SAFETY: the control and its type are those of jemalloc's manual (unsigned).
-    let arenas = unsafe { read::<u32>(c"arenas.narenas") }.unwrap_or(0);
-    for arena in 0..arenas {
-        for kind in ["dirty", "muzzy"] {
-            let name = CString::new(format!("arena.{arena}.{kind}_decay_ms")).expect("no NUL in it");
-            // SAFETY: as above (ssize_t). jemalloc refuses for an arena that was never used, and such an arena has
-            // nothing to release.
-            unsafe {
-                let Some(usual) = read::<isize>(&name) else { continue };
-                write::<isize>(&name, 0);
-                write(&name, usual);
-            }
-        }
-    }
+    let name = CString::new(format!("arena.{ALL_ARENAS}.purge")).expect("no NUL in it");
+    // SAFETY: the control takes no value and gives none.
+    let error =
+        unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
+    debug_assert_eq!(error, 0, "jemalloc knows the control");
 }
 
 /// Makes the allocator give large buffers back to the operating system as soon as they are freed. Within a second they
@@ -142,4 +134,25 @@ pub fn system_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Once, a purge set the decay time to zero for a moment. Of two at once, the second took the zero for the usual time.
+    #[test]
+    fn purges_of_several_threads_leave_the_settings_alone() {
+        // SAFETY: the control and its type are those of jemalloc's manual (ssize_t).
+        let decay_ms = || unsafe { read::<isize>(c"arena.0.dirty_decay_ms") };
+        let before = decay_ms();
+        assert!(before.is_some_and(|ms| ms > 0), "{before:?}");
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..2_000).for_each(|_| purge()));
+            }
+        });
+        assert_eq!(decay_ms(), before);
+    }
 }

@@ -28,7 +28,7 @@ pub(crate) struct EventSinks {
 /// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
 pub type EffectSink = Box<dyn Fn(&Effects) + Send + Sync>;
 
-/// As a [`EffectSink`], for a command whose own bytes repeat it: they are copied once only.
+/// As an [`EffectSink`], for a command whose own bytes repeat it: they are copied once only.
 pub type CommandSink = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
 
 impl EventSinks {

@@ -509,7 +509,7 @@ impl Part {
     }
 }
 
-/// For tests: a flash copies that counts its copies.
+/// For tests: counts the copies on flash.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
