@@ -279,7 +279,10 @@ fn a_collection_is_lost_with_a_part_that_a_record_needs() {
     is_lost(&mut client, "HLEN large");
     assert_eq!(client.run("HLEN untouched"), "(integer) 300");
     is_damaged(&mut client, "HGET untouched ~untouched-150~");
-    assert!(client.run("HSTRLEN untouched ~untouched-5~").contains("1000"));
+    // Which fields share the damaged part is chosen by a hash whose secret differs from run to run.
+    let is_whole = |field: &u32| client.run(&format!("HSTRLEN untouched ~untouched-{field}~")).contains("1000");
+    let whole = (0..300).filter(is_whole).count();
+    assert!((200..300).contains(&whole), "{whole} fields");
     assert_eq!(lost_keys(&mut client), 1);
 }
 
