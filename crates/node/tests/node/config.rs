@@ -288,6 +288,8 @@ fn appendonly_is_switched_behind_a_save() {
     let draft = node.dir.path().join(format!("temp-{}.rdb", node.pid()));
     make_slow(&draft);
     assert_eq!(a.run("BGSAVE"), "Background saving started");
+    // Waits until the save has opened the pipe: before that, the switch might come first.
+    let mut pipe = fs::File::open(&draft).unwrap();
     a.send(b"CONFIG SET appendonly yes\r\n");
     // Nothing else waits, and a mistake is told at once.
     for _ in 0..50 {
@@ -298,7 +300,7 @@ fn appendonly_is_switched_behind_a_save() {
         |other: &mut Client| ["rdb_bgsave_in_progress", "aof_enabled"].map(|field| other.info("persistence", field));
     assert_eq!(state(&mut other), ["1", "0"]);
     // A pipe is no dump: the save ends with an error.
-    std::io::copy(&mut fs::File::open(&draft).unwrap(), &mut std::io::sink()).unwrap();
+    std::io::copy(&mut pipe, &mut std::io::sink()).unwrap();
     assert_eq!(a.read(), "OK");
     assert_eq!(state(&mut other), ["0", "1"]);
 }
