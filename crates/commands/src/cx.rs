@@ -6,10 +6,10 @@ pub use resp::Args;
 use resp::reply::Out;
 use resp::request::Span;
 use std::borrow::Cow;
-use store::{Cold, Key, Keyspace, NoEdit};
+use store::{Cold, Key, Keyspace, NoEdit, NotHeld};
 use value::list::Limit;
 
-/// What a handler returns. `Ok`: the reply is complete in `out`.
+/// What a handler returns, and what the executor returns of it. `Ok`: the reply is complete in `out`.
 pub type Run = Result<(), Stop>;
 
 /// Why a handler did not complete. The executor removes what the handler wrote to `out`.
@@ -31,6 +31,8 @@ pub enum Stop {
     /// The handler makes more at once than may be had without asking: the session's `claim` says how much. It runs
     /// again when it may. The handler has written nothing: see [`claim`].
     Memory,
+    /// The stripes of the keys could not be locked, so the handler has not begun. Only the executor returns this.
+    NotHeld(NotHeld),
     /// The reply is this error, with its code first: `ERR syntax error`. The handler has changed nothing, unless it
     /// said that its changes stand (`Keyspace::commit_despite_error`).
     Error(Cow<'static, str>),
@@ -39,6 +41,12 @@ pub enum Stop {
 impl From<Cold> for Stop {
     fn from(_: Cold) -> Stop {
         Stop::Cold
+    }
+}
+
+impl From<NotHeld> for Stop {
+    fn from(why: NotHeld) -> Stop {
+        Stop::NotHeld(why)
     }
 }
 

@@ -11,8 +11,9 @@ use crate::park::Wait;
 use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
 use crate::thread::Worker;
-use commands::session::{Rerun, Session};
+use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Stop, unknown_subcommand};
+use resp::Out;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
@@ -56,6 +57,31 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
         return Some("ERR Replica can't interact with the keyspace".into());
     }
     None
+}
+
+/// Whether it is a word that only the node's own loader may say.
+pub fn is_loader_word(name: &[u8]) -> bool {
+    name == REPLAY_AT.as_bytes() || name == ERRORS_ONLY.as_bytes()
+}
+
+/// Obeys [`REPLAY_AT`] or [`ERRORS_ONLY`].
+#[cold]
+pub fn loader_word(session: &mut Session, args: Args<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
+    if &args[0] == ERRORS_ONLY.as_bytes() {
+        session.reply = Reply::Errors;
+        return Ok(());
+    }
+    let rerun = match args.get(1) {
+        Some(b"PRESENT") => Some(Rerun::Primary),
+        Some(b"FILE") => Some(Rerun::File),
+        time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()).map(Rerun::Journal),
+    };
+    if rerun.is_none() {
+        return Err(Halt::Error("ERR expected PRESENT, FILE or a time in milliseconds".into()));
+    }
+    session.rerun = rerun;
+    Out::new(output, session.proto).ok();
+    Ok(())
 }
 
 /// Decides whether a command may run now.
@@ -222,29 +248,12 @@ fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt 
 /// The error quotes at most this many bytes of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
-/// A name that no command has here: what the node itself may say, or an error.
+/// A name that no command has here: one of the node's own, which its loader uses, or an error.
 #[cold]
 fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<&'w Command, Halt> {
     let name = &args[0];
-    if acl::is_loader(&session.user) {
-        if name == REPLAY_AT.as_bytes() {
-            let rerun = match args.get(1) {
-                Some(b"PRESENT") => Some(Rerun::Primary),
-                Some(b"FILE") => Some(Rerun::File),
-                time => time.and_then(|time| std::str::from_utf8(time).ok()?.parse().ok()).map(Rerun::Journal),
-            };
-            return Err(
-                rerun.map_or(Halt::Error("ERR expected PRESENT, FILE or a time in milliseconds".into()), Halt::Rerun)
-            );
-        }
-        if name == ERRORS_ONLY.as_bytes() {
-            return Err(Halt::ErrorsOnly);
-        }
-        if let Some(command) = worker.hub.directory.original(name) {
-            return Ok(command);
-        }
-    }
-    Err(nobody_knows(worker, args))
+    let original = if acl::is_loader(&session.user) { worker.hub.directory.original(name) } else { None };
+    original.ok_or_else(|| nobody_knows(worker, args))
 }
 
 fn nobody_knows(worker: &Worker, args: Args<'_>) -> Halt {

@@ -45,7 +45,7 @@ impl Blocked {
     /// The handler found nothing: the client enters the queues of its keys while the stripes of `cx` are still
     /// locked.
     #[cold]
-    pub fn begin(cx: &mut Cx<'_>, row: &'static Row, client_info: &ClientInfo, block: &Block) -> Arc<Blocked> {
+    pub fn begin(cx: &mut Cx<'_>, row: &'static Row, client_info: &ClientInfo, block: &Block) {
         let keys = cx.keys;
         let ticket = cx.ks.wait(&keys[..block.keys], client_info.id, block.wants);
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
@@ -79,8 +79,7 @@ impl Blocked {
                 counted: false,
             }),
         });
-        *client_info.blocked.lock() = Some(Arc::clone(&blocked));
-        blocked
+        *client_info.blocked.lock() = Some(blocked);
     }
 
     /// The error if the command's user may not run it any more.
@@ -141,8 +140,8 @@ fn attempt(
         match state.phase {
             Phase::Waiting => {}
             Phase::Called if own => state.phase = Phase::Waiting,
-            Phase::Called => return Attempt::Called,
-            Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
+            Phase::Called => return Ok(Attempt::Called),
+            Phase::Served | Phase::Failed | Phase::Ended(_) => return Ok(Attempt::Nothing),
         }
         // What the command changes is told to its own client after the reply.
         client_info.outbox.owe_reply();
@@ -165,15 +164,17 @@ fn attempt(
             Err(Stop::Error(text)) => Some(text.into_owned()),
             Err(Stop::Cold | Stop::Yield) => {
                 state.turn(Phase::Called);
-                return Attempt::Called;
+                return Ok(Attempt::Called);
             }
-            Err(Stop::Exchange | Stop::Memory) => unreachable!("what waits for a key asks for nothing else"),
+            Err(Stop::Exchange | Stop::Memory | Stop::NotHeld(_)) => {
+                unreachable!("what waits for a key asks for nothing else")
+            }
             Err(Stop::Block(_)) => {
                 state.recount();
                 if own {
                     ks.pass_on(awaited, blocked.ticket);
                 }
-                return Attempt::Nothing;
+                return Ok(Attempt::Nothing);
             }
         };
         ks.leave(awaited, blocked.ticket);
@@ -181,7 +182,7 @@ fn attempt(
             ks.pass_on(awaited, blocked.ticket);
         }
         ended = Some((error, nanos));
-        Attempt::Served
+        Ok(Attempt::Served)
     });
     match (ended, held) {
         (Some((error, nanos)), Some(mut state)) => state.answer(Phase::Served, blocked, reply, error, nanos),
@@ -274,7 +275,8 @@ struct QueuedWait {
 }
 
 impl QueuedWait {
-    fn take(connection: &Connection, blocked: Arc<Blocked>) -> QueuedWait {
+    fn take(connection: &Connection) -> QueuedWait {
+        let blocked = connection.client_info.blocked.lock().clone().expect("its command has entered the queues");
         {
             // Another worker may already have served the command.
             let mut state = blocked.state.lock();
@@ -322,8 +324,8 @@ impl Drop for QueuedWait {
 
 /// Waits until a blocked command has its reply, and copies the reply into the output. The connection keeps receiving:
 /// new commands run after this one, and the end of the connection ends the wait.
-pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(), End> {
-    let place = QueuedWait::take(connection, blocked);
+pub async fn sit(connection: &mut Connection) -> Result<(), End> {
+    let place = QueuedWait::take(connection);
     let blocked = &*place.blocked;
     connection.hand_over();
     // Send the earlier replies now; they must not wait with the blocked command.

@@ -60,18 +60,18 @@ pub struct Locked<'a> {
     name: &'a str,
 }
 
-/// Runs `with` with the stripes of the call's keys locked. `None`: a script holds one of the stripes for a long time.
+/// Runs `with` with the stripes of the call's keys locked, unless they cannot be: [`Stop::NotHeld`].
 // Always inline, like the functions it calls: a context has some 400 bytes, and each move of it costs as much as
 // finding a key.
 #[inline(always)]
-pub fn execute<'a, R>(
+pub fn execute<'a, T>(
     engine: &Engine<'a>,
     session: &'a mut Session,
     call: Call<'a>,
     stripes: Stripes<'a, '_>,
     output: &'a mut Vec<u8>,
-    with: impl FnOnce(&mut Locked<'a>) -> R,
-) -> Option<R> {
+    with: impl FnOnce(&mut Locked<'a>) -> Result<T, Stop>,
+) -> Result<T, Stop> {
     let &Engine { store, settings, server, now_ms } = engine;
     let (held, resume) = match stripes {
         Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all()?, resume),
@@ -88,7 +88,7 @@ pub fn execute<'a, R>(
     let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, row, name };
     let result = with(&mut locked);
     locked.cx.ks.finish_in_place();
-    Some(result)
+    result
 }
 
 impl Locked<'_> {
@@ -181,7 +181,7 @@ pub fn keys<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, positions: &mut V
 
 /// Whether a handler is done, with success or with an error.
 pub fn completed(result: &Run) -> bool {
-    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange | Stop::Memory))
+    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange | Stop::Memory | Stop::NotHeld(_)))
 }
 
 /// Registers the keys that a connection with tracking has read, so that the connection is told of changes. The
@@ -264,7 +264,7 @@ pub fn inside(
     let error = match result {
         Ok(()) => None,
         Err(Stop::Error(text)) => Some(text),
-        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange | Stop::Memory) => {
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange | Stop::Memory | Stop::NotHeld(_)) => {
             Some(match ks.resume.failed.take() {
                 Some(error) => read_failed(&error),
                 None => unreachable!("a cold value inside a transaction is read at once, or fails"),
@@ -348,8 +348,7 @@ fn attend(
     let reply_from = output.len();
     let engine = worker.engine(snapshot, ks.now_ms());
     loop {
-        let result = execute(&engine, session, call, Stripes::Of(ks), output, Locked::run);
-        match result.expect("the stripes are locked") {
+        match execute(&engine, session, call, Stripes::Of(ks), output, Locked::run) {
             Err(Stop::Yield) => output.truncate(reply_from),
             Err(Stop::Memory) => {
                 // Nothing can be waited for: the memory is there, or the command fails.

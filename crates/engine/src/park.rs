@@ -1,5 +1,6 @@
 //! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
 
+use crate::blocked;
 use crate::clients::ClientInfo;
 use crate::exchange;
 use crate::job;
@@ -35,6 +36,8 @@ pub enum Wait {
     Journal,
     /// The command waits for another server (MIGRATE) or for another thread (a job).
     Exchange,
+    /// The command waits in the queues of its keys (BLPOP). Who makes a key ready runs it.
+    Key,
 }
 
 /// How often a held command checks whether the pause is over.
@@ -50,7 +53,7 @@ const STRIPES_STEP: Duration = Duration::from_millis(1);
 /// Waits for what the current command needs. The connection holds no lock; other connections run. An error means that
 /// the connection is over.
 pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
-    if wait != Wait::Turn
+    if !matches!(wait, Wait::Turn | Wait::Key)
         && let Some(work) = &mut connection.work
     {
         connection.worker.make_small(work);
@@ -103,6 +106,10 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             connection.update_charge();
         }
         Wait::Memory => claim(connection).await?,
+        Wait::Key => {
+            blocked::sit(connection).await?;
+            connection.withdraw();
+        }
     }
     connection.task_slot.set_open(true);
     Ok(())

@@ -84,7 +84,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
                 && hub.store.is_in_parts(&key, session.db)
             {
                 let mut resume = Resume::default();
-                if let Some(mut ks) = hub.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                if let Ok(mut ks) = hub.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
                     rehearse(&engine, session, &mut ks, command.call(args, &keys));
                     ks.finish();
                 }

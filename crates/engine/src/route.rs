@@ -14,24 +14,29 @@ use crate::session::{ArgumentSpan, Current, End, Failed, Prepared, Work};
 use crate::thread::{ConfigSnapshot, Worker};
 use crate::{lost, nested_poll, script, transaction};
 use commands::session::{Reply, Rerun, Session};
-use commands::{Args, Cx, Stop};
+use commands::{Args, Cx, Run, Stop};
 use resp::Out;
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use store::{Admission, Key};
+use store::{Admission, Key, NotHeld};
 
-/// Why a command has no reply of its own, or no reply yet. On the way back to `worker::run` it is in a box: so the usual
+/// Why a command has no reply from its handler. On the way back to `worker::run` it is in a box: so the usual
 /// outcome, no halt, fits a register.
 pub enum Halt {
+    /// The reply comes later.
     Wait(Wait),
-    Block(Arc<Blocked>),
+    /// The reply is this error.
     Error(Cow<'static, str>),
-    /// The commands after this one repeat this: see [`crate::REPLAY_AT`].
-    Rerun(Rerun),
-    /// See [`crate::ERRORS_ONLY`].
-    ErrorsOnly,
+    /// The connection ends.
     End(End),
+}
+
+impl From<NotHeld> for Halt {
+    fn from(why: NotHeld) -> Halt {
+        match why {
+            NotHeld::Busy => Halt::Wait(Wait::Stripes),
+        }
+    }
 }
 
 /// Routes an admitted command. Returns the command if it has run, and `None` if it was only queued.
@@ -130,10 +135,10 @@ pub fn shortcut<'w>(
     let call = Call { is_barrier: false, ..command.call(args, std::slice::from_ref(&key)) };
     let engine = worker.engine(snapshot, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
-    let halted = execute(&engine, session, call, stripes, output, |locked| {
-        locked.run().err().and_then(|stop| halted(&mut locked.cx, command, client_info, stop))
+    let outcome = execute(&engine, session, call, stripes, output, |locked| {
+        locked.run().or_else(|stop| enter_queues(&mut locked.cx, command, client_info, stop))
     });
-    Some((command, halt_of(worker, session, work, halted)))
+    Some((command, halt_of(worker, session, work, outcome)))
 }
 
 /// The command that CLIENT LIST shows for one that was not admitted.
@@ -176,25 +181,27 @@ fn handle(
             client_info.query_bytes.store(work.batch.bytes_from(place), Relaxed);
         }
     }
-    let halted = call(worker, snapshot, session, client_info, work, (command, place), now_ms);
-    halt_of(worker, session, work, halted)
+    let outcome = call(worker, snapshot, session, client_info, work, (command, place), now_ms);
+    halt_of(worker, session, work, outcome)
 }
 
-/// Turns the outcome of a run into a halt. `None`: the handler has not begun. `Some(None)`: the reply is complete.
+/// What the outcome of a run means for the connection.
 #[inline(always)]
-fn halt_of(
-    worker: &Worker,
-    session: &mut Session,
-    work: &mut Work,
-    halted: Option<Option<Halted>>,
-) -> Result<(), Box<Halt>> {
-    match halted {
-        Some(None) => Ok(()),
-        Some(Some(Halted::Halt(halt))) => Err(halt),
-        Some(Some(Halted::Cold)) => Err(Box::new(cold(worker, session, work))),
-        Some(Some(Halted::Yield)) => Err(Box::new(yields(worker, work))),
-        None => Err(Box::new(Halt::Wait(Wait::Stripes))),
-    }
+fn halt_of(worker: &Worker, session: &mut Session, work: &mut Work, outcome: Run) -> Result<(), Box<Halt>> {
+    outcome.map_err(|stop| halt(worker, session, work, stop))
+}
+
+#[cold]
+fn halt(worker: &Worker, session: &mut Session, work: &mut Work, stop: Stop) -> Box<Halt> {
+    Box::new(match stop {
+        Stop::Cold => cold(worker, session, work),
+        Stop::Yield => yields(worker, work),
+        Stop::Block(_) => Halt::Wait(Wait::Key),
+        Stop::Exchange => Halt::Wait(Wait::Exchange),
+        Stop::Memory => Halt::Wait(Wait::Memory),
+        Stop::NotHeld(why) => why.into(),
+        Stop::Error(text) => Halt::Error(text),
+    })
 }
 
 /// The command has met a cold value: starts the reads, unless one has failed.
@@ -249,9 +256,12 @@ fn cannot_go_on(
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
     current.resume.clear();
-    let Some(mut ks) = hub.store.try_lock(&keys, session.db, now_ms, false, &mut current.resume) else {
-        current.failed = Some(Failed::Read(error));
-        return Some(Err(Box::new(Halt::Wait(Wait::Stripes))));
+    let mut ks = match hub.store.try_lock(&keys, session.db, now_ms, false, &mut current.resume) {
+        Ok(ks) => ks,
+        Err(why) => {
+            current.failed = Some(Failed::Read(error));
+            return Some(Err(Box::new(why.into())));
+        }
     };
     let around = Around { worker, snapshot, client_info, is_script: false };
     lose(&around, session, &mut ks, command, args, &keys, &error, output);
@@ -264,8 +274,7 @@ fn cannot_go_on(
     Some(Ok(()))
 }
 
-/// Runs the handler with the stripes of its keys locked. `None`: a script holds one of the stripes for a long time.
-/// `Some(None)`: the reply is complete.
+/// Runs the handler with the stripes of its keys locked.
 #[inline(always)]
 fn call(
     worker: &Worker,
@@ -275,7 +284,7 @@ fn call(
     Work { batch, output, current, positions, .. }: &mut Work,
     (command, place): (&Command, ArgumentSpan),
     now_ms: u64,
-) -> Option<Option<Halted>> {
+) -> Run {
     let args = batch.args(place);
     let hasher = worker.hub.store.hasher();
     let only = only_key(hasher, command, args, || batch.known().and_then(|known| known.hash));
@@ -298,35 +307,22 @@ fn call(
                 forget_caching(cx.session);
             }
         }
-        result.err().and_then(|stop| halted(cx, command, client_info, stop))
+        result.or_else(|stop| enter_queues(cx, command, client_info, stop))
     })
 }
 
-/// What a handler's `Stop` means for its connection, as far as this is known while the stripes are locked.
-enum Halted {
-    Halt(Box<Halt>),
-    Cold,
-    Yield,
-}
-
+/// A command that waits for a key enters the queues of its keys while their stripes are locked.
 #[cold]
-fn halted(cx: &mut Cx<'_>, command: &Command, client_info: &ClientInfo, stop: Stop) -> Option<Halted> {
-    Some(Halted::Halt(Box::new(match stop {
-        // Nobody else would end the wait: what repeats commands waits for each of them.
-        Stop::Block(block) if cx.session.repeats => {
-            (block.at_once)(&mut cx.out);
-            return None;
-        }
-        Stop::Block(block) => {
-            client_info.note_command(command.id);
-            Halt::Block(Blocked::begin(cx, command.row, client_info, &block))
-        }
-        Stop::Error(text) => Halt::Error(text),
-        Stop::Exchange => Halt::Wait(Wait::Exchange),
-        Stop::Memory => Halt::Wait(Wait::Memory),
-        Stop::Cold => return Some(Halted::Cold),
-        Stop::Yield => return Some(Halted::Yield),
-    })))
+fn enter_queues(cx: &mut Cx<'_>, command: &Command, client_info: &ClientInfo, stop: Stop) -> Run {
+    let Stop::Block(block) = stop else { return Err(stop) };
+    // Nobody else would end the wait: what repeats commands waits for each of them.
+    if cx.session.repeats {
+        (block.at_once)(&mut cx.out);
+        return Ok(());
+    }
+    client_info.note_command(command.id);
+    Blocked::begin(cx, command.row, client_info, &block);
+    Err(Stop::Block(block))
 }
 
 /// CLIENT CACHING applies to the next command, or to the whole next transaction.

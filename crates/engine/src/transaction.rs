@@ -210,7 +210,7 @@ fn run_queued(
         locked.extend(watches.keys());
         hub.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
     };
-    let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
+    let mut ks = locked.map_err(Halt::from)?;
     let ready = match rounds {
         ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
         // Values that are still cold are read when a command needs them.

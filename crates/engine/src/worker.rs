@@ -4,8 +4,7 @@
 
 use crate::access;
 use crate::account::{Spent, account, show};
-use crate::admit::admit;
-use crate::blocked::{self, Blocked};
+use crate::admit::{admit, is_loader_word, loader_word};
 use crate::directory::bit;
 use crate::execute::follow_up;
 use crate::feed::feed;
@@ -21,7 +20,6 @@ use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
@@ -73,20 +71,14 @@ async fn run_batches(connection: &mut Connection) -> Result<(), End> {
             // locks of its stripes. If a handler panics in the middle of a change, the process stops (`Keyspace`).
             let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
             match ran {
-                Ok(Ran::All) => break,
-                Ok(Ran::Ends(end)) => return Err(end),
-                Ok(Ran::Waits(wait)) => {
+                Ok(Ok(None)) => break,
+                Ok(Err(end)) => return Err(end),
+                Ok(Ok(Some(wait))) => {
                     if matches!(wait, Wait::Exchange | Wait::Drain | Wait::Journal) {
                         // Send the earlier replies now: the exchange, or the journal's device, may take seconds.
                         connection.send()?;
                     }
                     park(connection, wait).await?;
-                }
-                Ok(Ran::Blocks(blocked)) => {
-                    connection.task_slot.set_open(false);
-                    blocked::sit(connection, blocked).await?;
-                    connection.withdraw();
-                    connection.task_slot.set_open(true);
                 }
                 Err(_) => return Err(End::Panic),
             }
@@ -160,19 +152,11 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
     Err(End::Asked)
 }
 
-enum Ran {
-    /// The batch is done.
-    All,
-    Waits(Wait),
-    /// The command waits for a key.
-    Blocks(Arc<Blocked>),
-    Ends(End),
-}
-
-/// Runs the batch's commands in order: a plain loop that stops only when a command must wait.
-fn run(connection: &mut Connection) -> Ran {
+/// Runs the batch's commands in order: a plain loop that stops only when a command must wait, and returns for what. `None`: the
+/// batch is done.
+fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     let Connection { worker, session, client_info, work, .. } = connection;
-    let Some(work) = work.as_deref_mut() else { return Ran::All };
+    let Some(work) = work.as_deref_mut() else { return Ok(None) };
     let worker = &**worker;
     let mut snapshot = worker.config_snapshot();
     let stats = worker.stats();
@@ -188,7 +172,7 @@ fn run(connection: &mut Connection) -> Ran {
         _ => worker.hub.memory.pause_bytes(),
     };
     if work.unsent().len() > pause_bytes {
-        return Ran::Waits(Wait::Drain);
+        return Ok(Some(Wait::Drain));
     }
     let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
     access::refresh(&worker.hub, session);
@@ -201,7 +185,7 @@ fn run(connection: &mut Connection) -> Ran {
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
-        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
+        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ok(None) };
         if work.batch.next >= work.batch.prepared {
             prepare(worker, session, &mut work.batch);
         }
@@ -227,6 +211,11 @@ fn run(connection: &mut Connection) -> Ran {
             let args = work.batch.args(place);
             let (command, outcome) = match short {
                 Some((command, outcome)) => (Some(command), outcome),
+                None if session.repeats && is_loader_word(&args[0]) => {
+                    let obeyed = loader_word(session, args, &mut work.output);
+                    now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
+                    (None, obeyed.map_err(|halt| Box::new(route::refused(worker, session, args, halt))))
+                }
                 None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
                     Ok(command) => route(worker, &snapshot, session, client_info, work, (command, place), now_ms),
                     Err(halt) => {
@@ -240,7 +229,7 @@ fn run(connection: &mut Connection) -> Ran {
             let failed = outcome.is_err();
             if worker.hub.monitors.any()
                 && let Some(command) = command
-                && !outcome.as_ref().is_err_and(|halt| matches!(**halt, Halt::Wait(_) | Halt::End(_)))
+                && !outcome.as_ref().is_err_and(|halt| will_run_again(halt) || matches!(**halt, Halt::End(_)))
             {
                 show(worker, session, Some(client_info), command, work.batch.args(place));
             }
@@ -254,24 +243,15 @@ fn run(connection: &mut Connection) -> Ran {
                         stats.error(&text);
                     }
                     Halt::Wait(wait) => {
-                        if matches!(wait, Wait::Exchange) {
+                        if matches!(wait, Wait::Exchange | Wait::Key) {
                             // It may have changed something already: others do not wait for what it waits for.
                             follow_up(worker, &snapshot, &mut work.current.resume);
                         }
-                        work.current.again = true;
-                        break Ran::Waits(wait);
+                        // Who makes the key ready runs a command that waits for one.
+                        work.current.again = wait != Wait::Key;
+                        break Ok(Some(wait));
                     }
-                    Halt::Block(blocked) => {
-                        follow_up(worker, &snapshot, &mut work.current.resume);
-                        break Ran::Blocks(blocked);
-                    }
-                    Halt::Rerun(rerun) => {
-                        session.rerun = Some(rerun);
-                        now_ms = rerun.time_ms().unwrap_or(wall_ms);
-                        Out::new(&mut work.output, session.proto).ok();
-                    }
-                    Halt::ErrorsOnly => session.reply = Reply::Errors,
-                    Halt::End(end) => break Ran::Ends(end),
+                    Halt::End(end) => break Err(end),
                 }
             }
             follow_up(worker, &snapshot, &mut work.current.resume);
@@ -312,26 +292,26 @@ fn run(connection: &mut Connection) -> Ran {
                 access::refresh(&worker.hub, session);
                 client_info.publish(session);
                 if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
-                    break Ran::Ends(End::Follows);
+                    break Err(End::Follows);
                 }
             }
             if session.close {
-                break Ran::Ends(End::Asked);
+                break Err(End::Asked);
             }
             may_take_fast_path = route::may_take_fast_path(worker, session);
         }
         if work.output.len() > full_bytes {
             if work.output.len() > snapshot.output_bytes_max {
                 stats.output_limit_closed.add(1);
-                break Ran::Ends(End::OutputLimit);
+                break Err(End::OutputLimit);
             }
             claimed |= work.unsent().len() > pause_bytes;
         }
         if claimed && work.batch.next < work.batch.commands.len() {
-            break Ran::Waits(Wait::Drain);
+            break Ok(Some(Wait::Drain));
         }
         if ticks.saturating_sub(started) > worker.turn_ticks && work.batch.next < work.batch.commands.len() {
-            break Ran::Waits(Wait::Turn);
+            break Ok(Some(Wait::Turn));
         }
     };
     stats.commands.add(quick);
@@ -348,7 +328,7 @@ fn run(connection: &mut Connection) -> Ran {
     if let Some(id) = last {
         client_info.note_command(id);
     }
-    if matches!(ran, Ran::All) {
+    if matches!(ran, Ok(None)) {
         stats.batches.add(1);
         if !work.prefetched.is_empty() {
             let mut lane = worker.lane();
@@ -356,6 +336,11 @@ fn run(connection: &mut Connection) -> Ran {
         }
     }
     ran
+}
+
+/// Whether the handler runs once more, from its start.
+fn will_run_again(halt: &Halt) -> bool {
+    matches!(halt, Halt::Wait(wait) if *wait != Wait::Key)
 }
 
 impl Current {

@@ -37,7 +37,7 @@ pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Sent, Why};
 pub use event_sinks::Listener;
-pub use keyspace::guards::Held;
+pub use keyspace::guards::{Held, NotHeld};
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Show, Value, ValueMut, Visited, Visitor, Want,
     Watches,

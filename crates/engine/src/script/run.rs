@@ -202,7 +202,7 @@ fn outside(
         } else {
             hub.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
         };
-        let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
+        let mut ks = locked.map_err(Halt::from)?;
         if !again && ks.want(&keys).is_err() {
             ks.finish();
             return Err(Halt::Wait(Wait::Flash));

@@ -180,7 +180,7 @@ impl Database {
 
     /// Waits until every stripe was free at one moment.
     fn lock_all(&self) {
-        while self.shard.store.try_hold_all().is_none() {
+        while self.shard.store.try_hold_all().is_err() {
             if self.hub.is_closing.load(Relaxed) {
                 return;
             }

@@ -42,6 +42,13 @@ pub(crate) trait Stripes {
     fn add(&mut self, stripes: &[usize]) -> bool;
 }
 
+/// Why a command's stripes could not be locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotHeld {
+    /// A script holds one of them for a long time.
+    Busy,
+}
+
 /// The stripes that a command has locked, and the store for locking more.
 pub struct Held<'s> {
     store: &'s Store,
@@ -49,22 +56,22 @@ pub struct Held<'s> {
 }
 
 impl<'s> Held<'s> {
-    /// Locks the stripes of `keys`. Returns `None` if one could not be locked within `timeout`. Without `timeout` it waits
+    /// Locks the stripes of `keys`. [`NotHeld::Busy`]: one could not be locked within `timeout`. Without `timeout` it waits
     /// without bound.
     #[inline(always)]
-    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Option<Held<'s>> {
+    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
         let [key] = keys else { return Held::of_several(store, keys, timeout) };
         let stripe = key.hash.stripe();
         let guard = match timeout {
             None => store.stripe(stripe),
-            Some(timeout) => store.try_stripe(stripe, timeout)?,
+            Some(timeout) => store.try_stripe(stripe, timeout).ok_or(NotHeld::Busy)?,
         };
-        Some(Held { store, guards: Guards::One(stripe, guard) })
+        Ok(Held { store, guards: Guards::One(stripe, guard) })
     }
 
-    fn of_several(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Option<Held<'s>> {
+    fn of_several(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
         if keys.is_empty() {
-            return Some(Held { store, guards: Guards::None });
+            return Ok(Held { store, guards: Guards::None });
         }
         let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
         stripes.sort_unstable();
@@ -73,13 +80,13 @@ impl<'s> Held<'s> {
     }
 
     /// Locks every stripe.
-    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>) -> Option<Held<'s>> {
+    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
         Held::many(store, &all_stripes(), timeout)
     }
 
-    /// Locks `stripes`, which are ascending and without repetition. `None`: not within `timeout`.
-    fn many(store: &'s Store, stripes: &[usize], timeout: Option<Duration>) -> Option<Held<'s>> {
-        Some(Held { store, guards: Guards::Many(lock_many(store, stripes, timeout)?) })
+    /// Locks `stripes`, which are ascending and without repetition.
+    fn many(store: &'s Store, stripes: &[usize], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
+        Ok(Held { store, guards: Guards::Many(lock_many(store, stripes, timeout)?) })
     }
 
     #[inline]
@@ -205,7 +212,7 @@ pub(crate) fn lock_many<'s>(
     store: &'s Store,
     stripes: &[usize],
     timeout: Option<Duration>,
-) -> Option<Vec<(usize, Guard<'s>)>> {
+) -> Result<Vec<(usize, Guard<'s>)>, NotHeld> {
     let mut deadline = None;
     loop {
         let mut guards = Vec::with_capacity(stripes.len());
@@ -214,13 +221,13 @@ pub(crate) fn lock_many<'s>(
             guards.push((stripe, guard));
         }
         if guards.len() == stripes.len() {
-            return Some(guards);
+            return Ok(guards);
         }
         drop(guards);
         if let Some(timeout) = timeout
             && *deadline.get_or_insert_with(|| Instant::now() + timeout) <= Instant::now()
         {
-            return None;
+            return Err(NotHeld::Busy);
         }
         store.wait();
         // The mutex is not fair: without this pause the waiting script might never get its stripe.

@@ -2,7 +2,7 @@
 //! Never waits for flash.
 
 use super::{ColdRead, Keyspace, Resume};
-use crate::keyspace::guards::Held;
+use crate::keyspace::guards::{Held, NotHeld};
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::word::Word;
 use crate::store::Store;
@@ -17,12 +17,12 @@ impl Store {
 
     /// Like [`Store::hold`], but gives up if a script holds a stripe for long.
     #[inline(always)]
-    pub fn try_hold(&self, keys: &[Key<'_>]) -> Option<Held<'_>> {
+    pub fn try_hold(&self, keys: &[Key<'_>]) -> Result<Held<'_>, NotHeld> {
         Held::of(self, keys, Some(LOCK_TIMEOUT))
     }
 
     /// Like [`Store::try_hold`], for every stripe.
-    pub fn try_hold_all(&self) -> Option<Held<'_>> {
+    pub fn try_hold_all(&self) -> Result<Held<'_>, NotHeld> {
         Held::all(self, Some(LOCK_TIMEOUT))
     }
 
@@ -46,8 +46,8 @@ impl Store {
         now_ms: u64,
         touch: bool,
         resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Some(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
+    ) -> Result<Keyspace<'a>, NotHeld> {
+        Ok(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
     }
 
     /// Like [`Store::try_lock`], for every stripe.
@@ -57,8 +57,8 @@ impl Store {
         now_ms: u64,
         touch: bool,
         resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Some(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
+    ) -> Result<Keyspace<'a>, NotHeld> {
+        Ok(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
     }
 
     /// Whether nobody holds the key's stripe at the moment.

@@ -266,15 +266,14 @@ impl Harness {
             let engine =
                 Engine { store: &self.store, settings: &self.settings, server: &host::NoServer, now_ms: self.now_ms };
             let stripes = Stripes::InTime(&mut resume);
-            let result =
-                execute(&engine, &mut self.session, call, stripes, reply, Locked::run).expect("nobody else locks");
-            match result {
+            match execute(&engine, &mut self.session, call, stripes, reply, Locked::run) {
                 Ok(()) => break Ok(()),
                 // As in a transaction, because nobody could end the wait.
                 Err(Stop::Block(block)) => {
                     (block.at_once)(&mut Out::new(reply, self.session.proto));
                     break Ok(());
                 }
+                Err(Stop::NotHeld(why)) => panic!("nobody else locks: {why:?}"),
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
                 Err(Stop::Memory) => {
