@@ -59,13 +59,21 @@ impl Peer {
     }
 }
 
+/// How other threads reach a connection's stream.
+#[derive(Debug, Clone)]
+pub enum Transport {
+    Socket(RawFd),
+    /// A stream in memory. True: nothing more is read from it.
+    Memory(Arc<AtomicBool>),
+}
+
 /// What others may see of a connection. Its worker writes, every thread may read. All values may be slightly out of
 /// date.
 #[derive(Debug)]
 pub struct ClientInfo {
     pub id: u64,
     pub peer: Peer,
-    fd: RawFd,
+    transport: Transport,
     created_ms: u64,
     pub active_ms: AtomicU64,
     pub db: AtomicU32,
@@ -166,8 +174,9 @@ impl ClientInfo {
     /// will find a failure.
     /// Call this on the connection's worker while the outbox is open: then the socket is open too.
     pub fn send_now(&self, bytes: &[u8]) -> Option<usize> {
+        let Transport::Socket(fd) = self.transport else { return None };
         // SAFETY: the descriptor is open, because the outbox is closed before the descriptor, on this thread.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).ok()
     }
 
@@ -248,7 +257,8 @@ impl ClientInfo {
             self.id,
             self.peer.addr(),
             self.peer.laddr(),
-            self.fd,
+            // As in Redis, a client without a socket has -1.
+            if let Transport::Socket(fd) = self.transport { fd } else { -1 },
             labels.name,
             now_ms.saturating_sub(self.created_ms) / 1000,
             now_ms.saturating_sub(self.active_ms.load(Relaxed)) / 1000,
@@ -352,12 +362,12 @@ impl Clients {
         self.count.load(Relaxed)
     }
 
-    pub fn add(&self, fd: RawFd, peer: Peer, worker: usize, now_ms: u64) -> Arc<ClientInfo> {
+    pub fn add(&self, transport: Transport, peer: Peer, worker: usize, now_ms: u64) -> Arc<ClientInfo> {
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let client_info = Arc::new(ClientInfo {
             id,
             peer,
-            fd,
+            transport,
             created_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
             db: AtomicU32::new(0),
@@ -582,11 +592,19 @@ fn end(client_info: &ClientInfo) {
     }
 }
 
-/// The shutdown of the socket wakes the connection's task on its worker, as if the client had hung up.
+/// The shutdown of the stream wakes the connection's task on its worker, as if the client had hung up.
 fn shut(client_info: &ClientInfo, how: Shutdown) {
+    let fd = match &client_info.transport {
+        Transport::Socket(fd) => *fd,
+        Transport::Memory(is_shut) => {
+            is_shut.store(true, Relaxed);
+            client_info.outbox.wake();
+            return;
+        }
+    };
     // SAFETY: the descriptor is open: a connection leaves the register before its socket is closed, and the
     // register's lock is held here.
-    let fd = unsafe { BorrowedFd::borrow_raw(client_info.fd) };
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // The socket may already be disconnected (ENOTCONN); then nothing is left to do.
     let _ = rustix::net::shutdown(fd, how);
 }
@@ -607,8 +625,8 @@ mod tests {
         let clients = Clients::default();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (other, _keep) = UnixStream::pair().unwrap();
-        let client_info = clients.add(ours.as_raw_fd(), peer(1000), 0, 5_000);
-        let other_card = clients.add(other.as_raw_fd(), peer(1001), 0, 5_000);
+        let client_info = clients.add(Transport::Socket(ours.as_raw_fd()), peer(1000), 0, 5_000);
+        let other_card = clients.add(Transport::Socket(other.as_raw_fd()), peer(1001), 0, 5_000);
         let filter = ClientFilter { addr: Some("127.0.0.1:1000".to_owned()), ..ClientFilter::default() };
         let killed = clients.kill(other_card.id, &filter, 6_000);
         assert_eq!(killed, Killed { count: 1, me: false });
@@ -623,7 +641,7 @@ mod tests {
     fn kill_skips_the_caller_or_leaves_it_to_end_itself() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let client_info = clients.add(ours.as_raw_fd(), peer(1), 0, 0);
+        let client_info = clients.add(Transport::Socket(ours.as_raw_fd()), peer(1), 0, 0);
         let skip = ClientFilter { skip_me: true, ..ClientFilter::default() };
         assert_eq!(clients.kill(client_info.id, &skip, 1), Killed { count: 0, me: false });
         assert_eq!(clients.kill(client_info.id, &ClientFilter::default(), 1), Killed { count: 1, me: true });
@@ -667,7 +685,7 @@ mod tests {
     fn a_line_shows_what_the_session_published() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let client_info = clients.add(ours.as_raw_fd(), peer(7), 0, 1_000);
+        let client_info = clients.add(Transport::Socket(ours.as_raw_fd()), peer(7), 0, 1_000);
         let mut session = Session::new(client_info.id, true, true);
         session.db = 3;
         session.labels.name = "worker".into();

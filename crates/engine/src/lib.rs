@@ -13,7 +13,7 @@
 //! - `nested_poll` serves connections while a script blocks their thread.
 //! - `feed` serves the connection of a replica after PSYNC.
 //! - `host` answers the commands about the server itself.
-//! - `thread` is a worker: what one database has on one thread.
+//! - `thread` is a worker: what one database has on one thread. `local` finds the workers of a thread, and connects clients of this process.
 //!
 //! Below the path: what a database's workers share, and what needs no worker:
 //! - `hub` holds all of it.
@@ -52,6 +52,7 @@ mod host;
 mod hub;
 mod job;
 mod journaling;
+mod local;
 mod lost;
 mod memory;
 mod nested_poll;
@@ -86,6 +87,7 @@ pub use directory::{Command, Directory, bit};
 pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
 pub use journaling::Journaling;
+pub use local::connect;
 pub use lost::{Lost, LostKey, Step, Words, instead};
 pub use nested_poll::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};

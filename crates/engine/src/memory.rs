@@ -508,7 +508,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::Peer;
+    use crate::clients::{Peer, Transport};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
     use store::{LimitOf, StoreConfig};
@@ -538,7 +538,7 @@ mod tests {
 
         fn client(&mut self) -> Client {
             let pair = UnixStream::pair().unwrap();
-            let client_info = self.clients.add(pair.0.as_raw_fd(), Peer::Unix("test".into()), 0, 0);
+            let client_info = self.clients.add(Transport::Socket(pair.0.as_raw_fd()), Peer::Unix("test".into()), 0, 0);
             self.sockets.push(pair);
             Client { client_info, request: Request::default() }
         }

@@ -11,15 +11,14 @@
 //! are tried by system call, since the runtime does not learn which sockets are ready. The runtime gets these events
 //! afterwards.
 
-use crate::thread::Worker;
+use crate::local;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::pin;
-use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use tokio::io::ReadBuf;
@@ -28,27 +27,12 @@ use tokio::task::coop::unconstrained;
 thread_local! {
     /// A pass is in progress on this thread.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    /// The workers of this thread, one per database.
-    static WORKERS: RefCell<Vec<Weak<Worker>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether the blocked thread is polling in place of the runtime.
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.get()
-}
-
-/// Call this once for each worker, on its thread.
-pub fn begin(worker: &Rc<Worker>) {
-    WORKERS.with_borrow_mut(|workers| {
-        workers.retain(|worker| worker.strong_count() > 0);
-        workers.push(Rc::downgrade(worker));
-    });
-}
-
-/// The workers of this thread.
-fn workers() -> Vec<Rc<Worker>> {
-    WORKERS.with_borrow(|workers| workers.iter().filter_map(Weak::upgrade).collect())
 }
 
 /// Lets the connections of this thread continue, if the next pass is due. What the connections of the script's database
@@ -59,7 +43,7 @@ pub fn pass() {
         return;
     }
     IS_ON.set(true);
-    for worker in workers().into_iter().filter(|worker| worker.task_slots.is_due()) {
+    for worker in local::workers().into_iter().filter(|worker| worker.task_slots.is_due()) {
         // Give polled tasks their own tokio coop budget, not the remainder of the blocked task's.
         let all = pin!(unconstrained(poll_fn(|_| {
             worker.task_slots.poll_open_ones();
@@ -72,7 +56,8 @@ pub fn pass() {
 
 /// The store calls this while it waits for a stripe.
 pub fn pass_while_waiting() {
-    let busy: Vec<_> = workers().into_iter().filter(|worker| worker.hub.scripts.busy.load(Relaxed) > 0).collect();
+    let busy: Vec<_> =
+        local::workers().into_iter().filter(|worker| worker.hub.scripts.busy.load(Relaxed) > 0).collect();
     if busy.is_empty() {
         return;
     }

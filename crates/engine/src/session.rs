@@ -2,7 +2,7 @@
 //! command is; `worker` runs commands.
 
 use crate::ahead::Ahead;
-use crate::clients::ClientInfo;
+use crate::clients::{ClientInfo, Transport};
 use crate::directory::CommandPlace;
 use crate::fair_queue::Turn;
 use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
@@ -18,14 +18,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 use store::{KeyHash, ReadError, Resume, Ticket};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -33,6 +33,14 @@ pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TlsSocket>>),
     Unix(UnixStream),
+    Memory(MemoryStream),
+}
+
+/// A client in this process, without a descriptor.
+pub struct MemoryStream {
+    pub stream: DuplexStream,
+    /// What has arrived is still read, and then the end of the input.
+    pub is_shut: Arc<AtomicBool>,
 }
 
 /// The socket under a TLS stream.
@@ -85,7 +93,7 @@ impl Stream {
             Stream::Tcp(stream) if stream.try_io(Interest::READABLE, || Ok(())).is_ok() => Poll::Ready(Ok(())),
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
             // Bytes that are already decrypted do not show at the socket, so only a read can tell.
-            Stream::Tls(_) => Poll::Ready(Ok(())),
+            Stream::Tls(_) | Stream::Memory(_) => Poll::Ready(Ok(())),
             Stream::Unix(stream) if stream.try_io(Interest::READABLE, || Ok(())).is_ok() => Poll::Ready(Ok(())),
             Stream::Unix(stream) => stream.poll_read_ready(cx),
         };
@@ -111,6 +119,10 @@ impl Stream {
                 let polled = Pin::new(&mut *stream).poll_read(cx, &mut buf);
                 nested_poll::read(stream, &mut buf, polled)
             }
+            Stream::Memory(MemoryStream { stream, is_shut }) => {
+                let polled = Pin::new(stream).poll_read(cx, &mut buf);
+                if polled.is_pending() && is_shut.load(Relaxed) { Poll::Ready(Ok(())) } else { polled }
+            }
         })?;
         Poll::Ready(Ok(buf.filled().len()))
     }
@@ -122,7 +134,7 @@ impl Stream {
         let tried = match self {
             Stream::Tcp(stream) => stream.try_io(Interest::READABLE, || receive(stream, buf, &mut received)),
             Stream::Unix(stream) => stream.try_io(Interest::READABLE, || receive(stream, buf, &mut received)),
-            Stream::Tls(_) => return None,
+            Stream::Tls(_) | Stream::Memory(_) => return None,
         };
         match (received, tried) {
             (Some(count), _) => Some(Ok(count)),
@@ -138,6 +150,7 @@ impl Stream {
                 nested_poll::write(stream, bytes, polled)
             }
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Memory(memory) => Pin::new(&mut memory.stream).poll_write(cx, bytes),
             Stream::Unix(stream) => {
                 let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
                 nested_poll::write(stream, bytes, polled)
@@ -147,21 +160,17 @@ impl Stream {
 
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            // No waker is needed: the caller asks again with `poll_write` for what is pending.
-            _ if nested_poll::is_on() => match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
+            Stream::Tcp(stream) if !nested_poll::is_on() => {
+                stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes))
+            }
+            Stream::Unix(stream) if !nested_poll::is_on() => {
+                stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes))
+            }
+            // No waker is needed: the caller asks again with `poll_write` or `poll_flush` for what is pending.
+            stream => match stream.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
                 Poll::Ready(written) => written,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
-            Stream::Tcp(stream) => stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes)),
-            Stream::Tls(stream) => {
-                // No waker is needed: the caller asks again with `poll_write` or `poll_flush`.
-                let mut cx = Context::from_waker(Waker::noop());
-                match Pin::new(stream).poll_write(&mut cx, bytes) {
-                    Poll::Ready(written) => written,
-                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-                }
-            }
-            Stream::Unix(stream) => stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes)),
         }
     }
 
@@ -170,7 +179,7 @@ impl Stream {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -179,7 +188,7 @@ impl Stream {
     fn is_flushed(&self) -> bool {
         match self {
             Stream::Tls(stream) => !stream.get_ref().1.wants_write(),
-            Stream::Tcp(_) | Stream::Unix(_) => true,
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Memory(_) => true,
         }
     }
 
@@ -187,13 +196,24 @@ impl Stream {
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Memory(memory) => Pin::new(&mut memory.stream).poll_shutdown(cx),
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Whether only the connection's task can send: TLS must encrypt bytes in order.
+    /// Whether only the connection's task can send: TLS must encrypt bytes in order, and a stream in memory has no descriptor.
     pub fn is_sent_by_task(&self) -> bool {
-        matches!(self, Stream::Tls(_))
+        matches!(self, Stream::Tls(_) | Stream::Memory(_))
+    }
+
+    /// How other threads reach it.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Stream::Tcp(stream) => Transport::Socket(stream.as_raw_fd()),
+            Stream::Tls(stream) => Transport::Socket(stream.get_ref().0.0.as_raw_fd()),
+            Stream::Unix(stream) => Transport::Socket(stream.as_raw_fd()),
+            Stream::Memory(memory) => Transport::Memory(Arc::clone(&memory.is_shut)),
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use crate::execute::Engine;
 use crate::fair_queue::FairQueue;
 use crate::hub::Hub;
 use crate::journaling::{CommitWaiter, WriteAdmission};
-use crate::nested_poll;
+use crate::local;
 use crate::reply_coalescer::ReplyCoalescer;
 use crate::script::Interpreter;
-use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
+use crate::session::{Buffers, Connection, MemoryStream, Stream, TlsSocket, Work};
 use crate::stats::WorkerStats;
 use crate::task_slot::{OwnTaskSlot, TaskSlots};
 use crate::worker::serve;
@@ -337,7 +337,7 @@ pub async fn run(
         Err(error) => return drop(started.send(Err(error))),
     };
     let worker = Rc::new(Worker::new(hub, index, lane));
-    nested_poll::begin(&worker);
+    local::register(&worker);
     let wake_fd = worker.lane().wake_fd();
     let completions = match wake_fd {
         // SAFETY: the descriptor belongs to the driver. The driver lives in the worker's lane at least as long as
@@ -409,15 +409,20 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
 
 /// Serves a connection in a task of its own. What TLS needs first is another task: each layer around a task costs some
 /// 70 instructions a command.
-fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
+pub fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
     let role = match socket {
         Socket::Console(_, role) => Some(role),
+        Socket::Memory(_, role) => role,
         _ => None,
     };
     match socket {
         Socket::Tcp(socket) => start(worker, TcpStream::from_std(socket).map(Stream::Tcp), peer, role),
         Socket::Unix(socket) | Socket::Console(socket, _) => {
             start(worker, UnixStream::from_std(socket).map(Stream::Unix), peer, role);
+        }
+        Socket::Memory(stream, _) => {
+            let stream = MemoryStream { stream, is_shut: Arc::default() };
+            start(worker, Ok(Stream::Memory(stream)), peer, role);
         }
         Socket::Tls(socket, settings) => {
             let worker_of_task = Rc::clone(worker);
@@ -455,13 +460,8 @@ async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>)
 
 fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, task_slot: OwnTaskSlot) -> Connection {
     worker.stats().connections.add(1);
-    let fd = match &stream {
-        Stream::Tcp(stream) => stream.as_raw_fd(),
-        Stream::Tls(stream) => stream.get_ref().0.0.as_raw_fd(),
-        Stream::Unix(stream) => stream.as_raw_fd(),
-    };
     let is_local = peer.is_local();
-    let client_info = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
+    let client_info = worker.hub.clients.add(stream.transport(), peer, worker.index, wall_ms());
     let mut session = Session::new(client_info.id, false, is_local);
     match role {
         Some(role) => access::begin_as(&worker.hub, &mut session, role),

@@ -34,6 +34,8 @@ pub enum Socket {
     Unix(std::os::unix::net::UnixStream),
     /// A socket pair of the node's own, for a console user with this role.
     Console(std::os::unix::net::UnixStream, Role),
+    /// A client in this process. Without a role it begins as one that comes from outside.
+    Memory(tokio::io::DuplexStream, Option<Role>),
 }
 
 /// The way to a worker, and the worker's load.

@@ -6,7 +6,8 @@
 //! - `database` is an endpoint with its own dataset, limits and configuration; `open` opens and closes it.
 //! - `listen` holds its sockets, `tls` its certificates and protocols.
 //! - `answers` answers the requests of its workers' commands.
-//! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
+//! - `copies` are databases without a socket: the copies of shards that the node keeps for a cluster.
+//! - `shard` is a dataset and its flash, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
 //! - `backup` copies a database into a directory, and makes a new one of such a copy.
 //! - `replication` makes a database a primary or a replica, `role` is how far it is.
@@ -19,6 +20,7 @@
 mod answers;
 mod backup;
 mod capacity;
+mod copies;
 mod database;
 mod definition;
 mod ending;
@@ -57,7 +59,7 @@ pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
-pub use memory::report as allocator_report;
+pub use memory::{allocated_bytes, report as allocator_report};
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};

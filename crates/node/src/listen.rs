@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+#[derive(Default)]
 pub struct Listeners {
     pub tcp: Vec<TcpListener>,
     pub tls: Vec<TcpListener>,
@@ -225,6 +226,7 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
             Socket::Tcp(mut socket) => socket.write(text),
             // Nothing can be sent before the handshake.
             Socket::Tls(..) => Ok(0),
+            Socket::Memory(..) => unreachable!("it comes by no listener"),
             Socket::Unix(mut socket) | Socket::Console(mut socket, _) => socket.write(text),
         };
     };

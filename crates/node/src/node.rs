@@ -12,11 +12,11 @@ use crate::capacity::{Capacity, DEFAULT_NAME, files_limit};
 use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
 use crate::ending::Ending;
-use crate::open::{self, Common};
+use crate::open::{self, Common, Listen};
 use crate::open_files::raise_open_files;
 use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
-use crate::worker_pool::WorkerPool;
+use crate::worker_pool::{Begin, WorkerPool};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore, LoadError};
 use engine::{CHANGE_TIMEOUT, LoadState, wall_ms};
@@ -36,6 +36,8 @@ pub struct Node {
     common: Common,
     /// The default database first, then by name.
     databases: RwLock<Vec<Arc<Database>>>,
+    /// By name.
+    pub(crate) copies: RwLock<BTreeMap<String, Arc<Database>>>,
     /// Databases that are defined but could not be opened, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
     state_dir: PathBuf,
@@ -82,6 +84,7 @@ impl Node {
                 failure: Failure::default(),
             },
             databases: RwLock::default(),
+            copies: RwLock::default(),
             failed: Mutex::default(),
             state_dir: config.state_dir.clone(),
             huge_pages: AtomicBool::new(false),
@@ -136,6 +139,12 @@ impl Node {
         self.common.worker_pool.count()
     }
 
+    /// Runs a task on a worker's thread.
+    #[doc(hidden)]
+    pub fn run_on_worker(&self, worker: usize, begin: Begin) {
+        self.common.worker_pool.begin(worker, begin);
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.common.ledger.is_stopping()
     }
@@ -163,7 +172,8 @@ impl Node {
         huge_pages: bool,
     ) -> io::Result<Arc<Database>> {
         self.huge_pages.store(huge_pages, Relaxed);
-        let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None)?;
+        let database =
+            open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None, Listen::AsConfigured)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
         self.common.ledger.add(&database.reservation);
@@ -195,18 +205,8 @@ impl Node {
     }
 
     fn open_one(self: &Arc<Self>, name: &str) -> io::Result<Arc<Database>> {
-        let default = self.default();
-        let config = ConfigStore::from_file_and(&self.conf_file(name), &inherited(&default.hub.config))
-            .map_err(io::Error::other)?;
-        for notice in config.take_notices() {
-            tracing::warn!("database '{name}': {notice}");
-        }
-        let limit = config.snapshot().ram_limit_bytes;
-        let huge_pages = self.huge_pages.load(Relaxed) && limit >= crate::huge_pages::RAM_LIMIT_MIN;
-        let clients_cap = config.snapshot().maxclients;
-        let restore =
-            Restore::of_mark(&self.restore_file(name), &config.snapshot().backup_path).map_err(io::Error::other)?;
-        let database = open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore)?;
+        let mark = self.restore_file(name);
+        let database = self.open_from(name, &self.conf_file(name), Some(&mark), Listen::AsConfigured)?;
         database.hub.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
         {
             let mut databases = self.databases.write();
@@ -221,13 +221,46 @@ impl Node {
         Ok(database)
     }
 
+    /// Opens a database with the configuration of a file, and of the default database. `restore_mark`: the file that says with which
+    /// backup it begins, if it exists.
+    pub(crate) fn open_from(
+        &self,
+        name: &str,
+        file: &Path,
+        restore_mark: Option<&Path>,
+        listen: Listen,
+    ) -> io::Result<Arc<Database>> {
+        let inherited = inherited(&self.default().hub.config);
+        let config = ConfigStore::from_file_and(file, &inherited).map_err(io::Error::other)?;
+        for notice in config.take_notices() {
+            tracing::warn!("database '{name}': {notice}");
+        }
+        let limit = config.snapshot().ram_limit_bytes;
+        let huge_pages = self.huge_pages.load(Relaxed) && limit >= crate::huge_pages::RAM_LIMIT_MIN;
+        let clients_cap = config.snapshot().maxclients;
+        let restore = match restore_mark {
+            Some(mark) => Restore::of_mark(mark, &config.snapshot().backup_path).map_err(io::Error::other)?,
+            None => None,
+        };
+        open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore, listen)
+    }
+
+    pub(crate) fn add_to_ledger(&self, database: &Database) {
+        self.common.ledger.add(&database.reservation);
+    }
+
+    pub(crate) fn remove_from_ledger(&self, name: &str) {
+        self.common.ledger.remove(name);
+    }
+
     /// From now on no database may be changed.
     pub(crate) fn stopping(&self) {
         self.common.ledger.stop();
     }
 
     pub(crate) fn close(&self) {
-        let databases = std::mem::take(&mut *self.databases.write());
+        let mut databases = std::mem::take(&mut *self.databases.write());
+        databases.extend(std::mem::take(&mut *self.copies.write()).into_values());
         self.common.ledger.clear();
         std::thread::scope(|scope| {
             for database in &databases {
@@ -269,12 +302,12 @@ impl Node {
         self.common.ledger.capacity()
     }
 
-    fn check_room(&self, name: &str, limits: (u64, u64)) -> Result<(), NodeError> {
+    pub(crate) fn check_room(&self, name: &str, limits: (u64, u64)) -> Result<(), NodeError> {
         self.common.ledger.check(name, limits).map_err(|message| NodeError::NoRoom { message })
     }
 
     /// The right to change databases and their limits, held until it is dropped.
-    fn begin_change(&self) -> Result<MutexGuard<'_, ()>, NodeError> {
+    pub(crate) fn begin_change(&self) -> Result<MutexGuard<'_, ()>, NodeError> {
         self.common.ledger.begin_change(CHANGE_TIMEOUT).map_err(|why| NodeError::Busy(why.to_owned()))
     }
 
@@ -483,7 +516,7 @@ impl Node {
     }
 
     /// Checks that the definition's configuration file is valid. Keeps nothing. Returns the limits.
-    fn check_file(&self, definition: &Definition) -> Result<(u64, u64), NodeError> {
+    pub(crate) fn check_file(&self, definition: &Definition) -> Result<(u64, u64), NodeError> {
         let trial = self.folder().join(format!(".{}.trial", definition.name));
         write_secret(&trial, &definition.file()).map_err(|error| io_error(&trial, &error))?;
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
@@ -686,7 +719,7 @@ impl Database {
 }
 
 /// Writes a file completely or not at all. Only its owner may read it, because it may contain a password.
-fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -697,7 +730,7 @@ fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-fn io_error(path: &Path, error: &io::Error) -> NodeError {
+pub(crate) fn io_error(path: &Path, error: &io::Error) -> NodeError {
     NodeError::Io(format!("{}: {error}", path.display()))
 }
 

@@ -45,6 +45,14 @@ pub struct Common {
     pub failure: Failure,
 }
 
+/// Where clients reach a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listen {
+    AsConfigured,
+    /// It is a copy, which only streams in memory reach.
+    Nowhere,
+}
+
 /// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
 /// has open files. `restore`: the backup that it begins with.
 pub fn open(
@@ -54,6 +62,7 @@ pub fn open(
     clients_cap: usize,
     huge_pages: bool,
     restore: Option<Restore>,
+    listen: Listen,
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
     config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
@@ -69,7 +78,10 @@ pub fn open(
         (start, None) => start,
     };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
-    let listeners = listen::open(&config)?;
+    let listeners = match listen {
+        Listen::AsConfigured => listen::open(&config)?,
+        Listen::Nowhere => Listeners::default(),
+    };
     let workers = common.worker_pool.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
     let (worker_handles, inboxes) = (0..workers).map(|_| WorkerHandle::open()).unzip();

@@ -21,7 +21,7 @@ impl Node {
     /// What is being loaded at the moment. `None`: nothing.
     pub fn loading(&self) -> Option<Loading> {
         let mut loading = Loading { databases: Vec::new(), done_bytes: 0, total_bytes: 0, steps: 0 };
-        for database in self.databases() {
+        for database in self.datasets() {
             if let DatabaseState::Loading { done_bytes, total_bytes } = database.state() {
                 loading.databases.push(database.name().to_owned());
                 loading.done_bytes += done_bytes.min(total_bytes);

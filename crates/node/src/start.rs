@@ -191,7 +191,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 Some((_, Step::Aborted)) => {
                     tracing::info!("SHUTDOWN ABORT: the server goes on");
                     ends = None;
-                    shutdown_drain::go_on(&node.databases(), node.ending());
+                    shutdown_drain::go_on(&node.datasets(), node.ending());
                     continue;
                 }
                 _ => continue,
@@ -226,18 +226,18 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             }
             None if is_at_once => {}
             None => {
-                if let Some(shutdown_drain) = ShutdownDrain::begin(node.databases(), node.ending()) {
+                if let Some(shutdown_drain) = ShutdownDrain::begin(node.datasets(), node.ending()) {
                     ends = Some((wanted, Waits::Replicas(shutdown_drain)));
                     continue;
                 }
             }
         }
         let wants_checkpoints = !is_at_once && wanted.saves != Some(false);
-        let checkpoints = wants_checkpoints.then(|| LastCheckpoints::plan(&node.databases())).flatten();
+        let checkpoints = wants_checkpoints.then(|| LastCheckpoints::plan(&node.datasets())).flatten();
         // A command that did not wait has saved its own database, so it has no changes.
         let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
         if !save_at_end(node, saves).await && !wanted.force {
-            shutdown_drain::go_on(&node.databases(), node.ending());
+            shutdown_drain::go_on(&node.datasets(), node.ending());
             continue;
         }
         let Some(mut checkpoints) = checkpoints else { return Ok(()) };
@@ -262,7 +262,7 @@ fn report_start(node: &Node, supervisor: &mut Supervisor) -> bool {
 /// Saves the databases that have `save` points and unsaved changes. False: one of them could not be saved, and the node must go on.
 async fn save_at_end(node: &Node, which: impl Fn(&Database) -> bool) -> bool {
     let mut saved = true;
-    for database in node.databases().into_iter().filter(|database| which(database)) {
+    for database in node.datasets().into_iter().filter(|database| which(database)) {
         if database.changes_since_save() == 0 || !Control::saves_at_end(&*database) {
             continue;
         }
@@ -293,7 +293,7 @@ impl Clock {
         if is_second {
             log::report_repeated();
         }
-        for database in node.databases() {
+        for database in node.datasets() {
             database.sample_rates(now_ms);
             relieve(&database);
             database.save_if_due(now_ms);

@@ -105,6 +105,7 @@ fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::N
             Ok(reply.trim_end().to_owned())
         }
         ["backup", ..] | ["restore", ..] => crate::backup::run_command(node, words),
+        ["copy", ..] => crate::copies::run_command(node, &words[1..]),
         ["journal", ..] => Ok(crate::journal_waits::control(node, &words[1..])),
         _ => panic!("{words:?}"),
     }

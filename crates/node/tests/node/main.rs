@@ -9,6 +9,7 @@ mod checks;
 mod clients;
 mod common;
 mod config;
+mod copies;
 mod damaged;
 mod databases;
 mod digest;

@@ -1,0 +1,98 @@
+//! Owns the copies of shards that this node keeps: databases that no client reaches by a socket of its own. They are none of the node's
+//! databases: consoles and metrics do not list them, and only who opened one can close it. Never knows who decides which copies there are.
+//!
+//! ```text
+//! state-dir/copies/NAME.SHARD.conf   a copy's configuration, written anew at each opening
+//! ```
+
+use crate::database::Database;
+use crate::definition::{Definition, NodeError};
+use crate::node::{Node, io_error, write_secret};
+use crate::open::{self, Listen};
+use crate::persist;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::io::DuplexStream;
+
+/// A copy's name. No database can have one with a dot.
+pub fn copy_name(database: &str, shard: u16) -> String {
+    format!("{database}.{shard}")
+}
+
+impl Node {
+    pub fn copies(&self) -> Vec<Arc<Database>> {
+        self.copies.read().values().cloned().collect()
+    }
+
+    pub fn copy(&self, name: &str) -> Option<Arc<Database>> {
+        self.copies.read().get(name).cloned()
+    }
+
+    /// The databases, and behind them the copies: what the clock and the end of the node are for.
+    pub(crate) fn datasets(&self) -> Vec<Arc<Database>> {
+        let mut all = self.databases();
+        all.extend(self.copies());
+        all
+    }
+
+    /// Opens a copy with what is on its files; nothing, if it is new. `definition`: the copy's limits, under the database's name. Its ports
+    /// do not matter.
+    pub fn open_copy(self: &Arc<Self>, definition: &Definition, shard: u16) -> Result<Arc<Database>, NodeError> {
+        let _changes = self.begin_change()?;
+        definition.check()?;
+        let name = copy_name(&definition.name, shard);
+        if self.copy(&name).is_some() {
+            return Err(NodeError::Exists(name));
+        }
+        let alone = Definition { port: 0, tls_port: 0, unixsocket: None, bind: Vec::new(), ..definition.clone() };
+        let limits = self.check_file(&alone)?;
+        self.check_room(&name, limits)?;
+        let file = self.copy_file(&name);
+        write_secret(&file, &alone.file()).map_err(|error| io_error(&file, &error))?;
+        let opened = self.open_from(&name, &file, None, Listen::Nowhere);
+        let copy = opened.map_err(|error| NodeError::Io(format!("copy '{name}' cannot be opened: {error}")))?;
+        self.copies.write().insert(name, Arc::clone(&copy));
+        self.add_to_ledger(&copy);
+        Ok(copy)
+    }
+
+    /// Closes a copy. Its files stay.
+    pub fn close_copy(&self, name: &str) -> Result<(), NodeError> {
+        let _changes = self.begin_change()?;
+        self.end_copy(name).map(drop)
+    }
+
+    /// Closes a copy and removes its files.
+    pub fn delete_copy(&self, name: &str) -> Result<(), NodeError> {
+        let _changes = self.begin_change()?;
+        let file = self.copy_file(name);
+        let copy = self.end_copy(name)?;
+        fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
+        // Before the values go, nothing names them any more.
+        persist::delete(&copy);
+        copy.shard.delete_files().map_err(NodeError::Io)?;
+        copy.retire_dump();
+        Ok(())
+    }
+
+    fn end_copy(&self, name: &str) -> Result<Arc<Database>, NodeError> {
+        let copy = self.copies.write().remove(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        open::close(&copy);
+        self.remove_from_ledger(name);
+        Ok(copy)
+    }
+
+    fn copy_file(&self, name: &str) -> PathBuf {
+        self.state_dir().join("copies").join(format!("{name}.conf"))
+    }
+}
+
+impl Database {
+    /// Connects a client in this process, which begins like one that comes by a socket. On a worker's thread, the worker of the same
+    /// thread serves it.
+    pub fn connect_in_memory(&self) -> io::Result<DuplexStream> {
+        engine::connect(&self.hub, None, "memory")
+    }
+}

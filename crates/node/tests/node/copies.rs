@@ -1,0 +1,192 @@
+//! Copies of shards: datasets that no socket reaches. The tests reach them by a bridge, which runs on a worker's thread as the proxy of a
+//! cluster will: it accepts connections and carries their bytes over streams in memory.
+
+use crate::common::Client;
+use crate::databases::{Operator, start};
+use flintkv_tests::compare::{difference, differs_by_design, exec_difference};
+use flintkv_tests::generator::{Commands, SETTINGS};
+use flintkv_tests::seed;
+use node::Role;
+use node::{DatabaseState, Definition, NodeError};
+use resp::client::encode_command;
+use std::io::{BufRead, BufReader, Write};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::copy_bidirectional;
+
+/// What the node's own process does for a test.
+pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeError> {
+    let done = |done: Result<(), NodeError>| done.map(|()| "done".to_owned());
+    match *words {
+        ["open", name, shard, memory_mb, ram_mb, persistence] => {
+            let definition = Definition {
+                name: name.to_owned(),
+                memory_limit_bytes: memory_mb.parse::<u64>().unwrap() << 20,
+                ram_limit_bytes: ram_mb.parse::<u64>().unwrap() << 20,
+                persistence: persistence.to_owned(),
+                ..Definition::default()
+            };
+            node.open_copy(&definition, shard.parse().unwrap()).map(|copy| copy.name().to_owned())
+        }
+        ["bridge", name, worker] => {
+            let copy = node.copy(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            listener.set_nonblocking(true).unwrap();
+            let copy = Arc::downgrade(&copy);
+            let bridge = move || async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                while let Ok((mut outside, _)) = listener.accept().await {
+                    let Some(copy) = copy.upgrade() else { return };
+                    let mut inside = copy.connect_in_memory().unwrap();
+                    drop(tokio::task::spawn_local(async move {
+                        let _ = copy_bidirectional(&mut outside, &mut inside).await;
+                    }));
+                }
+            };
+            node.run_on_worker(worker.parse().unwrap(), Box::new(move || Box::pin(bridge())));
+            Ok(port.to_string())
+        }
+        ["cycle", times, folder] => cycle(node, times.parse().unwrap(), folder),
+        ["close", name] => done(node.close_copy(name)),
+        ["delete", name] => done(node.delete_copy(name)),
+        ["names"] => Ok(node.copies().iter().map(|copy| copy.name().to_owned()).collect::<Vec<_>>().join(" ")),
+        _ => panic!("{words:?}"),
+    }
+}
+
+/// What the process has: threads, descriptors, allocated bytes.
+fn holds() -> [u64; 3] {
+    let count = |folder: &str| std::fs::read_dir(folder).unwrap().count() as u64;
+    [count("/proc/self/task"), count("/proc/self/fd"), node::allocated_bytes()]
+}
+
+/// Opens a copy, fills it, lets it follow somebody, promotes it, empties it and closes it, again and again; deletes it now and then.
+/// Returns what the process has more after the second half of the rounds than after the first.
+fn cycle(node: &Arc<node::Node>, times: usize, folder: &str) -> Result<String, NodeError> {
+    let definition = Definition {
+        name: "cycle".to_owned(),
+        memory_limit_bytes: 36 << 20,
+        ram_limit_bytes: 32 << 20,
+        persistence: "no".to_owned(),
+        ..Definition::default()
+    };
+    let mut halfway = [0; 3];
+    for round in 0..times {
+        let copy = node.open_copy(&definition, 7)?;
+        let name = copy.name().to_owned();
+        while matches!(copy.state(), DatabaseState::Loading { .. }) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut client = copy.connect(Role::Admin).unwrap();
+        let mut call = |command: &str, reply: &str| {
+            client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+            let mut line = String::new();
+            BufReader::new(&client).read_line(&mut line).unwrap();
+            assert_eq!(line.trim_end(), reply, "{command} in round {round} of {folder}");
+        };
+        call(&format!("SET key {round}"), "+OK");
+        call("REPLICAOF 127.0.0.1 1", "+OK");
+        call("SET key x", "-READONLY You can't write against a read only replica.");
+        call("REPLICAOF NO ONE", "+OK");
+        call("SET key y", "+OK");
+        call("FLUSHALL", "+OK");
+        drop(copy);
+        match round % 4 {
+            3 => node.delete_copy(&name)?,
+            _ => node.close_copy(&name)?,
+        }
+        if round == times / 2 {
+            halfway = holds();
+        }
+    }
+    let now = holds();
+    Ok((0..3).map(|at| (now[at] as i64 - halfway[at] as i64).to_string()).collect::<Vec<_>>().join(" "))
+}
+
+fn bridge(operator: &mut Operator, copy: &str, worker: usize) -> u16 {
+    operator.run(&format!("copy bridge {copy} {worker}")).parse().expect("a port")
+}
+
+/// Sends the same pipelines to both, and compares each reply.
+fn same_replies(seed: u64, wanted: usize, ours: &mut Client, theirs: &mut Client) {
+    let mut commands = Commands::new(seed, 60);
+    let mut done = 0;
+    while done < wanted {
+        let batch: Vec<_> = (0..1 + commands.random.below(24)).flat_map(|_| commands.next_batch()).collect();
+        let mut bytes = Vec::new();
+        for words in &batch {
+            encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
+        }
+        ours.send(&bytes);
+        theirs.send(&bytes);
+        let (mut queued, mut apart) = (Vec::new(), false);
+        for words in &batch {
+            let (ours, theirs) = (ours.raw().expect("a reply"), theirs.raw().expect("a reply"));
+            apart |= differs_by_design(words, &ours, &theirs);
+            let difference = match &words[0][..] {
+                b"EXEC" => exec_difference(&queued, &ours, &theirs),
+                _ => difference(words, &ours, &theirs),
+            };
+            match &words[0][..] {
+                b"MULTI" => queued.clear(),
+                _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
+                _ => {}
+            }
+            if let Some(difference) = difference.filter(|_| !apart) {
+                let words: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
+                panic!("seed {seed}, command {done}: {words:?}\n{difference}");
+            }
+            done += 1;
+        }
+        if apart {
+            for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
+                ours.call(words);
+                theirs.call(words);
+            }
+        }
+    }
+}
+
+/// Ten thousand random commands get the same replies from a copy, through memory, as from a database, through its socket.
+#[test]
+fn a_copy_answers_in_memory_as_a_database_does_over_tcp() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
+    assert_eq!(operator.run("copy open orders 0 100 40 none"), "orders.0");
+    for worker in 0..2 {
+        let mut tcp = node.connect();
+        let mut memory = Client::connect(bridge(&mut operator, "orders.0", worker));
+        for client in [&mut memory, &mut tcp] {
+            client.run(SETTINGS);
+            client.run("FLUSHALL");
+        }
+        same_replies(seed() + worker as u64, 5_000, &mut memory, &mut tcp);
+        let line = memory.run("CLIENT INFO");
+        assert!(line.contains("addr=memory:0") && line.contains("fd=-1"), "{line}");
+        // A killed client sees the end, whatever it waits for.
+        let mut waits = Client::connect(bridge(&mut operator, "orders.0", worker));
+        let id = waits.run("CLIENT ID");
+        let id = id.trim_start_matches(|c: char| !c.is_ascii_digit());
+        waits.send(b"BLPOP nothing 0\r\n");
+        flintkv_tests::eventually("it waits", || memory.info_number("clients", "blocked_clients") == 1);
+        assert_eq!(memory.run(&format!("CLIENT KILL ID {id}")), "(integer) 1");
+        assert!(waits.raw().is_none(), "it is ended");
+    }
+    // Nobody sees it among the databases.
+    assert_eq!(operator.run("names"), "default");
+    assert_eq!(operator.run("copy names"), "orders.0");
+}
+
+/// A thousand rounds of a copy's life leave no thread, no descriptor and no memory behind.
+#[test]
+fn a_copy_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
+    let times = flintkv_tests::number("FLINTKV_CYCLES", 1000);
+    let more = operator.run(&format!("copy cycle {times} {}", directory.path().display()));
+    let more: Vec<i64> = more.split(' ').map(|count| count.parse().unwrap_or_else(|_| panic!("{more}"))).collect();
+    println!("{times} rounds: threads, descriptors and bytes more than halfway: {more:?}");
+    assert!(more[0] <= 0 && more[1] <= 0, "threads and descriptors: {more:?}");
+    assert!(more[2] < 256 << 10, "{} bytes more after {} rounds", more[2], times / 2);
+}
