@@ -331,6 +331,8 @@ pub enum Unblock {
     Replica,
     /// The error of a SHUTDOWN that was given up.
     NoShutdown,
+    /// The command comes back unexecuted: the database does not own its keys any more.
+    NotOwned,
 }
 
 /// SHUTDOWN, as a client asks for it.

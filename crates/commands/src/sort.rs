@@ -13,7 +13,7 @@ use crate::sets::form::set;
 use crate::zsets::form::zset;
 use std::cmp::Ordering;
 use std::ops::Range;
-use store::{Class, Key, Kind, Value};
+use store::{Class, Key, Kind, NotHeld, Value};
 
 const BASE: Row = Row {
     arity: -2,
@@ -353,8 +353,12 @@ fn look_up<'e>(
     }
     let hasher = cx.ks.hasher();
     let keys: Vec<Key<'_>> = (0..names.len()).map(|index| hasher.key(names.element(index))).collect();
-    if !cx.ks.holds(&keys) && !cx.ks.add(&keys) {
-        return Err(Stop::Yield);
+    match cx.ks.reach(&keys) {
+        Ok(()) => {}
+        Err(NotHeld::Busy) => return Err(Stop::Yield),
+        Err(NotHeld::NotOwned) => {
+            return Err(Stop::error("ERR SORT reaches for keys of another shard: see BY and GET"));
+        }
     }
     let mut fields = patterns
         .iter()

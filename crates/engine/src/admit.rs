@@ -28,6 +28,10 @@ pub const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-s
 /// The reply to a write of a replica's client.
 pub const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
+/// The reply to a command that is not executed, because the database does not own its keys. Only a proxy sees it, and sends the command
+/// to whoever owns them.
+pub const NOT_OWNED: &str = "NOTOWNED this copy does not serve the key's shard now";
+
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat
 /// what a primary does, so nothing has expired for them until the primary says so. `REPLAY-AT FILE`: they are those of an append-only file.
@@ -144,6 +148,9 @@ pub fn admit<'w>(
         if is_stale(worker, session) && !command.is(bit::STALE) {
             return Err(refused(worker, command, STALE.into()));
         }
+        if is_closed(worker, session) && command.is(DATASET) {
+            return Err(refused(worker, command, NOT_OWNED.into()));
+        }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
         if writes && hub.clients.unsaved.load(Relaxed) {
             return Err(refused(worker, command, UNSAVED.into()));
@@ -178,6 +185,15 @@ pub fn admit<'w>(
 #[inline]
 pub fn is_stale(worker: &Worker, session: &Session) -> bool {
     worker.hub.clients.stale.load(Relaxed) && !acl::is_loader(&session.user)
+}
+
+/// Commands that read or change keys, with or without naming them.
+pub const DATASET: u32 = bit::READONLY | bit::WRITE | bit::SCRIPT | bit::BARRIER;
+
+/// Whether the database owns no stripe, so that its clients get nothing of the dataset.
+#[inline]
+pub fn is_closed(worker: &Worker, session: &Session) -> bool {
+    worker.hub.clients.owns_nothing.load(Relaxed) && !acl::is_loader(&session.user)
 }
 
 /// Whether the journal takes what a command would write. The node's own loader may always write: its commands are in the journal already,

@@ -13,7 +13,7 @@
 
 use crate::access;
 use crate::account::{Spent, account};
-use crate::admit::READ_ONLY;
+use crate::admit::{NOT_OWNED, READ_ONLY};
 use crate::clients::ClientInfo;
 use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
 use crate::journaling::WriteAdmission;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use store::{ReadError, Ready, Resume, Ticket};
+use store::{NotHeld, ReadError, Ready, Resume, Ticket};
 use tokio::time::Sleep;
 
 const NOW_REPLICA: &str =
@@ -190,7 +190,13 @@ fn attempt(
         _ if runs => client_info.outbox.answered(),
         _ => {}
     }
-    outcome.expect("waited for as long as it takes")
+    match outcome {
+        Err(Stop::NotHeld(NotHeld::NotOwned)) => {
+            blocked.unblock(Unblock::NotOwned);
+            Attempt::Nothing
+        }
+        outcome => outcome.expect("waited for as long as it takes"),
+    }
 }
 
 /// Runs the commands blocked on the keys that a command has made ready, in order. These commands may make further
@@ -411,6 +417,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
             Phase::Ended(Unblock::Error) => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
             Phase::Ended(Unblock::Replica) => Some(NOW_REPLICA),
             Phase::Ended(Unblock::NoShutdown) => Some("ERR Errors trying to SHUTDOWN. Check logs."),
+            Phase::Ended(Unblock::NotOwned) => Some(NOT_OWNED),
             _ => None,
         };
         if let Some(text) = text {

@@ -319,6 +319,8 @@ pub struct Clients {
     pub suspended: AtomicBool,
     /// The database is a replica that has lost its primary, and must not answer then.
     pub stale: AtomicBool,
+    /// The database owns no stripe: commands come back unexecuted.
+    pub owns_nothing: AtomicBool,
     /// The last dump has failed, and writes are refused for that.
     pub unsaved: AtomicBool,
     /// A [`LoadState`].
@@ -555,6 +557,7 @@ impl Clients {
             || self.load_state.load(Relaxed) != LoadState::Open as u8
             || self.unsaved.load(Relaxed)
             || self.stale.load(Relaxed)
+            || self.owns_nothing.load(Relaxed)
     }
 
     pub fn set_load_state(&self, load_state: LoadState) {

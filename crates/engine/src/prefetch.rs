@@ -2,7 +2,7 @@
 //! command. Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, rehearse};
+use crate::execute::{keys, reach, rehearse};
 use crate::session::{Batch, Failed, Prepared, Work};
 use crate::thread::Worker;
 use commands::session::Session;
@@ -84,7 +84,8 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
                 && hub.store.is_in_parts(&key, session.db)
             {
                 let mut resume = Resume::default();
-                if let Ok(mut ks) = hub.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                let (db, now_ms) = (session.db, worker.now_ms());
+                if let Ok(mut ks) = hub.store.try_lock(&keys, db, now_ms, false, reach(session), &mut resume) {
                     rehearse(&engine, session, &mut ks, command.call(args, &keys));
                     ks.finish();
                 }

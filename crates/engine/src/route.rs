@@ -3,10 +3,11 @@
 //! Also owns what the connection must do if the command does not return a reply. Today every dataset is on this node;
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
+use crate::admit::NOT_OWNED;
 use crate::blocked::Blocked;
 use crate::clients::{ClientInfo, NO_COMMAND};
 use crate::directory::{Command, bit};
-use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
+use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, reach, read_failed};
 use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
@@ -35,6 +36,7 @@ impl From<NotHeld> for Halt {
     fn from(why: NotHeld) -> Halt {
         match why {
             NotHeld::Busy => Halt::Wait(Wait::Stripes),
+            NotHeld::NotOwned => Halt::Error(NOT_OWNED.into()),
         }
     }
 }
@@ -256,7 +258,7 @@ fn cannot_go_on(
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
     current.resume.clear();
-    let mut ks = match hub.store.try_lock(&keys, session.db, now_ms, false, &mut current.resume) {
+    let mut ks = match hub.store.try_lock(&keys, session.db, now_ms, false, reach(session), &mut current.resume) {
         Ok(ks) => ks,
         Err(why) => {
             current.failed = Some(Failed::Read(error));

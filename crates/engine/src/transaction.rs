@@ -3,10 +3,10 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{STALE, is_stale, may_write};
+use crate::admit::{DATASET, NOT_OWNED, STALE, is_closed, is_stale, may_write};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside, keys, read_failed, rehearse};
+use crate::execute::{Around, inside, keys, reach, read_failed, rehearse};
 use crate::journaling::effects_bytes_max;
 use crate::memory::{FREE_BYTES, Need, TooMuch};
 use crate::park::Wait;
@@ -192,6 +192,9 @@ fn run_queued(
     if is_stale(worker, session) && !steps.iter().all(|step| step.command.is(bit::STALE)) {
         return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }
+    if is_closed(worker, session) && bits & DATASET != 0 {
+        return Err(Halt::Error(NOT_OWNED.into()));
+    }
     if multi.bytes > snapshot.settings.claim_free_bytes && bits & bit::WRITE != 0 {
         keep_room(worker, session, client_info, &mut work.current, multi, &steps)?;
     }
@@ -204,13 +207,17 @@ fn run_queued(
     // ours. A transaction that has started can neither give its stripes back nor fail halfway. So EXEC locks every
     // stripe first.
     let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
-        hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+        hub.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
     } else {
         let mut locked = all.clone();
         locked.extend(watches.keys());
-        hub.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
+        hub.store.try_lock(&locked, db, now_ms, touch, reach(session), &mut current.resume)
     };
     let mut ks = locked.map_err(Halt::from)?;
+    if let Err(why) = ks.reach(&all) {
+        ks.finish();
+        return Err(why.into());
+    }
     let ready = match rounds {
         ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
         // Values that are still cold are read when a command needs them.

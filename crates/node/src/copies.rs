@@ -37,7 +37,7 @@ impl Node {
         all
     }
 
-    /// Opens a copy with what is on its files; nothing, if it is new. `definition`: the copy's limits, under the database's name. Its ports
+    /// Opens a copy with what is on its files; nothing, if it is new. It owns no stripe: see [`Database::set_owned`]. `definition`: the copy's limits, under the database's name. Its ports
     /// do not matter.
     pub fn open_copy(self: &Arc<Self>, definition: &Definition, shard: u16) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
@@ -90,6 +90,13 @@ impl Node {
 }
 
 impl Database {
+    /// Sets which stripes its clients reach; a database outside of a cluster owns all. A command for another stripe comes back
+    /// unexecuted, with the error `NOTOWNED`, and so does what waits for a key. When this returns, no client's command runs in a stripe
+    /// that is not owned.
+    pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
+        self.hub.set_owned(owns);
+    }
+
     /// Connects a client in this process, which begins like one that comes by a socket. On a worker's thread, the worker of the same
     /// thread serves it.
     pub fn connect_in_memory(&self) -> io::Result<DuplexStream> {

@@ -59,7 +59,7 @@ pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
-pub use memory::{allocated_bytes, report as allocator_report};
+pub use memory::report as allocator_report;
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};

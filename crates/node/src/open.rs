@@ -119,6 +119,10 @@ pub fn open(
             me: database.clone(),
         }
     });
+    if listen == Listen::Nowhere {
+        // It has no role yet.
+        database.hub.set_owned(|_| false);
+    }
     match begin(common, &config, &database, inboxes, start, listeners) {
         Ok(running) => *database.running.lock() = Some(running),
         // The workers that have started would keep the database alive.

@@ -37,7 +37,7 @@ pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Sent, Why};
 pub use event_sinks::Listener;
-pub use keyspace::guards::{Held, NotHeld};
+pub use keyspace::guards::{Held, NotHeld, Reach};
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Show, Value, ValueMut, Visited, Visitor, Want,
     Watches,
@@ -45,7 +45,8 @@ pub use keyspace::{
 pub use lane::{Lane, Maintain, Ticket};
 pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
-pub use mem::hash::{Hasher, Key, KeyHash};
+
+pub use mem::hash::{Hasher, Key, KeyHash, STRIPES};
 pub use mem::lend::lent_and_room_max;
 pub use mem::tier::{Admission, LimitOf};
 pub use page_import::{PageImport, Refusal};

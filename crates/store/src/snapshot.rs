@@ -22,7 +22,7 @@
 
 use crate::checkpoint_index::{CheckpointIndex, save_parts};
 use crate::keyspace::direct;
-use crate::keyspace::guards::Held;
+use crate::keyspace::guards::{Held, Reach};
 use crate::keyspace::{Value, Visited};
 use crate::log::page::{Packing, Page, SHIPMENT_PAGES_MAX, Scratch};
 use crate::log::parts::{PartName, place_of_number};
@@ -245,7 +245,7 @@ impl Store {
         on_flash: OnFlash,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
-        let mut held = Held::all(self, Some(TIMEOUT)).ok()?;
+        let mut held = Held::all(self, Some(TIMEOUT), Reach::All).ok()?;
         let mut slot = self.cut.write();
         if slot.is_some() {
             return None;

@@ -244,6 +244,20 @@ impl Store {
         leaves.iter().for_each(Prefetched::prefetch_object);
     }
 
+    /// Sets which stripes the store owns; at first, all. Commands of clients that need another stripe come back unexecuted
+    /// ([`NotHeld::NotOwned`](crate::NotHeld::NotOwned)), and lists leave out its keys, which neither expire nor are evicted. When this
+    /// returns, no client's command runs in a stripe that is not owned. Statistics and snapshots have all stripes.
+    pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
+        for stripe in 0..STRIPES {
+            self.stripe(stripe).owned = owns(stripe);
+        }
+    }
+
+    /// The number of stripes that the store owns.
+    pub fn owned(&self) -> usize {
+        (0..STRIPES).filter(|&stripe| self.stripe(stripe).owned).count()
+    }
+
     #[inline]
     pub(crate) fn stripe(&self, stripe: usize) -> Guard<'_> {
         self.stripes.lock(stripe)

@@ -193,7 +193,11 @@ impl Run {
 
     fn swap(&mut self, a: usize, b: usize) {
         let mut resume = store::Resume::default();
-        let mut ks = self.node.store.try_lock_all(0, self.node.now_ms, true, &mut resume).expect("nobody else locks");
+        let mut ks = self
+            .node
+            .store
+            .try_lock_all(0, self.node.now_ms, true, store::Reach::All, &mut resume)
+            .expect("nobody else locks");
         ks.swap(a, b);
         ks.close();
         let moved = std::mem::take(&mut self.model).into_iter().map(|((db, name), value)| {
@@ -211,7 +215,11 @@ impl Run {
 
     fn flush(&mut self, db: usize) {
         let mut resume = store::Resume::default();
-        let mut ks = self.node.store.try_lock_all(0, self.node.now_ms, true, &mut resume).expect("nobody else locks");
+        let mut ks = self
+            .node
+            .store
+            .try_lock_all(0, self.node.now_ms, true, store::Reach::All, &mut resume)
+            .expect("nobody else locks");
         ks.flush(Some(db), false);
         ks.close();
         self.model.retain(|&(of, _), _| of != db);

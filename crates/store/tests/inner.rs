@@ -62,7 +62,7 @@ fn cold_values_are_read_through_the_locks_and_leave_again() {
     let mut node = filled(KEYS);
     let store = node.store.clone();
     let mut resume = Resume::default();
-    let mut ks = store.try_lock_all(0, NOW_MS, true, &mut resume).expect("nobody else locks");
+    let mut ks = store.try_lock_all(0, NOW_MS, true, store::Reach::All, &mut resume).expect("nobody else locks");
     let mut scanned = 0;
     for count in [Some(500), None] {
         let mut cursor = 0;

@@ -306,7 +306,11 @@ fn swapped_databases_are_shown_and_not_sent() {
     let mut source = Run::new(7, Codec::Lz4);
     (0..6_000).for_each(|_| source.step());
     let mut resume = store::Resume::default();
-    let mut ks = source.node.store.try_lock_all(0, source.node.now_ms, true, &mut resume).expect("nobody else locks");
+    let mut ks = source
+        .node
+        .store
+        .try_lock_all(0, source.node.now_ms, true, store::Reach::All, &mut resume)
+        .expect("nobody else locks");
     ks.swap(0, 2);
     ks.close();
     assert!(!source.node.store.exchanges_pages());

@@ -31,7 +31,8 @@ fn remove(node: &mut Node, key: u64) {
 fn flush(node: &mut Node) {
     let store = node.store.clone();
     let mut resume = store::Resume::default();
-    let mut ks = store.try_lock_all(0, node.now_ms, true, &mut resume).expect("nobody else holds a stripe");
+    let mut ks =
+        store.try_lock_all(0, node.now_ms, true, store::Reach::All, &mut resume).expect("nobody else holds a stripe");
     ks.flush(None, false);
     ks.close();
 }

@@ -25,13 +25,13 @@ use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
-use commands::host::Space;
+use commands::host::{Space, Unblock};
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use store::Store;
+use store::{STRIPES, Store};
 
 /// What the workers of one database share.
 pub struct Hub {
@@ -164,6 +164,15 @@ impl Hub {
         let _turn = self.pausing.lock();
         change(&self.clients);
         self.store.keep_expired_until(self.clients.writers_wait_until_ms());
+    }
+
+    /// Sets which stripes clients reach: see [`Store::set_owned`]. What waits for a key comes back unexecuted, whether it lost its stripe or
+    /// not. When this returns, no client's command runs in a stripe that is not owned.
+    pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
+        let owns_nothing = !(0..STRIPES).any(&owns);
+        self.clients.owns_nothing.store(owns_nothing, Relaxed);
+        self.store.set_owned(owns);
+        self.clients.unblock_all(Unblock::NotOwned);
     }
 
     /// `None`: the database has been closed, and its last workers are ending.

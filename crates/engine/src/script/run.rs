@@ -11,7 +11,7 @@ use crate::acl;
 use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside as run_inside, keys};
+use crate::execute::{Around, inside as run_inside, keys, reach};
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use store::{Admission, Keyspace, Why};
+use store::{Admission, Keyspace, NotHeld, Why};
 
 /// A worker's Lua interpreter, and the buffers that its scripts' commands reuse.
 pub struct Interpreter {
@@ -198,9 +198,9 @@ fn outside(
     loop {
         let (db, touch) = (session.db, !session.no_touch);
         let locked = if current.whole {
-            hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+            hub.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
         } else {
-            hub.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
+            hub.store.try_lock(&keys, db, now_ms, touch, reach(session), &mut current.resume)
         };
         let mut ks = locked.map_err(Halt::from)?;
         if !again && ks.want(&keys).is_err() {
@@ -488,6 +488,9 @@ impl Drop for Running<'_, '_> {
 const UNDECLARED: &str = "ERR Script attempted to access a key that it did not declare while another script that \
                           holds it waits for this one's: pass all keys of a script as its KEYS";
 
+/// Redis's words for a key of another node, if it is none of the script's KEYS.
+const NOT_LOCAL: &str = "ERR Script attempted to access a non local key in a cluster node";
+
 impl<'a> Running<'a, '_> {
     /// The command that the words name.
     fn find(&self, args: Args<'_>) -> Option<&'a Command> {
@@ -556,11 +559,16 @@ impl<'a> Running<'a, '_> {
         };
         let hub = &*self.around.worker.hub;
         let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
-        let held = match command.is(bit::WHOLE) {
-            true => self.ks.add_all(),
-            false => self.ks.holds(&keys) || self.ks.add(&keys),
+        let reached = match command.is(bit::WHOLE) {
+            true if !self.ks.add_all() => Err(NotHeld::Busy),
+            true => Ok(()),
+            false => self.ks.reach(&keys),
         };
-        if !held {
+        if reached == Err(NotHeld::NotOwned) {
+            self.around.worker.stats().error(NOT_LOCAL);
+            return refuse(reply, NOT_LOCAL);
+        }
+        if reached.is_err() {
             if self.may_restart && !self.has_effects {
                 self.wants_all = true;
                 return Called::Ends;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use store::Admission;
 use store::page_import::PAGES_CAPA;
+use store::{Admission, Reach};
 
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
@@ -180,7 +180,7 @@ impl Database {
 
     /// Waits until every stripe was free at one moment.
     fn lock_all(&self) {
-        while self.shard.store.try_hold_all().is_err() {
+        while self.shard.store.try_hold_all(Reach::All).is_err() {
             if self.hub.is_closing.load(Relaxed) {
                 return;
             }

@@ -1,6 +1,7 @@
 //! Owns the sweep over hashes in RAM whose fields have expired. Never removes a field itself: the look-up of the hash does.
 
-use super::Resume;
+use super::{Keyspace, Resume};
+use crate::keyspace::guards::Reach;
 use crate::mem::hash::STRIPES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_TIMEOUT;
@@ -25,6 +26,13 @@ impl Store {
                 self.has_deadlines.store(true, Relaxed);
                 continue;
             };
+            if !stripe.owned {
+                if stripe.all().any(|database| database.deadlines.is_some()) {
+                    // When it is owned, its fields expire.
+                    self.has_deadlines.store(true, Relaxed);
+                }
+                continue;
+            }
             for table_id in 0..stripe.table_ids() {
                 let database = stripe.database_mut(table_id);
                 let Some(deadlines) = &database.deadlines else { continue };
@@ -50,6 +58,8 @@ impl Store {
         let key = self.hasher().key(name);
         let mut resume = Resume::default();
         // No command blocks on a hash, so there are no ready keys to serve.
-        self.lock(&[key], db, now_ms, false, &mut resume).notice_parts(&key);
+        if let Ok(held) = self.hold(&[key], Reach::Owned) {
+            Keyspace::new(held, db, now_ms, false, &mut resume).notice_parts(&key);
+        }
     }
 }

@@ -47,46 +47,74 @@ pub(crate) trait Stripes {
 pub enum NotHeld {
     /// A script holds one of them for a long time.
     Busy,
+    /// The store does not own one of them: see [`Store::set_owned`].
+    NotOwned,
+}
+
+/// Which stripes a command may lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// A client's command: those that the store owns.
+    Owned,
+    /// A command of a journal, of a file or of a primary, which was accepted before.
+    All,
 }
 
 /// The stripes that a command has locked, and the store for locking more.
 pub struct Held<'s> {
     store: &'s Store,
     guards: Guards<'s>,
+    reach: Reach,
 }
 
 impl<'s> Held<'s> {
     /// Locks the stripes of `keys`. [`NotHeld::Busy`]: one could not be locked within `timeout`. Without `timeout` it waits
     /// without bound.
     #[inline(always)]
-    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
-        let [key] = keys else { return Held::of_several(store, keys, timeout) };
+    pub(crate) fn of(
+        store: &'s Store,
+        keys: &[Key<'_>],
+        timeout: Option<Duration>,
+        reach: Reach,
+    ) -> Result<Held<'s>, NotHeld> {
+        let [key] = keys else { return Held::of_several(store, keys, timeout, reach) };
         let stripe = key.hash.stripe();
         let guard = match timeout {
             None => store.stripe(stripe),
             Some(timeout) => store.try_stripe(stripe, timeout).ok_or(NotHeld::Busy)?,
         };
-        Ok(Held { store, guards: Guards::One(stripe, guard) })
+        if !guard.owned && reach == Reach::Owned {
+            return Err(NotHeld::NotOwned);
+        }
+        Ok(Held { store, guards: Guards::One(stripe, guard), reach })
     }
 
-    fn of_several(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
+    fn of_several(
+        store: &'s Store,
+        keys: &[Key<'_>],
+        timeout: Option<Duration>,
+        reach: Reach,
+    ) -> Result<Held<'s>, NotHeld> {
         if keys.is_empty() {
-            return Ok(Held { store, guards: Guards::None });
+            return Ok(Held { store, guards: Guards::None, reach });
         }
         let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
         stripes.sort_unstable();
         stripes.dedup();
-        Held::many(store, &stripes, timeout)
+        let guards = lock_many(store, &stripes, timeout)?;
+        if reach == Reach::Owned && !guards.iter().all(|(_, guard)| guard.owned) {
+            return Err(NotHeld::NotOwned);
+        }
+        Ok(Held { store, guards: Guards::Many(guards), reach })
     }
 
-    /// Locks every stripe.
-    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
-        Held::many(store, &all_stripes(), timeout)
-    }
-
-    /// Locks `stripes`, which are ascending and without repetition.
-    fn many(store: &'s Store, stripes: &[usize], timeout: Option<Duration>) -> Result<Held<'s>, NotHeld> {
-        Ok(Held { store, guards: Guards::Many(lock_many(store, stripes, timeout)?) })
+    /// Locks every stripe. A client's command needs a store that owns some of them: the others have no keys, or none that it may see.
+    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>, reach: Reach) -> Result<Held<'s>, NotHeld> {
+        let guards = lock_many(store, &all_stripes(), timeout)?;
+        if reach == Reach::Owned && !guards.iter().any(|(_, guard)| guard.owned) {
+            return Err(NotHeld::NotOwned);
+        }
+        Ok(Held { store, guards: Guards::Many(guards), reach })
     }
 
     #[inline]
@@ -96,7 +124,7 @@ impl<'s> Held<'s> {
 
     /// The same stripes for a command inside the transaction or script that holds them.
     pub(crate) fn inner(&mut self) -> Held<'_> {
-        Held { store: self.store, guards: Guards::Outer(self) }
+        Held { store: self.store, reach: self.reach, guards: Guards::Outer(self) }
     }
 
     #[inline]
@@ -111,6 +139,11 @@ impl<'s> Held<'s> {
 
     pub(crate) fn holds(&mut self, stripe: usize) -> bool {
         self.stripe(stripe).is_some()
+    }
+
+    /// Whether a command of this reach may use the stripe, which is locked.
+    pub(crate) fn reaches(&self, stripe: usize) -> bool {
+        self.reach == Reach::All || self.view(stripe).is_some_and(|stripe| stripe.owned)
     }
 
     /// Whether a transaction or script around the command holds the stripes.

@@ -367,7 +367,7 @@ impl List {
         show: &mut Show<'_>,
     ) -> Option<u64> {
         let from = self.from.high;
-        let table = &stripe.database(self.table_id)?.table;
+        let table = &stripe.database(self.table_id).filter(|_| stripe.owned)?.table;
         let (mut leaf, mut last) = (Some(from), None);
         while let Some(high) = leaf {
             let (entries, next) = table.leaf_at(high);

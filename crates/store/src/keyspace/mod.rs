@@ -29,7 +29,7 @@ pub use watch::Watches;
 use crate::counters::Counter;
 use crate::effects::{News, Sent, Why};
 use crate::keyspace::commit::{Extent, FieldsGone, Leave};
-use crate::keyspace::guards::{Held, Stripes as _, all_stripes};
+use crate::keyspace::guards::{Held, NotHeld, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
 use crate::mem::hash::{Hasher, Key, STRIPES};
 use crate::mem::index::{Entry, Slot};
@@ -201,6 +201,15 @@ impl<'s> Keyspace<'s> {
     pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
         let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
         self.held.add(&stripes)
+    }
+
+    /// Locks the stripes of these keys too, where they are not locked. [`NotHeld::Busy`]: as in [`Keyspace::add`].
+    pub fn reach(&mut self, keys: &[Key<'_>]) -> Result<(), NotHeld> {
+        if !self.holds(keys) && !self.add(keys) {
+            return Err(NotHeld::Busy);
+        }
+        let reaches = keys.iter().all(|key| self.held.reaches(key.hash.stripe()));
+        if reaches { Ok(()) } else { Err(NotHeld::NotOwned) }
     }
 
     /// Locks every stripe. False: as in [`Keyspace::add`].

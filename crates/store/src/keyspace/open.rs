@@ -2,7 +2,7 @@
 //! Never waits for flash.
 
 use super::{ColdRead, Keyspace, Resume};
-use crate::keyspace::guards::{Held, NotHeld};
+use crate::keyspace::guards::{Held, NotHeld, Reach};
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::word::Word;
 use crate::store::Store;
@@ -11,22 +11,22 @@ use crate::stripe::LOCK_TIMEOUT;
 impl Store {
     /// Locks the stripes of `keys`, in ascending order, for one command.
     #[inline(always)]
-    pub fn hold(&self, keys: &[Key<'_>]) -> Held<'_> {
-        Held::of(self, keys, None).expect("it waits without bound")
+    pub fn hold(&self, keys: &[Key<'_>], reach: Reach) -> Result<Held<'_>, NotHeld> {
+        Held::of(self, keys, None, reach)
     }
 
     /// Like [`Store::hold`], but gives up if a script holds a stripe for long.
     #[inline(always)]
-    pub fn try_hold(&self, keys: &[Key<'_>]) -> Result<Held<'_>, NotHeld> {
-        Held::of(self, keys, Some(LOCK_TIMEOUT))
+    pub fn try_hold(&self, keys: &[Key<'_>], reach: Reach) -> Result<Held<'_>, NotHeld> {
+        Held::of(self, keys, Some(LOCK_TIMEOUT), reach)
     }
 
     /// Like [`Store::try_hold`], for every stripe.
-    pub fn try_hold_all(&self) -> Result<Held<'_>, NotHeld> {
-        Held::all(self, Some(LOCK_TIMEOUT))
+    pub fn try_hold_all(&self, reach: Reach) -> Result<Held<'_>, NotHeld> {
+        Held::all(self, Some(LOCK_TIMEOUT), reach)
     }
 
-    /// Locks the stripes of `keys` and opens the keyspace for one command in logical database `db`.
+    /// Locks the stripes of `keys`, owned or not, and opens the keyspace for one command in logical database `db`.
     pub fn lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -35,19 +35,21 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Keyspace<'a> {
-        Keyspace::new(self.hold(keys), db, now_ms, touch, resume)
+        let held = self.hold(keys, Reach::All).expect("it waits without bound");
+        Keyspace::new(held, db, now_ms, touch, resume)
     }
 
-    /// Like [`Store::lock`], but gives up if a script holds a stripe for long.
+    /// Like [`Store::lock`], but gives up if a script holds a stripe for long, or if a stripe is out of reach.
     pub fn try_lock<'a>(
         &'a self,
         keys: &[Key<'_>],
         db: usize,
         now_ms: u64,
         touch: bool,
+        reach: Reach,
         resume: &'a mut Resume,
     ) -> Result<Keyspace<'a>, NotHeld> {
-        Ok(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
+        Ok(Keyspace::new(self.try_hold(keys, reach)?, db, now_ms, touch, resume))
     }
 
     /// Like [`Store::try_lock`], for every stripe.
@@ -56,9 +58,10 @@ impl Store {
         db: usize,
         now_ms: u64,
         touch: bool,
+        reach: Reach,
         resume: &'a mut Resume,
     ) -> Result<Keyspace<'a>, NotHeld> {
-        Ok(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
+        Ok(Keyspace::new(self.try_hold_all(reach)?, db, now_ms, touch, resume))
     }
 
     /// Whether nobody holds the key's stripe at the moment.

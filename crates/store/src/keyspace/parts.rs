@@ -81,10 +81,11 @@ impl Store {
     pub(crate) fn evict_split(&self, id: u64, now_ms: u64) -> bool {
         let Some((hash, table_id)) = self.owners.get(id) else { return false };
         let mut stripe = self.stripe(hash.stripe());
+        let owned = stripe.owned;
         let database = stripe.database_mut(table_id);
         let Some(slot) = database.find_split(hash, id) else { return false };
         let word = database.table.word(slot);
-        if word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
+        if !owned || word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
             return false;
         }
         self.commit_leave(Leave::evicted(table_id, None, now_ms), database, slot, None);

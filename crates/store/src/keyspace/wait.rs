@@ -87,7 +87,7 @@ mod tests {
         fn with<R>(&mut self, db: usize, names: &[&str], act: impl FnOnce(&mut Keyspace<'_>, &[Key<'_>]) -> R) -> R {
             let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.hasher().key(name.as_bytes())).collect();
             let mut ks = match keys[..] {
-                [] => self.store.try_lock_all(db, 0, true, &mut self.resume).expect("nobody else locks"),
+                [] => self.store.try_lock_all(db, 0, true, Reach::All, &mut self.resume).expect("nobody else locks"),
                 _ => self.store.lock(&keys, db, 0, true, &mut self.resume),
             };
             let result = act(&mut ks, &keys);

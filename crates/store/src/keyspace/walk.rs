@@ -42,7 +42,7 @@ impl Keyspace<'_> {
         (from.stripe..STRIPES).find_map(|number| {
             let from = if number == from.stripe { from.high } else { 0 };
             self.look_in(number, |stripe, _| {
-                let table = &stripe.database(table_id)?.table;
+                let table = &stripe.database(table_id).filter(|_| stripe.owned)?.table;
                 let mut leaf = Some(from);
                 while let Some(high) = leaf {
                     let (entries, next) = table.leaf_at(high);

@@ -125,6 +125,7 @@ impl ClockHand {
             self.next_stripe(store);
             return slice;
         }
+        let owned = stripe.owned;
         let database = stripe.database_mut(self.table_id);
         let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
         let policy = store.tier.policy();
@@ -144,7 +145,7 @@ impl ClockHand {
                 continue;
             };
             if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
-                let expired = word.has_expiry() && store.lane_removes(object.expiry(), now_ms);
+                let expired = owned && word.has_expiry() && store.lane_removes(object.expiry(), now_ms);
                 if expired {
                     gone.push((high, word));
                     continue;
@@ -181,7 +182,7 @@ impl ClockHand {
             if object.is_writing() {
                 continue;
             }
-            if word.has_expiry() && store.lane_removes(object.expiry(), now_ms) {
+            if owned && word.has_expiry() && store.lane_removes(object.expiry(), now_ms) {
                 gone.push((high, word));
                 continue;
             }
@@ -195,7 +196,7 @@ impl ClockHand {
                 continue;
             }
             if !store.has_flash() {
-                if policy.evicts(word.has_expiry()) {
+                if owned && policy.evicts(word.has_expiry()) {
                     gone.push((high, word));
                     slice.freed += bytes;
                 }
@@ -351,7 +352,7 @@ impl ClockHand {
         ttl: &mut TtlSample,
     ) -> (usize, usize) {
         let stripe = store.stripe_or_skip(self.stripe, timeout);
-        let Some(mut stripe) = stripe.filter(|stripe| self.table_id < stripe.table_ids()) else {
+        let Some(mut stripe) = stripe.filter(|stripe| stripe.owned && self.table_id < stripe.table_ids()) else {
             self.stripe = (self.stripe + 1) % STRIPES;
             (self.table_id, self.high) = (0, 0);
             return (0, 0);

@@ -402,16 +402,18 @@ impl Lane {
             }
         } else {
             let mut stripe = store.stripe(record.hash.stripe());
+            let owned = stripe.owned;
             let database = stripe.database_mut(record.table_id);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return Relocated::Moved };
-            if store.lane_removes(record.expiry, self.now_ms) {
+            if owned && store.lane_removes(record.expiry, self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::expired(record.table_id, name, self.now_ms), database, slot, None);
                 return Relocated::Moved;
             }
             let word = database.table.word(slot);
-            if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
+            let is_idle = !word.is_hot() && !word.is_referenced();
+            if evict && owned && is_idle && store.tier.policy().evicts(word.has_expiry()) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::evicted(record.table_id, name, self.now_ms), database, slot, None);
                 return Relocated::Evicted;

@@ -8,7 +8,8 @@
 use super::Lane;
 use super::clock_hand::{Victim, Writer, sweep_parts};
 use crate::counters::Counter;
-use crate::keyspace::Resume;
+use crate::keyspace::guards::Reach;
+use crate::keyspace::{Keyspace, Resume};
 use crate::log::fill::Verdict;
 use crate::log::segment::SegmentStream;
 use crate::mem::hash::STRIPES;
@@ -172,7 +173,9 @@ impl Lane {
             // The table id may belong to another logical database meanwhile. Then another key is looked up, which does no harm.
             if let Some(db) = (0..store.databases()).find(|&db| store.table_id(db) == due.table_id) {
                 let key = store.hasher.key(&due.name);
-                store.lock(&[key], db, now_ms, false, &mut resume).notice(&key);
+                if let Ok(held) = store.hold(&[key], Reach::Owned) {
+                    Keyspace::new(held, db, now_ms, false, &mut resume).notice(&key);
+                }
                 resume.clear();
             }
         }

@@ -899,11 +899,12 @@ fn put_in_ram(
         false => None,
     };
     let mut stripe = store.stripe(hash.stripe());
+    let owned = stripe.owned;
     let database = stripe.database_mut(table_id);
     let Some(slot) = database.find_cold(hash, cold.word) else {
         return Ok(Outcome::Done);
     };
-    if store.lane_removes(record.expiry_ms, now_ms) {
+    if owned && store.lane_removes(record.expiry_ms, now_ms) {
         store.commit_leave(Leave::expired(table_id, Some(record.key), now_ms), database, slot, None);
         return Ok(Outcome::Done);
     }

@@ -32,7 +32,6 @@ pub struct Database {
     pub(crate) deadlines: Option<Box<Deadlines>>,
 }
 
-#[derive(Default)]
 pub struct Stripe {
     /// Uid 0, which holds nearly all keys. It is stored beside the lock, which saves a cache miss.
     first: Database,
@@ -42,6 +41,14 @@ pub struct Stripe {
     pub(crate) waiters: Option<Box<Waiters>>,
     /// The databases from table id 1 on. SWAPDB exchanges table ids, so that records on flash keep the number of their database.
     others: Vec<Database>,
+    /// Whether clients' commands may lock it, and whether its keys may expire and be evicted: see [`Store::set_owned`](crate::Store::set_owned).
+    pub(crate) owned: bool,
+}
+
+impl Default for Stripe {
+    fn default() -> Stripe {
+        Stripe { first: Database::default(), watched: None, waiters: None, others: Vec::new(), owned: true }
+    }
 }
 
 /// Each stripe has its own cache line, because different workers lock neighbouring stripes.

@@ -55,7 +55,8 @@ impl Node {
         value::hash::seed([7, 11]);
         // Whatever happens, the scrubber reads meanwhile.
         store.set_scrub_interval(5_000);
-        let lanes = (0..workers).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
+        let driver = || store.has_flash().then(|| Box::new(sim.driver()) as Box<_>);
+        let lanes = (0..workers).map(|worker| Lane::new(store.clone(), driver(), worker)).collect();
         Node { sim, store, lanes, resume: Resume::default(), now_ms: 1_700_000_000_000, turn: 0 }
     }
 

@@ -1,5 +1,7 @@
 //! Owns which process is a node here: this test program itself, run once more.
 
+pub mod allocated;
+
 #[path = "../../../../commands/tests/commands/harness/mod.rs"]
 pub mod harness;
 
