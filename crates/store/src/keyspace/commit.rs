@@ -21,7 +21,8 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Value,
-    /// Data beside the value itself, such as who has read from a stream. Notifies only those who watch everything.
+    /// Metadata beside the value itself, such as the progress of a stream's consumer groups. Notifies only watches of
+    /// everything.
     Beside,
     /// Something that clients wait for is gone. Notifies only the waiters.
     Waiters,
@@ -170,7 +171,8 @@ impl Store {
         self.send_unless_more_follows(effects, held);
     }
 
-    /// What is said waits for the effects, which are kept when the outermost command ends. Without effects it need not wait.
+    /// Sends the notifications now if there are no effects. Otherwise they wait until the effects are kept, when the
+    /// outermost command ends.
     fn send_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
         if effects.is_empty() && !(held.is_inner() && self.records_effects()) {
             self.send_effects(effects);

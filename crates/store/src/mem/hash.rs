@@ -37,10 +37,10 @@ pub struct Key<'a> {
 #[derive(Clone)]
 pub struct Hasher {
     cipher: Aes128,
-    /// Added to the last block: to a whole one, and to one that had to be padded.
+    /// XORed into the last block: `whole` if it has 16 bytes, `padded` if it had to be padded.
     whole: u128,
     padded: u128,
-    /// The processor has the instructions of [`Hasher::hash_short`].
+    /// Whether the processor has the instructions of [`Hasher::hash_short`].
     is_quick: bool,
 }
 
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The short way gives what the general one gives.
+    /// `hash_short` gives the same result as the general way.
     #[test]
     fn short_names_hash_as_all_names_do() {
         let hasher = Hasher::new([7, 8]);

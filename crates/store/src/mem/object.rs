@@ -439,7 +439,7 @@ impl<'t> ObjectMut<'t> {
         self.0.set_place(place);
     }
 
-    /// The copy on flash is not this value's any more.
+    /// Marks the copy on flash as not valid: it is no copy of this value any more.
     #[inline]
     pub fn forget_place(&mut self) {
         if self.0.is(Header::PLACE) {

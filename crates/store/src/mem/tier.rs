@@ -147,7 +147,7 @@ impl Tier {
         }
     }
 
-    /// Called when something has left RAM, or when nothing needs to leave.
+    /// Must be called when something has left RAM, or when nothing needs to leave.
     pub fn progress(&self) {
         self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
     }
@@ -194,7 +194,7 @@ impl Tier {
         self.full.store(full as u8, Relaxed);
     }
 
-    /// Writers need no longer be refused for this reason.
+    /// Ends the refusal of writes for this reason.
     pub fn clear_full(&self, reason: Full) {
         if self.full.load(Relaxed) == reason as u8 {
             self.set_full(Full::No);
@@ -276,8 +276,9 @@ impl Tier {
         is_expected
     }
 
-    /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects make room for it until
-    /// `reserve(0)`. They keep half of their budget, because with much less nothing could be written meanwhile.
+    /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects leave RAM to make
+    /// room for it until `reserve(0)`. They keep at least half of their budget, because with much less nothing could be
+    /// written meanwhile.
     pub fn reserve(&self, bytes: u64, arena: &Arena) {
         let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
         let wanted = || self.measured_other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
