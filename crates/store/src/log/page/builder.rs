@@ -31,7 +31,7 @@ const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
 const WORTHWHILE_SHIFT: u32 = 3;
 /// A frame begins on a page only if so many of its bytes fit there. Saving less room is not worth reading a second page.
 const PART_BYTES_MIN: usize = 128;
-/// How often data that did not compress is tried again.
+/// Of the frames of data that did not compress, one in this many tries compression again.
 const RAW_FRAMES_PER_PROBE: usize = 16;
 /// A record of at most this size shares a frame with others.
 const SHARED_BYTES_MAX: usize = PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES;
@@ -298,7 +298,7 @@ impl Ratio {
 /// Chooses the size of frames from the ratios of past ones.
 struct Pace {
     ratios: [Ratio; FRAME_RAW_TARGETS.len()],
-    /// Number of frame sizes to choose from.
+    /// Number of frame sizes that this pace may choose.
     sizes: usize,
     /// The frame size in use, and the size of the next frame, which now and then is a neighbour for a trial.
     size: usize,
@@ -559,7 +559,8 @@ impl PageBuilder {
         if raw > RECORD_BYTES_MAX {
             return Push::Never;
         }
-        // Expected not to fit: this avoids compressing it in vain. In a fresh unit it is compressed to be sure.
+        // By the usual ratio it would not fit, so do not compress it in vain. In a fresh unit it is compressed all the
+        // same, to be sure.
         let expected_pages = pages_alone(raw * self.large_ratio / 1024);
         let unit = self.unit();
         let is_fresh = unit.begun == 0 && self.pending.is_empty();
