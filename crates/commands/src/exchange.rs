@@ -28,7 +28,7 @@ pub struct Exchange {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     pub host: String,
-    /// 0 if the argument cannot be a port: nobody listens on port 0.
+    /// 0 if the argument cannot be a port, because no server listens on port 0.
     pub port: u16,
     pub user: Option<Box<[u8]>>,
     pub password: Option<Box<[u8]>>,

@@ -23,8 +23,8 @@ impl<'a> Who<'a> {
         ks.effect(words);
     }
 
-    /// States that the consumer was seen, and perhaps that the group's last id rose. No entry has the id that is
-    /// claimed.
+    /// States that the consumer was seen, and perhaps that the group's last id rose. The stated command claims an id
+    /// that no entry has.
     pub fn seen(self, ks: &mut Keyspace<'_>, last_id: Option<Id>) {
         let last_id = last_id.map(IdText::new);
         let raised = last_id.iter().flat_map(|id| [b"LASTID", id.as_bytes()]);
