@@ -1,5 +1,5 @@
 //! Owns the notifications about keys: keyspace events, and that a key has changed.
-//! Never knows who listens. Usually nobody listens; then each event costs one relaxed load.
+//! Never knows the listeners. Usually there are none; then each event costs one relaxed load.
 
 use crate::effects::{Effects, News, Sent};
 use base::events::Class;

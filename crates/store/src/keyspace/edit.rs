@@ -31,7 +31,8 @@ impl Keyspace<'_> {
         self.open(key, found, Extent::Value)
     }
 
-    /// Records the deadlines of the changed value's parts, so that expired parts are removed even if nobody reads them.
+    /// Records the deadlines of the changed value's parts, so that expired parts are removed even if no command reads
+    /// them.
     pub fn note_deadlines(&mut self, key: &Key<'_>) {
         let store = self.store;
         let database = self.database(key);

@@ -29,7 +29,8 @@ const FRAME_RAW_TARGETS: [usize; 4] = [5 << 10, 10 << 10, 20 << 10, 40 << 10];
 const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
 /// Compression must save an eighth. Otherwise the frame is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
-/// A frame begins on a page only if so many of its bytes fit there. Saving less room is not worth reading a second page.
+/// A frame begins on a page only if at least this many of its bytes fit there. Saving less room is not worth reading a
+/// second page.
 const PART_BYTES_MIN: usize = 128;
 /// Of the frames of data that did not compress, one in this many tries compression again.
 const RAW_FRAMES_PER_PROBE: usize = 16;
@@ -130,14 +131,14 @@ impl OpenPage {
         OpenPage { lead, used, frames: Vec::new(), fingerprints: Vec::new(), dictionary: 0 }
     }
 
-    /// The bytes left if the directory has so many more frames and records.
+    /// The bytes left on the page if the directory gets this many more frames and records.
     fn room(&self, frames: usize, records: usize) -> usize {
         let frames = (self.frames.len() + frames) * FRAME_ENTRY_BYTES;
         let records = (self.fingerprints.len() + records) * FINGERPRINT_BYTES;
         PAGE_BYTES.saturating_sub(self.used + frames + records)
     }
 
-    /// Whether a raw record of so many bytes fits into the last frame.
+    /// Whether a raw record of this many bytes fits into the last frame.
     fn can_join(&self, bytes: usize) -> bool {
         let is_raw = self.frames.last().is_some_and(|frame| frame.codec == FrameCodec::Raw);
         is_raw && bytes <= self.room(0, 1)
@@ -159,7 +160,7 @@ impl OpenUnit {
         }
     }
 
-    /// The same for a raw record.
+    /// Like [`OpenUnit::new_pages`], for a raw record.
     fn new_raw_pages(&self, bytes: usize) -> usize {
         match self.page.as_ref().is_some_and(|page| page.can_join(bytes)) {
             true => 0,
@@ -308,7 +309,8 @@ struct Pace {
 
 /// A ratio from which frames are stored raw without trying: 15/16.
 const RATIO_RAW: usize = 960;
-/// Of so many frames the first [`TRIED_LARGER`] have the next larger size, and one in the middle has the next smaller size.
+/// In each group of this many frames, the first [`TRIED_LARGER`] have the next larger size, and one in the middle has
+/// the next smaller size.
 const FRAMES_PER_TRIAL: usize = 64;
 const TRIED_LARGER: usize = 4;
 /// The next larger frame size is taken if it needs at most this percentage of the bytes. Above the second one it is given up again.
@@ -325,7 +327,7 @@ impl Pace {
         self.ratios[self.size].get() >= RATIO_RAW
     }
 
-    /// A frame of `next_size` and so many records was compressed.
+    /// Notes that a frame of `next_size` with this many records was compressed.
     fn note(&mut self, records: usize, raw: usize, stored: usize) {
         // Ignore a frame that ended early, which is not typical of the others.
         if raw * 2 < self.target() && records < FRAME_RECORDS_MAX {
