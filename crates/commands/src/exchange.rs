@@ -1,5 +1,5 @@
-//! Owns what a command has to say to another server before it can go on (MIGRATE), and the other server's answers:
-//! plain data. Never knows how the bytes travel.
+//! Owns the commands that a handler sends to another server before it can continue (MIGRATE), and the other server's
+//! answers: plain data. Never knows how the bytes travel.
 //!
 //! A handler leaves an [`Exchange`] in its session and returns [`Stop::Exchange`](crate::Stop::Exchange). The server
 //! carries it out with no stripe locked. Then the handler runs again and finds the outcome in the same place.

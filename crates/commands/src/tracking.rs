@@ -1,5 +1,5 @@
 //! Owns the subcommands of CLIENT about client-side caching: a connection's options, and whether they fit together.
-//! Never knows who has read which key: the server does.
+//! Never knows which clients have read which key: the server does.
 
 use crate::connection::{BASE, CLIENT, SLOW, on_off};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};

@@ -31,7 +31,8 @@ impl<'a> Who<'a> {
         ks.effect(self.claim().into_iter().chain([&b"0-0"[..], b"JUSTID"]).chain(raised));
     }
 
-    /// States that entries are pending at the consumer since a moment, whoever had them before.
+    /// States that entries have been pending at the consumer since a certain time, even if they were pending at another
+    /// one before.
     pub fn given(self, ks: &mut Keyspace<'_>, ids: &[Id], delivered_ms: i64, deliveries: u64, last_id: Option<Id>) {
         let ids: Vec<IdText> = ids.iter().map(|&id| IdText::new(id)).collect();
         let (time, count) = (Digits::new(delivered_ms), Digits::new(deliveries as i64));
