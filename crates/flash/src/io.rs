@@ -116,7 +116,7 @@ pub struct Done {
     pub nanos: u64,
 }
 
-/// What carries out the store's operations. Each worker owns one; all of a node's drivers share the files.
+/// Carries out the store's operations. Each worker owns a driver; all drivers of a node share the files.
 pub trait Driver {
     /// Queues an operation. Nothing need start before [`Driver::submit`].
     fn push(&mut self, op: Op);

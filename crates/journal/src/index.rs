@@ -285,7 +285,7 @@ fn entries_of(chunk: &[u8]) -> u64 {
     count.max(1).into()
 }
 
-/// What of an index is damaged.
+/// The damage of an index.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The places that contain no sound part.

@@ -88,7 +88,6 @@ enum Step {
 
 /// Takes from the front the operations that [`Disk::run_operations`] carries out together. So the device has enough to
 /// do, and the thread seldom has to wait for a processor, which it must after each wait for the device.
-/// waits for a processor after each wait for the device, waits seldom.
 pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
     /// The kernel takes at most this many buffers at once.
     const BUFFERS_MAX: usize = 1024;

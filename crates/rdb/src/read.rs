@@ -56,7 +56,6 @@ pub struct Key {
 
 /// A part of a value: members that follow those of the pieces before it. A string is one piece, and so is a stream
 /// unless it is read in parts.
-/// parts.
 #[derive(Debug)]
 pub enum Piece {
     Value(Decoded),

@@ -410,9 +410,9 @@ impl Salvage {
         salvaged
     }
 
-    /// Removes a key that is not certain, because a command after the cut changed it in a way that depends on its old
-    /// value. True: the key is not certain, since it may have been deleted before the cut, or its value is not known.
-    /// To be called after [`Salvage::finish`].
+    /// Called for a key that a command after the cut changed in a way that depends on its old value. If that value is
+    /// not certain, removes the key. Returns whether it is not certain: the key may have been deleted before the cut,
+    /// or its value is not known. To be called after [`Salvage::finish`].
     pub fn leave_out(&mut self, db: u64, key: &[u8]) -> bool {
         let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) else { return false };
         let name = (table_id as u16, self.hasher.hash(key).high);

@@ -156,7 +156,7 @@ pub struct Snapshot<D: Dumper> {
     gathered: Option<Arc<Gathered<D>>>,
     /// The number of its cut, for [`Store::checkpoint_durable`].
     cut: u64,
-    /// For a checkpoint: records that were copied at the cut or before have lower sequence numbers.
+    /// For a checkpoint: records of values as they were at the cut or before have lower sequence numbers.
     first_after: u64,
 }
 

@@ -28,8 +28,8 @@ pub(crate) enum Extent {
     Waiters,
 }
 
-/// The changes and events of the running command until they are committed. Names of keys are recorded only while somebody
-/// listens.
+/// The changes and events of the running command until they are committed. Names of keys are recorded only while there
+/// are listeners.
 #[derive(Default)]
 pub(crate) struct Noted {
     names: Vec<u8>,

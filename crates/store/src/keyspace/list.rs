@@ -5,6 +5,7 @@
 //! keys in RAM are shown at once, and of cold ones the entry is noted. Then the notes are *named* in the order of their pages: pages
 //! that lie together are read together, some runs ahead, and each page is taken apart once for all notes on it. Only the memory for
 //! notes bounds a round, so a database whose entries fit there has each of its pages read once.
+//!
 //! Between two slices other commands may change anything, so a record may have moved when its page has been read. A
 //! record that is found names its key, whatever has changed since. The *rest* is looked up again, one by one: keys that
 //! came to RAM or moved, keys whose page is damaged, and keys with large compressed values. So each key that existed
@@ -209,7 +210,7 @@ pub(crate) struct List {
     /// Where the next entry is gathered, and how many are still to be gathered.
     from: Cursor,
     left: usize,
-    /// This round is still gathering.
+    /// Whether this round is still gathering.
     is_gathering: bool,
     /// The notes of the round that belong to no run yet.
     notes: Notes,

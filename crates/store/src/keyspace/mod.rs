@@ -382,8 +382,9 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Whether the effects of a script may take more memory while they wait for its end. The estimate is high: a full
-    /// buffer is copied into one of twice the size, and at the end the journal's record is made from it.
+    /// Whether the effects of a script may take more memory while they wait for its end. Growing needs several times
+    /// the buffer's size: a full buffer is copied into one of twice the size, and at the end the journal's record is
+    /// made from it.
     pub fn may_keep_more(&self) -> bool {
         let buffer = self.resume.effects.lent_buffer();
         buffer == 0 || self.store.lent_bytes() + 4 * buffer <= self.store.lent_bytes_max()
@@ -617,7 +618,7 @@ impl<'s> Keyspace<'s> {
         let Some(value) = object.boxed() else {
             return Ok(Found::Hot(slot, false));
         };
-        // Where expired keys are kept, fields are kept too: see `hides_fields_at`.
+        // While expired keys are kept, expired fields are kept too: see `hides_fields_at`.
         if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) && !store.keeps_expired(now_ms) {
             self.bring(key, slot, &|value, out| value.want_due(now_ms, out))?;
             self.may_change()?;

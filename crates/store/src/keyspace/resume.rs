@@ -69,7 +69,7 @@ impl ColdRead {
         }
     }
 
-    /// What is lost if it fails.
+    /// What is lost if the read fails.
     pub(crate) fn lost(&self) -> Lost {
         match self.part {
             Some(name) => Lost::collection(name.id),

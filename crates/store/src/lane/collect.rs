@@ -107,7 +107,7 @@ impl Lane {
         let segments = &self.store.segments;
         self.store.counters.add(Counter::CollectedSegments, 1);
         if segment < segments.end() && segments.free_count() > segments.end() / 2 && !segments.quarantines() {
-            // It is not written before the discard is complete.
+            // The segment is not written again before the discard is complete.
             let (path, offset) = segments.location(segment * segments.segment_pages);
             let bytes = segments.segment_bytes();
             let token = self.token(Flight::Discard { segment });

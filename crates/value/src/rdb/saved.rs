@@ -1,5 +1,5 @@
-//! Computes how many bytes a value takes in a file that compresses long strings, as Redis shows it in DEBUG OBJECT.
-//! Never writes such a file.
+//! Owns the size of a value in a file that compresses long strings, as Redis shows it in DEBUG OBJECT. Never writes
+//! such a file.
 
 use super::{Compressor, FOOTER_BYTES, Reader, Type, put_len};
 use crate::Corrupt;

@@ -98,7 +98,6 @@ fn ms(reader: &mut Reader<'_>) -> Result<i64, Corrupt> {
 
 /// Counts of a stream that disagree with its entries. Redis before 7.0 wrote such streams after some XTRIMs, and
 /// accepts them: its XLEN returns the count in the file. Here the entries are counted.
-/// what it was told. Here the entries count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miscount {
     pub told: u64,

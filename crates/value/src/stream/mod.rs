@@ -393,7 +393,7 @@ impl Stream {
         Ok(is_corrected)
     }
 
-    /// Ends a part of a dump that has only chunks. `base`: the first id of the last chunk, which may have been left out
+    /// Ends a part of a dump that has only chunks. `base`: the base id of the last chunk, which may have been left out
     /// because it has no entries.
     pub(crate) fn end_with_chunks(&mut self, base: Id) {
         self.last_id = self.chunks.back().map_or(base, |chunk| chunk.summary.last);

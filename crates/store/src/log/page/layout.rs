@@ -36,7 +36,7 @@ use super::record::Bases;
 use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
-/// Of the format.
+/// The version of the format.
 pub const VERSION: u8 = 2;
 
 pub(super) const PAGE_HEADER_BYTES: usize = 40;

@@ -541,7 +541,7 @@ fn compressible_records_leave_little_of_a_page_unused() {
         (Codec::Lz4, values_500(10_000, 500), 300.0, 0.05),
         (Codec::Zstd, values_500(10_000, 500), 285.0, 0.05),
         (Codec::Zstd, values_500(10_000, 100), 75.0, 0.05),
-        // What values of a kilobyte share is only found in frames of many of them.
+        // The common parts of values of a kilobyte are found only in frames with many of these values.
         (Codec::Lz4, near_duplicates(10_000, 1250), 160.0, 0.25),
         (Codec::Zstd, near_duplicates(10_000, 1250), 160.0, 0.25),
     ] {

@@ -700,7 +700,7 @@ mod tests {
             (segments.may_relocate(false), segments.begin_relocation(1, false)),
             (Relocation::Later, Relocation::Later)
         );
-        // What is moved takes the last free segments, and nothing becomes free.
+        // Moved records take the last free segments, and no segment becomes free.
         while segments.take_unit(SegmentStream::Relocated, 16).is_some() {}
         assert_eq!(segments.may_relocate(false), Relocation::Later);
         segments.relocation_ends();
