@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! chunk …        | count u32 | stripe u16 | table_id u16 | crc32c u32 | count × (high u64, word u64) |
-//! row …          | 0 u32 | stripe u16 | table_id u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint` |
-//! table          | what the store must know before the first entry, see `store::checkpoint`      |
+//! row …          | 0 u32 | stripe u16 | table_id u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint_index` |
+//! table          | what the store must know before the first entry, see `store::checkpoint_index` |
 //! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
 //! ```
 //! Integers are little-endian. Chunks and rows come in any order. Their CRCs cover their first eight bytes and what

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::record::{Draft, Record, stored_bytes};
 use crate::ring::{Ring, Start};
 
-/// When what was appended becomes durable. A killed process loses nothing with any of them.
+/// When appended records become durable. A killed process loses nothing, whatever the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// When a quarter of the ring is full.

@@ -1,6 +1,6 @@
 //! Owns the one point that every change of the dataset passes, whatever its reason: a command, an expiry, an eviction, a
 //! flush. For each key it notifies WATCH, client-side caching, waiters and keyspace events; for each command it states the effect.
-//! Never knows what was written, nor who listens.
+//! Never knows what was written, nor the listeners.
 //!
 //! A command's edits record the keys that they change ([`Noted`]) while the command runs. When the handler has succeeded,
 //! [`Store::commit`] notifies for all of them, with the stripes still locked. A command that ends in an error has recorded

@@ -2,9 +2,9 @@
 //! SCAN's cursor with its guarantee. Never reads values, and never moves or changes anything.
 //!
 //! The names of cold keys are on flash, beside the values. So a list goes in rounds. A round *gathers* entries in the order of hashes:
-//! keys in RAM are shown at once, and of cold ones the entry is noted. Then the notes are *named* in the order of their pages: pages
-//! that lie together are read together, some runs ahead, and each page is taken apart once for all notes on it. Only the memory for
-//! notes bounds a round, so a database whose entries fit there has each of its pages read once.
+//! keys in RAM are shown at once, and the entries of cold keys are noted. Then the notes are *named* in the order of their pages: pages
+//! that lie together are read together, some runs ahead, and each page is decoded once for all notes on it. Only the memory for
+//! notes bounds a round, so if all entries of a database fit there, each of its pages is read once.
 //!
 //! Between two slices other commands may change anything, so a record may have moved when its page has been read. A
 //! record that is found names its key, whatever has changed since. The *rest* is looked up again, one by one: keys that
@@ -30,9 +30,9 @@ use std::ops::Range;
 use std::vec;
 use value::Kind;
 
-/// Memory for notes: half of what may be lent to clients; objects leave RAM to make room for it. A transaction or
-/// script cannot wait for that, so it takes half of what may be lent at once. The maximum is 64 MB or this share of the
-/// RAM limit, whichever is larger. The minimum is so little that a command need not wait for it.
+/// Memory for notes: half of what may still be lent; objects leave RAM to make room for it. A transaction or
+/// script cannot wait for that, so it takes half of what may be lent at once. The maximum is 64 MB or one part in
+/// `NOTES_SHARE` of the RAM limit, whichever is larger. The minimum is so little that a command need not wait for it.
 const NOTES_BYTES_MAX: usize = 64 << 20;
 const NOTES_BYTES_MIN: usize = 128 << 10;
 const NOTES_SHARE: usize = 16;
@@ -45,13 +45,13 @@ const PAGES_AT_ONCE_MIN: usize = 8;
 /// A list first reads at most this many pages of a record. A longer record is usually not compressed, and then its name
 /// is on the first page.
 const NAME_PAGES: u32 = 2;
-/// The rest is looked up when it has this many notes. One round looks up so many of them, and reads at most so many
-/// pages.
+/// The rest is looked up when it has `REST_MAX` notes: `REST_AT_ONCE` of them at a time, which read at most
+/// `REST_PAGES_AT_ONCE` pages.
 const REST_MAX: usize = 4096;
 const REST_AT_ONCE: usize = 256;
 const REST_PAGES_AT_ONCE: usize = 1024;
-/// A slice ends at this cost, after about a hundred microseconds. Noting or naming an entry costs 1. The other costs:
-/// of an entry whose object is looked at, of a page that is checked, and of a look-up.
+/// A slice ends at this cost, after about a hundred microseconds. Noting or naming an entry costs 1. An entry whose
+/// object is looked at costs `HOT_COST`, a page that is checked `PAGE_COST`, and a look-up `LOOK_UP_COST`.
 const SLICE_COST: usize = 1024;
 const HOT_COST: usize = 4;
 const PAGE_COST: usize = 24;

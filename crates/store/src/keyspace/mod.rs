@@ -197,7 +197,7 @@ impl<'s> Keyspace<'s> {
         keys.iter().all(|key| self.held.holds(key.hash.stripe()))
     }
 
-    /// Locks the stripes of these keys too. False: another script asked first for stripes that this script holds.
+    /// Locks the stripes of these keys too. False: another script already waits for stripes that this script holds.
     pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
         let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
         self.held.add(&stripes)

@@ -1,5 +1,5 @@
 //! Owns the RAM limit: how much RAM objects may take, and how close they are to the limit.
-//! Never chooses a victim (`hand`) and never writes (`lane`).
+//! Never chooses a victim (`lane/clock_hand`) and never writes (`lane/write`).
 //!
 //! The limit bounds the process's resident size. Memory that is not objects (index, buffers, code, allocator slack) is
 //! measured and not summed: it is the resident size minus the bytes that the arena holds. The rest of the limit is the
@@ -64,7 +64,7 @@ pub(crate) struct Tier {
     resident_max: AtomicU64,
     /// The resident bytes that are not objects, as last measured.
     other: AtomicU64,
-    /// Memory that clients have asked for.
+    /// The memory that is lent to clients.
     pub lent: Lent,
     /// A lower bound of the memory that is not objects: see [`Tier::reserve`].
     other_min: AtomicU64,

@@ -24,8 +24,9 @@ use flash::io::{PAGE_BYTES, PageBuf};
 /// The raw bytes of a frame. More of them compress better, fewer decode faster, and a read decodes one frame. So a larger
 /// size is used only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
 const FRAME_RAW_TARGETS: [usize; 4] = [5 << 10, 10 << 10, 20 << 10, 40 << 10];
-/// Records have a pace by their length, because kinds of records that come in turns differ in ratio and best frame size. Each row is
-/// a length, and the number of frame sizes for records below it: many short matches decode slowly.
+/// Records of similar length share a [`Pace`], because kinds of records that alternate differ in their ratio and their
+/// best frame size. Each row is a length, and the number of frame sizes for records below it. Short records have fewer
+/// sizes, because many short matches decode slowly.
 const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
 /// Compression must save an eighth. Otherwise the frame is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
