@@ -197,7 +197,8 @@ impl<'s> Keyspace<'s> {
         keys.iter().all(|key| self.held.holds(key.hash.stripe()))
     }
 
-    /// Locks the stripes of these keys too. False: another script already waits for stripes that this script holds.
+    /// Locks the stripes of these keys too. False: they could not be locked in time, as when two scripts wait for
+    /// stripes of each other.
     pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
         let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
         self.held.add(&stripes)
