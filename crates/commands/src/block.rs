@@ -28,7 +28,7 @@ pub struct Block {
     pub at_once: fn(&mut Out<'_>),
 }
 
-/// A command waits until writes are durable here, or until replicas have them.
+/// What a command waits for besides keys: that writes are durable in this node's journal, or that replicas have them.
 #[derive(Debug, Clone, Copy)]
 pub struct UntilReached {
     /// The journal's position, and whether the command waits until the journal is durable up to it.
@@ -37,18 +37,18 @@ pub struct UntilReached {
     /// The stream's offset, and how many replicas must have the stream up to it.
     pub offset: u64,
     pub replicas: usize,
-    /// The replicas must have it on their devices.
+    /// Whether the replicas must have it on their devices.
     pub durably: bool,
-    /// The reply then, or at the timeout.
+    /// Writes the reply, when the condition holds or at the timeout.
     pub reply: fn(&mut Out<'_>, Reached),
-    /// The error if the command waits for the journal, and there is none any more.
+    /// The error if the command waits for the journal, and the journal does not exist any more.
     pub without: &'static str,
 }
 
-/// Where writes have come to.
+/// Where the writes are for which a command waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Reached {
-    /// They are durable here.
+    /// Whether they are durable in this node's journal.
     pub here: bool,
     /// The number of replicas that have them.
     pub replicas: usize,

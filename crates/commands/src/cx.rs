@@ -28,8 +28,8 @@ pub enum Stop {
     /// which, and holds the outcome when the handler runs again. The handler has written nothing. Not allowed where
     /// nothing may wait: see [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
-    /// The handler makes more at once than may be had without asking: the session's `claim` says how much. It runs
-    /// again when it may. The handler has written nothing: see [`claim`].
+    /// The handler needs more memory at once than a command may take without asking: the session's `claim` says how
+    /// much. The handler runs again when the memory is granted. It has written nothing: see [`claim`].
     Memory,
     /// The stripes of the keys could not be locked, so the handler has not begun. Only the executor returns this.
     NotHeld(NotHeld),
@@ -109,7 +109,7 @@ impl OwnedArgs {
         Args::new(&self.bytes, &self.spans)
     }
 
-    /// What the arguments take when they are owned.
+    /// Memory that the arguments take when they are owned.
     pub fn mem_bytes_of(args: Args<'_>) -> usize {
         args.from(0).map(<[u8]>::len).sum::<usize>() + args.len() * size_of::<Span>()
     }
@@ -148,19 +148,19 @@ fn claim_much(session: &mut Session, bytes: usize) -> Run {
 /// The length of a bulk string's header and end, for strings of up to 999 bytes.
 pub const BULK_FRAME_BYTES: usize = 8;
 
-/// The length of a reply with this string, at most.
+/// The maximum length of a reply with this string.
 #[inline]
 pub fn bulk_bytes(value: Option<&[u8]>) -> usize {
     value.map_or(0, |value| value.len() + 2 * BULK_FRAME_BYTES)
 }
 
-/// About the bytes of `count` of `len` elements that take `bytes` together.
+/// Estimated bytes of `count` of `len` elements, if all `len` take `bytes` together.
 pub fn share_of(bytes: usize, count: usize, len: usize) -> usize {
     bytes / len.max(1) * count.min(len)
 }
 
-/// About the bytes of so many draws, with repetition, from `len` elements that take `bytes` together. 0 for more than a reply may
-/// have: that is refused.
+/// Estimated bytes of this many draws, with repetition, from `len` elements that take `bytes` together. 0 for a longer
+/// reply than is allowed: the command is refused then.
 pub fn drawn_bytes(bytes: usize, draws: usize, len: usize) -> usize {
     let each = bytes / len.max(1) + BULK_FRAME_BYTES;
     if draws > REPLY_BYTES_MAX / 6 { 0 } else { draws.saturating_mul(each).min(REPLY_BYTES_MAX) }
@@ -210,7 +210,7 @@ pub struct Settings {
     pub stream_node_max_entries: usize,
     pub proto_max_bulk_len: usize,
     pub databases: usize,
-    /// A command asks before it makes more than this at once.
+    /// A command must ask before it makes more than this many bytes at once: see [`claim`].
     pub claim_free_bytes: usize,
     pub lfu: bool,
 }

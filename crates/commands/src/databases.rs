@@ -54,7 +54,7 @@ pub const ROWS: &[Row] = &[
             is("FLUSHALL NOW", "(error) ERR syntax error"),
         ],
         run: |cx| {
-            // Not when the handler runs again after its job.
+            // Only in the first run: the handler runs again after its job.
             if cx.session.job.is_none() {
                 let lazy = lazy(cx)?;
                 cx.ks.flush(None, lazy);
@@ -172,8 +172,9 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Maximum number of keys that one SCAN looks at, whatever COUNT says, so that its reply is bounded; and if it replies with few of them.
-/// The more cold keys are looked at together, the fewer reads each takes.
+/// Maximum number of keys that one SCAN looks at, whatever COUNT says, so that its reply is bounded. With a filter the
+/// maximum is larger, because few of the keys are in the reply: the more cold keys are looked at together, the fewer
+/// reads each takes.
 const SCAN_KEYS_MAX: usize = 10_000;
 const SCAN_KEYS_MAX_FILTERED: usize = 100_000;
 
@@ -223,8 +224,8 @@ fn keys(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Each run does one slice. `resume` holds the names so far and the place to go on. Returns the cursor behind the list, the names as the
-/// reply has them, and their number.
+/// Each run does one slice. `resume` holds the names found so far and the position. Returns the cursor behind the list,
+/// the names as the reply contains them, and their number.
 fn list(
     cx: &mut Cx<'_>,
     options: &ScanOptions<'_>,
@@ -232,7 +233,8 @@ fn list(
     count: Option<usize>,
 ) -> Result<(u64, Vec<u8>, usize), Stop> {
     let bytes = cx.ks.begin_list(cursor, count);
-    // The names so far, and as long again for the reply. Up to a half more than that: it is asked for seldom.
+    // The names found so far, and as much again for the reply. Rounded up by at most a half, so that the handler seldom
+    // has to ask.
     let names_bytes = 2 * cx.ks.resume.bytes.len();
     let asked_bytes = names_bytes.next_multiple_of((names_bytes / 4).next_power_of_two());
     claim(cx.settings, cx.session, bytes + asked_bytes)?;

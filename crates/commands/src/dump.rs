@@ -90,7 +90,7 @@ fn dump(cx: &mut Cx<'_>) -> Run {
         cx.out.null();
         return Ok(());
     };
-    // The payload is made beside the reply.
+    // Payload and reply are in memory at the same time.
     let payload_bytes = match &value {
         Value::Inline(_, bytes) => bytes.len(),
         Value::Boxed(boxed) => boxed.mem_bytes(),
@@ -216,7 +216,7 @@ fn options(cx: &Cx<'_>) -> Result<Options, Stop> {
         match cx.args.get(at + 1) {
             _ if says("replace") => options.replace = true,
             _ if says("absttl") => options.absolute = true,
-            // Clients have no such word.
+            // Only the node's loader may use this word, no client.
             _ if says("part") && cx.session.user == LOADER => options.is_part = true,
             Some(number) if says("idletime") && options.frequency.is_none() => {
                 let seconds = u64::try_from(int_or_error(number)?);
@@ -256,7 +256,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         Refused::Envelope => Stop::error("ERR DUMP payload version or checksum are wrong"),
         Refused::Corrupt => BAD_FORMAT,
     })?;
-    // What is repeated must be what is here.
+    // The effect must contain the corrected value, as it is stored here.
     let corrected = match &decoded {
         Decoded::Stream(stream, Some(miscount)) => {
             Some((*miscount, rdb::dump(Type::Stream3, |out| stream.encode(out))))
@@ -266,7 +266,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     let expiry = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
-        // As a moment, it must be one that RESTORE accepts.
+        // As an absolute time, it must be one that RESTORE accepts.
         ttl => Some(cx.ks.clock_ms().saturating_add(ttl).min(i64::MAX as u64)),
     };
     let is_packed = args[3].first().and_then(|&kind| Type::from_u8(kind)).is_some_and(Type::has_text_scores);
@@ -281,7 +281,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     }
     cx.ks.clear(key)?;
     value.store(cx, key, expiry)?;
-    // As in Redis, a policy takes what it looks at: LFU the frequency, every other the idle time.
+    // As in Redis, only what the eviction policy uses is set: the frequency for an LFU policy, otherwise the idle time.
     let (idle, frequency) = match cx.settings.lfu {
         true => (None, options.frequency),
         false => (options.idle_seconds, None),
@@ -317,7 +317,7 @@ fn restore_part(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// States the effect: the same value, with its expiry as a moment.
+/// States the effect: the same value, with its expiry as an absolute time.
 fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>, payload: &[u8]) {
     let key = &cx.keys[0];
     let number = |number: u64| Digits::new(number as i64);

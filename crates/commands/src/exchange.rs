@@ -1,5 +1,5 @@
-//! Owns what a command has to say to another server before it can go on (MIGRATE), and the other server's answers:
-//! plain data. Never knows how the bytes travel.
+//! Owns the commands that a handler sends to another server before it can continue (MIGRATE), and the other server's
+//! answers: plain data. Never knows how the bytes travel.
 //!
 //! A handler leaves an [`Exchange`] in its session and returns [`Stop::Exchange`](crate::Stop::Exchange). The server
 //! carries it out with no stripe locked. Then the handler runs again and finds the outcome in the same place.
@@ -28,7 +28,7 @@ pub struct Exchange {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     pub host: String,
-    /// 0 if the argument cannot be a port: nobody listens on port 0.
+    /// 0 if the argument cannot be a port, because no server listens on port 0.
     pub port: u16,
     pub user: Option<Box<[u8]>>,
     pub password: Option<Box<[u8]>>,

@@ -352,7 +352,8 @@ pub const ROWS: &[Row] = &[
 pub(crate) enum Hash<'a> {
     Packed(&'a [u8]),
     Table(&'a Table),
-    /// Some of its fields have expired by this time, and another server says when they go.
+    /// Some of its fields have expired by this time but must not be removed yet: see
+    /// [`store::Keyspace::hides_fields_at`]. Reads leave these fields out.
     Fading(&'a Table, u64),
 }
 
@@ -367,7 +368,7 @@ pub(crate) fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
     }
 }
 
-/// A hash as a command that reads sees it. `hides_at`: see [`store::Keyspace::hides_fields_at`].
+/// A hash for a command that only reads. `hides_at`: see [`store::Keyspace::hides_fields_at`].
 pub(crate) fn seen(value: Option<Value<'_>>, hides_at: Option<u64>) -> Result<Option<Hash<'_>>, Stop> {
     Ok(hash(value)?.map(|hash| match (hash, hides_at) {
         (Hash::Table(table), Some(now_ms)) if is_fading(table, Some(now_ms)) => Hash::Fading(table, now_ms),
@@ -392,7 +393,7 @@ impl<'a> Hash<'a> {
         }
     }
 
-    /// The most that a reply with all fields may take, about. A packed hash is small.
+    /// Estimated maximum size of a reply with all fields. A packed hash is small, so it counts as 0.
     fn reply_bytes(self) -> usize {
         match self {
             Hash::Packed(_) => 0,
@@ -400,7 +401,8 @@ impl<'a> Hash<'a> {
         }
     }
 
-    /// The bytes of its fields, and of their values, about. A table does not know how long its fields are.
+    /// Estimated bytes of the fields, with their values if wanted. A table does not store the length of its fields, so
+    /// they count as half.
     fn element_bytes(self, with_values: bool) -> usize {
         let (bytes, frames) = match self {
             Hash::Packed(bytes) => (bytes.len(), packed::len(bytes) * BULK_FRAME_BYTES),
@@ -814,7 +816,7 @@ impl Sample<'_, '_> {
             return Err(OUT_OF_RANGE);
         }
         let before = self.out.len();
-        // Walk the hash once, not once per draw, unless it tells random fields by itself.
+        // Walk the hash once, not once per draw, unless it can return random fields directly.
         let mut pairs = Vec::new();
         if !matches!(hash, Hash::Table(_)) {
             hash.each(&mut |pair| pairs.push(pair));

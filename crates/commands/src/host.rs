@@ -10,9 +10,9 @@ use std::time::Duration;
 /// The version for clients that check for features; `flintkv_version` in INFO is for people.
 pub const REDIS_VERSION: &str = "7.2.4";
 
-/// What SCRIPT and FUNCTION ask of the server. An error is a whole error reply, code first.
+/// The server's functions for SCRIPT and FUNCTION. An error is a complete error reply, with its code first.
 pub trait Scripting {
-    /// Returns its SHA-1, forty hexadecimal digits.
+    /// Returns the script's SHA-1, forty hexadecimal digits.
     fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String>;
     fn script_exists(&self, sha: &[u8]) -> bool;
     fn script_flush(&self);
@@ -20,46 +20,48 @@ pub trait Scripting {
 
     /// Returns the library's name.
     fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String>;
-    /// False: no such library.
+    /// False: there is no such library.
     fn function_delete(&self, library: &[u8]) -> bool;
     fn function_flush(&self);
     /// The libraries whose names fit the glob.
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard>;
-    /// In the format of Redis's FUNCTION DUMP.
+    /// Returns the libraries in the format of Redis's FUNCTION DUMP.
     fn function_dump(&self) -> Vec<u8>;
     fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String>;
     fn function_kill(&self) -> Result<(), &'static str>;
     fn function_stats(&self) -> Result<FunctionStats, &'static str>;
 }
 
-/// What the commands of replication ask of the server.
+/// The server's functions for the commands of replication.
 pub trait Replication {
-    /// The stream's offset after what the connection has written.
+    /// The offset of the replication stream behind the connection's last write.
     fn written_offset(&self, me: &Session) -> u64;
     fn reached(&self, until: &UntilReached) -> Reached;
-    /// Asks the replicas what they have, unless they are asked already behind this offset. Returns the offset behind the question.
+    /// Requests acknowledgements from the replicas, unless the stream contains a request at this offset or behind it
+    /// already. Returns the stream's offset behind the request.
     fn ask_replicas(&self, offset: u64) -> u64;
     fn is_replica(&self) -> bool;
     fn role(&self) -> Role;
-    /// FAILOVER begins: it goes on after the reply.
+    /// Begins a FAILOVER, which continues after the reply.
     fn fail_over(&self, wanted: Failover) -> Run;
-    /// Answers when it is aborted, unless it may not wait.
+    /// Aborts a FAILOVER. The reply comes when it has ended, unless the command may not wait.
     fn abort_failover(&self, me: &mut Session, may_wait: bool) -> Run;
-    /// The primary with this stream makes this replica the primary. It becomes the session's job.
+    /// Makes this replica the primary, at the request of the primary whose stream has this id. The work becomes the
+    /// session's job.
     fn take_over(&self, me: &mut Session, id: &str) -> Run;
 }
 
-/// What FAILOVER wants.
+/// The options of FAILOVER.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// The replica that becomes the primary. `None`: the first that has everything.
+    /// The replica that becomes the primary. `None`: the first one that has the whole stream.
     pub to: Option<(String, u16)>,
     pub timeout_ms: Option<u64>,
-    /// The replica becomes the primary at the timeout even if it has not everything.
+    /// Whether the replica becomes the primary at the timeout even if it lacks a part of the stream.
     pub force: bool,
 }
 
-/// What ROLE shows.
+/// The content of ROLE's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     Primary {
@@ -70,12 +72,12 @@ pub enum Role {
         host: String,
         port: u16,
         state: &'static str,
-        /// -1: it has nothing yet.
+        /// -1: this replica has no data yet.
         offset: i64,
     },
 }
 
-/// A replica that has a dataset, and what it has of the stream.
+/// A replica that has a dataset, and the offset up to which it has the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaState {
     pub ip: String,
@@ -83,7 +85,8 @@ pub struct ReplicaState {
     pub offset: u64,
 }
 
-/// What CLIENT, CONFIG, INFO and the like ask of the server. An error is a whole error reply, code first.
+/// The server's functions for CLIENT, CONFIG, INFO and the like. An error is a complete error reply, with its code
+/// first.
 pub trait Host: Scripting + Replication {
     /// Wall clock, microseconds since 1970.
     fn time_us(&self) -> u64;
@@ -112,9 +115,9 @@ pub trait Host: Scripting + Replication {
     fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]);
     /// Returns the number of receivers.
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize;
-    /// Those of a message that is published now.
+    /// The number of receivers that a message would have if it was published now.
     fn receivers(&self, space: Space, channel: &[u8]) -> usize;
-    /// Whether messages go to replicas too.
+    /// Whether published messages must be sent to replicas too.
     fn sends_messages_on(&self) -> bool;
     /// The names with at least one subscriber that fit the glob.
     fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>>;
@@ -124,11 +127,11 @@ pub trait Host: Scripting + Replication {
 
     // --- client-side caching, MONITOR
     fn client_exists(&self, id: u64) -> bool;
-    /// The session's tracking settings have changed.
+    /// Must be called when the session's tracking settings have changed.
     fn tracking_changed(&self, me: &Session);
     /// Whether the connection that receives the redirected invalidations has closed.
     fn redirect_broken(&self, me: &Session) -> bool;
-    /// The session starts to receive all commands, or stops.
+    /// Must be called when the session starts or stops to receive all commands.
     fn monitors_changed(&self, me: &Session);
 
     // --- configuration
@@ -175,10 +178,10 @@ pub trait Host: Scripting + Replication {
     fn last_save_s(&self) -> u64;
     /// BGSAVE. Returns the reply.
     fn save_in_background(&self, schedule: bool) -> Result<&'static str, String>;
-    /// Whether SHUTDOWN saves if it is not told.
+    /// Whether SHUTDOWN without an option saves the dataset.
     fn saves_at_end(&self) -> bool;
-    /// All keys were deleted: the dump must not bring them back, if there are points of `save`. To write it becomes the session's
-    /// job, unless the command may not wait.
+    /// Must be called when all keys were deleted. If there are points of `save`, writes a new dump, so that the old one
+    /// does not bring the keys back. Writing becomes the session's job, unless the command may not wait.
     fn save_flushed(&self, me: &mut Session, may_wait: bool) -> Run;
 
     // --- replication
@@ -189,7 +192,8 @@ pub trait Host: Scripting + Replication {
     fn followed(&self) -> Option<(String, u16)>;
 
     // --- control
-    /// Ends the node, or the end that waits. True: it waits for replicas first, and so does the client.
+    /// Ends the node, or aborts the shutdown that is waiting. True: the node waits for replicas first, and the client
+    /// waits too.
     fn shutdown(&self, me: &Session, wanted: Shutdown) -> Result<bool, String>;
     /// Blocks all workers, and so all connections. The time is bounded.
     fn sleep(&self, duration: Duration);
@@ -213,7 +217,7 @@ impl Space {
 
 /// Users: who may log in, and what they may do. An error is a whole error reply.
 pub trait Access {
-    /// Whether new connections are the default user's, without AUTH.
+    /// Whether a new connection belongs to the default user without AUTH.
     fn is_open(&self) -> bool;
     /// Gives the session to the user if the password is right. The time does not depend on where a wrong password
     /// differs. `by` is the command's name as the client typed it.
@@ -250,7 +254,7 @@ pub trait Rights: std::fmt::Debug + Send + Sync {
     fn reads_every_key(&self, command: &Row) -> bool;
 }
 
-/// Why a command was refused. Of two reasons, tell the greater one. Positions are those of arguments.
+/// Why a command was refused. Of two reasons, the reply gives the greater one. Positions are those of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     Command,
@@ -317,7 +321,7 @@ pub enum ClientKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Killed {
     pub count: usize,
-    /// The caller is among them. It closes itself after its reply.
+    /// Whether the caller's connection is among them. It closes itself after its reply.
     pub me: bool,
 }
 
@@ -340,11 +344,11 @@ pub enum Unblock {
 pub enum Shutdown {
     Abort,
     Begin {
-        /// `None`: if there are `save` points.
+        /// `None`: the dataset is saved if there are `save` points.
         saves: Option<bool>,
-        /// Replicas are not waited for.
+        /// The node does not wait for replicas.
         now: bool,
-        /// The node ends even if it cannot be saved.
+        /// The node ends even if the dataset cannot be saved.
         force: bool,
     },
 }

@@ -347,7 +347,8 @@ pub(crate) fn elements(value: Option<Value<'_>>) -> Result<Option<Elements<'_>>,
 }
 
 impl<'a> Elements<'a> {
-    /// What a reply with so many elements takes, as if all were of the same length. A packed list is small.
+    /// Estimated size of a reply with this many elements, as if all had the same length. A packed list is small, so it
+    /// counts as 0.
     fn reply_bytes(self, count: usize) -> usize {
         match self {
             Elements::Packed(_) => 0,

@@ -1,9 +1,9 @@
 //! Owns MIGRATE: which keys go to another server, and which of them are removed here. Never knows sockets: the handler
 //! leaves an [`Exchange`] to the server, and continues when the exchange is over.
 //!
-//! Redis serves nobody during MIGRATE. Here nothing waits for a network with stripes locked, so another client may
-//! change a key while it is sent. A mark at each key detects that. A changed key stays here, and the reply counts such
-//! keys.
+//! Redis serves no other client during MIGRATE. Here stripes are not locked while the command waits for the network, so
+//! another client may change a key while it is sent. A mark at each key detects that. A changed key stays here, and the
+//! reply counts such keys.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;

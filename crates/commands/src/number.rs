@@ -1,4 +1,4 @@
-//! Owns parsing of numbers in arguments: integers, databases, cursors, counts. Never knows which command asks.
+//! Owns parsing of numbers in arguments: integers, databases, cursors, counts. Never knows the command.
 
 use crate::cx::{NOT_INTEGER, Stop};
 

@@ -20,7 +20,8 @@ pub fn below(n: usize) -> usize {
     })
 }
 
-/// Random numbers that are the same when a handler runs again, for what it chooses may have to be brought first.
+/// Random numbers that are the same when a handler runs again, because the parts that the handler chooses may have to
+/// be read from flash first.
 #[derive(Clone, Copy)]
 pub struct Draws(SplitMix64);
 

@@ -1,5 +1,6 @@
-//! Owns the commands of replication at a primary: what a replica says (REPLCONF, PSYNC, SYNC), what clients ask of replicas (WAIT,
-//! WAITAOF), ROLE and FAILOVER. Never knows how a replica is fed: PSYNC leaves in its session what the replica has.
+//! Owns the commands of replication at a primary: those that replicas send (REPLCONF, PSYNC, SYNC), those by which
+//! clients wait for replicas (WAIT, WAITAOF), ROLE and FAILOVER. Never knows how data is sent to a replica: PSYNC only
+//! stores in its session what the replica has.
 
 use crate::block::{Block, Reached, UntilReached, until_milliseconds};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
@@ -129,7 +130,7 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-// --- what a replica says ---
+// --- commands that replicas send ---
 
 fn replconf(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
@@ -140,7 +141,8 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
         let (option, value) = (&args[at], &args[at + 1]);
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         if is("ack") || is("getack") {
-            // Words of the stream. A connection that does not carry one gets no answer, as in Redis.
+            // ACK and GETACK belong to the replication stream. A connection without this stream gets no reply to them,
+            // as in Redis.
             return Ok(());
         }
         let replica = cx.session.replica.get_or_insert_default();
@@ -177,7 +179,7 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// For INFO, whose lines a name must not break.
+/// Keeps only printable characters, because the text becomes a part of a line of INFO.
 fn printable(bytes: &[u8]) -> Box<str> {
     bytes.iter().filter(|byte| byte.is_ascii_graphic()).map(|&byte| byte as char).collect()
 }
@@ -200,13 +202,13 @@ fn psync(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The connection becomes a replica's, after the replies so far.
+/// Marks the connection as a replica's: it becomes one after the replies so far are sent.
 fn follow(cx: &mut Cx<'_>, ask: Ask) {
     cx.session.replica.get_or_insert_default().asks = Some(ask);
     cx.session.changed = true;
 }
 
-// --- what clients ask of replicas ---
+// --- commands by which clients wait for replicas ---
 
 const REPLICAS_WAIT: &str = "cannot be used with replica instances. Please also note that writes to replicas are just local and \
                              are not propagated.";
@@ -273,7 +275,7 @@ fn waitaof(cx: &mut Cx<'_>) -> Run {
     block_until(cx, until, until_ms, nowhere)
 }
 
-/// `nowhere`: the reply where nobody can tell how far the writes are.
+/// Waits until the writes are where `until` wants them. `nowhere`: the reply if it is not known where the writes are.
 fn block_until(cx: &mut Cx<'_>, until: UntilReached, until_ms: Option<u64>, nowhere: fn(&mut Out<'_>)) -> Run {
     let reached = cx.server.reached(&until);
     let is_there = (reached.here || !until.waits_here) && reached.replicas >= until.replicas;
@@ -284,7 +286,7 @@ fn block_until(cx: &mut Cx<'_>, until: UntilReached, until_ms: Option<u64>, nowh
     }
     if until.replicas > 0 {
         let asked = cx.server.ask_replicas(until.offset);
-        // The question is nothing that the client has written.
+        // The request for acknowledgements is in the stream too, but is no write of the client.
         cx.session.replicated = Written { from: asked, to: until.offset };
     }
     let block = Block::new(0, Kind::String, until_ms);

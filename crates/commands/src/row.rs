@@ -149,8 +149,9 @@ impl Keys {
         }
     }
 
-    /// The keys that COMMAND GETKEYS names. Where words alone tell, they are those behind the first of each such word, as clients
-    /// find them that know the row only. If a word is repeated, the command itself may take another one: see [`Keys::positions`].
+    /// The keys that COMMAND GETKEYS names. If the row names only words before keys, these are the keys behind the
+    /// first occurrence of each word, as clients find them that know only the row. If a word is repeated, the command
+    /// itself may use another occurrence: see [`Keys::positions`].
     pub fn named(self, args: &Args<'_>, at: &mut Vec<usize>) {
         let Keys::FirstAnd(_, places) = self else { return self.positions(args, at) };
         let words: Option<Vec<(&str, i16)>> = places.iter().map(|place| place.word()).collect();
@@ -164,7 +165,7 @@ impl Keys {
 }
 
 impl KeyLocation {
-    /// The word that stands before the one key, and from where on.
+    /// If this location is a single key behind a word: the word, and the first position where it may stand.
     fn word(&self) -> Option<(&'static str, i16)> {
         match *self {
             KeyLocation::Behind { word, from: from @ 0.., how_many: HowMany::One } => Some((word, from)),
@@ -365,42 +366,43 @@ pub enum Flag {
     Barrier,
 }
 
-/// What the server does about a command beside running its handler, where Redis's flags do not say it. A container's holds for its
-/// subcommands. Clients are not shown it.
+/// What the server does for a command besides running its handler, as far as Redis's flags do not say it. A container's
+/// entries hold for its subcommands. Clients cannot see them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handling {
     /// Runs while clients are paused.
     Unpausable,
     /// Leaves CLIENT CACHING in force for the next command.
     KeepsCaching,
-    /// Redis passes it on to replicas although it is no write: it waits while writes are paused, and a script that may only
-    /// read may not call it.
+    /// Redis sends it to replicas although it is no write. So it waits while writes are paused, and a read-only script
+    /// may not call it.
     MayReplicate,
-    /// Allowed to a RESP2 connection that listens. Others could not be told from messages, which come between replies.
+    /// Allowed on a RESP2 connection with subscriptions. Replies of other commands could not be told from messages
+    /// there.
     Listening,
-    /// Its answers are messages: CLIENT REPLY does not withhold them.
+    /// It replies with push messages, which CLIENT REPLY does not suppress.
     AnswersByPush,
-    /// Runs at once between MULTI and EXEC.
+    /// Runs at once between MULTI and EXEC, and is not queued.
     Unqueued,
     /// Runs the commands of a transaction.
     Exec,
-    /// Runs a script or function: the server carries it out, not the row's handler.
+    /// Runs a script or function. The server runs it itself, not through the row's handler.
     Script,
-    /// Others notice it, though it writes nothing: a script that has done it does not start again.
+    /// Other clients see its effect, although it writes no data. A script that has run it does not start again.
     Publishes,
     /// Watches keys.
     Watches,
     /// Forgets the keys that are watched.
     Unwatches,
-    /// Makes its connection another user's.
+    /// Changes the user of its connection.
     ChangesUser,
-    /// All that it does is to change its connection.
+    /// Changes only its own connection.
     OfConnection,
-    /// Part of a transaction, which is a connection's.
+    /// Part of a transaction, so it depends on the connection's earlier commands.
     OfTransaction,
-    /// Answers with more than a reply, for as long as the connection lasts.
+    /// Sends more than one reply, for as long as the connection lasts.
     Streams,
-    /// Runs while the dataset arrives from a primary: it may end that.
+    /// Runs while the dataset is being loaded from a primary, because it may end the loading.
     WhileArriving,
 }
 
@@ -465,7 +467,7 @@ pub fn category_name(acl: Acl) -> &'static str {
     }
 }
 
-/// All of them, in Redis's order.
+/// All categories, in Redis's order.
 pub const CATEGORIES: [Acl; 21] = [
     Acl::Keyspace,
     Acl::Read,

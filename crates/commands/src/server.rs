@@ -337,7 +337,7 @@ fn shutdown(cx: &mut Cx<'_>) -> Run {
     }
     let begin = Shutdown::Begin { saves: (save || nosave).then_some(save), now, force };
     if cx.server.shutdown(cx.session, begin).map_err(|text| Stop::Error(text.into()))? {
-        // Until the node ends, or the shutdown is given up.
+        // This condition never holds, so the client waits until the node ends or the shutdown is aborted.
         let never = UntilReached {
             position: 0,
             waits_here: false,

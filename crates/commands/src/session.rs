@@ -11,19 +11,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Watches;
 
-/// What a connection's commands repeat.
+/// The source of the commands on a connection whose commands are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rerun {
     /// A journal: the commands see this time, in milliseconds since 1970.
     Journal(u64),
-    /// What a primary does now: nothing has expired for the commands until the primary says so.
+    /// A primary's stream. No key expires for its commands: the primary decides what has expired.
     Primary,
-    /// An append-only file of Redis: nothing has expired for its commands either. But they may not fit here.
+    /// An append-only file of Redis. No key expires for its commands either. But there may be no room for their data
+    /// here.
     File,
 }
 
 impl Rerun {
-    /// The time that the commands see. `None`: the present.
+    /// The time at which the commands run. `None`: now.
     pub fn time_ms(self) -> Option<u64> {
         match self {
             Rerun::Journal(time_ms) => Some(time_ms),
@@ -36,12 +37,14 @@ impl Rerun {
         matches!(self, Rerun::Primary | Rerun::File)
     }
 
-    /// Whether it goes on behind a command that cannot run, because a value on flash is damaged: what the command writes is lost then.
+    /// Whether later commands run although one command could not, because a value on flash is damaged. The keys that
+    /// this command would have written are then lost.
     pub fn goes_on(self) -> bool {
         matches!(self, Rerun::Journal(_) | Rerun::Primary)
     }
 
-    /// Whether there was room here when the commands ran first, or a replica looks after that.
+    /// Whether room for the commands' data is known: a journal's commands had room when they first ran here, and a
+    /// replica checks for room itself.
     pub fn has_room(self) -> bool {
         matches!(self, Rerun::Journal(_) | Rerun::Primary)
     }
@@ -77,20 +80,21 @@ pub struct Session {
     /// Between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     pub watches: Watches,
-    /// What the running command has to say to another server.
+    /// The request of the running command to another server.
     pub exchange: Option<Box<Exchange>>,
     /// The work that the running command leaves to another thread.
     pub job: Option<Box<Job>>,
     /// The memory that the running command asks for.
     pub claim: Claim,
     pub rerun: Option<Rerun>,
-    /// What comes was accepted by another server, or in another run: a file's, a journal's or a primary's commands.
+    /// Whether the commands come from a file, a journal or a primary. They were accepted before, by another server or
+    /// in an earlier run.
     pub repeats: bool,
-    /// Where the journal was before and after the connection's last commands that may have written.
+    /// The journal's positions before and after the connection's last commands that may have written.
     pub written: Written,
-    /// The same of the stream of effects.
+    /// The offsets of the replication stream before and after these commands.
     pub replicated: Written,
-    /// What the client has said of itself as a replica.
+    /// What the client has announced as a replica, with REPLCONF.
     pub replica: Option<Box<Replica>>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
@@ -103,55 +107,56 @@ pub struct Session {
     subscriptions: Option<Box<Subscriptions>>,
 }
 
-/// Positions of the journal, or offsets of the stream.
+/// Positions of the journal, or offsets of the replication stream.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Written {
-    /// When the commands began that run now.
+    /// The position when the commands that run now began.
     pub from: u64,
-    /// When the last ones ended while which the journal went on.
+    /// The position after the last commands during which it advanced.
     pub to: u64,
 }
 
-/// A replica, as REPLCONF describes it.
+/// A replica, as REPLCONF has described it.
 #[derive(Debug, Default, Clone)]
 pub struct Replica {
-    /// The address that it announces; empty: the one that the connection comes from.
+    /// The address that the replica announces. Empty: the address that the connection comes from.
     pub ip: Box<str>,
     pub port: u16,
-    /// It understands that the stream goes on under another id.
+    /// Whether it understands that the stream continues under another id.
     pub psync2: bool,
-    /// It is a FlintKV: it can load what Redis cannot.
+    /// Whether it is a FlintKV, which can load data that Redis cannot.
     pub flint: bool,
-    /// It understands up to where its own stream is the primary's, behind +FULLRESYNC.
+    /// Whether it understands the offset behind +FULLRESYNC up to which its own stream is equal to the primary's.
     pub tail: bool,
-    /// It takes a dump in pieces while the dump is written: `$bytes expected` before each, the bytes of the piece and about those of the
-    /// dump, and `$0` behind the last.
+    /// Whether it accepts a dump in pieces, while the dump is being written. Before each piece comes a line `$bytes
+    /// expected`: the bytes of the piece, and about the bytes of the whole dump. The line `$0` comes behind the last
+    /// piece.
     pub pieces: bool,
-    /// It takes pages of flash as they are.
+    /// Whether it accepts pages of flash as they are.
     pub pages: bool,
     pub version: Box<str>,
-    /// It wants a dump and nothing after it.
+    /// Whether it wants only a dump, and no stream after it.
     pub only_dump: bool,
-    /// The connection is to become the replica's: see PSYNC.
+    /// Set by PSYNC and SYNC: the connection is to become a replica's.
     pub asks: Option<Ask>,
 }
 
-/// What a replica has.
+/// The part of the stream that a replica has, as it says in PSYNC.
 #[derive(Debug, Default, Clone)]
 pub struct Ask {
     pub id: Box<str>,
-    /// The offset of the first byte that it has not, from 1 on.
+    /// The offset of the first byte that the replica lacks. Offsets begin with 1.
     pub offset: i64,
-    /// SYNC: it knows neither ids nor offsets.
+    /// Whether this is SYNC: such a replica knows neither ids nor offsets.
     pub is_old: bool,
 }
 
-/// What a handler makes at once beyond the usual, in bytes: see [`crate::cx::claim`].
+/// Memory in bytes that a handler needs at once beyond the usual: see [`crate::cx::claim`].
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Claim {
     pub wanted: usize,
     pub granted: usize,
-    /// What a transaction makes beside that: objects, and what the journal gets.
+    /// Memory that a transaction needs besides that, for objects and for the journal's records.
     pub room: usize,
     pub room_granted: usize,
 }
@@ -190,11 +195,12 @@ struct Subscriptions {
     channels: BTreeSet<Box<[u8]>>,
     patterns: BTreeSet<Box<[u8]>>,
     shard: BTreeSet<Box<[u8]>>,
-    /// What they take, here and in the register of channels.
+    /// Memory of the names, here and in the register of channels.
     bytes: usize,
 }
 
-/// What a subscription takes beside its name: its places in the session's set and in the register, with the channel's own set.
+/// Memory of a subscription besides its name: its places in the session's set and in the register, with the channel's
+/// own set.
 const SUBSCRIPTION_BYTES: usize = 256;
 
 fn subscription_bytes(name: &[u8]) -> usize {
@@ -235,12 +241,12 @@ impl Multi {
         self.commands.push(OwnedArgs::new(args));
     }
 
-    /// What a queued command takes.
+    /// Memory that a queued command takes.
     pub fn bytes_of(args: Args<'_>) -> usize {
         OwnedArgs::mem_bytes_of(args) + size_of::<OwnedArgs>()
     }
 
-    /// A command was refused: EXEC will refuse all, so nothing is kept.
+    /// Must be called when a command was refused: EXEC will refuse the whole transaction, so its commands are dropped.
     pub fn fail(&mut self) {
         *self = Multi { failed: true, ..Multi::default() };
     }
@@ -348,12 +354,13 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.names(space).len())
     }
 
-    /// What all subscriptions take.
+    /// Memory that all subscriptions take.
     pub fn subscription_bytes(&self) -> usize {
         self.subscriptions.as_ref().map_or(0, |all| all.bytes)
     }
 
-    /// What the connection keeps from one command to the next: the queue of a transaction, and its subscriptions.
+    /// Memory that the connection keeps from one command to the next: for the queue of a transaction, and for its
+    /// subscriptions.
     pub fn kept_bytes(&self) -> usize {
         self.multi.as_ref().map_or(0, |multi| multi.bytes) + self.subscription_bytes()
     }

@@ -191,7 +191,7 @@ fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
         keeps_order = false;
         (options.alpha, options.by) = (true, None);
     }
-    // The texts of the elements, their order, and what is replied.
+    // Memory for the elements' texts, for their order, and for the reply.
     let value_bytes = match &value {
         Some(Value::Boxed(boxed)) => boxed.mem_bytes(),
         _ => 0,
@@ -369,7 +369,7 @@ fn look_up<'e>(
         .cycle();
     let texts = cx.ks.get_all(&keys)?.into_iter().map(|value| text_of(value, fields.next().flatten()));
     let texts: Vec<Option<&[u8]>> = texts.collect();
-    // A copy, and the reply.
+    // Memory for a copy of the texts, and for the reply.
     let bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
     claim(cx.settings, cx.session, claimed_bytes + 2 * bytes)?;
     let mut values = texts.into_iter();

@@ -314,7 +314,7 @@ const MODULE: &[Row] = &[
     },
 ];
 
-/// As in Redis, the directive is asked first.
+/// As in Redis, the directive `enable-module-command` is checked first.
 fn module_refused(cx: &Cx<'_>, otherwise: Stop) -> Stop {
     if cx.server.modules_allowed(cx.session) { otherwise } else { MODULE_NOT_ALLOWED }
 }
@@ -329,7 +329,7 @@ fn replicaof(cx: &mut Cx<'_>) -> Run {
         let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty());
         Some((host.ok_or(Stop::error("ERR Invalid master host"))?, port))
     };
-    // Not when the handler runs again after its job.
+    // Only in the first run: the handler runs again after its job.
     if cx.session.job.is_none()
         && let Some((host, port)) = primary
         && cx.server.followed().is_some_and(|followed| followed == (host.to_owned(), port))

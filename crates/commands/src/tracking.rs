@@ -1,5 +1,5 @@
 //! Owns the subcommands of CLIENT about client-side caching: a connection's options, and whether they fit together.
-//! Never knows who has read which key: the server does.
+//! Never knows which clients have read which key: the server does.
 
 use crate::connection::{BASE, CLIENT, SLOW, on_off};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
@@ -181,7 +181,7 @@ fn tracking(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// No prefix of a connection may be the beginning of another: the client would be told twice.
+/// No prefix of a connection may be the beginning of another one: the client would get two notifications of one change.
 fn add_prefixes(known: &mut Vec<Box<[u8]>>, new: &[&[u8]]) -> Run {
     let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
     for (at, prefix) in new.iter().enumerate() {

@@ -30,7 +30,7 @@ pub struct FlashFiles {
     /// The size of every log's data, from [`DATA_OFFSET`] on.
     data_bytes: AtomicU64,
     mark: Mutex<Mark>,
-    /// A sync has failed.
+    /// Whether a sync has failed.
     is_in_doubt: AtomicBool,
     made: Made,
 }
@@ -93,7 +93,7 @@ pub enum OpenError {
     Kept {
         file: PathBuf,
     },
-    /// The log that was to be opened as it is, is not the dataset's.
+    /// The log that was to be opened as it is belongs to another dataset.
     Foreign {
         file: PathBuf,
         why: String,
@@ -178,7 +178,7 @@ impl FlashFiles {
             }
             locked.push((opened, file, found));
         }
-        // After a crash in the middle of a change of size, they may differ.
+        // After a crash in the middle of a change of size, the logs may differ in size.
         let sequence =
             locked.iter().map(|(.., found)| found.sequence).max().ok_or(OpenError::PathCount { count: 0 })?;
         let data_bytes = locked.iter().map(|(.., found)| found.data_bytes).min().unwrap_or(0);
@@ -198,17 +198,17 @@ impl FlashFiles {
         }
     }
 
-    /// Removes what [`FlashFiles::open`] has made, because the start is refused after all. What was there before stays.
+    /// Removes what [`FlashFiles::open`] has made, because the start is refused after all. What existed before stays.
     pub fn unmake(&self) {
         unmake(&self.made);
     }
 
-    /// The same on all paths.
+    /// The log id, which is the same on all paths.
     pub fn log_id(&self) -> [u8; 16] {
         self.mark.lock().log_id
     }
 
-    /// Sets whether a dataset that survives restarts has values here.
+    /// Sets whether a dataset that survives restarts has values in these logs.
     pub fn set_kept(&self, is_kept: bool) -> Result<(), OpenError> {
         let mut sizing = self.sizing();
         if sizing.mark.is_kept == is_kept {
@@ -219,8 +219,8 @@ impl FlashFiles {
         sizing.write_superblocks(bytes)
     }
 
-    /// Makes durable every write that has completed. After a sync that failed, no later one is believed: the system may have dropped
-    /// what it could not write.
+    /// Makes every completed write durable. After a sync has failed, a later successful one proves nothing, because the
+    /// system may have dropped what it could not write. So all later syncs fail.
     pub fn sync(&self) -> Result<(), OpenError> {
         let in_doubt = || io::Error::other("an earlier sync failed, and what it lost is not known: restart the node");
         for log in &self.logs {
@@ -295,7 +295,8 @@ impl FlashFiles {
 
 impl Sizing<'_> {
     /// Gives every path `bytes_per_path` bytes after [`DATA_OFFSET`]. Growing is all or nothing: an error leaves the
-    /// files as they were. Nobody may use the bytes after a smaller size. A failed shrink can be repeated.
+    /// files as they were. Before shrinking, the bytes behind the smaller size must not be in use. A failed shrink can
+    /// be repeated.
     pub fn set(&mut self, bytes_per_path: u64) -> Result<(), OpenError> {
         if bytes_per_path == 0 || !bytes_per_path.is_multiple_of(PAGE_BYTES as u64) {
             return Err(OpenError::Bytes { bytes: bytes_per_path });
@@ -306,7 +307,7 @@ impl Sizing<'_> {
         }
     }
 
-    /// A superblock never claims more than the file has.
+    /// The file grows before its superblock, so that a superblock never claims more than the file has.
     fn grow(&mut self, bytes: u64) -> Result<(), OpenError> {
         let extended = self.files.logs.iter().try_for_each(|log| log.extend(bytes));
         let grown = extended.and_then(|()| self.write_superblocks(bytes));
@@ -371,17 +372,18 @@ impl Log {
     }
 }
 
-/// What a start has made: directories and files. They are removed again if it is refused.
+/// The directories and files that a start has made. They are removed again if the start is refused.
 type Made = Vec<PathBuf>;
 
-/// The last made first. Best effort: what is not empty any more stays.
+/// Removes them, the last made first. Best effort: a directory that is not empty any more stays.
 fn unmake(made: &[PathBuf]) {
     for path in made.iter().rev() {
         let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
     }
 }
 
-/// Opens and locks without changing a byte. A missing directory is made, but not its parent: that is rather a device that is not mounted.
+/// Opens and locks without changing a byte. A missing directory is made, but not its parent, because a missing parent
+/// probably means that a device is not mounted.
 fn lock(dir: &Path, name: &str, made: &mut Made) -> Result<(File, PathBuf), OpenError> {
     match fs::create_dir(dir) {
         Ok(()) => {
@@ -451,7 +453,7 @@ fn reopened(file: File, path: PathBuf, data_bytes: u64) -> Result<Log, OpenError
 fn free_bytes(file: &File) -> io::Result<u64> {
     let fs = rustix::fs::fstatvfs(file)?;
     if fs.f_blocks == 0 {
-        // The file system does not count its blocks. fallocate or the writes will tell.
+        // The file system does not count its blocks. fallocate or a write will report missing space.
         return Ok(u64::MAX);
     }
     Ok(fs.f_bavail * fs.f_frsize + file.metadata()?.blocks() * 512)
@@ -462,7 +464,7 @@ fn free_bytes(file: &File) -> io::Result<u64> {
 fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Result<bool, OpenError> {
     let needed_bytes = DATA_OFFSET + data_bytes;
     let no_space = || OpenError::NoSpace { file: path.to_owned(), needed_bytes, free_bytes };
-    // Ask first: fallocate would fill the disk to find out.
+    // Check first, because fallocate would fill the disk to find out.
     if needed_bytes > free_bytes {
         return Err(no_space());
     }
@@ -484,7 +486,7 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
             Ok(false)
         }
         Err(errno) => {
-            // Free what was taken. Report the first error.
+            // Free what was allocated. Report the first error.
             let _ = file.set_len(bytes_before);
             match errno {
                 Errno::NOSPC | Errno::DQUOT => Err(no_space()),
@@ -721,7 +723,7 @@ mod tests {
         assert!(text.contains("in use by this process already: its flash-path is given twice"), "{text}");
         assert_eq!(fs::read(&log).unwrap()[DATA_OFFSET as usize], 5);
 
-        // Another process asks for the same lock.
+        // Another process tries to take the same lock.
         let flock = || Command::new("flock").arg("-n").arg(&log).arg("true").status().unwrap();
         assert!(!flock().success());
         drop(files);
@@ -801,7 +803,7 @@ mod tests {
         assert!(matches!(FlashFiles::open(&paths[..1], "a/log", MIB), Err(OpenError::Io { .. })));
         assert_eq!(names(scratch.path()), ["1"]);
         assert!(names(&paths[1]).is_empty());
-        // A start that was refused later, for another reason.
+        // A start is refused later, for another reason.
         fs::write(paths[1].join("log"), "another's").unwrap();
         FlashFiles::open(&paths[..2], "log", MIB).unwrap().unmake();
         assert_eq!(names(scratch.path()), ["1"]);
@@ -916,7 +918,7 @@ mod tests {
         let log = scratch.path().join("flintkv-1.log");
         files.delete().unwrap();
         assert!(!log.exists());
-        // A holder of the old file still works on it, and nobody else does.
+        // A process that has the old file open can still use it, and no other process can.
         files.file(0).write_all_at(&PageBuf::new(1).filled(1), DATA_OFFSET).unwrap();
         files.delete().unwrap();
         let next = open(scratch.path(), 2 * MIB).unwrap();

@@ -1,4 +1,4 @@
-//! Owns the words in which the store asks for flash I/O and is told of its completion.
+//! Owns the types with which the store asks for flash I/O and receives its completion.
 //! Never does any I/O: the drivers carry the operations out.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -8,11 +8,11 @@ use std::os::fd::RawFd;
 /// The unit of a flash read, and the alignment of every buffer and offset (O_DIRECT wants both).
 pub const PAGE_BYTES: usize = 4096;
 
-/// A zeroed, page-aligned buffer of whole pages, owned by exactly one side at a time:
-/// it travels to the driver inside an [`Op`] and comes back inside a [`Done`].
+/// A zeroed, page-aligned buffer of whole pages, owned by exactly one side at a time: it goes to the driver inside an
+/// [`Op`] and comes back inside a [`Done`].
 pub struct PageBuf {
     ptr: *mut u8,
-    /// Bytes that are seen, of `capacity` allocated.
+    /// The visible bytes, of `capacity` allocated ones.
     bytes: usize,
     capacity: usize,
 }
@@ -21,7 +21,7 @@ pub struct PageBuf {
 unsafe impl Send for PageBuf {}
 
 impl PageBuf {
-    /// `pages` ≥ 1.
+    /// Allocates `pages` ≥ 1 pages.
     pub fn new(pages: usize) -> PageBuf {
         assert!(pages > 0);
         let layout = Self::layout(pages * PAGE_BYTES);
@@ -41,7 +41,8 @@ impl PageBuf {
         self.bytes / PAGE_BYTES
     }
 
-    /// Shows only the first `pages` pages from now on, or, again, more: at most what was allocated.
+    /// Makes only the first `pages` pages visible from now on. May make more visible again, at most as many as were
+    /// allocated.
     pub fn set_pages(&mut self, pages: usize) {
         assert!(pages > 0 && pages * PAGE_BYTES <= self.capacity);
         self.bytes = pages * PAGE_BYTES;
@@ -98,9 +99,9 @@ pub enum OpKind {
     Write(PageBuf),
     /// These bytes are not needed any more; may be carried out as a punched hole or not at all.
     Discard { bytes: u64 },
-    /// Make durable every write to this path's file whose completion was reaped before this operation was pushed. `offset` is 0.
-    /// After a failed sync, nobody knows what is durable, and a later sync that succeeds does not tell: the kernel may have
-    /// dropped the bytes. So they must be written again, elsewhere.
+    /// Make durable every write to this path's file whose completion was reaped before this operation was pushed.
+    /// `offset` is 0. After a failed sync, it is not known what is durable, and a later successful sync does not prove
+    /// it: the kernel may have dropped the bytes. So they must be written again, elsewhere.
     Sync,
 }
 
@@ -115,7 +116,7 @@ pub struct Done {
     pub nanos: u64,
 }
 
-/// What carries out the store's operations. Each worker owns one; all of a node's drivers share the files.
+/// Carries out the store's operations. Each worker owns a driver; all drivers of a node share the files.
 pub trait Driver {
     /// Queues an operation. Nothing need start before [`Driver::submit`].
     fn push(&mut self, op: Op);
@@ -133,13 +134,14 @@ pub trait Driver {
     fn in_flight(&self) -> usize;
 }
 
-/// Reads pages while the caller waits, from any thread: for values found to be needed when nothing can wait any more.
+/// Reads pages while the caller waits, from any thread: for a command that needs a value and can no longer stop to wait
+/// for it.
 pub trait Reader: Send + Sync {
     /// Fills the whole buffer, as [`OpKind::Read`] does.
     fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()>;
 }
 
-/// The same, and writes: for threads that do nothing else meanwhile.
+/// Like [`Reader`], and writes too: for threads that do nothing else meanwhile.
 pub trait Blocking: Reader {
     /// Writes the whole buffer, as [`OpKind::Write`] does.
     fn write(&self, path: u16, offset: u64, buf: &PageBuf) -> io::Result<()>;

@@ -1,9 +1,9 @@
-//! Owns the words in which flash I/O is asked for, the drivers that carry it out, and the log files. Never knows what a
-//! page holds, which key it belongs to, or why it is read.
+//! Owns the types with which flash I/O is requested, the drivers that carry it out, and the log files. Never knows what
+//! a page contains, which key it belongs to, or why it is read.
 //!
 //! Goals: little processor time per read; never free a buffer while the kernel may write to it; a clear message when
 //! the file system or the kernel refuses something. Non-goals: caching, ordering between operations in flight, retrying
-//! what the device failed.
+//! operations that the device has failed.
 //!
 //! Reading order: [`io`] (operations and their completions), [`lock`] (one process at a time), [`files`] (opening, sizing and resizing), [`superblock`] (a log's description of itself),
 //! `uring`, `threads`, [`sim`] (three ways to carry out an operation), `choice` (which one), [`probe`] (what the device

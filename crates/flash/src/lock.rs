@@ -1,8 +1,9 @@
-//! Owns the locks by which one process at a time has a file, and the wait for a lock. Never knows what is in the file.
+//! Owns the locks by which only one process at a time uses a file, and the wait for a lock. Never knows what is in the
+//! file.
 //!
-//! The kernel keeps the locks of a process that was killed until it has freed the process's memory, finished its last operations and
-//! destroyed its rings. That takes seconds, also after the process is gone. So a start waits for a process that is ending or gone, and
-//! is refused by one that lives.
+//! After a process was killed, the kernel keeps its locks until it has freed the process's memory, finished its last
+//! operations and destroyed its rings. This can take seconds, even after the process has disappeared. So a start waits
+//! for the lock of a process that is ending or gone, and is refused by the lock of a living process.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -17,31 +18,33 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 const PAUSE: Duration = Duration::from_millis(10);
-/// A wait that lasts longer is told.
+/// A longer wait is logged.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// Who has a lock.
+/// The process that has a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// This process.
     Own,
     Living(u32),
-    /// It was killed, or it is gone.
+    /// A process that was killed, or that is gone.
     Ending(u32),
-    /// The kernel does not tell: one of another container, or a file system whose files have other numbers in `/proc/locks`.
+    /// The kernel does not name the process: it is in another container, or the file system uses other numbers in
+    /// `/proc/locks`.
     Unknown,
 }
 
 impl Holder {
-    /// How long to wait for it.
+    /// How long to wait for this process.
     fn timeout(self) -> Duration {
         match self {
-            // One step of its end shows nowhere: the signal is taken, and the process not yet marked.
+            // For a moment, a process that is ending cannot be told from a living one: it has taken the signal, but is
+            // not marked yet.
             Holder::Living(_) => Duration::from_millis(200),
-            // It may have closed the file a moment ago, and its ring is not destroyed yet.
+            // This process may have closed the file a moment ago, and its ring may not be destroyed yet.
             Holder::Own => Duration::from_secs(2),
             Holder::Unknown => Duration::from_secs(30),
-            // The memory of the largest machines is freed in less.
+            // Freeing the memory of the largest machines takes less.
             Holder::Ending(_) => Duration::from_secs(300),
         }
     }
@@ -69,9 +72,9 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Refused {
 }
 
 pub struct Locked {
-    /// Has the lock while it is open.
+    /// The file, which has the lock while it is open.
     pub file: File,
-    /// There was no such file.
+    /// Whether the file was created by this call.
     pub is_new: bool,
 }
 
@@ -100,13 +103,14 @@ pub fn exclusive(path: &Path) -> Result<Locked, Refused> {
     }
 }
 
-/// Locks a file against those who change it.
+/// Takes a shared lock, which excludes processes that lock the file exclusively to change it.
 pub fn shared(file: &File, path: &Path) -> Result<(), Refused> {
     while !wait(file, path, FlockOperation::NonBlockingLockShared)? {}
     Ok(())
 }
 
-/// Waits for the lock. False: the file has lost its name meanwhile, and somebody has the lock of the nameless file.
+/// Waits for the lock. False: the file has lost its name meanwhile, and another process has the lock of the nameless
+/// file.
 fn wait(file: &File, path: &Path, operation: FlockOperation) -> Result<bool, Refused> {
     let began = Instant::now();
     let mut is_told = false;
@@ -147,13 +151,14 @@ fn holder_of(file: &File) -> Holder {
     }
 }
 
-/// Which process has a lock of this file. A line of `/proc/locks`:
+/// The process that has a lock of this file. A line of `/proc/locks`:
 ///
 /// ```text
 /// 1: FLOCK  ADVISORY  WRITE 4711 fe:00:6160594 0 EOF
 ///    kind             mode  process  device:inode
 /// ```
-/// Who waits for a lock has an arrow behind the number. A process that this container does not see has no line, or the number 0.
+/// In the line of a process that waits for a lock, an arrow follows the first number. A process that this container
+/// does not see has no line, or the number 0.
 fn process_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
     let file = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
     let process = |line: &str| {
@@ -167,7 +172,7 @@ fn process_in(locks: &str, device: (u32, u32), inode: u64) -> Option<u32> {
     locks.lines().find_map(process)
 }
 
-/// The process is gone, or it does nothing any more but end.
+/// Whether the process is gone, or does nothing any more but end.
 fn is_ending(process: u32) -> bool {
     let exists = Pid::from_raw(process as i32).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
     let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}"));
@@ -179,9 +184,10 @@ fn is_ending(process: u32) -> bool {
     }
 }
 
-/// What `/proc/PID/stat` and `status` say of the first thread: it ends with the process.
+/// Whether the process is ending, by what `/proc/PID/stat` and `status` say of its first thread, which ends with the
+/// process.
 fn ends_by(stat: &str, status: &str) -> bool {
-    /// PF_EXITING.
+    /// The kernel's flag PF_EXITING.
     const EXITING: u64 = 4;
     const KILLED: u64 = 1 << (libc::SIGKILL - 1);
     // The name in brackets may contain anything.
@@ -240,7 +246,8 @@ mod tests {
         assert!(Holder::Unknown.timeout() > 10 * second, "the container of a killed process has another successor");
     }
 
-    /// A process that lives while `f` runs, and is killed then. Nobody has waited for it until the end: it is a zombie.
+    /// Runs `f` beside a living process, and then kills that process. The process becomes a zombie, because nothing
+    /// waits for it before it has been checked.
     fn beside(f: impl FnOnce(u32)) -> u32 {
         let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         f(child.id());
@@ -262,14 +269,14 @@ mod tests {
     fn a_lock_is_waited_for_while_its_holder_is_gone() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("lock");
-        // The shell locks the file through a descriptor that it has inherited and leaves to us: the lock's process is gone, as after a
-        // kill, and the lock is there until we close the descriptor.
+        // The flock command locks the file through a descriptor that it has inherited from this test. When it has
+        // ended, the lock's process is gone, as after a kill, but the lock stays until the test closes its descriptor.
         let held = File::create(&path).unwrap();
         let gone = lock_by_another(&held);
         assert_eq!(holder_of(&held), Holder::Ending(gone));
         let waiting = thread::scope(|scope| {
             let waiting = scope.spawn(|| exclusive(&path));
-            // Longer than for anybody who lives.
+            // Sleep longer than a wait for a living process takes.
             thread::sleep(3 * Holder::Living(1).timeout());
             assert!(!waiting.is_finished());
             drop(held);
@@ -278,7 +285,7 @@ mod tests {
         assert!(!waiting.unwrap().is_new);
     }
 
-    /// Has another process lock the open file. Returns its number when it is gone.
+    /// Lets another process lock the open file. Returns the process's number when it is gone.
     fn lock_by_another(file: &File) -> u32 {
         let stdin = file.try_clone().unwrap();
         let mut child = Command::new("flock").args(["-n", "0"]).stdin(stdin).spawn().unwrap();

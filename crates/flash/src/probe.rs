@@ -27,7 +27,7 @@ pub struct ReadRate {
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRate {
     pub bytes_per_second: f64,
-    /// Of every path.
+    /// The bytes written to every path.
     pub bytes_written: u64,
     pub cpu_micros_per_mib: f64,
 }

@@ -1,7 +1,8 @@
-//! Owns the writing of a file from its start to its end, past the page cache where the file system allows it. Never reads one.
+//! Owns the writing of a file from its start to its end, past the page cache where the file system allows it. Never
+//! reads a file.
 //!
-//! A file that is synced as a whole at its end gives the device all its bytes at once, and every read of a value waits behind them. Here the
-//! device has little at a time, and may rest in between.
+//! If a file is synced only at its end, the device gets all its bytes at once, and every read of a value waits behind
+//! them. Here the device gets little at a time, and the writer can pause in between.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,15 +14,17 @@ use rustix::fs::OFlags;
 use crate::files::set_flags;
 use crate::io::{PAGE_BYTES, PageBuf};
 
-/// What the device gets at once: it is worth a request, and a read that waits behind it does not wait for long.
+/// Bytes that the device gets at once. This is enough to be worth a request, and a read that waits behind it does not
+/// wait for long.
 const PORTION_BYTES: usize = 256 << 10;
-/// So much is synced together. What a device has in its own cache, it writes at a sync, and reads wait for it.
+/// This many bytes are synced together. A device writes the content of its own cache at a sync, and reads wait for
+/// that.
 const SYNCED_BYTES: u64 = 1 << 20;
 
-/// Told how long the device took for a portion. Nothing more is written before it returns.
+/// Called with the time that the device took for a portion. Nothing more is written before it returns.
 pub type Rest = Box<dyn FnMut(Duration) + Send>;
 
-/// Writes a new file. What is written is in it after [`SequentialWriter::finish`].
+/// Writes a new file. The file is complete only after [`SequentialWriter::finish`].
 pub struct SequentialWriter {
     file: File,
     /// The file's bytes from `offset` on, of which there are `filled`.
@@ -33,7 +36,7 @@ pub struct SequentialWriter {
 }
 
 impl SequentialWriter {
-    /// `file` is empty.
+    /// `file` must be empty.
     pub fn new(file: File, rest: Rest) -> SequentialWriter {
         let is_direct = set_flags(&file, OFlags::DIRECT).is_ok();
         SequentialWriter {
@@ -46,7 +49,7 @@ impl SequentialWriter {
         }
     }
 
-    /// Puts all on the device. Returns the file's size.
+    /// Writes the rest and makes the file durable. Returns its size.
     pub fn finish(mut self) -> io::Result<u64> {
         let bytes = self.offset + self.filled as u64;
         if self.filled > 0 {
@@ -70,7 +73,7 @@ impl SequentialWriter {
         Ok(())
     }
 
-    /// Writes so many bytes of the portion.
+    /// Writes this many bytes of the portion.
     fn write_out(&mut self, bytes: usize) -> io::Result<()> {
         let write = |own: &SequentialWriter| own.file.write_all_at(&own.portion[..bytes], own.offset);
         let mut written = write(self);
@@ -98,7 +101,7 @@ impl Write for SequentialWriter {
         Ok(count)
     }
 
-    /// Nothing: the file gets whole portions, and the rest at its end.
+    /// Does nothing: the file gets whole portions, and the rest at its end.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -113,7 +116,7 @@ mod tests {
         SequentialWriter::new(file, Box::new(|_| {}))
     }
 
-    /// Lengths around pages and portions, in pieces that fit neither.
+    /// Files whose length is near a multiple of a page or a portion, written in pieces that fit neither.
     #[test]
     fn the_file_has_what_was_written_and_nothing_more() {
         let folder = tempfile::tempdir().unwrap();

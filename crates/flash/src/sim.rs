@@ -1,7 +1,8 @@
 //! Owns the simulated device: pages in memory, completions in any order, and faults at random or on demand. Never knows
 //! a clock, a file or a thread.
 //!
-//! With a volatile cache ([`Sim::with_cache`]), writes are durable only after a sync, and [`Sim::crash`] loses any part of the others.
+//! With a volatile cache ([`Sim::with_cache`]), writes are durable only after a sync, and [`Sim::crash`] loses a random
+//! part of the other writes.
 //!
 //! The seed decides everything: the same operations pushed, submitted and reaped in the
 //! same order give the same completions and the same faults.
@@ -21,7 +22,7 @@ use crate::superblock::DATA_OFFSET;
 /// After a random write error, a region of this size (aligned) accepts no more writes.
 pub const BAD_REGION_BYTES: u64 = 1 << 20;
 
-/// What a device writes whole or not at all. A crash may tear a page between two sectors.
+/// The unit that a device writes completely or not at all. A crash may tear a page between two sectors.
 pub const SECTOR_BYTES: usize = 512;
 
 /// The probability of each random fault, in a million operations. All zero: a perfect device.
@@ -86,10 +87,10 @@ struct Device {
 
 /// A page that was written after the last sync.
 struct Unsynced {
-    /// What each of its sectors may be after a crash, besides what the page is now: first what is durable, then what was
-    /// written since.
+    /// The states that each of its sectors may have after a crash, besides the page's present state: first the durable
+    /// one, then those written since.
     before: Vec<Page>,
-    /// A sync has failed: no later sync makes these bytes durable.
+    /// Whether a sync has failed: no later sync makes these bytes durable.
     in_doubt: bool,
 }
 
@@ -122,15 +123,15 @@ impl Sim {
         Sim { device: Arc::new(Mutex::new(device)) }
     }
 
-    /// Writes stay in a volatile cache until a sync, and [`Sim::crash`] can be called.
+    /// Gives the device a volatile cache: writes stay in it until a sync, and [`Sim::crash`] can be called.
     #[must_use]
     pub fn with_cache(self) -> Sim {
         self.device.lock().cache = Some(BTreeMap::new());
         self
     }
 
-    /// The power fails, and comes back. `drivers` are those with operations in flight; the others are idle. Of what was not
-    /// synced, the device keeps any part, by sectors: one time in four nothing, one time in four everything.
+    /// Simulates a power failure. `drivers` are those with operations in flight; the others are idle. Of what was not
+    /// synced, the device keeps a random part, by sectors: one time in four nothing, one time in four everything.
     pub fn crash(&self, drivers: impl IntoIterator<Item = SimDriver>) {
         let mut device = self.device.lock();
         for driver in drivers {
@@ -143,12 +144,12 @@ impl Sim {
         device.settle();
     }
 
-    /// Of each path.
+    /// The bytes of each path after [`DATA_OFFSET`].
     pub fn data_bytes(&self) -> u64 {
         self.device.lock().data_bytes
     }
 
-    /// Acts like a resize of `FlashFiles`: what was cut off is gone.
+    /// Acts like a resize of `FlashFiles`: the bytes that are cut off are lost.
     pub fn resize(&self, data_bytes: u64) {
         assert!(data_bytes.is_multiple_of(PAGE_BYTES as u64));
         let mut device = self.device.lock();
@@ -377,9 +378,9 @@ impl Device {
     }
 }
 
-/// The volatile cache. All of this does nothing without one.
+/// The volatile cache. These functions do nothing without one.
 impl Device {
-    /// The page is about to change: a crash may bring back what it is now.
+    /// Called before the page changes: a crash may bring back its present state.
     fn remember(&mut self, path: u16, page: u64) {
         let Some(cache) = &mut self.cache else { return };
         let now = self.pages.get(&(path, page)).cloned().unwrap_or_else(|| Box::new([0; PAGE_BYTES]));
@@ -714,7 +715,7 @@ mod tests {
             sync(driver).unwrap();
             write(driver, DATA_OFFSET + 4096, 2, 2).unwrap();
             write(driver, DATA_OFFSET + 4096, 2, 3).unwrap();
-            // Another path's sync is of no use here.
+            // A sync of another path has no effect here.
             driver.push(Op { token: 1, path: 1, offset: 0, kind: OpKind::Sync });
             driver.wait();
             driver.reap(&mut Vec::new());
@@ -726,7 +727,7 @@ mod tests {
             none += usize::from(unsynced.iter().all(|&byte| byte == 1));
             torn += usize::from(unsynced.contains(&1) && unsynced.contains(&3));
             skipped += usize::from(unsynced.contains(&2));
-            // What the crash left is durable.
+            // After the crash, the remaining bytes are durable.
             sim.crash([]);
             assert_eq!(sectors(&sim, 4), found);
         }

@@ -21,8 +21,8 @@ const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 ///    +-------+---------+--------+--------+----------+-------------+------------+----------+------+------+--------+
 /// ```
 /// The log id is random, and the same on all paths of one start, so that logs of different starts cannot be mixed. The
-/// sequence is 0 at the start and grows by one with every change. It chooses the page. Kept is 1 while a dataset that survives
-/// restarts has values here: nobody empties the log then.
+/// sequence is 0 at the start and grows by one with every change. It determines which of the two pages is written. Kept
+/// is 1 while a dataset that survives restarts has values in the log: then a start must not empty the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     pub path_index: u16,
@@ -82,7 +82,7 @@ impl Superblock {
         (self.sequence % COPIES as u64 * PAGE_BYTES as u64, page)
     }
 
-    /// The superblock of a log that starts with these bytes. An error is that of the first copy.
+    /// The superblock of a log that starts with these bytes. If no copy is valid, the error is that of the first one.
     pub fn newest(log: &[u8]) -> io::Result<Superblock> {
         let copies = log.chunks_exact(PAGE_BYTES).take(COPIES);
         let newest = copies.filter_map(|page| Superblock::decode(page).ok()).max_by_key(|copy| copy.sequence);

@@ -45,7 +45,7 @@ struct Job {
 }
 
 /// One driver's completed operations. Invariant: when the list becomes non-empty, the event is signalled afterwards.
-/// Whoever empties the list has cleared the event before. So no signal is lost.
+/// The event is cleared before the list is emptied. So no signal is lost.
 struct Completions {
     list: Mutex<Vec<Completed>>,
     arrived: Condvar,

@@ -1,4 +1,4 @@
-//! Owns how a partly completed read or write continues. Never knows which driver asks.
+//! Owns how a partly completed read or write continues. Never knows which driver it belongs to.
 
 use crate::io::PAGE_BYTES;
 use std::io;

@@ -45,7 +45,7 @@ pub struct Uring {
     free: Vec<usize>,
     /// Operations beyond the depth, oldest first.
     queue: VecDeque<InFlight>,
-    /// Completed while the caller waited for something else.
+    /// Operations that completed while the caller waited for something else.
     ready: Vec<Done>,
     /// When the operations since the last submit were pushed: one clock reading for all of them.
     batch_start: Option<Instant>,
@@ -104,7 +104,7 @@ impl Uring {
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // No memory for more operations, or more completions than the ring can hold.
+                    // The kernel has no memory for more operations, or the ring has no room for more completions.
                     Some(libc::EAGAIN | libc::EBUSY) => std::thread::sleep(NO_MEMORY_PAUSE),
                     _ => return Err(error),
                 },
@@ -334,7 +334,7 @@ mod tests {
         done
     }
 
-    /// Older kernels have other kinds of rings. All must read the same and wake the same.
+    /// Older kernels support other kinds of rings. All must read and wake in the same way.
     #[test]
     fn every_kind_of_ring_carries_out_and_wakes() {
         let scratch = tempfile::tempdir().unwrap();
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&files), 1);
     }
 
-    /// The kernel destroys a closed ring when it has time. The files must not stay locked for so long.
+    /// The kernel destroys a closed ring later, when it has time. The files must not stay locked until then.
     #[test]
     fn a_dropped_driver_lets_go_of_the_files_at_once() {
         let scratch = tempfile::tempdir().unwrap();

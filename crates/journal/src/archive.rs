@@ -1,8 +1,9 @@
-//! Owns the files of an archive: copies of a journal's records that outlive the journal's own files. Never knows which files are made,
-//! nor when they go.
+//! Owns the files of an archive: copies of a journal's records that outlive the journal's own files. Never knows which
+//! files are made, nor when they are deleted.
 //!
-//! Each file has the records of one [`Stretch`] of the journal. Its name tells the stretch, so a directory's listing tells what an
-//! archive has. A file is written under another name and renamed when it is on the device. So a file with a name is whole.
+//! Each file has the records of one [`Stretch`] of the journal. The file's name contains the stretch, so a list of the
+//! directory shows what the archive has. A file is written under another name, and renamed when it is on the device. So
+//! a file with its final name is complete.
 //!
 //! ```text
 //! head, 44 bytes | "FLINTKVA" | format u32 | zero u32 | log id, 16 bytes | start u64 | crc32c u32 of all before |
@@ -23,28 +24,28 @@ const FORMAT: u32 = 1;
 const HEAD_BYTES: usize = 44;
 const RECORD_HEAD_BYTES: usize = 24;
 const TRAILER_BYTES: usize = 36;
-/// In the place of a record's position.
+/// This value stands in the place of a record's position when the trailer follows.
 const TRAILER: u64 = u64::MAX;
 const ENDING: &str = ".records";
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A part of a journal that one file has.
+/// The part of a journal that one file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stretch {
     /// The positions before its first record and after its last one.
     pub start: u64,
     pub end: u64,
-    /// No later record of the journal is of a time before this one, in milliseconds since 1970.
+    /// All later records of the journal have this time or a later one, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
 impl Stretch {
-    /// Names sort by position.
+    /// The file's name. Names sort by position.
     pub fn name(&self) -> String {
         format!("{:020}-{:020}-{}{ENDING}", self.start, self.end, self.until_ms)
     }
 
-    /// `None`: this is no file of an archive.
+    /// `None`: this is not the name of an archive's file.
     pub fn of_name(name: &str) -> Option<Stretch> {
         let mut numbers = name.strip_suffix(ENDING)?.split('-').map(str::parse);
         let mut next = || numbers.next()?.ok();
@@ -53,7 +54,7 @@ impl Stretch {
     }
 }
 
-/// What the archive in a directory has, in the order of positions. A directory that is not there has nothing.
+/// The stretches that the archive in a directory has, in the order of positions. A missing directory has none.
 pub fn list(folder: &Path) -> io::Result<Vec<Stretch>> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(folder) {
@@ -78,7 +79,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a file in a directory, in which nobody else writes.
+    /// Begins a file in a directory that only this writer writes to.
     pub fn create(folder: &Path, log_id: [u8; 16], start: u64) -> io::Result<Writer> {
         let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
         let file = BufWriter::with_capacity(BUFFER_BYTES, options.open(draft(folder))?);
@@ -94,7 +95,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The next record, and the position after it.
+    /// Adds the next record. `end`: the position after it.
     pub fn put(&mut self, end: u64, record: &Record) -> io::Result<()> {
         let bytes = u32::try_from(record.resp.len()).map_err(|_| io::Error::other("a record is larger than 4 GB"))?;
         let mut head = [0; RECORD_HEAD_BYTES];
@@ -132,9 +133,9 @@ impl Writer {
         Ok(stretch)
     }
 
-    /// Gives the file up.
+    /// Gives the file up and removes it.
     pub fn discard(self) {
-        // Best effort: the next file has the same draft.
+        // Best effort: the next file is written under the same unfinished name.
         let _ = fs::remove_file(draft(&self.folder));
     }
 
@@ -149,11 +150,11 @@ fn draft(folder: &Path) -> PathBuf {
     folder.join("next.new")
 }
 
-/// Reads one file. The errors name no file.
+/// Reads one file. The messages of its errors do not name the file.
 pub struct Reader {
     file: BufReader<File>,
     stretch: Stretch,
-    /// Behind what was read.
+    /// Number of bytes behind what was read.
     left: u64,
     crc: u32,
     position: u64,
@@ -162,7 +163,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a file, and checks that it has this stretch of this journal.
+    /// Opens a file, and checks that it contains this stretch of this journal.
     pub fn open(folder: &Path, stretch: Stretch, log_id: [u8; 16]) -> io::Result<Reader> {
         let file = File::open(folder.join(stretch.name()))?;
         let left = file.metadata()?.len();
@@ -186,8 +187,8 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The next record, and the position after it. The stripe is not known. After `None` the whole file was sound. A record before
-    /// that may be damaged: read a file to its end before anything is done with it.
+    /// The next record, and the position after it. Its stripe is not known. After `None` the whole file was sound.
+    /// Before that, a returned record may be damaged: read a file to its end before its records are used.
     pub fn next_record(&mut self) -> io::Result<Option<(u64, Record<'_>)>> {
         let end = u64_of(&self.take::<8>()?);
         if end == TRAILER {
@@ -228,8 +229,8 @@ impl Reader {
     }
 }
 
-/// Reads a file from the first byte to the last. `read` is told how many bytes more were read, and may stop this with an error. Returns
-/// the number of records.
+/// Reads a file from the first byte to the last. `read` is called with the number of bytes read since the last call,
+/// and may stop the reading with an error. Returns the number of records.
 pub fn verify(
     folder: &Path,
     stretch: Stretch,

@@ -1,9 +1,9 @@
-//! Owns the journal's directory: its lock, the files of frames and the ring's file, made, opened and deleted. Never knows what the
-//! files hold behind their heads.
+//! Owns the journal's directory: it makes, opens and deletes the lock, the files of frames and the ring's file. Never
+//! knows what the files contain behind their heads.
 //!
-//! The files of frames are `journal-0000` and so on, without a gap; the ring's is `journal-ring`; `journal-lock` is locked by the
-//! process that uses the journal. A file is made under another name first, and named when it is whole and durable. So a file with a
-//! name is whole.
+//! The files of frames are `journal-0000` and so on, without a gap; the ring's file is `journal-ring`; `journal-lock`
+//! is locked by the process that uses the journal. A file is made under another name first, and renamed when it is
+//! complete and durable. So a file with its final name is complete.
 
 use base::size::human;
 use std::fmt;
@@ -59,24 +59,23 @@ pub enum OpenError {
 pub(crate) struct Files {
     directory: PathBuf,
     log_id: [u8; 16],
-    /// Of each file, behind [`DATA_OFFSET`].
+    /// Bytes of each file behind [`DATA_OFFSET`].
     file_bytes: u64,
     files: Vec<File>,
-    /// Of each file: it may have bytes that are not durable.
+    /// For each file: whether it may have bytes that are not durable.
     is_dirty: Vec<bool>,
-    /// The file systems take writes that are durable at once.
+    /// Whether the file systems accept writes that are durable when they return.
     writes_durably: bool,
-    /// Holds the lock while it is open.
-    /// `None`: the files are only looked at.
+    /// Holds the lock while it is open. `None`: the files are only read.
     lock: Option<File>,
-    /// What is behind the end of a file reads as zeroes.
+    /// Whether missing bytes behind the end of a file are read as zeroes.
     is_patched: bool,
 }
 
 /// The file of a ring, if the journal has one.
 pub(crate) type RingFile = Option<(File, Head)>;
 
-/// The files of a damaged journal, as far as they are there, and what is wrong with them. What a file lacks reads as zeroes.
+/// The existing files of a damaged journal, and what is wrong with them. Missing bytes are read as zeroes.
 pub(crate) struct Remains {
     pub files: Files,
     pub ring: RingFile,
@@ -85,20 +84,20 @@ pub(crate) struct Remains {
 
 const RING: &str = "journal-ring";
 const LOCK: &str = "journal-lock";
-/// Reads as zeroes.
+/// Stands in for a missing file: it reads as zeroes.
 const NOTHING: &str = "/dev/zero";
-/// Behind the name of a file that is being made.
+/// The end of the name of a file that is being made.
 const UNFINISHED: &str = ".new";
 
 impl Files {
-    /// Locks the directory and opens the journal's files. Creates the directory and the lock, nothing else.
+    /// Locks the directory and opens the journal's files. Creates only the directory and the lock.
     pub fn open(directory: &Path, log_id: [u8; 16], file_bytes: u64) -> Result<(Files, RingFile), OpenError> {
         fs::create_dir_all(directory).map_err(failed("create the directory", directory))?;
         let lock = lock(directory)?;
         Files::all(directory, log_id, file_bytes, Some(lock))
     }
 
-    /// Opens the journal's files for reading, also while a process uses them.
+    /// Opens the journal's files for reading, even while another process uses them.
     pub fn look(directory: &Path, log_id: [u8; 16]) -> Result<(Files, RingFile), OpenError> {
         Files::all(directory, log_id, PAGE_BYTES as u64, None)
     }
@@ -133,7 +132,7 @@ impl Files {
         Ok((files, ring))
     }
 
-    /// Opens the files of a damaged journal for reading. An error comes only from the file system.
+    /// Opens the files of a damaged journal for reading. Only the file system can cause an error.
     pub fn remains(directory: &Path, log_id: [u8; 16]) -> Result<Remains, OpenError> {
         let mut files = Files {
             directory: directory.to_owned(),
@@ -199,12 +198,12 @@ impl Files {
         }
         go_direct(&file, &path)?;
         self.files.push(file);
-        // Whoever wrote it may have been killed.
+        // The process that wrote the file may have been killed before its last sync.
         self.is_dirty.push(true);
         Ok(())
     }
 
-    /// The file is this journal's, and as long as it says.
+    /// Checks that the file belongs to this journal, and is as long as its head says.
     fn check(&self, kind: Kind, number: u32, name: &str, file: &File) -> Result<Head, OpenError> {
         let path = self.directory.join(name);
         let mut page = PageBuf::new(1);
@@ -246,14 +245,14 @@ impl Files {
         self.files.len() as u16
     }
 
-    /// Makes durable what the files hold.
+    /// Makes the contents of the files durable.
     pub fn sync(&self) -> Result<(), OpenError> {
         self.files.iter().try_for_each(|file| file.sync_data().map_err(failed("sync a file in", &self.directory)))
     }
 
-    /// Makes the next file, with zeroes or only allocated. The blocks of an allocated file are not written yet, and a sync after the
-    /// first write to a block also writes the file system's own records. That matters if each record has its sync. Otherwise the
-    /// zeroes cost more: they are as many bytes as the records.
+    /// Makes the next file, filled with zeroes or only allocated. The blocks of an allocated file count as not written,
+    /// so a sync after the first write to a block must also write metadata of the file system. That matters if each
+    /// record has its own sync. Otherwise the zeroes cost more, because they are as many bytes as the records.
     pub fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
         let number = self.count();
         let head = Head {
@@ -271,7 +270,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the file of a ring, in place of the one that is there.
+    /// Makes the file of a ring. It replaces an existing one.
     pub fn make_ring(&self, head: &Head) -> Result<File, OpenError> {
         self.make(RING, head, (ENTRIES_AT as u64, Ring::file_bytes(head.data_bytes)), true)
     }
@@ -305,7 +304,8 @@ impl Files {
         let writes = run.iter().filter_map(|op| if let OpKind::Write(buf) = &op.kind { Some(&**buf) } else { None });
         let mut slices: Vec<IoSlice<'_>> = writes.map(IoSlice::new).collect();
         let error = match run[0].kind {
-            // A write that is durable at once spares a sync, which is a second wait for the device and for a processor.
+            // A write that is durable when it returns saves a sync, that is, a second wait for the device and for a
+            // processor.
             OpKind::Write(_) => {
                 let durably = is_last && self.writes_durably && !*is_dirty;
                 let flags = if durably { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
@@ -368,7 +368,7 @@ impl Reader for Files {
     }
 }
 
-/// The id of the journal whose files are in `directory`, if one of them tells.
+/// The id of the journal whose files are in `directory`, if one of the files can be read.
 pub fn log_id_in(directory: &Path) -> Option<[u8; 16]> {
     names_in(directory).ok()?.iter().find_map(|name| {
         let kind = if name == RING { Kind::Ring } else { number_of(name).map(|_| Kind::Records)? };
@@ -385,7 +385,7 @@ pub fn delete(directory: &Path) -> Result<(), OpenError> {
     }
     let _lock = lock(directory)?;
     let mut names = names_in(directory)?;
-    // The last first, so that a deletion that ends early leaves no gap.
+    // Delete the last file first, so that an interrupted deletion leaves no gap.
     names.sort_by_key(|name| std::cmp::Reverse(number_of(name)));
     for name in names {
         let path = directory.join(&name);
@@ -427,7 +427,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// A process has the journal open, and is not about to end.
+/// Whether a process has the journal open and is not ending.
 pub fn is_in_use(directory: &Path) -> bool {
     let path = directory.join(LOCK);
     let Ok(file) = File::open(&path) else { return false };
@@ -441,8 +441,8 @@ fn open_file(path: &Path, changes: bool) -> Result<Option<File>, OpenError> {
     }
 }
 
-/// A durable file with this head, zeroes in the range, where the file ends, and a hole between the two. Not `zeroed`: the range is
-/// only allocated, if the file system can do that. It reads as zeroes then.
+/// Makes a durable file with this head, zeroes in the range up to the end of the file, and a hole between the two.
+/// Without `zeroed`, the range is only allocated if the file system can do that; it reads as zeroes all the same.
 fn fill(path: &Path, head: &Head, (from, bytes): (u64, u64), zeroed: bool) -> Result<File, OpenError> {
     const STEP_BYTES: u64 = 1 << 20;
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
@@ -453,7 +453,7 @@ fn fill(path: &Path, head: &Head, (from, bytes): (u64, u64), zeroed: bool) -> Re
         }
         _ => failed("write", path)(error),
     };
-    // Tells of missing space before anything is written.
+    // Reports missing space before anything is written.
     let is_allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes - from) {
         Ok(()) => true,
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,

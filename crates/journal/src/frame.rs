@@ -1,6 +1,6 @@
 //! Owns the bytes of a frame. Never knows what its records mean, or which file it is in.
 //!
-//! A frame is what is written at once: whole pages of 4 KiB, padded with zeroes. All integers are little-endian:
+//! A frame is the unit of writing: whole pages of 4 KiB, padded with zeroes. All integers are little-endian:
 //!
 //! ```text
 //!   0       4         6      8            12         16         32     36       40         48        56        64
@@ -13,24 +13,25 @@
 //!                 | u32         |
 //! ```
 //!
-//! In version 2 the records are packed: bytes 84..88 say how many bytes the LZ4 block has (u32) that is there instead of them, always
-//! fewer than *bytes*; 88..96 are zero. A frame that is hardly smaller when it is packed has version 1.
+//! In version 2 the records are compressed to an LZ4 block: bytes 84..88 say how many bytes the block has (u32), always
+//! fewer than *bytes*; 88..96 are zero. A frame that compression would make hardly smaller has version 1.
 //!
 //! *Position* is that of the first record. *Copied to*: a term is void unless its frames reach this position. *Durable* is the position
 //! up to which everything was durable when the frame was formed. *Replication offset* is that after the last record. The file
 //! number grows by one with each use of a file.
 //!
-//! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC. The body CRC covers the first 8 bytes of each piece of a
-//! record: the piece's own CRC, which covers the rest of the piece, and its length. So no byte is read twice for a CRC while the
-//! journal is written. In version 2 it covers the LZ4 block. The header CRC is the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
-//! version and the header CRC at the same places.
+//! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC. The body CRC covers the first 8 bytes of
+//! each piece of a record: the piece's own CRC, which covers the rest of the piece, and its length. So while the
+//! journal is written, no byte is read twice for a CRC. In version 2 the body CRC covers the LZ4 block. The header CRC
+//! is the frame's CRC, and the next frame repeats it: the frames form a chain. In later versions, the first 96 bytes
+//! have the magic, the version and the header CRC at the same places.
 
 use flash::io::{PAGE_BYTES, PageBuf};
 
 use crate::record::{Piece, crc_of_crcs};
 
 pub const HEADER_BYTES: usize = 96;
-/// The latest one. A frame whose records are not packed has version 1.
+/// The latest version. A frame whose records are not compressed has version 1.
 pub const VERSION: u16 = 2;
 const PLAIN: u16 = 1;
 const MAGIC: [u8; 4] = *b"FKJ\0";
@@ -52,7 +53,7 @@ const AT_STORED: usize = 84;
 const AT_ZERO: usize = 88;
 const _: () = assert!(AT_ZERO + 8 == HEADER_BYTES);
 
-/// An LZ4 block has no more bytes in it than so many times its own.
+/// The content of an LZ4 block is at most this many times as long as the block.
 const LZ4_RATIO_MAX: u32 = 255;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,21 +68,21 @@ pub(crate) struct Header {
     pub crc_before: u32,
     pub pages: u32,
     pub bytes: u32,
-    /// What the records take in the frame: less than `bytes` if they are packed.
+    /// Bytes that the records take in the frame: less than `bytes` if they are compressed.
     pub stored: u32,
 }
 
-/// What the first bytes of a page are.
+/// What a page begins with.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The header, the frame's CRC and its body's.
+    /// The header, the frame's CRC, and the CRC of its body.
     Header(Header, u32, u32),
-    /// A header of a version that is not known here.
+    /// A header of a version that this release does not know.
     Newer(u16),
     Nothing,
 }
 
-/// The pages of a frame in which the records take so many bytes.
+/// The number of pages of a frame in which the records take this many bytes.
 pub(crate) fn pages(stored: usize) -> usize {
     (HEADER_BYTES + stored).div_ceil(PAGE_BYTES)
 }
@@ -95,7 +96,8 @@ impl Header {
         self.stored < self.bytes
     }
 
-    /// Writes the header before the records, which are there already, packed or not. The result is the frame's CRC.
+    /// Writes the header before the records, which are in the frame already, compressed or not. Returns the frame's
+    /// CRC.
     pub fn seal(&self, frame: &mut [u8]) -> u32 {
         frame[..HEADER_BYTES].fill(0);
         put(frame, 0, MAGIC);
@@ -124,7 +126,7 @@ impl Header {
         crc
     }
 
-    /// `page` is at least a page long.
+    /// Reads what a page begins with. `page` is at least one page long.
     pub fn read(page: &[u8]) -> Found {
         let crc = u32::from_le_bytes(get(page, AT_HEADER_CRC));
         if page[..MAGIC.len()] != MAGIC || crc != header_crc(page) {
@@ -176,21 +178,21 @@ pub(crate) fn body_crc(frame: &[u8], header: &Header) -> Option<u32> {
     crc_of_crcs(stored)
 }
 
-/// Packs the records of frames.
+/// Compresses the records of frames.
 #[derive(Default)]
 pub(crate) struct Packer {
     table: lz4_flex::block::CompressTable,
     out: Vec<u8>,
-    /// So many frames are not tried, because the last one was hardly smaller.
+    /// Number of frames that are not tried, because the last one became hardly smaller.
     skips: u32,
 }
 
 impl Packer {
-    /// One frame of so many is tried while they do not get smaller.
+    /// While frames do not become smaller, one frame in this many is tried.
     const TRIED_EVERY: u32 = 16;
 
-    /// Packs what is in the frame, if that saves an eighth: the result is what the records take then. Values that are random or
-    /// compressed already should not cost the time of a processor for nothing.
+    /// Compresses the frame's records in place if that saves an eighth. Returns the bytes that they take then. Random
+    /// values, and values that are compressed already, should not take processor time in vain.
     pub fn pack(&mut self, frame: &mut [u8], bytes: u32) -> Option<u32> {
         if self.skips > 0 {
             self.skips -= 1;
@@ -209,7 +211,7 @@ impl Packer {
     }
 }
 
-/// The frame with its records unpacked: as many pages as these need. `None`: it is damaged.
+/// The frame with its records decompressed, on as many pages as they need. `None`: the frame is damaged.
 pub(crate) fn unpacked(frame: &PageBuf, header: &Header) -> Option<PageBuf> {
     let stored = frame[HEADER_BYTES..].get(..header.stored as usize)?;
     let mut plain = PageBuf::new(pages(header.bytes as usize));

@@ -1,4 +1,5 @@
-//! Owns the bytes that say what a file is: the first bytes of each file of the journal, and of the ring's. Integers are little-endian.
+//! Owns the first bytes of each file of the journal, and of the ring's file, which say what the file is. Integers are
+//! little-endian.
 //!
 //! ```text
 //!   0       8         12       16       32           40      48      52
@@ -6,7 +7,8 @@
 //!   |       | u32     | u32    |        | u64        | u64   | u32                   |
 //! ```
 //!
-//! *Data bytes* follow at a place that the kind of file fixes. *Epoch* is the ring's; 0 in other files.
+//! *Data bytes* is the length of what follows, at an offset that depends on the kind of file. *Epoch* is the ring's; it
+//! is 0 in other files.
 
 pub const HEAD_BYTES: usize = 52;
 const VERSION: u32 = 1;
@@ -47,7 +49,8 @@ impl Head {
         out[48..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The head that `bytes`, of a file of this kind, begin with. An error says why there is none.
+    /// The head at the start of `bytes`, the beginning of a file of this kind. An error says why there is no valid
+    /// head.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<Head, String> {
         let Some(bytes) = bytes.first_chunk::<HEAD_BYTES>().filter(|bytes| bytes[..8] == kind.magic()) else {
             return Err("this is not a file of a journal".into());

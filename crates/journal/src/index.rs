@@ -1,15 +1,16 @@
-//! Owns the index file of a checkpoint: which keys have their values on flash, and where. Never knows what an entry's bits mean, nor
-//! what a row or the table holds.
+//! Owns the index file of a checkpoint, which says which keys have their values on flash, and where. Never knows what
+//! an entry's bits mean, nor what a row or the table contains.
 //!
 //! ```text
 //! chunk …        | count u32 | stripe u16 | table_id u16 | crc32c u32 | count × (high u64, word u64) |
-//! row …          | 0 u32 | stripe u16 | table_id u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint` |
-//! table          | what the store must know before the first entry, see `store::checkpoint`      |
+//! row …          | 0 u32 | stripe u16 | table_id u16 | crc32c u32 | bytes u32 | a key whose value is in parts, see `store::checkpoint_index` |
+//! table          | what the store must know before the first entry, see `store::checkpoint_index` |
 //! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
 //! ```
-//! Integers are little-endian. Chunks and rows come in any order. Their CRCs cover their first eight bytes and what follows the CRC.
-//! Entries are those of chunks, and rows. Files of format 1 have no rows, and the tables of formats 1 and 2 do not note the cut. The table comes last because it is of
-//! the moment at which the last entry is known; a reader finds it by the trailer.
+//! Integers are little-endian. Chunks and rows come in any order. Their CRCs cover their first eight bytes and what
+//! follows the CRC. The trailer's number of entries counts the entries of chunks, and rows. Files of format 1 have no
+//! rows, and the tables of formats 1 and 2 do not contain the cut. The table comes last because it must be made after
+//! the last entry is known; a reader finds it through the trailer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -29,7 +30,7 @@ const FORMAT: u32 = 3;
 const CHUNK_HEADER_BYTES: usize = 12;
 const PAIR_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 40;
-/// What a row has in the place of a count. No chunk is empty.
+/// A row has this in the place of a chunk's count. No chunk is empty.
 const ROW: u32 = 0;
 const ROW_HEADER_BYTES: usize = CHUNK_HEADER_BYTES + 4;
 /// A chunk has at most this many entries.
@@ -38,16 +39,16 @@ const PAIRS_MAX: usize = 1 << 14;
 const TABLE_BYTES_MAX: u64 = 4 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What is read of one stripe and one table_id.
+/// A part of the index of one stripe and one table id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rows {
     Pairs(Vec<Pair>),
-    /// As [`IndexWriter::put_row`] got it.
+    /// A row, as [`IndexWriter::put_row`] got it.
     Row(Vec<u8>),
 }
 
 impl Rows {
-    /// What they take in the file, without what stands around them.
+    /// Bytes that they take in the file, without their headers.
     pub fn bytes(&self) -> u64 {
         match self {
             Rows::Pairs(pairs) => size_of_val(&pairs[..]) as u64,
@@ -99,7 +100,7 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Writes the table, and puts all on the device. Returns the file's size.
+    /// Writes the table, and makes the file durable. Returns its size.
     pub fn finish(mut self, table: &[u8]) -> io::Result<u64> {
         self.file.write_all(table)?;
         let mut trailer = Vec::with_capacity(TRAILER_BYTES);
@@ -132,17 +133,17 @@ fn chunk_crc(chunk: &[u8]) -> u32 {
     base::crc::crc32c_append(base::crc::crc32c(&chunk[..8]), &chunk[CHUNK_HEADER_BYTES..])
 }
 
-/// An index file whose table was read.
+/// An index file that was opened: its table was read.
 pub struct Index {
     file: BufReader<File>,
     pub table: Vec<u8>,
     pub entries: u64,
-    /// Of the chunks.
+    /// Bytes of all chunks and rows.
     bytes: u64,
 }
 
 impl Index {
-    /// Reads the table. The errors name no file.
+    /// Reads the table. The messages of the errors do not name the file.
     pub fn open(path: &Path) -> io::Result<Index> {
         let mut file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -178,7 +179,8 @@ impl Index {
         Ok(Index { file: BufReader::with_capacity(BUFFER_BYTES, file), table, entries, bytes })
     }
 
-    /// Reads all entries and rows. `each` gets the stripe and the table_id of some of them. Returns an error of `each` as it is.
+    /// Reads all entries and rows. `each` gets a stripe, a table id, and some of their entries or a row. An error of
+    /// `each` is returned unchanged.
     pub fn read<E: From<io::Error>>(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> Result<(), E>) -> Result<(), E> {
         let (mut left, mut entries, mut chunk) = (self.bytes, 0, Vec::new());
         while left > 0 {
@@ -193,7 +195,7 @@ impl Index {
         }
     }
 
-    /// As [`Index::read`], of an index that is damaged: all parts that are sound.
+    /// Like [`Index::read`], for a damaged index: reads all parts that are sound.
     pub fn read_sound(&mut self, each: &mut dyn FnMut(u16, u16, Rows) -> io::Result<()>) -> io::Result<Damage> {
         let (mut at, mut entries, mut chunk) = (0, 0, Vec::new());
         let mut places: Vec<Range<u64>> = Vec::new();
@@ -208,7 +210,8 @@ impl Index {
                 Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
                 Err(_) => {}
             }
-            // Nobody knows how long the damaged part is, so the next sound one is looked for at each byte.
+            // The length of the damaged part is not known, so each of the following bytes may begin the next sound
+            // part.
             match places.last_mut().filter(|place| place.end == at) {
                 Some(place) => place.end += 1,
                 None => places.push(at..at + 1),
@@ -276,22 +279,22 @@ impl Index {
     }
 }
 
-/// How many entries a part has.
+/// Number of entries in a part.
 fn entries_of(chunk: &[u8]) -> u64 {
     let count = u32::from_le_bytes(*chunk.first_chunk().expect("a part has a header"));
     count.max(1).into()
 }
 
-/// What is damaged of an index.
+/// The damage of an index.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where no part is sound.
+    /// The places that contain no sound part.
     pub places: Vec<Range<u64>>,
     /// How many entries the sound parts lack.
     pub missing: u64,
 }
 
-/// A part whose checksum is wrong, as far as its header tells.
+/// A part whose checksum is wrong, as its header describes it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Torn<'b> {
     Pairs { stripe: u16, table_id: u16, pairs: Vec<Pair>, crc: u32 },
@@ -333,7 +336,7 @@ fn pairs_of(bytes: &[u8]) -> Vec<Pair> {
     bytes.as_chunks().0.iter().map(pair).collect()
 }
 
-/// What may be an entry in a damaged place: each 16 bytes, because nobody knows where a part begins.
+/// What may be an entry in a damaged place: any 16 bytes, because it is not known where a part begins.
 pub fn pairs_in(place: &[u8]) -> impl Iterator<Item = Pair> {
     place.windows(PAIR_BYTES).flat_map(pairs_of)
 }
@@ -442,7 +445,7 @@ mod tests {
             let mut index = Index::open(&path).unwrap();
             let damage = index.read_sound(&mut |_, _, _| Ok(())).unwrap();
             let places: Vec<_> = damage.places.iter().map(|place| index.read_place(place).unwrap()).collect();
-            // What is sound can be read again.
+            // The sound parts can be read again.
             assert_eq!(index.read_sound(&mut |_, _, _| Ok(())).unwrap(), damage);
             places
         };
@@ -465,13 +468,13 @@ mod tests {
             Torn::Row { stripe: 7, table_id: 2, row: b"!he row" },
         ];
         assert_eq!(torn(&places[0]).unwrap()[1..], rest);
-        // A damaged length, of which nothing follows.
+        // A damaged length, from which nothing else follows.
         let places = left(&[0]);
         assert_eq!(torn(&places[0]), None);
         assert_eq!(pairs_in(&places[0]).filter(|pair| [(1, 2), (3, u64::MAX)].contains(pair)).count(), 2);
     }
 
-    /// The bytes of format 3 never change. Those of format 2 differ in the number of the format only.
+    /// The bytes of format 3 never change. Format 2 differs from it only in the number of the format.
     #[test]
     fn the_bytes_are_those_of_the_format() {
         let folder = tempfile::tempdir().unwrap();

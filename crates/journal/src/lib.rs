@@ -1,25 +1,27 @@
 //! Owns the journal: the effects of commands as records, the records in frames, and the frames in files. Never knows what an effect
 //! means.
 //!
-//! Goals: what was durable once is read back after any crash, whole and in order; nothing else is ever read back; durable bytes are
-//! never written again; what was appended survives a killed process at once; an append never waits for a device. Non-goals: which
-//! records a checkpoint makes superfluous; holding replies back.
+//! Goals: what was durable once is read back after any crash, complete and in order; nothing else is ever read back;
+//! durable bytes are never written again; an appended record survives even if the process is killed immediately
+//! afterwards; an append never waits for a device. Non-goals: to decide which records a checkpoint makes superfluous;
+//! to hold replies back.
 //!
-//! [`frame`], [`record`], [`recover`] and [`writer`] have no clock and no random numbers. They describe I/O and never do any, except
-//! that recovery reads, with a thread that reads ahead. [`log`] and what it uses are the journal in use: `ring` is what workers append to, `thread` takes
-//! records from there to the `writer` and carries out what it asks for.
+//! [`frame`], [`record`], [`recover`] and [`writer`] use no clock and no random numbers. They describe I/O and never
+//! perform it, except that recovery reads, with threads that read ahead. [`log`] and the modules that it uses are the
+//! journal in use: workers append to `ring`, and `thread` takes records from there to the `writer` and performs the I/O
+//! that the writer asks for.
 //!
-//! A journal is one sequence of bytes: records, one after the other. A *position* counts these bytes from the journal's first day.
-//! A file of the journal is one *path* of a driver; its frames begin at [`flash::DATA_OFFSET`]. All files have one size. A file is
-//! used again when a checkpoint does not need its records any more.
+//! A journal is one sequence of bytes: records, one after the other. A *position* counts these bytes from the beginning
+//! of the journal. A file of the journal is one *path* of a driver; its frames begin at [`flash::DATA_OFFSET`]. All
+//! files have one size. A file is used again when its records are not needed by a checkpoint any more.
 //!
-//! A *term* is one uninterrupted run of a writer. A writer starts a new term, always in a fresh file, after each start of the
-//! process and after each failed write or sync. It begins with a copy of the frames that are not known to be durable, since nobody
-//! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
-//! replaces what earlier terms have from its first position on.
+//! A *term* is one uninterrupted run of a writer. A writer begins a new term, always in a fresh file, after each start
+//! of the process and after each failed write or sync. The term begins with a copy of the frames that are not known to
+//! be durable, because it is not known what the old file really contains. A term whose copy is incomplete is void, and
+//! the terms before it count. Otherwise the term replaces what earlier terms have from its first position on.
 //!
 //! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`], `mark`.
-//! `view` looks at a journal and changes nothing. [`archive`] has copies of records that outlive the journal's files.
+//! `view` reads a journal and changes nothing. [`archive`] has copies of records that outlive the journal's files.
 
 pub mod archive;
 mod files;
@@ -52,15 +54,16 @@ pub use writer::{Failed, Refused, Writer};
 /// What stays the same for the life of a journal, and the limits of its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Random, so that files of two journals cannot be mixed, and no value in a record looks like a frame.
+    /// Random, so that the files of two journals cannot be mixed, and no value inside a record can look like a frame.
     pub log_id: [u8; 16],
-    /// Of each file, after [`flash::DATA_OFFSET`]; a multiple of a page.
+    /// Bytes of each file after [`flash::DATA_OFFSET`]; a multiple of a page.
     pub file_bytes: u64,
     /// The largest frame; a multiple of a page.
     pub frame_bytes: usize,
-    /// The most that is appended and not durable, which is what the writer keeps in RAM.
+    /// Maximum of appended bytes that are not durable. The writer keeps these bytes in RAM.
     pub buffer_bytes: u64,
-    /// Frames with so many bytes of records are packed. Smaller ones would be hardly sooner on the device.
+    /// Frames with at least this many bytes of records are compressed. Smaller frames would reach the device hardly
+    /// sooner.
     pub packed_from: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Owns a journal that is in use: opening it, what the workers append to, and closing it. Never knows what an effect means, or who
-//! waits for it.
+//! Owns a journal that is in use: opening it, appending to it, and closing it. Never knows what an effect means, nor
+//! which clients wait for it.
 
 use std::fs::File;
 use std::io;
@@ -28,14 +28,14 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// Random, the same for the life of the journal.
     pub log_id: [u8; 16],
-    /// The records of one file, a multiple of a page. A journal that exists keeps the size that it has.
+    /// Bytes of the records of one file, a multiple of a page. An existing journal keeps its size.
     pub file_bytes: u64,
-    /// The most that is appended and not durable before writers must wait; a multiple of a page.
+    /// Maximum of appended bytes that are not durable. Beyond it, writers must wait. A multiple of a page.
     pub ring_bytes: u64,
     pub policy: Policy,
 }
 
-/// A journal in its directory, as a stop or a crash has left it. Its records are not changed yet.
+/// A journal in its directory, as a stop or a crash has left it. Its records have not been changed yet.
 pub struct Opened {
     settings: Settings,
     from: u64,
@@ -53,22 +53,23 @@ struct Left {
     start: Option<Start>,
 }
 
-/// Shared by all workers. When it is dropped without [`Log::close`], what is not written stays in the ring, for the next start.
+/// Shared by all workers. If it is dropped without [`Log::close`], what was not written stays in the ring for the next
+/// start.
 pub struct Log {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
 impl Opened {
-    /// Opens the journal in `directory`, or begins one there if the directory has none and `from` is 0. Records before `from` are not
-    /// needed. `from` is 0 or the position after a record, which was durable once.
+    /// Opens the journal in `directory`. If the directory has none and `from` is 0, begins one. Records before `from`
+    /// are not needed. `from` is 0, or the position after a record that was durable once.
     pub fn open(directory: &Path, settings: &Settings, from: u64) -> Result<Opened, OpenError> {
         assert!(settings.ring_bytes >= RING_BYTES_MIN);
         let (files, ring) = Files::open(directory, settings.log_id, settings.file_bytes)?;
         Opened::of(directory, settings, from, files, ring, false)
     }
 
-    /// `reads_all`: all damage is to be found before the records are read.
+    /// `reads_all`: finds all damage before the records are read.
     pub(crate) fn of(
         directory: &Path,
         settings: &Settings,
@@ -87,7 +88,7 @@ impl Opened {
         });
         let ring = ring.transpose()?;
         let end = frames.end();
-        // What the ring has released was durable.
+        // What the ring has released was durable, so the frames must reach the ring's start.
         if let Some(start) = ring.as_ref().and_then(|left| left.start).filter(|start| start.position > end) {
             return Err(no_records(Error::Missing { position: start.position }));
         }
@@ -101,14 +102,14 @@ impl Opened {
         Ok(opened)
     }
 
-    /// The pieces that only the ring has.
+    /// Visits the pieces that only the ring has.
     fn pieces_of_ring(&self, each: impl FnMut(u64, &[u8]) -> ControlFlow<()>) {
         if let Some(Left { ring, start: Some(start), .. }) = &self.ring {
             left_behind(ring, *start, self.frames.end(), each);
         }
     }
 
-    /// Gives `each` every record from `from` on, in order, with the position after it, until it breaks.
+    /// Calls `each` with every record from `from` on, in order, and the position after it, until `each` breaks.
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
         let no_records = |source| OpenError::Records { directory: self.files.directory().to_owned(), source };
         let mut joiner = Joiner::default();
@@ -132,22 +133,23 @@ impl Opened {
         self.frames.held()
     }
 
-    /// Where the next record goes: behind the last one, and behind what is left of one that a crash has cut off.
+    /// The position of the next record: behind the last one, and behind the rest of a record that a crash has cut off.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Makes durable what the files hold. Returns the position after it: what the ring has beyond that may be lost with the power.
+    /// Makes the contents of the files durable. Returns the position after them. A power failure may still lose what
+    /// only the ring has.
     pub fn sync_files(&self) -> Result<u64, OpenError> {
         self.files.sync().map(|()| self.frames.end())
     }
 
-    /// Makes durable what is not, and starts the thread `journal`.
+    /// Makes everything durable, and starts the thread `journal`.
     pub fn start(self) -> Result<Arc<Log>, OpenError> {
         self.start_on(SECOND, |files| files)
     }
 
-    /// With other files than those of the directory, for tests.
+    /// Starts the journal with other files than those of the directory, for tests.
     pub(crate) fn start_on<D: Disk>(
         self,
         every: Duration,
@@ -168,7 +170,7 @@ impl Opened {
             let head = Head { kind: Kind::Ring, number: 0, log_id, data_bytes: settings.ring_bytes, epoch: random() };
             disk.make_ring(&head).map(|file| (file, head))
         };
-        // Before any record is in a file, so that a file of records is never without a ring.
+        // Make the ring before a file contains any record, so that a file of records never exists without a ring.
         let ring_file = match ring {
             Some(Left { file, head, .. }) => (file, head),
             None => make_ring(&disk)?,
@@ -177,7 +179,8 @@ impl Opened {
         writer.sync();
         write_all(&mut writer, &mut disk, settings.policy, &directory)?;
         assert_eq!(writer.durable(), end, "what was left is durable");
-        // Only now the old ring is not needed any more. Without room for another, it serves as it is.
+        // Only now is the old ring not needed any more. If there is no space for a ring of another size, the old one is
+        // used as it is.
         let (file, head) = match ring_file {
             (file, head) if head.data_bytes == settings.ring_bytes => (file, head),
             old => match make_ring(&disk) {
@@ -195,7 +198,8 @@ impl Opened {
     }
 }
 
-/// Until everything is durable. A file is made only if one is needed for this, since the file system may be full.
+/// Writes until everything is durable. Makes a file only if one is needed for this, because the file system may be
+/// full.
 fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directory: &Path) -> Result<(), OpenError> {
     let (mut ops, mut done) = (Vec::new(), Vec::new());
     loop {
@@ -224,12 +228,14 @@ fn random() -> u64 {
 }
 
 impl Log {
-    /// Called with the stripes of the change locked: never waits for a device. Returns the position after the record.
+    /// Appends a record. It is called while the stripes of the change are locked, so it never waits for a device.
+    /// Returns the position after the record.
     pub fn append(&self, record: &Record) -> u64 {
         self.shared.append(record)
     }
 
-    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them, and says how many there are.
+    /// Like [`Log::append`]. `resp` writes the record's RESP bytes directly into the journal's memory, and returns
+    /// their number.
     pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
         if let Some(bytes_max) = draft.piece_bytes_max() {
             return self.shared.append_piece(draft, bytes_max, resp);
@@ -251,25 +257,27 @@ impl Log {
         self.shared.durable()
     }
 
-    /// The replies of commands up to this position may leave. With `Always` their effects are durable. With the other policies a
-    /// crash of the process cannot take them back. After a failure it is the tail: see [`Log::failed`].
+    /// Replies of commands up to this position may be sent. With `Always` their effects are durable. With the other
+    /// policies a crash of the process cannot undo them. After a failure this is the tail: see [`Log::failed`].
     #[inline]
     pub fn safe(&self) -> u64 {
         self.shared.safe()
     }
 
-    /// Somebody waits until `position` is safe. With `Always`, what nobody waits for becomes durable within a second.
+    /// Announces that a client waits until `position` is safe. With `Always`, records for which no client waits become
+    /// durable within a second.
     #[inline]
     pub fn want(&self, position: u64) {
         self.shared.want(position);
     }
 
-    /// Makes everything before `position` durable at once, whatever the policy. A checkpoint waits for it.
+    /// Makes everything before `position` durable at once, whatever the policy. Used for a checkpoint, which waits for
+    /// it.
     pub fn demand(&self, position: u64) {
         self.shared.change(|state| state.demanded = state.demanded.max(position));
     }
 
-    /// As [`Log::demand`], and waits for it.
+    /// Like [`Log::demand`], and waits until it is done.
     pub fn make_durable(&self, position: u64) -> Result<(), String> {
         self.demand(position);
         let deadline = Instant::now() + SYNC_TIMEOUT;
@@ -283,14 +291,15 @@ impl Log {
         }
     }
 
-    /// The journal takes this many files at most, and one more than there are while a checkpoint waits for it. When they are full, writers wait.
+    /// Sets the maximum number of files. While a checkpoint waits for the journal, there may be one more. When the
+    /// files are full, writers wait.
     pub fn limit_files(&self, count: u32) {
         if self.shared.state.lock().files_max != count {
             self.shared.change(|state| state.files_max = count);
         }
     }
 
-    /// Writers must wait before they lock: the ring is nearly full, or no file can be made.
+    /// Whether writers must wait before they lock stripes: the ring is nearly full, or no file can be made.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.shared.is_behind()
@@ -302,20 +311,21 @@ impl Log {
         self.shared.has_failed()
     }
 
-    /// Why the journal cannot be written any more. What was appended since the last sync may be lost, so a reply that waited for it
-    /// must not leave, and no write may follow.
+    /// Why the journal cannot be written any more. What was appended since the last sync may be lost, so a reply that
+    /// waited for it must not be sent, and no write may be accepted.
     #[inline]
     pub fn failed(&self) -> Option<String> {
         if self.shared.has_failed() { self.shared.state.lock().failed.clone() } else { None }
     }
 
-    /// `f` is called by the thread after [`Log::safe`], [`Log::durable`], [`Log::is_behind`] or [`Log::failed`] may have changed. It must not wait.
+    /// Sets a function that the thread calls after [`Log::safe`], [`Log::durable`], [`Log::is_behind`] or
+    /// [`Log::failed`] may have changed. The function must not wait.
     pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
         self.shared.listen(f);
     }
 
-    /// `f` is called by the thread when commands that write begin to wait because no file can be made, with the reason, and with
-    /// `None` when they go on. It must not wait.
+    /// Sets a function that the thread calls when writing commands begin to wait because no file can be made, with the
+    /// reason, and with `None` when they continue. The function must not wait.
     pub fn on_room(&self, f: RoomListener) {
         self.shared.room_listeners.lock().push(f);
     }
@@ -324,19 +334,19 @@ impl Log {
         self.shared.change(|state| state.policy = policy);
     }
 
-    /// No record before `position` is needed any more: a durable checkpoint has their effects. Files with only such records are used
-    /// again as soon as `position` is durable.
+    /// No record before `position` is needed any more, because a durable checkpoint contains their effects. Files with
+    /// only such records are used again as soon as `position` is durable.
     pub fn needed_from(&self, position: u64) {
         self.shared.change(|state| state.needed_from = state.needed_from.max(position));
     }
 
-    /// For tests: writes nothing until it is called with false, as if the device did not answer.
+    /// For tests: while it is paused, the thread writes nothing, as if the device did not answer.
     #[doc(hidden)]
     pub fn pause(&self, is_paused: bool) {
         self.shared.change(|state| state.is_paused = is_paused);
     }
 
-    /// For tests: as if the device had failed twice.
+    /// For tests: sets the journal's state to that after a second failure of the device.
     #[doc(hidden)]
     pub fn fail(&self, why: &str) {
         self.shared.change(|state| state.failed = Some(why.into()));
@@ -346,8 +356,8 @@ impl Log {
         self.shared.figures()
     }
 
-    /// Makes everything durable, writes the closing frame and ends the thread. A later call does nothing. What is appended afterwards
-    /// stays in the ring.
+    /// Makes everything durable, writes the closing frame and ends the thread. A second call does nothing. Records
+    /// appended afterwards stay in the ring.
     pub fn close(&self) -> io::Result<()> {
         self.end(End::Closed)
     }
@@ -361,7 +371,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // The thread does nothing that can fail.
+        // Ending the thread in this way cannot fail.
         let _ = self.end(End::Dropped);
     }
 }

@@ -1,4 +1,4 @@
-//! Owns the manifest, the small file that says which files of a directory are the dataset. Never opens one of these.
+//! Owns the manifest, the small file that says which files of a directory are the dataset. Never opens these files.
 //!
 //! ```text
 //! flintkv-manifest 1                  the format
@@ -10,8 +10,9 @@
 //! crc32c 89abcdef                     of all the lines before
 //! ```
 //!
-//! A manifest whose second line is `void` says that there is no dataset, whatever files are there. It is written before the
-//! first file of a journal and before the last use of one. So files without any manifest mean that somebody has removed it.
+//! A manifest whose second line is `void` says that there is no dataset, whatever files are in the directory. It is
+//! written before the first file of a journal is made, and before a journal is removed. So files without a manifest mean
+//! that the manifest was removed by hand.
 
 use crate::mark::Mark;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ use std::path::Path;
 pub const NAME: &str = "manifest";
 const DRAFT: &str = "manifest.new";
 const FORMAT: u32 = 1;
-/// A file that is longer is none of ours.
+/// A longer file is not a manifest.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The files that are the dataset.
@@ -34,7 +35,7 @@ pub struct Manifest {
     pub checkpoint: Option<CheckpointFile>,
     /// The keys of the checkpoint whose values are on flash, see [`crate::index`].
     pub index: Option<CheckpointFile>,
-    /// Where the stream for replicas is at `position`. `None`: there is none.
+    /// The position of the replication stream at `position`. `None`: there is no stream.
     pub stream: Option<Mark>,
 }
 
@@ -56,7 +57,7 @@ pub struct CheckpointFile {
 pub enum Found {
     /// There is no manifest.
     Nothing,
-    /// There is no dataset.
+    /// The manifest says that there is no dataset.
     Void,
     Dataset(Manifest),
 }
@@ -77,7 +78,7 @@ pub fn read(folder: &Path) -> Result<Found, String> {
     decode(&bytes).map_err(|what| about(&what))
 }
 
-/// Replaces the manifest of the directory. When this returns, the new one is on the device. `None`: there is no dataset.
+/// Replaces the manifest of the directory. When this returns, the new one is durable. `None`: there is no dataset.
 pub fn write(folder: &Path, manifest: Option<&Manifest>) -> Result<(), String> {
     let draft = folder.join(DRAFT);
     let written = File::create(&draft)
@@ -87,7 +88,7 @@ pub fn write(folder: &Path, manifest: Option<&Manifest>) -> Result<(), String> {
     written.map_err(|error| format!("{}: {error}", folder.join(NAME).display()))
 }
 
-/// Puts the names in a directory on the device.
+/// Makes the names in a directory durable.
 pub fn sync(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder)?.sync_all()

@@ -1,6 +1,6 @@
-//! Owns the memory of a file that is mapped: what is written into it survives a killed process, since the kernel has it. Never knows
-//! what the bytes are. It is `unsafe` code: a write system call for each record would cost about ten times as much
-//! as the copy.
+//! Owns the memory of a file that is mapped. What is written into it survives a killed process, because the kernel has
+//! the pages. Never knows what the bytes mean. It is `unsafe` code: a write system call for each record would cost
+//! about ten times as much as the copy.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::slice;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Of a cache line.
+/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 pub(crate) struct Map {
@@ -22,8 +22,9 @@ pub(crate) struct Map {
 unsafe impl Send for Map {}
 
 impl Map {
-    /// Maps the first `bytes` bytes. The file has them, allocated, and keeps them while it is mapped: otherwise an access ends the
-    /// process (SIGBUS). Nobody else writes into the file: the journal's lock stands for this.
+    /// Maps the first `bytes` bytes. The file must have these bytes, allocated, and keep them while it is mapped:
+    /// otherwise an access ends the process (SIGBUS). No other process writes into the file; the journal's lock
+    /// guarantees this.
     pub fn of(file: &File, bytes: usize) -> io::Result<Map> {
         assert!(bytes > 0);
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -32,7 +33,7 @@ impl Map {
         Ok(Map { start: NonNull::new(start.cast()).expect("the kernel maps nothing at address 0"), bytes })
     }
 
-    /// These bytes are going to be written: the processor may get their cache lines meanwhile.
+    /// Announces that these bytes will be written, so that the processor can prefetch their cache lines.
     #[inline]
     pub fn expect_write(&self, at: usize, bytes: usize) {
         let bytes = self.get(at..).unwrap_or_default().get(..bytes);

@@ -1,24 +1,25 @@
-//! Owns where the stream of a dataset's changes is, which replicas get. Never knows who they are.
+//! Owns the position of the replication stream, in which replicas get a dataset's changes. Never knows the replicas.
 //!
 //! The stream is the RESP of the journal's records, one after the other, and its *offset* counts these bytes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Who has bytes of a stream with this id has the same bytes as everybody else who has them. 40 hexadecimal digits, as in Redis.
+/// The id of a stream. Two nodes that have bytes at the same offset of a stream with the same id have the same bytes.
+/// 40 hexadecimal digits, as in Redis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Id([u8; Id::DIGITS]);
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoId;
 
-/// Where a stream is.
+/// The position of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub id: Id,
     /// An earlier id, and the offset up to which it names the same bytes.
     pub second: Option<(Id, u64)>,
-    /// That behind the last byte.
+    /// The offset behind the last byte.
     pub offset: u64,
     /// The logical database of the next command. `None`: SELECT comes first.
     pub db: Option<u32>,
@@ -27,7 +28,7 @@ pub struct Mark {
 impl Id {
     pub const DIGITS: usize = 40;
 
-    /// Of 20 random bytes.
+    /// Makes an id of 20 random bytes.
     pub fn new(bytes: [u8; Id::DIGITS / 2]) -> Id {
         let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
         Id(std::array::from_fn(|at| digit(if at % 2 == 0 { bytes[at / 2] >> 4 } else { bytes[at / 2] & 15 })))
@@ -59,7 +60,7 @@ impl fmt::Debug for Id {
     }
 }
 
-/// `ID OFFSET DB SECOND-ID SECOND-OFFSET`, with `-` for what there is not.
+/// `ID OFFSET DB SECOND-ID SECOND-OFFSET`, with `-` for each value that is absent.
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.id, self.offset)?;

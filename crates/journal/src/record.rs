@@ -8,13 +8,13 @@
 //!   | u32    | u32    | u64, ms | u32  | u16    | u8    | u8   | length       |
 //! ```
 //!
-//! *Time* is the wall clock that the command saw. *Stripe* is 65,535 if the effect touches several. Flag 1: the record goes on in the
-//! next piece. Flag 2: this piece goes on with a record. A record whose last piece is missing was cut off by a crash, and does not
-//! count. The CRC-32C covers bytes 4 to the end of the RESP bytes.
+//! *Time* is the wall clock that the command saw. *Stripe* is 65,535 if the effect touches several stripes. Flag 1: the
+//! record continues in the next piece. Flag 2: this piece continues a record. A record whose last piece is missing was
+//! cut off by a crash, and does not count. The CRC-32C covers bytes 4 to the end of the RESP bytes.
 
 use std::ops::ControlFlow;
 
-/// The RESP bytes of one piece, so that every record fits into frames.
+/// Maximum of RESP bytes in one piece, so that every record fits into frames.
 pub const PIECE_BYTES_MAX: usize = 16 << 10;
 pub const HEADER_BYTES: usize = 24;
 
@@ -33,7 +33,7 @@ const _: () = assert!(AT_ZERO + 1 == HEADER_BYTES);
 /// The effect of one outermost command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// `None`: several.
+    /// `None`: several stripes.
     pub stripe: Option<u16>,
     /// The logical database.
     pub db: u32,
@@ -42,10 +42,10 @@ pub struct Record<'a> {
     pub resp: &'a [u8],
 }
 
-/// A record whose RESP bytes are written where the journal keeps them, and nowhere else before. How many there will be is not known.
+/// A record whose RESP bytes are written directly into the journal's memory. Their number is not known before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draft {
-    /// `None`: several.
+    /// `None`: several stripes.
     pub stripe: Option<u16>,
     /// The logical database.
     pub db: u32,
@@ -54,7 +54,7 @@ pub struct Draft {
     pub resp_bytes_max: usize,
 }
 
-/// What a record with so many RESP bytes adds to the position.
+/// How far a record with this many RESP bytes advances the position.
 pub fn stored_bytes(resp_bytes: usize) -> u64 {
     (resp_bytes + resp_bytes.div_ceil(PIECE_BYTES_MAX).max(1) * HEADER_BYTES) as u64
 }
@@ -67,7 +67,7 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Record<'_> {
-    /// `None`: it has several.
+    /// The record's piece, if it has only one.
     #[inline]
     pub(crate) fn only_piece(&self) -> Option<Piece<'_>> {
         let fits = self.resp.len() <= PIECE_BYTES_MAX;
@@ -85,12 +85,13 @@ impl Record<'_> {
 }
 
 impl Draft {
-    /// The most bytes of its piece. `None`: it may be longer than a piece.
+    /// Maximum bytes of the record's piece. `None`: the record may need more than one piece.
     pub(crate) fn piece_bytes_max(&self) -> Option<usize> {
         (self.resp_bytes_max <= PIECE_BYTES_MAX).then_some(HEADER_BYTES + self.resp_bytes_max)
     }
 
-    /// The record's only piece. `resp` writes the RESP bytes and says how many there are. The result is the piece's bytes.
+    /// Writes the record's only piece. `resp` writes the RESP bytes and returns their number. Returns the bytes of the
+    /// piece.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8], resp: impl FnOnce(&mut [u8]) -> usize) -> usize {
         let Draft { stripe, db, time_ms, .. } = *self;
@@ -132,7 +133,8 @@ impl Head {
     }
 }
 
-/// A CRC over the CRCs and lengths of whole pieces. It covers them, since each CRC covers its piece. `None`: these are no pieces.
+/// A CRC over the CRCs and lengths of complete pieces. It covers the pieces, because each piece's CRC covers the piece.
+/// `None`: these are not pieces.
 pub(crate) fn crc_of_crcs(mut pieces: &[u8]) -> Option<u32> {
     let (mut crc, mut heads, mut count) = (0, [[0; AT_TIME]; 128], 0);
     while !pieces.is_empty() {
@@ -153,7 +155,7 @@ impl<'a> Piece<'a> {
         HEADER_BYTES + self.record.resp.len()
     }
 
-    /// What is before the RESP bytes.
+    /// The bytes of the piece before its RESP bytes.
     #[inline]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let Record { stripe, db, time_ms, resp } = self.record;
@@ -166,7 +168,7 @@ impl<'a> Piece<'a> {
         self.write_after(&self.header(), out);
     }
 
-    /// As [`Piece::write`], with its own header.
+    /// Like [`Piece::write`], with the header that [`Piece::header`] has made.
     #[inline]
     pub fn write_after(&self, header: &[u8; HEADER_BYTES], out: &mut [u8]) {
         out[..HEADER_BYTES].copy_from_slice(header);
@@ -179,20 +181,20 @@ impl<'a> Piece<'a> {
         self.write(&mut out[start..]);
     }
 
-    /// The bytes of the piece that `bytes` begin with, if there are so many. They may be damaged.
+    /// The bytes of the piece at the start of `bytes`, if `bytes` are long enough. The piece may be damaged.
     #[inline]
     pub fn bytes_of(bytes: &[u8]) -> Option<&[u8]> {
         let length = u32::from_le_bytes(*bytes.get(AT_LENGTH..)?.first_chunk()?) as usize;
         bytes.get(..HEADER_BYTES.checked_add(length)?)
     }
 
-    /// The piece that `bytes` begin with. `None`: it is damaged.
+    /// The piece at the start of `bytes`. `None`: it is damaged.
     pub fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let bytes = Piece::bytes_of(bytes)?;
         if u32::from_le_bytes(get(bytes, 0)) != checksum(bytes) { None } else { Piece::read_checked(bytes) }
     }
 
-    /// The same, of bytes whose checksum was found right.
+    /// Like [`Piece::read`], for bytes whose checksum was checked already.
     pub fn read_checked(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let bytes = Piece::bytes_of(bytes)?;
         if bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
@@ -213,13 +215,13 @@ impl<'a> Piece<'a> {
 /// Puts records together from their pieces.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The RESP bytes so far of a record that goes on.
+    /// The RESP bytes so far of a record that continues.
     begun: Option<Vec<u8>>,
 }
 
 impl Joiner {
-    /// Gives `each` the record that the piece ends, if it ends one. `end` is the position after the piece. `None`: the piece goes on
-    /// with a record that was not begun.
+    /// Takes the next piece. If it ends a record, calls `each` with the record. `end` is the position after the piece.
+    /// `None`: the piece continues a record that was not begun.
     pub fn join(
         &mut self,
         end: u64,
@@ -227,7 +229,7 @@ impl Joiner {
         each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
     ) -> Option<ControlFlow<()>> {
         let Piece { record, goes_on, continued } = *piece;
-        // A record that was begun and does not go on was cut off by a crash.
+        // A begun record that does not continue here was cut off by a crash.
         let mut whole = if continued { self.begun.take()? } else { Vec::new() };
         if continued || goes_on {
             whole.extend_from_slice(record.resp);

@@ -1,13 +1,14 @@
 //! Owns reading a journal back: which frames are whole, which of them are the journal, and the records in them. Never changes a file.
 //!
-//! 1. **Scan.** Every page of every file is looked at, except of files that end before the wanted position. A frame is whole if both
-//!    CRCs are right. [`recover`] does not read the body of a frame yet if the next frame follows it, since this one was written
-//!    before, if a frame calls it durable, and if no other frame has some of its positions: if such a frame is damaged, the journal is,
-//!    and whoever reads its records finds that out.
-//! 2. **Chain.** From the frame that holds the wanted position on, each next frame begins where the one before ends, and repeats its
-//!    CRC. Where a later term begins, the later term goes on, unless it is void (see the crate).
-//! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged or a file is
-//!    missing. What is behind that position is a torn tail, and does not count.
+//! 1. **Scan.** Every page of every file is read, except of files that end before the wanted position. A frame is whole
+//!    if both of its CRCs are right. [`recover`] skips the body of a frame if the next frame follows it (so this frame
+//!    was written before), if some frame says that it is durable, and if no other frame has some of its positions. If
+//!    such a frame is damaged, the journal is damaged, and reading its records finds that.
+//! 2. **Chain.** From the frame that contains the wanted position on, each next frame begins where the one before ends,
+//!    and repeats its CRC. Where a later term begins, the chain continues with the later term, unless that is void (see
+//!    the crate).
+//! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged
+//!    or a file is missing. What is behind that position is a torn tail, and does not count.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -24,13 +25,13 @@ use crate::writer::{File, Frame, FrameState, Needed, Start, Writer};
 
 /// The bytes of one read of the scan.
 const READ_BYTES: usize = 1 << 20;
-/// Threads that read at once: a device is much slower if it has one read at a time.
+/// Maximum number of threads that read at the same time: with one read at a time, a device is much slower.
 const READERS_MAX: usize = 4;
-/// With less for each, they cost more than they spare.
+/// With fewer bytes for each thread, threads cost more time than they save.
 const READER_BYTES_MIN: u64 = 1 << 20;
-/// Behind a frame as long as this only the next header is read.
+/// Behind a frame of at least this length, only the next header is read.
 const LONG_BYTES: usize = 64 << 10;
-/// Frames that each of them has read before the records in them are wanted.
+/// Number of frames that each thread reads before their records are needed.
 const FRAMES_AHEAD: usize = 2;
 
 /// Why a journal cannot be read. `file` is a path of the reader.
@@ -46,17 +47,17 @@ pub enum Error {
         file: u16,
         log_id: [u8; 16],
     },
-    /// The frame was written by a later release.
+    /// A later release has written the frame.
     Newer {
         file: u16,
         offset: u64,
         version: u16,
     },
-    /// A file of the journal is not there.
+    /// A file of the journal is missing.
     Missing {
         position: u64,
     },
-    /// There should be a frame with this position, which was durable.
+    /// The frame with this position, which was durable, is damaged.
     Damaged {
         file: u16,
         offset: u64,
@@ -91,7 +92,7 @@ pub struct Recovered {
     files: Vec<File>,
 }
 
-/// A whole frame, and where it is.
+/// A whole frame, and its location.
 #[derive(Debug, Clone, Copy)]
 struct At {
     file: u16,
@@ -106,7 +107,7 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     recover_extent(reader, config, files, from, Extent::HeadersFrom(from))
 }
 
-/// As [`recover`], with every body read: all damage is found.
+/// Like [`recover`], but reads every body, so that all damage is found.
 pub(crate) fn recover_checked(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
     recover_extent(reader, config, files, from, Extent::All)
 }
@@ -129,9 +130,10 @@ fn recover_extent(
     if end < scan.durable {
         return Err(scan.why_short(&chain, end));
     }
-    // A file with any frame from here on is kept: the chain's, complete copies, since nobody knows which of them the device has, and
-    // also torn frames and void terms. If the latter were written over, a second crash could complete them with sectors of the
-    // new frames, and bring back records that this recovery has not.
+    // Keep each file with any frame from here on: the frames of the chain; complete copies, because it is not known
+    // which of them the device has; and also torn frames and frames of void terms. If a file with these were
+    // overwritten, a second crash could complete them with sectors of the new frames, and records would come back that
+    // this recovery has not found.
     for file in &mut scan.files {
         file.end = file.end.filter(|&end| end >= from);
     }
@@ -139,7 +141,7 @@ fn recover_extent(
     Ok(Recovered { config, from, chain, durable, term, number, files })
 }
 
-/// The header with which the file begins. `None`: there is none, or none of this journal.
+/// The header at the start of the file. `None`: there is none, or it belongs to another journal.
 fn first_of(reader: &dyn Reader, config: &Config, file: u16) -> Result<Option<Header>, Error> {
     let mut page = PageBuf::new(1);
     let read = reader.read(file, DATA_OFFSET, &mut page);
@@ -150,13 +152,13 @@ fn first_of(reader: &dyn Reader, config: &Config, file: u16) -> Result<Option<He
     }
 }
 
-/// How many threads read so many bytes, in so many portions.
+/// The number of threads that should read this many bytes in this many portions.
 fn readers(bytes: u64, portions: usize) -> usize {
     let worth = (bytes / READER_BYTES_MIN).min(READERS_MAX as u64) as usize;
     worth.min(portions).max(1)
 }
 
-/// What `one` returns for each of these, by as many threads as are worth it to read so many bytes.
+/// Calls `one` for each item and returns the results. Uses as many threads as reading this many bytes is worth.
 fn at_once<T: Sync, R: Send>(bytes: u64, all: &[T], one: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
     let readers = readers(bytes, all.len());
     let own = |nth| all.iter().enumerate().skip(nth).step_by(readers).map(|(at, it)| (at, one(it))).collect::<Vec<_>>();
@@ -170,15 +172,15 @@ fn at_once<T: Sync, R: Send>(bytes: u64, all: &[T], one: &(dyn Fn(&T) -> R + Syn
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// All frames of the file that begins with `first` end before `from`, so nothing but `first` need be read of it.
+/// Whether all frames of the file that begins with `first` end before `from`. Then only `first` need be read.
 ///
-/// A file has frames of one term, and behind them what is left of earlier uses. A later file of the same term begins where the last of
-/// these frames ends, at the latest. If it begins before `from`, no frame of this file is in the chain, nor has it a torn frame that
-/// a writer must not write over. Its headers say nothing new either: terms, numbers and durable positions grow, and the later file's
-/// header has later ones.
+/// A file has frames of one term, and behind them the remains of earlier uses. A later file of the same term begins at
+/// the end of the last of these frames, or before. If that file begins before `from`, no frame of this file is in the
+/// chain, and it has no torn frame that a writer must not overwrite. Its headers add nothing either: terms, numbers and
+/// durable positions grow, and the later file's header has later ones.
 ///
-/// All this holds if `first` is of the file's last use. A crash may have lost the first page of a use that nothing was durable of. The
-/// file that is used next is the one with the lowest number, so that one is read.
+/// This is valid only if `first` belongs to the file's last use. A crash may have lost the first page of a use of which
+/// nothing was durable. A writer always takes the file with the lowest number next, so that file is read in any case.
 fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
     let others = || firsts.iter().flatten();
     let has_later =
@@ -186,11 +188,11 @@ fn is_past(first: &Header, firsts: &[Option<Header>], from: u64) -> bool {
     has_later && others().any(|other| other.number < first.number)
 }
 
-/// Reads the frames from `from` to `until`, both of which are durable, also while a writer goes on behind them.
+/// Reads the frames from `from` to `until`, both of which are durable, even while a writer continues behind them.
 pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, until: u64) -> Result<(), Error> {
     let firsts: Result<Vec<_>, Error> = (0..files).map(|file| first_of(reader, &config, file)).collect();
     let firsts = firsts?;
-    // Nothing durable is behind a first frame that was never written.
+    // If its first frame was never written, a file has nothing durable.
     let is_wanted = |first: &Header| first.position < until && !is_past(first, &firsts, from);
     let wanted: Vec<u16> =
         (0..files).filter(|&file| firsts[usize::from(file)].as_ref().is_some_and(is_wanted)).collect();
@@ -203,16 +205,16 @@ pub(crate) fn check(reader: &dyn Reader, config: Config, files: u16, from: u64, 
     if end < until { Err(scan.why_short(&chain, end)) } else { Ok(()) }
 }
 
-/// What can be read of a damaged journal, and what cannot.
+/// The readable part of a damaged journal, and what is lost.
 pub struct Salvaged {
     pub before: Recovered,
     pub damage: Error,
-    /// The records that begin behind the damage and could be read, but not be repeated, and the time of the last one.
+    /// The number of records behind the damage that can be read but not replayed, and the time of the last one.
     pub lost_records: u64,
     pub lost_until_ms: u64,
 }
 
-/// As [`recover`], of a journal that is damaged: what is before the damage. `None`: it is not damaged.
+/// Like [`recover`], for a damaged journal: finds the part before the damage. `None`: the journal is not damaged.
 pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Option<Salvaged>, Error> {
     let wanted: Vec<u16> = (0..files).collect();
     let scan = Scan::of(reader, &config, files, &wanted, Extent::All)?;
@@ -227,7 +229,7 @@ pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     let Some(damage) = damage else { return Ok(None) };
     let end = chain.last().map_or(from, |at| at.header.end());
     let (mut lost_records, mut lost_until_ms) = (0, 0);
-    // A frame that was copied into a later term counts once.
+    // A frame that was copied into a later term must count only once.
     let mut behind: Vec<&At> = scan.frames.iter().filter(|at| at.header.position >= end).collect();
     behind.sort_unstable_by_key(|at| at.header.position);
     let mut counted = end;
@@ -250,7 +252,7 @@ pub fn salvage(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
 }
 
 impl Recovered {
-    /// Up to where the journal was durable.
+    /// The position up to which the journal was durable.
     pub fn durable(&self) -> u64 {
         self.durable
     }
@@ -260,8 +262,8 @@ impl Recovered {
         self.chain.last().map_or(self.from, |at| at.header.end())
     }
 
-    /// Of each file that has frames of the journal, in the order of their positions: its number, how many frames, and the positions
-    /// of their beginning and end.
+    /// For each file with frames of the journal, in the order of their positions: its number, its number of frames, and
+    /// the positions where they begin and end.
     pub(crate) fn held(&self) -> Vec<Held> {
         let mut held: Vec<Held> = Vec::new();
         for at in &self.chain {
@@ -281,7 +283,7 @@ impl Recovered {
         self.chain.last().map(|at| at.header.replication_offset)
     }
 
-    /// Gives `each` every record, in order, with the position after it.
+    /// Calls `each` with every record, in order, and the position after it.
     pub fn records(&self, reader: &dyn Reader, mut each: impl FnMut(u64, &Record)) -> Result<(), Error> {
         let mut each = |end, record: &Record| {
             each(end, record);
@@ -290,7 +292,8 @@ impl Recovered {
         self.join(reader, &mut Joiner::default(), &mut each).map(|_| ())
     }
 
-    /// The records, until `each` breaks. Threads read and check the frames ahead of them. The joiner keeps a last record that is not whole.
+    /// Visits the records until `each` breaks. Threads read and check frames ahead. If the last record is incomplete,
+    /// the joiner keeps its beginning.
     pub(crate) fn join(
         &self,
         reader: &dyn Reader,
@@ -303,7 +306,7 @@ impl Recovered {
             let begin = |nth: usize| {
                 let (sender, frames) = sync_channel(FRAMES_AHEAD);
                 let mut own = self.chain.iter().skip(nth).step_by(readers);
-                // It ends when nobody takes its frames.
+                // The thread ends when its receiver is dropped.
                 scope.spawn(move || own.try_for_each(|at| sender.send(at.read(reader))));
                 frames
             };
@@ -311,7 +314,7 @@ impl Recovered {
         })
     }
 
-    /// `readers` give the frames of the chain in turns.
+    /// The receivers give the frames of the chain in turns.
     fn join_frames(
         &self,
         readers: Vec<Receiver<Result<PageBuf, Error>>>,
@@ -327,7 +330,7 @@ impl Recovered {
             while !rest.is_empty() {
                 let no_record = || Error::NoRecord { position: self.from };
                 let is_first = position == self.from;
-                // The frame was checked. Only whether a record begins at the first position is not known.
+                // The frame was checked. But it is not known whether a record begins at the first position.
                 let piece = if is_first { Piece::read(rest) } else { Piece::read_checked(rest) };
                 let piece = piece.ok_or_else(|| if is_first { no_record() } else { damaged() })?;
                 if is_first && piece.continued {
@@ -343,7 +346,8 @@ impl Recovered {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The writer that goes on where the journal ends. What is not known to be durable is read once more, to be copied.
+    /// The writer that continues behind the journal's end. Frames that are not known to be durable are read once more,
+    /// so that the writer can copy them.
     pub fn writer(self, reader: &dyn Reader) -> Result<Writer, Error> {
         let copied_from = self.chain.iter().position(|at| at.header.end() > self.durable).unwrap_or(self.chain.len());
         let mut frames = VecDeque::new();
@@ -387,7 +391,7 @@ impl At {
         Error::Damaged { file: self.file, offset: self.offset, position: self.header.position }
     }
 
-    /// The frame once more, with its records unpacked. It must be what it was.
+    /// Reads the frame again and decompresses its records. The frame must be unchanged.
     fn read(&self, reader: &dyn Reader) -> Result<PageBuf, Error> {
         let frame = self.read_whole(reader)?.ok_or_else(|| self.damaged())?;
         match self.header.is_packed() {
@@ -396,7 +400,7 @@ impl At {
         }
     }
 
-    /// As it is on the device. `None`: it is not whole.
+    /// Reads the frame as it is on the device. `None`: it is not whole.
     fn read_whole(&self, reader: &dyn Reader) -> Result<Option<PageBuf>, Error> {
         let mut frame = PageBuf::new(self.header.pages as usize);
         let read = reader.read(self.file, self.offset, &mut frame);
@@ -408,7 +412,7 @@ impl At {
         Ok(is_whole.then_some(frame))
     }
 
-    /// `next` is the header behind this frame, and was written after it.
+    /// Whether `next`, the header behind this frame, was written after it.
     fn is_followed_by(&self, next: &Header) -> bool {
         let header = &self.header;
         (next.log_id, next.number) == (header.log_id, header.number)
@@ -416,28 +420,30 @@ impl At {
     }
 }
 
-/// What of the files is read.
+/// How much of the files is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// All that tells where the frames behind this position are, and the bodies of those that are in doubt. Other frames are
-    /// read: their file may be in use again, and what a crash has left of newer frames in the place of an old one must be seen.
+    /// Everything that shows where the frames behind this position are, and the bodies of doubtful frames. Earlier
+    /// frames are read completely: their file may be in use again, and a crash may have left parts of newer frames in
+    /// the place of an old one.
     HeadersFrom(u64),
     All,
-    /// Of each file, up to the frame that ends at or behind this position. By one reader: clients have the device meanwhile.
+    /// In each file, up to the frame that ends at this position or behind it. Only one thread reads, because clients
+    /// use the device at the same time.
     Until(u64),
 }
 
-/// What the files hold.
+/// What the files contain.
 #[derive(Default)]
 struct Scan {
     frames: Vec<At>,
     /// Frames whose bodies were not read.
     unread: Vec<At>,
-    /// With a whole header only.
+    /// Frames of which only the header is whole.
     torn: Vec<At>,
     /// Indexes of `frames`, by position and the CRC of the frame before.
     after: HashMap<(u64, u32), Vec<usize>>,
-    /// The highest of all headers, those of torn frames included.
+    /// The highest value in any header, including those of torn frames.
     durable: u64,
     term: u32,
     number: u32,
@@ -445,7 +451,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// What these of so many files hold.
+    /// Scans the `wanted` files, of `files` in total.
     fn of(reader: &dyn Reader, config: &Config, files: u16, wanted: &[u16], extent: Extent) -> Result<Scan, Error> {
         let all = || Scan { files: vec![File::default(); files.into()], ..Scan::default() };
         let one = |file: &u16| {
@@ -463,8 +469,9 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Nobody would find out that a frame is torn which is not durable; and of two frames with the same positions one may be torn,
-    /// because its write failed or its term was given up.
+    /// Reads the bodies that were skipped of frames that may be torn unnoticed. These are frames that are not durable;
+    /// and frames with the same positions as another frame, since the write of one of them may have failed, or its term
+    /// may have been given up.
     fn read_unread(&mut self, reader: &dyn Reader) -> Result<(), Error> {
         let shared = self.shared_positions();
         let is_certain = |at: &At| at.header.end() <= self.durable && !shared.contains(&(at.file, at.offset));
@@ -478,12 +485,12 @@ impl Scan {
         Ok(())
     }
 
-    /// The places of all frames that have a position which another frame has too.
+    /// The places of all frames of which another frame has some position too.
     fn shared_positions(&self) -> HashSet<(u16, u64)> {
         let mut all: Vec<&At> = self.frames.iter().chain(&self.unread).chain(&self.torn).collect();
         all.sort_unstable_by_key(|at| at.header.position);
         let mut shared = HashSet::new();
-        // Of the frames before, the one that ends last.
+        // Of the frames so far, the one that ends last.
         let mut longest: Option<&At> = None;
         for at in all {
             if let Some(before) = longest.filter(|before| before.header.end() > at.header.position) {
@@ -496,7 +503,7 @@ impl Scan {
         shared
     }
 
-    /// Adds what another scan has found in a file that this one has not seen.
+    /// Adds what another scan has found in a file that this scan has not read.
     fn add(&mut self, file: u16, other: Scan) {
         self.frames.extend(other.frames);
         self.unread.extend(other.unread);
@@ -507,7 +514,7 @@ impl Scan {
         self.files[usize::from(file)] = other.files[usize::from(file)];
     }
 
-    /// What a header says, even if its frame is torn.
+    /// Takes the numbers from a header, even if its frame is torn.
     fn see(&mut self, file: u16, header: &Header) {
         self.durable = self.durable.max(header.durable);
         self.term = self.term.max(header.term);
@@ -561,7 +568,7 @@ impl Scan {
         next.into_iter().flatten().map(|&index| &self.frames[index])
     }
 
-    /// The copy with which the frame's term began is whole, from this frame on.
+    /// Whether the copy with which the frame's term began is whole, from this frame on.
     fn is_complete(&self, at: &At) -> bool {
         let mut at = at;
         while at.header.end() < at.header.copied_to {
@@ -573,12 +580,12 @@ impl Scan {
         true
     }
 
-    /// The frames of the journal, from the one that holds or ends at `from`.
+    /// The frames of the journal, from the one on that contains `from` or ends there.
     fn chain(&self, from: u64) -> Result<Vec<At>, Error> {
         let holds = |at: &&At| at.header.position <= from && from <= at.header.end() && self.is_complete(at);
         let first = self.frames.iter().filter(holds).max_by_key(|at| (at.header.term, at.header.position));
         let Some(mut at) = first else {
-            // Nothing of a new journal was ever durable.
+            // In a new journal, nothing was ever durable.
             return if from == 0 && self.durable == 0 { Ok(Vec::new()) } else { Err(self.why_none(from)) };
         };
         let mut chain = vec![*at];
@@ -593,11 +600,11 @@ impl Scan {
         }
     }
 
-    /// Why no frame holds `from`.
+    /// The reason why no frame contains `from`.
     fn why_none(&self, from: u64) -> Error {
         let next = self.frames.iter().filter(|at| at.header.position > from).min_by_key(|at| at.header.position);
         match next {
-            // Behind the last frame before it in this use of the file, if there is one.
+            // The damage is behind the last frame before `next` in this use of the file, if there is one.
             Some(next) if next.offset > DATA_OFFSET => {
                 let is_before = |at: &&At| at.header.number == next.header.number && at.offset < next.offset;
                 let before = self.frames.iter().filter(is_before).map(At::end_offset).max();
@@ -607,7 +614,7 @@ impl Scan {
         }
     }
 
-    /// Why the chain does not reach what was durable.
+    /// The reason why the chain does not reach the durable position.
     fn why_short(&self, chain: &[At], end: u64) -> Error {
         let Some(last) = chain.last() else { return Error::Missing { position: end } };
         let is_later = |at: &&At| at.header.position >= end && at.header.term >= last.header.term;
@@ -637,7 +644,7 @@ struct Pages<'r> {
     file: u16,
     end: u64,
     buf: PageBuf,
-    /// Where `buf` begins. Nothing is read yet: at the end.
+    /// The offset of `buf` in the file. While nothing is read, the end of the file.
     start: u64,
 }
 
@@ -647,7 +654,7 @@ impl<'r> Pages<'r> {
         Pages { reader, file, end, buf: PageBuf::new(1), start: end }
     }
 
-    /// The next frame follows this one in the file.
+    /// Whether the next frame follows this one in the file.
     fn have_next_of(&mut self, at: &At) -> Result<bool, Error> {
         let end = at.end_offset();
         if end >= self.end {
@@ -658,7 +665,7 @@ impl<'r> Pages<'r> {
         Ok(matches!(Header::read(next), Found::Header(next, ..) if at.is_followed_by(&next)))
     }
 
-    /// `bytes` bytes from `offset` on, which the file has. If they are not read yet, so many as `ahead` says are.
+    /// `bytes` bytes from `offset` on, which the file has. If they are not read yet, reads at least `ahead` bytes.
     fn at(&mut self, offset: u64, bytes: usize, ahead: usize) -> Result<&[u8], Error> {
         let is_there = self.start <= offset && offset + bytes as u64 <= self.start + self.buf.len() as u64;
         if !is_there {

@@ -1,5 +1,5 @@
-//! Owns the ring: the file, mapped into memory, that records are copied into before their commands unlock their stripes. So a killed
-//! process loses none of them. Never knows a device or a frame.
+//! Owns the ring: a file that is mapped into memory. Records are copied into it before their commands unlock their
+//! stripes, so a killed process loses none of them. Never knows a device or a frame.
 //!
 //! An *entry* is a piece of a record. Entries lie one behind the other; one that does not fit before the end of the ring begins at its
 //! start. An *offset* counts the ring's bytes over all laps. All integers are little-endian:
@@ -34,7 +34,7 @@ use crate::record::{Piece, Record};
 pub(crate) const ENTRIES_AT: usize = 4096;
 const STARTS_AT: [usize; 2] = [1024, 1088];
 const ENTRY_HEADER_BYTES: usize = 16;
-/// The processor gets this much memory ahead at most.
+/// At most this much memory is prefetched for the next entry.
 const EXPECTED_BYTES_MAX: usize = 1 << 10;
 const _: () = assert!(HEAD_BYTES <= STARTS_AT[0] && STARTS_AT[1] + 20 <= ENTRIES_AT);
 
@@ -43,26 +43,26 @@ pub(crate) const RING_BYTES_MIN: u64 = 128 << 10;
 
 pub(crate) struct Ring {
     map: Map,
-    /// Bytes of entries that fit.
+    /// Bytes of entries that the ring can hold.
     room: u64,
     seed: u64,
     /// Entries before this offset may be overwritten.
     released: u64,
     /// Entries before this offset have been taken.
     taken: u64,
-    /// `taken` in its lap.
+    /// `taken`, counted from the start of its lap.
     taken_in_lap: usize,
     /// The position of the entry at `taken`.
     taken_position: u64,
-    /// Where the next entry goes.
+    /// The offset of the next entry.
     head: u64,
-    /// `head` in its lap: a division for each record would cost as much as its header.
+    /// `head`, counted from the start of its lap. A division for each record would cost as much as the record's header.
     head_in_lap: usize,
-    /// The last entry before this offset was the last of its lap, although there was room for a smaller one behind it.
+    /// The last entry before this offset was the last of its lap, although a smaller entry would have fitted behind it.
     skipped: u64,
 }
 
-/// Where the entries begin that may be needed.
+/// The first of the entries that may still be needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
     pub offset: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Start {
 }
 
 impl Ring {
-    /// The file of an empty ring.
+    /// The size of the file of a ring with this many bytes.
     pub fn file_bytes(ring_bytes: u64) -> u64 {
         ENTRIES_AT as u64 + ring_bytes
     }
@@ -90,8 +90,8 @@ impl Ring {
         }
     }
 
-    /// The ring that a process has left in `file`, and where its entries begin. There is no start if the process died while it emptied
-    /// the ring.
+    /// The ring that a process has left in `file`, and where its entries begin. There is no start if the process died
+    /// while it was emptying the ring.
     pub fn left_in(file: &File, head: &Head) -> io::Result<(Ring, Option<Start>)> {
         let map = Map::of(file, Ring::file_bytes(head.data_bytes) as usize)?;
         let seed = seed(head);
@@ -102,7 +102,7 @@ impl Ring {
         Ok((Ring::new(map, head, 0), start))
     }
 
-    /// Empties the ring in `file`, durably. Its next entry is to have `position`.
+    /// Empties the ring in `file`, durably. Its next entry will have `position`.
     pub fn empty(file: &File, head: &Head, position: u64) -> io::Result<Ring> {
         assert_eq!(head.kind, Kind::Ring);
         let seed = seed(head);
@@ -115,7 +115,7 @@ impl Ring {
         Ok(Ring::new(map, head, position))
     }
 
-    /// Bytes that cannot be overwritten now.
+    /// Bytes of entries that must not be overwritten now.
     pub fn used_bytes(&self) -> u64 {
         self.head - self.released
     }
@@ -141,8 +141,8 @@ impl Ring {
         true
     }
 
-    /// As [`Ring::append`], for a record of one piece: `write` writes it and says how long it is. The result is this length, if so
-    /// long a piece as it may be fits.
+    /// Like [`Ring::append`], for a record of one piece: `write` writes the piece and returns its length. Returns this
+    /// length, or `None` if a piece of the maximum length would not fit.
     #[inline]
     pub fn append_piece(
         &mut self,
@@ -155,7 +155,7 @@ impl Ring {
         fits.then(|| self.put(position, bytes_max, write))
     }
 
-    /// Where an entry goes of so many bytes: its offset, and its place in the lap.
+    /// Where an entry with a piece of this length goes: its offset, and its place in the lap.
     #[inline]
     fn next_place(&self, piece_bytes: usize) -> (u64, usize) {
         let behind = self.room - self.head_in_lap as u64;
@@ -177,34 +177,36 @@ impl Ring {
         let bytes = entry_bytes(piece_bytes);
         self.head = offset + bytes;
         self.head_in_lap = self.behind(in_lap, bytes);
-        // Records are often as long as the last one. Without this, the unlocking waits for the memory under it.
+        // Prefetch the place of the next entry, because records are often as long as the last one. Otherwise unlocking
+        // would wait for the memory.
         self.map.expect_write(ENTRIES_AT + self.head_in_lap, (bytes as usize).min(EXPECTED_BYTES_MAX));
         piece_bytes
     }
 
-    /// The place in the lap behind an entry of so many bytes.
+    /// The place in the lap behind an entry of this length.
     #[inline]
     fn behind(&self, in_lap: usize, entry_bytes: u64) -> usize {
         let end = in_lap + entry_bytes as usize;
         if end as u64 == self.room { 0 } else { end }
     }
 
-    /// Where the record's last entry would end.
+    /// The offset at which the record's last entry would end.
     fn end_of(&self, record: &Record) -> u64 {
         record.pieces().fold(self.head, |head, piece| self.skip_to(head, piece.bytes()) + entry_bytes(piece.bytes()))
     }
 
-    /// The offset of an entry with so long a piece, if the one before ends at `offset`.
+    /// The offset of an entry with a piece of this length, if the entry before ends at `offset`.
     fn skip_to(&self, offset: u64, piece_bytes: usize) -> u64 {
         let behind = self.room - offset % self.room;
         if entry_bytes(piece_bytes) <= behind { offset } else { offset + behind }
     }
 
-    /// Gives `each` the next entries' pieces until these are `bytes_max` bytes. Returns the position behind them.
+    /// Calls `each` with the pieces of the next entries, until these are at least `bytes_max` bytes. Returns the
+    /// position behind them.
     pub fn take(&mut self, bytes_max: u64, mut each: impl FnMut(&[u8])) -> u64 {
         let end = self.taken_position + bytes_max;
         while self.taken < self.head && self.taken_position < end {
-            // It was written by this process, so the check need not be asked.
+            // This process has written the entry, so its check need not be compared.
             if self.taken == self.skipped {
                 self.taken += self.room - self.taken_in_lap as u64;
                 self.taken_in_lap = 0;
@@ -230,16 +232,16 @@ impl Ring {
         self.taken == self.head
     }
 
-    /// Entries before `start`, which have been taken, are not needed any more.
+    /// Entries before `start`, which have been taken, are not needed any more and may be overwritten.
     pub fn release(&mut self, start: Start) {
         assert!(self.released <= start.offset && start.offset <= self.taken);
-        // The one that does not count now.
+        // Overwrite the start that does not count now.
         let at = STARTS_AT[usize::from(self.map_start() == 0)];
         write_start(self.seed, start, &mut self.map[at..]);
         self.released = start.offset;
     }
 
-    /// The ring is empty, and its next entry has `position`: records have gone another way.
+    /// Continues with an empty ring whose next entry has `position`, because the records before went to the overflow.
     pub fn restart(&mut self, position: u64) {
         assert!(self.is_taken());
         self.taken_position = position;
@@ -253,11 +255,11 @@ impl Ring {
         usize::from(starts[1] > starts[0])
     }
 
-    /// Gives `each` the pieces from `start` on, with their positions.
+    /// Calls `each` with the pieces from `start` on, and their positions.
     pub fn pieces<B>(&self, start: Start, mut each: impl FnMut(u64, &[u8]) -> ControlFlow<B>) -> ControlFlow<B> {
         let Start { mut offset, mut position } = start;
         let end = offset + self.room;
-        // The piece may be torn: the process was killed while it copied it.
+        // The piece may be torn, if the process was killed while copying it.
         let is_whole = |&(at, piece): &(u64, &[u8])| at < end && Piece::read(piece).is_some();
         while let Some((at, piece)) = self.entry_at(offset, position).filter(is_whole) {
             each(position, piece)?;
@@ -290,8 +292,8 @@ fn seed(head: &Head) -> u64 {
     mix(mix(u64_at(&head.log_id, 0) ^ head.epoch) ^ u64_at(&head.log_id, 8))
 }
 
-/// The piece's own CRC, which the check covers, covers the rest of the piece. A hash of two words takes a twentieth of the instructions of
-/// a CRC over them, and 64 bits are stronger.
+/// The check covers the piece's own CRC, which covers the rest of the piece. A hash of two words takes a twentieth of
+/// the instructions of a CRC over them, and its 64 bits are stronger.
 #[inline]
 fn check(seed: u64, position: u64, piece: &[u8]) -> u64 {
     mix(mix(seed ^ position) ^ u64_at(piece, 0))
@@ -343,7 +345,7 @@ mod tests {
         ring.append(position, &record).then(|| position + record::stored_bytes(resp.len()))
     }
 
-    /// What a start that reads the file as this journal's would find: positions and RESP bytes.
+    /// What a start finds that reads the file as this journal's ring: positions and RESP bytes.
     fn found(file: &File, head: &Head) -> Vec<(u64, Vec<u8>)> {
         let (ring, start) = Ring::left_in(file, head).unwrap();
         let mut found = Vec::new();
@@ -355,7 +357,8 @@ mod tests {
         found
     }
 
-    /// Records of all lengths over many laps, taken and released at random: what is not released is found, nothing else is.
+    /// Records of all lengths over many laps, taken and released at random: exactly the records that were not released
+    /// are found.
     #[test]
     fn what_is_not_released_is_found_over_many_laps() {
         let mut random = base::random::SplitMix64(seeds::seed(1));

@@ -1,5 +1,5 @@
-//! Owns what the workers and the journal's thread share: the ring, the records that did not fit into it, and how far replies may go.
-//! Never does I/O.
+//! Owns what the workers and the journal's thread share: the ring, the records that did not fit into it, and the
+//! position up to which replies may be sent. Never does I/O.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use parking_lot::{Condvar, Mutex};
 use crate::record::{Draft, Record, stored_bytes};
 use crate::ring::{Ring, Start};
 
-/// When what was appended becomes durable. A killed process loses nothing with any of them.
+/// When appended records become durable. A killed process loses nothing, whatever the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// When a quarter of the ring is full.
     No,
     EverySecond,
-    /// Before [`crate::Log::safe`] passes it: at once when somebody waits, see [`crate::Log::want`].
+    /// Before [`crate::Log::safe`] passes it: at once when a client waits, see [`crate::Log::want`].
     Always,
 }
 
@@ -25,30 +25,30 @@ pub struct Figures {
     /// Since the start.
     pub records: u64,
     pub bytes: u64,
-    /// What the frames with them take on the device.
+    /// Bytes that the frames with these records take on the device.
     pub written_bytes: u64,
-    /// What those take of them whose records are needed: see [`crate::Log::needed_from`].
+    /// Bytes that those of these frames take whose records are needed: see [`crate::Log::needed_from`].
     pub needed_bytes: u64,
-    /// Those that are made ahead included.
+    /// Number of files, including those that are made ahead.
     pub files: u64,
     pub file_bytes: u64,
     pub syncs: u64,
     pub last_sync: Duration,
-    /// For how long [`crate::Log::is_behind`] has been true.
+    /// For how long [`crate::Log::is_behind`] has now been true.
     pub behind: Option<Duration>,
-    /// For how long it has been true since the start.
+    /// For how long it has been true since the start, in total.
     pub behind_total: Duration,
-    /// Why no file can be made. Tried again each second.
+    /// Why no file can be made. It is tried again each second.
     pub trouble: Option<String>,
 }
 
-/// What was appended and is not given to the writer is written when it is this share of the ring, within bounds. Each wake-up of the
-/// thread costs a worker a system call.
+/// Appended records that the writer does not have yet are written when they are this share of the ring, within bounds.
+/// It is not done earlier, because each wake-up of the thread costs a worker a system call.
 const WRITE_SHARE: u64 = 32;
 const WRITE_BYTES_MIN: u64 = 256 << 10;
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is copied out of the ring while the workers wait: some microseconds.
+/// Maximum bytes that are copied out of the ring under the lock, for which the workers wait: some microseconds.
 pub(crate) const TAKE_BYTES: u64 = 32 << 10;
 
 pub(crate) struct Shared {
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub wake: Condvar,
     /// The position after the last record.
     tail: AtomicU64,
-    /// Replies may not pass this position, however far the tail is. `MAX`: they may.
+    /// Replies up to this position may be sent, but not up to a later one. `MAX`: there is no limit but the tail.
     limit: AtomicU64,
     durable: AtomicU64,
     is_behind: AtomicBool,
@@ -71,18 +71,20 @@ pub type RoomListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 pub(crate) struct LogState {
     ring: Ring,
-    /// Pieces of records that did not fit into the ring, and of all later ones.
+    /// Pieces of the first record that did not fit into the ring, and of all later records.
     overflow: Vec<u8>,
-    /// The position from which records have gone to the overflow. From then on all go there, until all are durable.
+    /// The position from which records have gone to the overflow. All later records go there too, until all are
+    /// durable.
     overflow_from: Option<u64>,
     pub tail: u64,
     pub durable: u64,
     /// Everything before this position was given to the writer.
     pub taken: u64,
-    /// What was taken from the ring, in order: entries before the offset are durable when the position is.
+    /// For each portion taken from the ring, in order: when the position is durable, so are the entries before the
+    /// offset.
     marks: Vec<Start>,
     pub policy: Policy,
-    /// Somebody waits until this position is safe.
+    /// A client waits until this position is safe.
     pub wanted: u64,
     /// A checkpoint waits until this position is durable: see [`crate::Log::demand`].
     pub demanded: u64,
@@ -90,7 +92,7 @@ pub(crate) struct LogState {
     pub files_max: u32,
     /// The thread sleeps until the tail reaches this position.
     pub wake_at: u64,
-    /// The thread does not sleep.
+    /// Whether the thread is running, not sleeping.
     pub is_awake: bool,
     pub needed_from: u64,
     /// For tests.
@@ -98,7 +100,7 @@ pub(crate) struct LogState {
     pub end: Option<End>,
     /// The thread has ended: nothing is written any more.
     pub is_over: bool,
-    /// No file can be made, and one is needed now.
+    /// Whether a file is needed now and cannot be made.
     pub is_stuck: bool,
     pub failed: Option<String>,
     pub figures: Figures,
@@ -108,9 +110,9 @@ pub(crate) struct LogState {
 /// How the thread is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With everything durable.
+    /// After making everything durable.
     Closed,
-    /// As it is.
+    /// At once, without writing anything.
     Dropped,
 }
 
@@ -156,7 +158,8 @@ impl Shared {
 
     pub fn append(&self, record: &Record) -> u64 {
         if let Some(piece) = record.only_piece() {
-            // The CRC before the lock, and of the caller's bytes: those in the ring are on their way to the cache still.
+            // Compute the CRC before taking the lock, from the caller's bytes: the copies in the ring may not be in the
+            // cache yet.
             let (header, bytes) = (piece.header(), piece.bytes());
             return self.add(
                 |ring, position| {
@@ -173,7 +176,8 @@ impl Shared {
         self.add(
             |ring, position| ring.append(position, record).then_some(bytes),
             |overflow| {
-                // A large one takes no more than it needs. Among many, each would move those before it.
+                // Reserve exactly for a large record, so that it takes no more memory than it needs. For many small
+                // records that would copy the buffer for each of them.
                 if bytes as usize > overflow.len() {
                     overflow.reserve_exact(bytes as usize);
                 }
@@ -182,7 +186,7 @@ impl Shared {
         )
     }
 
-    /// A record of one piece of at most so many bytes. `resp` writes its RESP bytes.
+    /// Appends a record of one piece of at most `bytes_max` bytes. `resp` writes its RESP bytes.
     #[inline]
     pub fn append_piece(&self, draft: &Draft, bytes_max: usize, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
         self.add(
@@ -199,7 +203,7 @@ impl Shared {
         )
     }
 
-    /// `to_ring` says how many bytes it has added, if there is room.
+    /// Appends a record. `to_ring` returns the number of bytes that it has added, or `None` if the ring has no room.
     #[inline]
     fn add(&self, to_ring: impl FnOnce(&mut Ring, u64) -> Option<u64>, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut guard = self.state.lock();
@@ -217,7 +221,7 @@ impl Shared {
         if used > state.ring.bytes() / 4 * 3 && state.behind_since.is_none() {
             self.publish(state);
         }
-        // Who sees the new tail sees the limit that was set before it.
+        // A thread that sees the new tail also sees the limit that was set before it.
         self.tail.store(state.tail, Ordering::Release);
         let tail = state.tail;
         if (tail >= state.wake_at || used > state.ring.bytes() / 4) && !state.is_awake {
@@ -265,7 +269,7 @@ impl Shared {
         self.listeners.lock().iter().for_each(|listener| listener());
     }
 
-    /// Changes the state, shows it, and wakes the thread.
+    /// Changes the state, publishes it, and wakes the thread.
     pub fn change(&self, change: impl FnOnce(&mut LogState)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -276,7 +280,8 @@ impl Shared {
         self.notify_listeners();
     }
 
-    /// Shows the workers what follows from the state. True: something changed that somebody may wait for.
+    /// Publishes to the workers what follows from the state. True: something changed for which a worker or a client may
+    /// wait.
     pub fn publish(&self, state: &mut LogState) -> bool {
         let limit = state.limit();
         let before = self.limit.swap(limit, Ordering::AcqRel);
@@ -301,16 +306,17 @@ impl Shared {
 }
 
 impl LogState {
-    /// A record that does not go into the ring. Returns its bytes.
+    /// Adds a record that does not go into the ring. Returns its bytes.
     #[cold]
     fn overflow(&mut self, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
         self.overflow_from.get_or_insert(self.tail);
-        // All of it is taken together.
+        // Wake the thread: the overflow is taken as a whole.
         self.wake_at = 0;
         let from = self.overflow.len();
         to_overflow(&mut self.overflow);
         let bytes = self.overflow.len() - from;
-        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
+        // A journal that cannot be written would let the overflow grow for ever. Dropping it loses nothing that counts:
+        // the journal ends before the first lost record.
         if self.failed.is_some() || self.is_over {
             self.overflow = Vec::new();
         }
@@ -318,7 +324,7 @@ impl LogState {
     }
 
     fn limit(&self) -> u64 {
-        // A journal that has failed holds nobody: writes are refused, and reads go on.
+        // After a failure the journal holds no reply back: writes are refused, and reads continue.
         match (self.policy, self.overflow_from) {
             _ if self.failed.is_some() || self.is_over => u64::MAX,
             (Policy::Always, _) => self.durable,
@@ -333,12 +339,13 @@ impl LogState {
         self.failed.is_none() && !self.is_over && (is_full || self.overflow_from.is_some() || self.is_stuck)
     }
 
-    /// So much waits to be durable that a sync is due. Until writers must wait, twice as much can come while it runs.
+    /// Whether so much is not durable that a sync is due. While the sync runs, twice as much can be appended before
+    /// writers must wait.
     pub fn is_pressed(&self) -> bool {
         self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 4
     }
 
-    /// The thread is woken when there is so much to write.
+    /// The thread is woken when there are this many bytes to write.
     pub fn write_bytes(&self) -> u64 {
         (self.ring.bytes() / WRITE_SHARE).clamp(WRITE_BYTES_MIN, WRITE_BYTES_MAX)
     }
@@ -347,7 +354,7 @@ impl LogState {
         self.tail - self.taken
     }
 
-    /// Gives `each` the next pieces of the ring. False: there are none.
+    /// Calls `each` with the next pieces of the ring. False: there are none.
     pub fn take(&mut self, each: impl FnMut(&[u8])) -> bool {
         if self.ring.is_taken() {
             return false;
@@ -358,14 +365,14 @@ impl LogState {
         true
     }
 
-    /// The pieces that did not fit into the ring, whose own are all taken.
+    /// Takes the pieces that did not fit into the ring. All pieces in the ring must have been taken before.
     pub fn take_overflow(&mut self) -> Vec<u8> {
         let overflow = std::mem::take(&mut self.overflow);
         self.taken += overflow.len() as u64;
         overflow
     }
 
-    /// Everything before `durable` is durable: its room in the ring is free.
+    /// Everything before `durable` is durable, so its room in the ring becomes free.
     pub fn set_durable(&mut self, durable: u64) {
         self.durable = durable;
         let count = self.marks.partition_point(|mark| mark.position <= durable);
@@ -379,7 +386,7 @@ impl LogState {
     }
 }
 
-/// The pieces of the ring that follow `end`, the last position of the frames, with their positions.
+/// Visits the pieces of the ring from `end` on, the end of the frames, with their positions.
 pub(crate) fn left_behind(ring: &Ring, start: Start, end: u64, mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>) {
     let _ = ring.pieces(
         start,

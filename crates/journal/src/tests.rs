@@ -1,4 +1,4 @@
-//! The journal in use: real files, and a device that a test stops, or lets fail.
+//! Tests of the journal in use, with real files, and with a device that a test can stop or let fail.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +23,7 @@ fn settings(policy: Policy) -> Settings {
     Settings { log_id: *b"0123456789abcdef", file_bytes: 512 << 10, ring_bytes: RING_BYTES, policy }
 }
 
-/// What a test does to the device.
+/// The state of the device, which the test changes.
 #[derive(Default)]
 struct Device {
     state: Mutex<Told>,
@@ -32,14 +32,14 @@ struct Device {
 
 #[derive(Default)]
 struct Told {
-    /// Syncs wait.
+    /// Whether syncs wait.
     holds_syncs: bool,
-    /// A sync waits now.
+    /// Whether a sync is waiting now.
     is_held: bool,
-    /// So many of the next writes and syncs fail.
+    /// This many of the next writes and syncs fail.
     failures: u32,
     is_full: bool,
-    /// So many files could not be made.
+    /// Number of files that could not be made because the device was full.
     refused_files: u32,
     /// Whether each file was made with zeroes.
     made: Vec<bool>,
@@ -120,10 +120,10 @@ impl Disk for Fake {
     }
 }
 
-/// A second of the journal takes as long.
+/// The length of the journal's second in these tests.
 const SECOND: Duration = Duration::from_millis(20);
 
-/// A test that fails lets the thread go, so that the journal can be dropped.
+/// Releases the device when a test fails, so that the journal can be dropped.
 struct Hold(Arc<Device>);
 
 impl Deref for Hold {
@@ -158,13 +158,13 @@ fn append(log: &Log, resp: &[u8]) -> u64 {
     })
 }
 
-/// Waits as a client does whose reply has seen this position.
+/// Waits like a client whose reply has seen this position.
 fn wait_until_durable(log: &Log, position: u64) {
     log.want(position);
     wait_until("the sync", || log.durable() == position);
 }
 
-/// Numbered records, so that the order shows.
+/// Appends numbered records, so that their order can be checked.
 fn append_all(log: &Log, numbers: std::ops::Range<u32>, bytes: usize) -> u64 {
     numbers.map(|number| append(log, &numbered(number, bytes))).last().unwrap()
 }
@@ -192,7 +192,7 @@ fn found(directory: &Path, from: u64) -> Vec<u32> {
     numbers
 }
 
-/// The directory as a process that is killed now would leave it: between two operations of the device.
+/// A copy of the directory as it would be if the process was killed now, between two operations of the device.
 fn killed(directory: &Path, device: &Device) -> TempDir {
     let _between = device.state.lock();
     let copy = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn what_a_checkpoint_demands_becomes_durable_without_a_policy() {
     wait_until("the sync", || log.durable() == end);
 }
 
-/// While a checkpoint waits, one more.
+/// While a checkpoint waits for the journal, one more file is allowed.
 #[test]
 fn no_more_files_are_made_than_are_allowed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn no_more_files_are_made_than_are_allowed() {
         log.is_behind() && log.figures().trouble.is_some_and(|why| why.contains("no more than 2 files"))
     });
     assert_eq!(log.figures().files, 2);
-    // Each time: the one more is never filled.
+    // The additional file is never filled, so each checkpoint can have it.
     for _ in 0..5 {
         log.demand(end);
         wait_until("the sync", || log.durable() == end);
@@ -297,7 +297,8 @@ fn no_more_files_are_made_than_are_allowed() {
     }
 }
 
-/// A checkpoint that is larger than the last one leaves less room for the journal. It would never end if the journal could not.
+/// A checkpoint that is larger than the last one leaves less room for the journal. The checkpoint could never end if
+/// the journal could not become durable.
 #[test]
 fn files_that_are_full_when_fewer_are_allowed_do_not_keep_a_checkpoint_from_ending() {
     let scratch = tempfile::tempdir().unwrap();
@@ -366,7 +367,7 @@ fn with_always_the_first_who_waits_begins_the_sync() {
     let device = Arc::<Device>::default();
     let opened = Opened::open(scratch.path(), &settings(Policy::Always), 0).unwrap();
     let files = |files| Fake { files, device: Arc::clone(&device) };
-    // No second passes.
+    // The journal's second does not pass in this test.
     let log = opened.start_on(Duration::from_secs(3600), files).unwrap();
     append(&log, b"first");
     wait_until("files to spare", || log.figures().files == 2);
@@ -409,7 +410,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     assert!(log.is_behind());
     let waited = log.figures();
     assert!(waited.behind.is_some() && waited.behind_total >= waited.behind.unwrap());
-    // A later one that would fit goes behind it.
+    // A later record that would fit into the ring goes behind the record in the overflow.
     append_all(&log, number..number + 300, 10);
     let end = append_all(&log, number + 300..number + 310, 100_000);
     number += 310;
@@ -434,7 +435,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number + 20));
 }
 
-/// The ring's room is free only when its records are durable, not when they are written.
+/// Room in the ring becomes free only when its records are durable, not already when they are written.
 #[test]
 fn the_ring_keeps_what_is_written_and_not_durable() {
     let scratch = tempfile::tempdir().unwrap();
@@ -442,7 +443,7 @@ fn the_ring_keeps_what_is_written_and_not_durable() {
     device.with_state(|told| told.holds_syncs = true);
     append_all(&log, 0..60, 1000);
     device.wait_until_held();
-    // Written, but a device that loses its cache has none of it.
+    // The records are written, but a device that loses its cache has none of them.
     append_all(&log, 60..100, 1000);
     let copy = killed(scratch.path(), &device);
     for entry in fs::read_dir(copy.path()).unwrap() {
@@ -515,7 +516,7 @@ fn files_that_nobody_needs_are_used_again() {
     assert_eq!(found(scratch.path(), end), [9]);
 }
 
-/// Zeroes are as many bytes as the records, and make each sync cheaper.
+/// Zeroes are as many bytes as the records, but make each sync cheaper.
 #[test]
 fn files_are_written_ahead_if_each_record_has_its_sync() {
     for policy in POLICIES {
@@ -554,7 +555,7 @@ fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
     assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number));
 }
 
-/// The operator learns once that writers wait for a file, and once that they go on.
+/// The operator is notified once that writers wait for a file, and once that they continue.
 #[test]
 fn each_spell_without_space_is_told_once_with_its_end() {
     let scratch = tempfile::tempdir().unwrap();
@@ -589,7 +590,7 @@ fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written()
     let copy = killed(scratch.path(), &running);
     running.with_state(|told| told.holds_syncs = false);
     drop(log);
-    // The process that was killed had kept a file to spare: what is left goes there.
+    // The killed process had kept a spare file: the records of the ring go there.
     let device = Arc::<Device>::default();
     device.with_state(|told| told.is_full = true);
     let larger = Settings { ring_bytes: 2 * RING_BYTES, ..settings(Policy::No) };
@@ -599,7 +600,7 @@ fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written()
     assert_eq!(log.safe(), log.position());
     drop(log);
     assert_eq!(found(copy.path(), 0), Vec::from_iter(0..25));
-    // Nothing is free now, and something is left.
+    // No file is free now, and the ring has records that are not in a file.
     let refused = start_with(copy.path(), &larger, 0, &device).err().unwrap();
     assert!(matches!(refused, OpenError::NoSpace { .. }), "{refused}");
     assert_eq!(found(copy.path(), 0), Vec::from_iter(0..25));
@@ -619,13 +620,13 @@ fn one_failure_is_survived_and_two_end_the_journal() {
     let third = append(&log, &numbered(2, 100));
     wait_until("the failure", || log.failed().is_some());
     assert!(log.failed().unwrap().contains("the device says no"));
-    // Reads go on.
+    // Reads continue.
     assert_eq!((log.durable(), log.safe(), log.is_behind()), (second, third, false));
-    // What is appended all the same does not fill the memory.
+    // Records appended after the failure do not fill the memory.
     append_all(&log, 3..200, 10_000);
     assert!(log.close().unwrap_err().to_string().contains("the device says no"));
     drop(log);
-    // The ring has what it had room for.
+    // The ring has as many records as fitted.
     let numbers = found(scratch.path(), 0);
     assert!(numbers.len() > 10 && numbers.iter().copied().eq(0..numbers.len() as u32), "{numbers:?}");
 }
@@ -663,7 +664,7 @@ fn what_is_not_this_journal_is_refused() {
     let error = inside.records(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
     assert!(error.to_string().contains("no record of the journal begins at position 1"), "{error}");
     drop(inside);
-    // Other sizes than those of the settings are no reason.
+    // The settings may have other sizes than the files.
     let larger = Settings { file_bytes: 1 << 20, ring_bytes: 2 * RING_BYTES, ..own };
     let log = Opened::open(scratch.path(), &larger, 0).unwrap().start().unwrap();
     append_all(&log, 3..4, 10);

@@ -1,5 +1,5 @@
-//! Owns the thread that writes and syncs: when it takes records from the ring, when it syncs, what it does when a device or a file
-//! system refuses. Never knows who waits.
+//! Owns the thread that writes and syncs: when it takes records from the ring, when it syncs, and what it does when a
+//! device or a file system refuses. Never knows which clients wait.
 
 use std::fs::File;
 use std::io;
@@ -14,13 +14,13 @@ use crate::head::Head;
 use crate::state::{End, LogState, Policy, Shared};
 use crate::writer::{Failed, Writer};
 
-/// Free files that are kept, so that a new one need not be made.
+/// Number of free files that are kept, so that no new one need be made.
 pub(crate) const SPARE_FILES: usize = 2;
 
-/// What the thread asks of the journal's files.
+/// The thread's interface to the journal's files.
 pub(crate) trait Disk: Send + 'static {
-    /// Carries out one sync, or writes that lie one behind the other in one file, and waits for it. `is_last`: these are writes, and
-    /// what follows is a sync.
+    /// Carries out one sync, or several writes that are contiguous in one file, and waits for their completion.
+    /// `is_last`: these are writes, and a sync follows them.
     fn run_operations(&mut self, run: Vec<Op>, is_last: bool, done: &mut Vec<Done>);
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
@@ -55,22 +55,24 @@ impl Disk for Files {
     }
 }
 
-/// The thread's own.
+/// The thread's own state.
 pub(crate) struct JournalWriterThread<D> {
     pub shared: Arc<Shared>,
     pub disk: D,
     pub writer: Writer,
-    /// A second, except in tests: between two syncs of [`Policy::EverySecond`], and between two attempts to make a file.
+    /// A second, except in tests: the time between two syncs of [`Policy::EverySecond`], and between two attempts to
+    /// make a file.
     pub every: Duration,
     /// When the next of these syncs is due.
     due: Option<Instant>,
-    /// When a file that could not be made is tried again.
+    /// When making a file is tried again.
     retry_at: Option<Instant>,
-    /// Up to where the journal was demanded to be durable when it was tried last. If more is demanded, it is tried at once.
+    /// The position up to which a checkpoint demanded durability when a file was last tried. If a later one is
+    /// demanded, it is tried again at once.
     tried_for: u64,
-    /// Why it could not be made.
+    /// Why the file could not be made.
     trouble: Option<String>,
-    /// The listeners know that writers wait for a file.
+    /// Whether the listeners know that writers wait for a file.
     told_stuck: bool,
     syncs: u64,
     last_sync: Duration,
@@ -84,10 +86,10 @@ enum Step {
     End(End),
 }
 
-/// Takes the operations from the front that [`Disk::run_operations`] takes at once. The device then has enough to do, and the thread, which
-/// waits for a processor after each wait for the device, waits seldom.
+/// Takes from the front the operations that [`Disk::run_operations`] carries out together. So the device has enough to
+/// do, and the thread seldom has to wait for a processor, which it must after each wait for the device.
 pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
-    /// The kernel takes no more at once.
+    /// The kernel takes at most this many buffers at once.
     const BUFFERS_MAX: usize = 1024;
     let goes_on = |pair: &&[Op]| match &pair[0].kind {
         OpKind::Write(buf) => {
@@ -121,7 +123,8 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// Until the journal is closed or dropped. A bug ends the journal, not only its thread: nobody would learn of it otherwise.
+    /// Runs until the journal is closed or dropped. A panic ends the journal, not only its thread, because otherwise it
+    /// would stay unnoticed.
     pub fn run_to_end(self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|_| {
@@ -132,7 +135,7 @@ impl<D: Disk> JournalWriterThread<D> {
     }
 
     fn run(mut self) -> io::Result<()> {
-        // Not before the start, which must not fail for want of files that nobody needs yet.
+        // Spare files are made after the start, because the start must not fail for files that are not needed yet.
         while self.writer.free_files() < SPARE_FILES && self.add_file() {}
         self.show(None);
         loop {
@@ -176,7 +179,7 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// What is to be done now. An error: nothing, until this moment or until the thread is woken.
+    /// What must be done now. An error: nothing, until this time or until the thread is woken.
     fn next(&mut self, state: &mut LogState, now: Instant) -> Result<Step, Option<Instant>> {
         if state.failed.is_some() || state.is_paused {
             state.wake_at = u64::MAX;
@@ -190,7 +193,7 @@ impl<D: Disk> JournalWriterThread<D> {
             return Err(Some(at));
         }
         let is_dirty = state.tail > state.durable;
-        // With Always, this is for what nobody waits for.
+        // With Always, this syncs records for which no client waits.
         let second = match state.policy {
             Policy::No => None,
             Policy::EverySecond if !is_dirty => None,
@@ -233,7 +236,7 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// Carries out what the writer has to do. What waits for a file that cannot be made stays with the writer.
+    /// Carries out the writer's operations. Frames that wait for a file that cannot be made stay in the writer.
     fn write(&mut self, syncs: bool) -> Result<(), Failed> {
         let (mut ops, mut done) = (Vec::new(), Vec::new());
         let mut durable_write = Duration::ZERO;
@@ -260,7 +263,8 @@ impl<D: Disk> JournalWriterThread<D> {
     fn add_file(&mut self) -> bool {
         let state = self.shared.state.lock();
         let (policy, files_max) = (state.policy, state.files_max);
-        // A checkpoint can only make room when the journal is durable up to its moment. The limit may be lower than when the files were made.
+        // A checkpoint can make room only when the journal is durable up to the checkpoint's position. So it gets a
+        // file even if that exceeds the limit, which may have become lower since the files were made.
         let is_demanded = state.demanded > state.durable;
         self.tried_for = state.demanded;
         drop(state);
@@ -281,7 +285,7 @@ impl<D: Disk> JournalWriterThread<D> {
         self.trouble.is_none()
     }
 
-    /// One file is free, so that a failed write can go on there; and not too many are.
+    /// Keeps one file free, so that a failed write can be repeated there, and deletes free files if there are too many.
     fn keep_spare_files(&mut self) {
         let files_max = self.shared.state.lock().files_max;
         let may_add = u32::from(self.disk.count()) < files_max && self.retry_at.is_none_or(|at| at <= Instant::now());
@@ -299,7 +303,7 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// Files with nothing that is needed become free.
+    /// Tells the writer which records are needed, so that files without any become free.
     fn free_files(&mut self) {
         let needed_from = self.shared.state.lock().needed_from;
         if needed_from <= self.writer.durable() {
@@ -307,14 +311,15 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// Shows the workers how far the journal is.
+    /// Publishes the journal's progress to the workers.
     fn show(&mut self, failed: Option<Failed>) {
         if self.writer.free_files() > 0 {
             self.trouble = None;
         }
         let mut state = self.shared.state.lock();
         state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
-        // The file that was made for a checkpoint is not for writers: the next checkpoint may need it again.
+        // An additional file that was made for a checkpoint does not end the writers' wait: the next checkpoint may
+        // need it again.
         let is_over = self.writer.free_files() == 0 && u32::from(self.disk.count()) > state.files_max;
         if is_over {
             self.trouble.get_or_insert_with(|| no_more(state.files_max));
@@ -344,7 +349,7 @@ impl<D: Disk> JournalWriterThread<D> {
         }
     }
 
-    /// Makes everything durable, and says so with the closing frame.
+    /// Makes everything durable, and writes the closing frame, which says so.
     fn close(&mut self) -> io::Result<()> {
         self.shared.state.lock().files_max = u32::MAX;
         let closed = self.write_all();

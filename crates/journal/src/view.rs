@@ -1,4 +1,5 @@
-//! Owns a look at a journal: its files and records, of a stopped process or a running one. Changes no byte and keeps no lock.
+//! Owns the read-only view of a journal: its files and records, of a stopped process or a running one. Changes no byte
+//! and keeps no lock.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +21,12 @@ pub struct View {
 }
 
 impl View {
-    /// Reads what the journal in `directory` has from `from` on, and finds all damage. While a process writes to it, the last records may be missing, and
-    /// an error may come from a file that has changed meanwhile: try again.
+    /// Reads what the journal in `directory` has from `from` on, and finds all damage. If a process is writing to it,
+    /// the last records may be missing, and a file that changes meanwhile may cause an error: try again.
     pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<View, OpenError> {
         let is_in_use = is_in_use(directory);
         let (files, ring) = Files::look(directory, log_id)?;
-        // The ring first: what it has released later is in the frames.
+        // Copy the ring first: what it releases later is in the frames.
         let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
         let settings =
             Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
@@ -33,7 +34,7 @@ impl View {
         Ok(View { opened, is_in_use })
     }
 
-    /// A process had the journal open.
+    /// Whether a process had the journal open.
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
@@ -48,15 +49,15 @@ impl View {
         self.opened.held()
     }
 
-    /// As [`Opened::records`].
+    /// Like [`Opened::records`].
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
         self.opened.records(each)
     }
 }
 
-/// Reads what the journal in `directory` has from `from` to `until`, and compares the checksums. Both positions are durable, and the
-/// journal may be in use. `read` is told how many bytes more are read: it may wait, or stop this with an error. An error says nothing
-/// if a checkpoint has freed files meanwhile.
+/// Reads what the journal in `directory` has from `from` to `until`, and compares the checksums. Both positions are
+/// durable, and the journal may be in use. `read` is called with the number of bytes to be read next: it may wait, or
+/// stop the check with an error. If a checkpoint has freed files meanwhile, an error means nothing.
 pub fn check(
     directory: &Path,
     log_id: [u8; 16],
@@ -70,7 +71,7 @@ pub fn check(
     checked.map_err(|source| OpenError::Records { directory: directory.to_owned(), source })
 }
 
-/// Tells how much is read.
+/// A reader that reports how much is read.
 struct Told<'r> {
     files: Files,
     read: &'r (dyn Fn(u64) -> io::Result<()> + Sync),
@@ -83,7 +84,7 @@ impl Reader for Told<'_> {
     }
 }
 
-/// A damaged journal, as far as it can be read.
+/// A damaged journal, and the part of it that can be read.
 pub struct Salvage {
     records: Records,
     /// What is damaged.
@@ -91,14 +92,14 @@ pub struct Salvage {
 }
 
 enum Records {
-    /// Only what the records do not need is damaged.
+    /// Only parts that the records do not need are damaged.
     All(Opened),
     Before(Files, Salvaged),
 }
 
 impl Salvage {
-    /// Looks for damage of what the journal in `directory` has from `from` on. `None`: there is none. What only the ring has counts as
-    /// lost if something before it is.
+    /// Looks for damage in what the journal in `directory` has from `from` on. `None`: there is none. Records that only
+    /// the ring has count as lost if something before them is lost.
     pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<Option<Salvage>, OpenError> {
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
         let Remains { files, ring, mut damage } = Files::remains(directory, log_id)?;
@@ -114,7 +115,7 @@ impl Salvage {
         match Opened::of(directory, &settings, from, files, ring, true) {
             Ok(_) if damage.is_empty() => Ok(None),
             Ok(opened) => Ok(Some(Salvage { records: Records::All(opened), damage })),
-            // The ring knows that there was more.
+            // The ring's start shows that there was more.
             Err(OpenError::Records { source, .. }) => {
                 let Remains { files, .. } = Files::remains(directory, log_id)?;
                 let before = recover::recover_checked(&files, config, count, from).map_err(no_records)?;
@@ -139,7 +140,8 @@ impl Salvage {
         }
     }
 
-    /// The records behind the damage that could be read, and the time of the last one: at least these are lost.
+    /// The number of records behind the damage that could be read, and the time of the last one. At least these are
+    /// lost.
     pub fn lost_records(&self) -> (u64, u64) {
         match &self.records {
             Records::All(_) => (0, 0),
@@ -162,7 +164,7 @@ impl Salvage {
     }
 }
 
-/// The file's bytes in RAM, since the process that uses the file goes on writing.
+/// Copies the file to RAM, because the process that uses the file continues to write.
 fn copy(mut file: &File) -> io::Result<File> {
     let mut copy = File::from(rustix::fs::memfd_create("journal-ring", MemfdFlags::CLOEXEC)?);
     io::copy(&mut file, &mut copy)?;
@@ -244,7 +246,7 @@ mod tests {
         let damage = check(0).unwrap_err().to_string();
         assert!(damage.contains("journal file 1 is damaged at offset"), "{damage}");
         assert!(check(ends[50]).is_err());
-        // A checkpoint that is written behind the damage makes it harmless.
+        // A checkpoint behind the damage makes the damage harmless.
         check(ends[190]).unwrap();
         log.close().unwrap();
     }

@@ -1,5 +1,6 @@
-//! Owns the way from a record to durable bytes: which frame, which file, what to write and sync next, and how far the journal is
-//! durable. Never does I/O: [`Writer::ops`] says what to do, and [`Writer::done`] learns of it.
+//! Owns the way from a record to durable bytes: which frame, which file, what to write and sync next, and the position
+//! up to which the journal is durable. Never does I/O: [`Writer::ops`] returns the operations, and [`Writer::done`]
+//! takes their results.
 //!
 //! A frame stays in RAM until it is durable. So after a failed write or sync all frames that are not durable can be written again, to
 //! a fresh file, as a new term. The failed file is never used again by this writer.
@@ -18,52 +19,52 @@ pub struct Writer {
     config: Config,
     files: Vec<File>,
     term: u32,
-    /// Of the file that was opened last.
+    /// The number of the file that was opened last.
     number: u32,
     /// A term is void unless its frames reach this position.
     copied_to: u64,
-    /// Something of this term is durable.
+    /// Whether anything of this term is durable.
     proven: bool,
     /// Where the next frame goes, if it fits there.
     place: Option<(u16, u64)>,
-    /// Of the frame that was placed last.
+    /// The CRC of the frame that was placed last.
     crc: u32,
-    /// The frame that is not formed yet, of so many bytes of records.
+    /// The frame that is being filled, and the bytes of records in it.
     open: Option<PageBuf>,
     open_bytes: usize,
-    /// Of frames that are durable, to be used again: new memory is zeroed first.
+    /// Buffers of frames that are durable, for reuse: new memory would have to be zeroed first.
     free: Vec<PageBuf>,
     replication_offset: u64,
-    /// Formed and not durable, by position. First those that have a place.
+    /// Frames that are formed and not durable, by position. Those that have a place come first.
     frames: VecDeque<Frame>,
-    /// Where the last formed frame ends.
+    /// The position at which the last formed frame ends.
     formed: u64,
     durable: u64,
-    /// Of the last durable frame.
+    /// The CRC of the last durable frame.
     durable_crc: u32,
-    /// So many of `frames` are to be synced.
+    /// The number of `frames` that must be synced.
     wanted: usize,
     sync: Option<Sync>,
     next_token: u64,
     /// No record before this position is needed.
     needed_from: u64,
-    /// A write or sync has failed. When nothing is in flight any more, a new term begins.
+    /// Whether a write or sync has failed. When no operation is in flight any more, a new term begins.
     failing: bool,
-    /// A second one has failed: nothing is accepted any more.
+    /// Whether the journal was given up after another failure: no record is accepted any more.
     failed: bool,
     packer: Packer,
-    /// The pages of all frames that were placed.
+    /// The number of pages of all frames that were placed.
     placed_pages: u64,
     needed: Needed,
 }
 
-/// What the frames behind a position take on the device, told about [`STRIDE_BYTES`] of records exactly.
+/// How much the frames behind a position take on the device, with a precision of about [`STRIDE_BYTES`] of records.
 #[derive(Default)]
 pub(crate) struct Needed {
     pages: u64,
-    /// Ends of frames in order, and what `pages` was with each.
+    /// The ends of some frames, in order, and the value of `pages` at each.
     marks: VecDeque<(u64, u64)>,
-    /// What `pages` was at the position.
+    /// The value of `pages` at the position.
     before: u64,
 }
 
@@ -73,7 +74,7 @@ const STRIDE_BYTES: u64 = 4 << 20;
 pub(crate) struct File {
     /// 0: never used.
     pub number: u32,
-    /// `None`: it has nothing that anybody needs. Otherwise where its last frame ends.
+    /// Where its last frame ends. `None`: the file contains nothing that is needed.
     pub end: Option<u64>,
     pub failed: bool,
 }
@@ -81,7 +82,7 @@ pub(crate) struct File {
 pub(crate) struct Frame {
     pub position: u64,
     pub bytes: u32,
-    /// What the records take in the frame, once it is known whether they are packed.
+    /// Bytes that the records take in the frame. Known when it is decided whether they are compressed.
     pub stored: Option<u32>,
     pub replication_offset: u64,
     pub crc: u32,
@@ -103,25 +104,25 @@ struct Sync {
     failed: bool,
 }
 
-/// Where a writer goes on after a recovery.
+/// The state with which a writer continues after a recovery.
 pub(crate) struct Start {
     pub term: u32,
     pub number: u32,
     pub files: Vec<File>,
-    /// To be copied.
+    /// Frames that must be copied.
     pub frames: VecDeque<Frame>,
     pub durable: u64,
     pub durable_crc: u32,
     pub replication_offset: u64,
     pub needed_from: u64,
-    /// Of the frames that are not copied.
+    /// The space of the frames that are not copied.
     pub needed: Needed,
 }
 
 /// Why a record is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Too much is not durable yet. It becomes room with the next sync.
+    /// Too many bytes are not durable yet. The next sync makes room.
     Full,
     /// See [`Failed`].
     Failed,
@@ -136,10 +137,10 @@ pub struct Failed {
 }
 
 impl Needed {
-    /// A frame that ends at this position.
+    /// Adds a frame that ends at this position.
     pub fn add(&mut self, end: u64, pages: u64) {
         self.pages += pages;
-        // After a failure, frames are placed once more.
+        // After a failure, frames are placed again, so the marks behind this position are outdated.
         while self.marks.pop_back_if(|mark| mark.0 >= end).is_some() {}
         let before_last = self.marks.iter().nth_back(1).map_or(0, |mark| mark.0);
         if self.marks.len() > 1 && end < before_last.saturating_add(STRIDE_BYTES) {
@@ -157,7 +158,7 @@ impl Needed {
 }
 
 impl Writer {
-    /// Of a new journal: its files have nothing in them, or nothing of this journal.
+    /// The writer of a new journal: its files are empty, or contain nothing of this journal.
     pub fn new(config: Config, files: u16) -> Writer {
         let start = Start {
             term: 1,
@@ -209,15 +210,15 @@ impl Writer {
         }
     }
 
-    /// Takes the next record. `replication_offset` is that after the record. The result is the position after it: the record is
-    /// durable when [`Writer::durable`] is not below.
+    /// Takes the next record. `replication_offset` is the offset after it. Returns the position after the record. The
+    /// record is durable when [`Writer::durable`] has reached this position.
     pub fn append(&mut self, record: &Record, replication_offset: u64) -> Result<u64, Refused> {
         let bytes = stored_bytes(record.resp.len());
         let waiting = self.position() - self.durable;
         if self.failed {
             return Err(Refused::Failed);
         }
-        // A record that is larger than the buffer has the buffer for itself.
+        // A record that is larger than the buffer is accepted if the buffer is empty.
         if waiting > 0 && waiting + bytes > self.config.buffer_bytes {
             return Err(Refused::Full);
         }
@@ -228,7 +229,7 @@ impl Writer {
         Ok(self.position())
     }
 
-    /// Takes pieces of records as they are, one after the other, whatever [`Config::buffer_bytes`] says.
+    /// Takes complete pieces of records, one after the other, whatever [`Config::buffer_bytes`] says.
     pub(crate) fn append_pieces(&mut self, mut pieces: &[u8]) {
         while !pieces.is_empty() {
             let piece = Piece::bytes_of(pieces).expect("whole pieces");
@@ -243,7 +244,7 @@ impl Writer {
         self.room_for(piece.len()).copy_from_slice(piece);
     }
 
-    /// Where the next piece goes.
+    /// The memory for the next piece.
     #[inline]
     fn room_for(&mut self, piece_bytes: usize) -> &mut [u8] {
         if frame::HEADER_BYTES + self.open_bytes + piece_bytes > self.config.frame_bytes {
@@ -256,7 +257,7 @@ impl Writer {
         &mut buf[at..at + piece_bytes]
     }
 
-    /// Has memory for the next frame, so that [`Writer::append_piece`] need not ask for some.
+    /// Allocates memory for the next frame, so that [`Writer::append_piece`] need not allocate.
     pub(crate) fn make_ready(&mut self) {
         if self.free.is_empty() {
             self.free.push(PageBuf::new(self.config.frame_bytes / PAGE_BYTES));
@@ -268,59 +269,62 @@ impl Writer {
         self.formed + self.open_bytes as u64
     }
 
-    /// Everything before this position is durable. After a recovery, this is what is known from the files, until the rest is copied.
+    /// Everything before this position is durable. After a recovery, only what the files prove, until the rest is
+    /// copied.
     pub fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// The bytes that all frames take on the device that were given a place.
+    /// The bytes on the device of all frames that were given a place.
     pub fn placed_bytes(&self) -> u64 {
         self.placed_pages * PAGE_BYTES as u64
     }
 
-    /// What the frames with records that are needed take on the device: see [`Writer::needed_from`].
+    /// The bytes on the device of the frames whose records are needed: see [`Writer::needed_from`].
     pub fn needed_bytes(&self) -> u64 {
         (self.needed.pages - self.needed.before) * PAGE_BYTES as u64
     }
 
-    /// What was appended is to be written, and need not be durable.
+    /// Forms a frame of what was appended, so that it is written. It need not become durable.
     pub fn write(&mut self) {
         if self.open_bytes > 0 {
             self.form();
         }
     }
 
-    /// What was appended is to become durable.
+    /// Asks for everything appended to become durable.
     pub fn sync(&mut self) {
         self.write();
         self.wanted = self.frames.len();
     }
 
-    /// An empty last frame, which tells the next recovery that everything is durable: so damage in the last frame before it is not
-    /// taken for a torn write. To be called when everything is durable, with [`Writer::durable`] at [`Writer::position`].
+    /// Appends an empty last frame, which tells the next recovery that everything is durable. So damage in the frame
+    /// before it is not taken for a torn write. To be called when everything is durable, with [`Writer::durable`] at
+    /// [`Writer::position`].
     pub fn close(&mut self) {
         assert!(self.is_idle());
         self.form();
         self.wanted = 1;
     }
 
-    /// True when nothing is left to be written or synced.
+    /// Whether nothing is left to write or sync.
     pub fn is_idle(&self) -> bool {
         self.open_bytes == 0 && self.frames.is_empty()
     }
 
-    /// Frames wait because no file is free. A checkpoint frees some, see [`Writer::needed_from`], and [`Writer::add_file`] gives
-    /// another. After a failure only the latter helps for certain: `buffer_bytes` must fit into the files that are free.
+    /// Whether frames wait because no file is free. A checkpoint frees some files, see [`Writer::needed_from`], and
+    /// [`Writer::add_file`] adds one. After a failure only the latter is certain to help: `buffer_bytes` must fit into
+    /// the files that are free.
     pub fn needs_file(&self) -> bool {
         self.frames.iter().any(|frame| matches!(frame.state, FrameState::Formed)) && self.free_file().is_none()
     }
 
-    /// There is one more file: the next path. Nothing is in it.
+    /// Adds an empty file, with the next path.
     pub fn add_file(&mut self) {
         self.files.push(File::default());
     }
 
-    /// Files that are free now.
+    /// Number of files that are free now.
     pub fn free_files(&self) -> usize {
         self.files.iter().filter(|file| self.is_free(file)).count()
     }
@@ -334,8 +338,8 @@ impl Writer {
         is_free
     }
 
-    /// No record before `position` is needed any more, as a durable checkpoint has their effects. Files with only such records are
-    /// used again. `position` must be durable.
+    /// No record before `position` is needed any more, because a durable checkpoint contains their effects. Files with
+    /// only such records are used again. `position` must be durable.
     pub fn needed_from(&mut self, position: u64) {
         assert!(position <= self.durable.max(self.needed_from));
         self.needed_from = self.needed_from.max(position);
@@ -347,7 +351,8 @@ impl Writer {
         self.needed_from
     }
 
-    /// The operations that can start now. Their paths are files of the journal. Their tokens are this writer's own.
+    /// Returns the operations that can start now. Their paths are files of the journal. The writer chooses their
+    /// tokens.
     pub fn ops(&mut self, ops: &mut Vec<Op>) {
         if self.failed || self.failing {
             return;
@@ -364,7 +369,7 @@ impl Writer {
         self.start_sync(ops);
     }
 
-    /// One of the operations is complete.
+    /// Takes the result of an operation.
     pub fn done(&mut self, done: Done) -> Result<(), Failed> {
         let failed = match &mut self.sync {
             Some(sync) if sync.in_flight.iter().any(|&(_, token)| token == done.token) => {
@@ -387,7 +392,7 @@ impl Writer {
         };
         if let Some(failed) = failed {
             self.files[usize::from(failed.file)].failed = true;
-            // The second failure of a term in which nothing has succeeded, or no file to go on in.
+            // Give up if the term began after a failure and nothing of it is durable yet, or if no file is free.
             if !(self.proven || self.failing) || self.free_file().is_none() {
                 self.failed = true;
                 return Err(failed);
@@ -423,7 +428,7 @@ impl Writer {
         self.formed += bytes as u64;
     }
 
-    /// Not when the frame is formed: workers may wait meanwhile.
+    /// Packing is not done when the frame is formed, because workers may be waiting then.
     fn pack(&mut self, at: usize) {
         let frame = &mut self.frames[at];
         if frame.stored.is_some() {
@@ -433,7 +438,8 @@ impl Writer {
         let is_long = frame.bytes as usize >= self.config.packed_from;
         let packed = if is_long { self.packer.pack(buf, frame.bytes) } else { None };
         if let Some(stored) = packed {
-            // New memory is zero. The large one is used again at once, while it is in the processor's cache.
+            // New memory is zero, as the padding must be. The large buffer is reused at once, while it is in the
+            // processor's cache.
             let mut small = PageBuf::new(frame::pages(stored as usize));
             let end = frame::HEADER_BYTES + stored as usize;
             small[frame::HEADER_BYTES..end].copy_from_slice(&buf[frame::HEADER_BYTES..end]);
@@ -452,7 +458,7 @@ impl Writer {
         self.next_token
     }
 
-    /// The place behind the last frame, or the beginning of a file that is free now.
+    /// The place behind the last frame, or the beginning of a free file.
     fn place_for(&mut self, pages: usize) -> Option<(u16, u64)> {
         let bytes = (pages * PAGE_BYTES) as u64;
         let fits = |&(_, offset): &(u16, u64)| offset + bytes <= DATA_OFFSET + self.config.file_bytes;
@@ -465,8 +471,8 @@ impl Writer {
         Some((file, DATA_OFFSET))
     }
 
-    /// A file with records may be used again when nobody needs them, and a later frame is durable in another file. So there is always
-    /// a durable frame that reaches the position from which the journal is needed.
+    /// Whether a file may be used again: its records are not needed, and a later frame in another file is durable. So
+    /// there is always a durable frame that reaches the position from which the journal is needed.
     fn is_free(&self, file: &File) -> bool {
         !file.failed && file.end.is_none_or(|end| end <= self.needed_from && end < self.durable)
     }
@@ -503,12 +509,12 @@ impl Writer {
         Op { token, path: file, offset, kind: OpKind::Write(buf) }
     }
 
-    /// A sync starts when the writes are complete that it is for, since it covers no others.
+    /// Starts a sync when all writes that it is for are complete, because a sync covers no others.
     fn start_sync(&mut self, ops: &mut Vec<Op>) {
         let written = self.frames.iter().take_while(|frame| matches!(frame.state, FrameState::Written { .. })).count();
         let is_writing =
             self.frames.iter().take(self.wanted).any(|frame| matches!(frame.state, FrameState::Writing { .. }));
-        // Before its copy is whole, the term is void, and nothing in it is durable.
+        // Until its copy is whole, the term is void, and nothing in it counts as durable.
         let is_void = written == 0 || self.frames[written - 1].end() < self.copied_to;
         if self.sync.is_some() || self.wanted == 0 || is_void || is_writing {
             return;
@@ -540,13 +546,13 @@ impl Writer {
                 buf
             }));
         }
-        // As many as this time are enough for the next time.
+        // As many buffers as were used this time will be enough the next time.
         self.free.truncate(sync.frames);
         self.wanted = self.wanted.saturating_sub(sync.frames);
         self.proven = true;
     }
 
-    /// Everything that is not durable is written again, to a fresh file.
+    /// Begins a new term: everything that is not durable is written again, to a fresh file.
     fn next_term(&mut self) {
         self.term += 1;
         self.copied_to = self.formed;

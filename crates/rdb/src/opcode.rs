@@ -1,6 +1,6 @@
 //! Owns the numbers that begin a record, and those of the types that only files have. Never knows what follows them.
 
-/// A FlintKV's own, in a stream to a replica that asks for them: they are in no file that stays.
+/// Used only in a stream to a FlintKV replica that asks for them. They are in no file that is kept.
 pub const PAGES: u8 = 240;
 pub const DICTIONARY: u8 = 241;
 pub const SLOT_INFO: u8 = 244;
@@ -25,7 +25,7 @@ pub const HASH_LISTPACK_BEFORE_RELEASE: u8 = 23;
 pub const HASH_FIELDS: u8 = 24;
 pub const HASH_LISTPACK_FIELDS: u8 = 25;
 
-/// What a piece of a module's data is.
+/// The type of the next item of a module's data.
 pub mod module {
     pub const END: u64 = 0;
     pub const SIGNED: u64 = 1;

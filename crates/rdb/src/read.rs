@@ -1,5 +1,5 @@
-//! Owns reading a file: one item after another. Never holds more of a collection than a piece, except a collection whose
-//! encoding is one string, and a stream unless it is wanted in parts.
+//! Owns reading a file: one item after another. Never holds more of a collection than a piece, except a collection
+//! whose encoding is one string, and a stream unless it is read in parts.
 
 use crate::opcode::{self, module};
 use crate::stream;
@@ -10,23 +10,23 @@ use value::rdb::stream::{Miscount, Version};
 use value::rdb::{self, Decoded, Parts, Type};
 use value::stream::Stream;
 
-/// The newest version of Redis's that is read, and Valkey's own.
+/// The newest version of Redis's format that is read, and the version of Valkey's.
 const VERSION_MAX: u32 = 12;
 const VALKEY_VERSION: u32 = 80;
 /// Files have a checksum since this version.
 const CHECKSUM_VERSION: u32 = 5;
 
-/// Pages and dictionaries are shorter than this.
+/// Pages and dictionaries must be shorter than this.
 const OWN_BYTES_MAX: u64 = 4 << 20;
 
-/// What a file consists of, in its order.
+/// The items of a file, in their order.
 #[derive(Debug)]
 pub enum Item {
     Aux(Vec<u8>, Vec<u8>),
     /// A library's code.
     Function(Vec<u8>),
     Key(Key),
-    /// Of the value of the last key.
+    /// A piece of the value of the last key.
     Piece(Piece),
     EndOfKey,
     /// Data of a module, which was skipped: the module's name, and the key if it was a value.
@@ -34,7 +34,7 @@ pub enum Item {
         module: String,
         key: Option<Vec<u8>>,
     },
-    /// Pages of another FlintKV's flash, and a dictionary for those behind it. Only a replica takes them.
+    /// Pages of another FlintKV's flash, and a dictionary for the pages behind it. Only a replica accepts them.
     Pages(Vec<u8>),
     Dictionary(Vec<u8>),
     /// Nothing follows.
@@ -50,23 +50,25 @@ pub struct Key {
     pub expiry_ms: Option<u64>,
     pub idle_s: Option<u64>,
     pub frequency: Option<u8>,
-    /// In which encoding the file has the value.
+    /// The encoding of the value in the file.
     pub kind: u8,
 }
 
-/// A part of a value: members that belong behind those of the pieces before it. A string is one piece, and a stream unless it is wanted in
-/// parts.
+/// A part of a value: members that follow those of the pieces before it. A string is one piece, and so is a stream
+/// unless it is read in parts.
 #[derive(Debug)]
 pub enum Piece {
     Value(Decoded),
     /// Fields and values alternately, and for each field when it expires: milliseconds since 1970, or 0: never.
     Fields(Parts, Vec<u64>),
-    /// What `Stream::merge` adds to the stream of the pieces before it, and what was wrong with the counts of the whole stream.
+    /// What `Stream::merge` adds to the stream of the pieces before it, and what was wrong with the counts of the whole
+    /// stream.
     Stream(Box<Stream>, Option<Miscount>),
 }
 
 impl Piece {
-    /// Old Redis wrote collections without a member. Newer ones leave such keys out.
+    /// Whether the piece has no members. Old Redis wrote collections without members. Newer versions leave such keys
+    /// out.
     pub fn is_empty(&self) -> bool {
         match self {
             Piece::Value(Decoded::String(_) | Decoded::Stream(..)) | Piece::Stream(..) => false,
@@ -78,7 +80,7 @@ impl Piece {
     }
 }
 
-/// What the next item is read from.
+/// What the next item will be read from.
 enum ReadState {
     Records,
     Value(Form, Left),
@@ -91,7 +93,7 @@ enum ReadState {
 /// How much of a value is left.
 #[derive(Clone, Copy)]
 enum Left {
-    /// Not even the number of members is read.
+    /// Everything: the number of members is not read yet.
     All,
     Members(u64),
 }
@@ -101,13 +103,13 @@ enum Form {
     Plain(Type),
     /// Valkey's hash: field, value, expiry.
     FieldsLast,
-    /// Redis's hash: expiry, field, value. Expiry 1 is this moment, 2 is a millisecond later.
+    /// Redis's hash: expiry, field, value. An expiry of 1 means this time, 2 a millisecond later.
     FieldsFirst(u64),
     /// Redis's hash as a listpack.
     FieldsPacked,
 }
 
-/// What stands before a key and belongs to it.
+/// What precedes a key and belongs to it.
 #[derive(Default)]
 struct Ahead {
     expiry_ms: Option<u64>,
@@ -121,9 +123,9 @@ pub struct Reader<R> {
     is_valkey: bool,
     checks: bool,
     db: u64,
-    /// [`Item::Pages`] and [`Item::Dictionary`] may come.
+    /// Whether [`Item::Pages`] and [`Item::Dictionary`] are accepted.
     has_pages: bool,
-    /// What is behind the first part of a long stream comes as [`Piece::Stream`].
+    /// Whether the later parts of a long stream are returned as [`Piece::Stream`].
     parts_streams: bool,
     /// The name of the last key, for errors.
     name: Vec<u8>,
@@ -131,7 +133,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the magic. `checks`: the checksum at the end is compared.
+    /// Reads the magic. `checks`: whether the checksum at the end is compared.
     pub fn new(source: R, checks: bool) -> Result<Reader<R>, Error> {
         let mut window = Window::new(source);
         let magic: [u8; 9] = match window.read("the magic", |reader| reader.array()) {
@@ -172,13 +174,13 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The file comes from a primary that may send pages.
+    /// Accepts pages: the file comes from a primary that may send them.
     #[must_use]
     pub fn with_pages(self) -> Reader<R> {
         Reader { has_pages: true, ..self }
     }
 
-    /// A stream that is longer than a piece comes in parts.
+    /// Reads a stream that is longer than a piece in parts.
     #[must_use]
     pub fn with_parts_of_streams(self) -> Reader<R> {
         Reader { parts_streams: true, ..self }
@@ -209,7 +211,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// After [`Item::End`]: what follows the file in its input.
+    /// What follows the file in its input. To be called after [`Item::End`].
     pub fn into_rest(self) -> (Vec<u8>, R) {
         self.window.into_rest()
     }
@@ -234,7 +236,7 @@ impl<R: Read> Reader<R> {
         self.window.read(what, |reader| reader.byte())
     }
 
-    /// Reads up to the next key or remark.
+    /// Reads up to the next key, or to another item before it.
     fn record(&mut self) -> Result<Item, Error> {
         let mut ahead = Ahead::default();
         loop {
@@ -285,7 +287,7 @@ impl<R: Read> Reader<R> {
                 }
                 opcode::MODULE_AUX => {
                     let module = self.module_name()?;
-                    // The opcode of a number, and when the module wants its data.
+                    // The opcode of a number, and the number that says when the module expects its data.
                     self.len("a module's data")?;
                     self.len("a module's data")?;
                     self.skip_module()?;
@@ -331,7 +333,7 @@ impl<R: Read> Reader<R> {
             opcode::MODULE => return Ok(None),
             opcode::HASH_22 if self.is_valkey => Form::FieldsLast,
             _ if self.is_valkey || self.version < VERSION_MAX => return Err(self.unknown(kind)),
-            // Expiries before the release were no differences.
+            // Before the release, expiries were not stored as differences.
             opcode::HASH_22 | opcode::HASH_FIELDS => Form::FieldsFirst(1),
             opcode::HASH_LISTPACK_BEFORE_RELEASE | opcode::HASH_LISTPACK_FIELDS => Form::FieldsPacked,
             _ => return Err(self.unknown(kind)),
@@ -484,7 +486,7 @@ impl<R: Read> Reader<R> {
         self.window.read("a stream", |reader| rdb::stream::read(reader, version))
     }
 
-    /// The next part of a stream. The first is a value of its own.
+    /// The next part of a stream. The first one is returned as a value of its own.
     fn stream_part(&mut self, mut parts: Box<stream::Parts>, is_first: bool) -> Result<Piece, Error> {
         let (part, miscount, is_last) = parts.next(&mut self.window)?;
         self.state = if is_last { ReadState::EndOfKey } else { ReadState::Stream(parts) };

@@ -1,5 +1,6 @@
-//! Owns reading a stream in parts: each is a stream with some of the chunks, or some of what the groups have, and `Stream::merge` puts them
-//! together in their order. Never holds more of a stream than a part, and of one group the ids of its pending entries.
+//! Owns reading a stream in parts. Each part is a stream with some of the chunks, or with some of what the groups
+//! contain, and `Stream::merge` joins the parts in their order. Never holds more of a stream than a part, and the ids
+//! of the pending entries of one group.
 
 use crate::window::{Error, PIECE_BYTES, PIECE_MEMBERS, Window};
 use std::io::Read;
@@ -19,15 +20,15 @@ pub struct Parts {
     next: Next,
 }
 
-/// What comes next, and how many of it.
+/// What is read next, and how many of it are left.
 #[derive(Clone, Copy)]
 enum Next {
     Start,
     Chunks(u64),
     Groups(u64),
-    /// Of the last group.
+    /// Consumers of the last group.
     Consumers(u64),
-    /// Of the last consumer, behind which there are more consumers.
+    /// Pending ids of the last consumer, and the consumers behind it.
     Ids(u64, u64),
 }
 
@@ -38,12 +39,12 @@ struct GroupState {
     entries_read: Option<u64>,
     pending: Vec<Pending>,
     given: usize,
-    /// The last one, and when it was seen and active.
+    /// The last consumer, and when it was seen and active.
     consumer: (Vec<u8>, i64, i64),
     groups_left: u64,
 }
 
-/// A pending entry, whose consumer follows.
+/// A pending entry. Its consumer is read later.
 struct Pending {
     id: Id,
     delivered_ms: i64,
@@ -65,7 +66,8 @@ impl Parts {
         }
     }
 
-    /// The next part, what is wrong with the counts of the stream if this part tells it, and whether it is the last part.
+    /// The next part; what is wrong with the counts of the stream, if it is known with this part; and whether this is
+    /// the last part.
     pub fn next<R: Read>(&mut self, window: &mut Window<R>) -> Result<(Stream, Option<Miscount>, bool), Error> {
         let (mut part, mut miscount) = (self.begin(), None);
         let (mut bytes, mut members) = (0, 0);
@@ -145,7 +147,7 @@ impl Parts {
         }
     }
 
-    /// A part with what is known already.
+    /// Begins a part, with the fields that are known already.
     fn begin(&self) -> Stream {
         let mut part = Stream::new();
         if let Some(head) = &self.head {
@@ -184,7 +186,7 @@ impl Parts {
 }
 
 impl GroupState {
-    /// False: it is there already.
+    /// Adds the last consumer to a part. False: it is in the part already.
     fn put_consumer(&self, part: &mut Stream) -> bool {
         let (name, seen_ms, active_ms) = &self.consumer;
         let mut group = part.group_mut(&self.name).expect("it was made");
@@ -195,7 +197,8 @@ impl GroupState {
         is_new
     }
 
-    /// Makes the entry pending at the last consumer. False: it is not one that waits for a consumer.
+    /// Makes the entry pending at the last consumer. False: the entry is not pending in the group, or has a consumer
+    /// already.
     fn give(&mut self, part: &mut Stream, id: Id) -> bool {
         let Ok(at) = self.pending.binary_search_by_key(&id, |pending| pending.id) else { return false };
         let Pending { delivered_ms, deliveries, is_given, .. } = &mut self.pending[at];
@@ -214,7 +217,7 @@ mod tests {
     use value::rdb::put_len;
     use value::stream::ChunkLimits;
 
-    /// Entries, some of which are deleted, and groups with consumers.
+    /// A stream with entries, some of which are deleted, and with groups that have consumers.
     fn stream(entries: u64, pending: u64) -> Stream {
         let mut stream = Stream::new();
         let text = [b'x'; 100];
@@ -244,7 +247,7 @@ mod tests {
         bytes
     }
 
-    /// How many parts there are, what they make, and what is told of its counts.
+    /// The number of parts, the stream that they make together, and what is wrong with its counts.
     fn merged(bytes: &[u8]) -> Result<(usize, Stream, Option<Miscount>), Error> {
         let (mut window, mut parts) = (Window::new(bytes), Parts::new(Version::V3));
         let (mut whole, mut miscount, mut is_last) = parts.next(&mut window)?;
@@ -252,7 +255,7 @@ mod tests {
         while !is_last {
             let (part, told, last) = parts.next(&mut window)?;
             miscount = miscount.or(told);
-            // Each is a stream of its own.
+            // Each part is a valid stream of its own.
             let part_bytes = encoded(&part);
             assert!(part_bytes.len() < PIECE_BYTES + 8192, "{}", part_bytes.len());
             let part = Stream::decode(&part_bytes).unwrap();
@@ -299,7 +302,7 @@ mod tests {
         for cut in (0..bytes.len()).step_by(9973) {
             assert!(merged(&bytes[..cut]).is_err(), "cut at {cut}");
         }
-        // Behind the chunks, where a byte may be part of an id, a time or a name. Nothing panics.
+        // Change bytes behind the chunks, where they may belong to an id, a time or a name. Nothing must panic.
         let mut refused = 0;
         for at in (bytes.len() - 3000..bytes.len()).step_by(7) {
             let mut other = bytes.clone();

@@ -19,7 +19,7 @@ pub(crate) const PIECE_MEMBERS: usize = 4096;
 #[derive(Debug)]
 pub enum Error {
     Io(io::Error),
-    /// The input ends in the middle of the record that begins or continues here.
+    /// The input ends in the middle of the record that begins or continues at this offset.
     Truncated {
         offset: u64,
     },
@@ -34,7 +34,7 @@ pub enum Error {
     },
 }
 
-/// A key's name for people.
+/// A key's name as it is shown to people.
 pub fn show_key(name: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 100;
     format!("key '{}'", String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES_MAX)]))
@@ -81,7 +81,8 @@ impl<R: Read> Window<R> {
         Error::Bad { offset: self.offset, what: what.into() }
     }
 
-    /// What `parse` makes of the next bytes. It is called again when more bytes have come, if it lacked some.
+    /// The result of `parse` for the next bytes. If `parse` needs more bytes than have been received, it is called
+    /// again with more.
     pub fn read<T>(
         &mut self,
         what: &str,
@@ -107,7 +108,7 @@ impl<R: Read> Window<R> {
         }
     }
 
-    /// The next bytes, which are no part of the checksum.
+    /// The next bytes, which are not part of the checksum.
     pub fn unsummed(&mut self, count: usize) -> Result<Vec<u8>, Error> {
         let there = count.min(self.bytes.len() - self.start);
         let mut out = Vec::with_capacity(count);
@@ -124,7 +125,8 @@ impl<R: Read> Window<R> {
     fn fill(&mut self, missing: usize) -> Result<(), Error> {
         self.bytes.drain(..self.start);
         self.start = 0;
-        // At least as many as there are, so that the work of reading again from the start stays in proportion.
+        // Double the bytes at least, because parsing begins again at the start: so the total work stays proportional to
+        // the bytes.
         let wanted = missing.max(FILL_BYTES).max(self.bytes.len());
         let received = (&mut self.source).take(wanted as u64).read_to_end(&mut self.bytes).map_err(Error::Io)?;
         if received < missing { Err(Error::Truncated { offset: self.offset }) } else { Ok(()) }

@@ -9,16 +9,16 @@ use value::stream::{Id, Stream};
 
 /// Redis compresses longer strings.
 const COMPRESSED_BYTES_MIN: usize = 20;
-/// Written at once.
+/// Bytes that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// 10, 11 or 12.
     pub version: u32,
-    /// Long strings are compressed.
+    /// Whether long strings are compressed.
     pub compresses: bool,
-    /// The file ends with its checksum.
+    /// Whether the file ends with its checksum.
     pub has_checksum: bool,
 }
 
@@ -36,7 +36,7 @@ impl<W: Write> Writer<W> {
         Writer { out, buffer: magic, options, sum: 0, compressor: Compressor::default() }
     }
 
-    /// Goes on with a file that has no checksum.
+    /// A writer that continues a file without a checksum.
     pub fn after(out: W, options: Options) -> Writer<W> {
         Writer { buffer: Vec::new(), ..Writer::new(out, Options { has_checksum: false, ..options }) }
     }
@@ -57,13 +57,14 @@ impl<W: Write> Writer<W> {
         self.string(code)
     }
 
-    /// The keys that follow are of this logical database.
+    /// Sets the logical database of the keys that follow.
     pub fn select(&mut self, db: u64) {
         self.buffer.push(opcode::SELECT);
         rdb::put_len(&mut self.buffer, db);
     }
 
-    /// Pages of the flash, and a dictionary for pages behind it: for a replica that takes them. They have checksums of their own.
+    /// Pages of this node's flash: for a replica that accepts them. A dictionary precedes the pages that need it. Both
+    /// have checksums of their own.
     pub fn pages(&mut self, pages: &[u8]) -> io::Result<()> {
         self.own(opcode::PAGES, pages)
     }
@@ -79,7 +80,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(bytes)
     }
 
-    /// How many keys the database has, and how many of them expire.
+    /// The number of keys of the database, and the number of those that expire.
     pub fn resize(&mut self, keys: u64, expires: u64) {
         self.buffer.push(opcode::RESIZE);
         rdb::put_len(&mut self.buffer, keys);
@@ -91,7 +92,7 @@ impl<W: Write> Writer<W> {
         self.begin(name, expiry_ms, kind as u8)
     }
 
-    /// A hash of `fields` fields, some of which expire, `first_ms` being the first moment. Needs version 12.
+    /// Begins a hash of `fields` fields, some of which expire, the first of them at `first_ms`. Needs version 12.
     pub fn hash_with_expiries(
         &mut self,
         name: &[u8],
@@ -105,7 +106,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A field of such a hash. `None`: it does not expire.
+    /// A field of such a hash. `after_first_ms` is `None` if the field does not expire.
     pub fn field(&mut self, field: &[u8], value: &[u8], after_first_ms: Option<u64>) -> io::Result<()> {
         self.len(after_first_ms.map_or(0, |after| after + 1));
         self.string(field)?;

@@ -26,7 +26,7 @@ pub struct CheckpointIndex {
     segment_pages: u32,
     paths: u32,
     data_offset: u64,
-    /// By logical database.
+    /// The table id of each logical database.
     pub(crate) table_ids: Vec<u32>,
     next_owner: u64,
     sealed: u64,
@@ -44,7 +44,7 @@ impl CheckpointIndex {
     /// | lost u32 | each: first u64, behind the last u64 |
     /// | databases u32 | table ids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
     /// ```
-    /// Integers are little-endian. Format 1 has neither the cut nor what is between it and the databases.
+    /// Integers are little-endian. Format 1 lacks everything from the cut up to the databases.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&FORMAT.to_le_bytes());
@@ -131,7 +131,8 @@ impl CheckpointIndex {
         }
     }
 
-    /// What reads the values again if the index is lost: all but the secret, and what is known of the segments.
+    /// What is needed to find the values again if the index is lost: this table without the secret and without the
+    /// segments.
     ///
     /// ```text
     /// | the log's number in its pages, u32 | a checkpoint |
@@ -148,12 +149,12 @@ impl CheckpointIndex {
         Some((u32::from_le_bytes(*number), CheckpointIndex::decode(checkpoint)?))
     }
 
-    /// What the hashes of keys are made with.
+    /// The secret of the keys' hashes.
     pub fn secret(&self) -> [u64; 2] {
         self.secret
     }
 
-    /// The logical databases' numbers in the index.
+    /// The table id of each logical database.
     pub fn table_ids(&self) -> &[u32] {
         &self.table_ids
     }
@@ -169,19 +170,19 @@ impl CheckpointIndex {
         (paths == self.paths as usize).then(|| (bytes_per_path / segment_bytes * u64::from(self.paths)) as u32)
     }
 
-    /// A log of so many segments with this layout.
+    /// A log with this layout and this number of segments.
     pub(crate) fn log(&self, segments: u32, log_id: u32) -> Segments {
         Segments::new(segments, self.segment_pages, self.paths, self.data_offset, log_id)
     }
 
-    /// Forgets the segments behind what the files have. They were emptied before the log became smaller; an entry that names one of
-    /// them is refused ([`Adding::add`]).
+    /// Removes the segments that lie behind this length of the files. They were emptied before the log became smaller;
+    /// an entry that names one of them is refused ([`Adding::add`]).
     pub fn fit(&mut self, bytes_per_path: u64) {
         let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
         self.segments.truncate((bytes_per_path / segment_bytes * u64::from(self.paths)) as usize);
     }
 
-    /// What the store must be made with. An error says which setting does not suit the dataset.
+    /// Enters the settings with which the store must be made. An error says which setting does not suit the dataset.
     pub fn configure(&self, config: &mut StoreConfig) -> Result<(), String> {
         let is_moved = |(db, &table_id): (usize, &u32)| table_id as usize != db;
         if self.table_ids.len() > config.databases
@@ -197,7 +198,7 @@ impl CheckpointIndex {
     }
 }
 
-/// A key whose value is in parts, which stay where they are on flash. Integers are little-endian.
+/// Encodes a key whose value is in parts. The parts stay where they are on flash. Integers are little-endian.
 ///
 /// ```text
 /// | kind u8 | has an expiry u8 | expiry u64 | key bytes u32 | key | skeleton, see `value::skeleton` |
@@ -212,7 +213,7 @@ pub(crate) fn save_parts(object: ObjectRef<'_>) -> Vec<u8> {
     out
 }
 
-/// What [`save_parts`] wrote: the key, its expiry, the number of its value, and the value.
+/// Decodes what [`save_parts`] wrote: the key, its expiry, the number of its value, and the value.
 pub(crate) fn load_parts(bytes: &[u8]) -> Option<(&[u8], Option<u64>, u64, Boxed)> {
     let mut input = Input(bytes);
     let kind = Kind::from_u8(input.u8()?)?;
@@ -229,14 +230,14 @@ pub fn key_in_parts(saved: &[u8]) -> Option<&[u8]> {
     load_parts(saved).map(|(key, ..)| key)
 }
 
-/// A store whose entries are being added.
+/// A store that is being restored: its entries are being added.
 pub struct Restoring {
     pub(crate) store: Arc<Store>,
     named: NamedPages,
     entries: AtomicU64,
 }
 
-/// A thread's part in it. The segments know of its entries when it is dropped.
+/// One thread's share of the restoring. When it is dropped, its entries are counted in the segments.
 pub struct Adding<'r> {
     restoring: &'r Restoring,
     tally: Tally,
@@ -247,13 +248,15 @@ pub struct Adding<'r> {
 pub struct Unsuitable(pub &'static str);
 
 impl Store {
-    /// What is needed to find all values on flash again. Every entry that is used with it was in the index before. `dbs`: the logical
-    /// database of each table id at the cut. `cut`: see [`Order`]. `is_ordered`: all records
-    /// that entries name have lower numbers.
+    /// Makes the table that is needed to find all values on flash again. All entries of the checkpoint must have been
+    /// taken from the index before this call, so that the table contains their segments. `dbs`: the logical database of
+    /// each table id at the cut. `cut`: see [`Order`]. `is_ordered`: all records that entries name have sequence
+    /// numbers below `cut`.
     pub(crate) fn checkpoint(&self, dbs: &[usize], cut: u64, is_ordered: bool) -> CheckpointIndex {
         let mut table_ids = vec![0; dbs.len()];
         dbs.iter().zip(0..).for_each(|(&db, table_id)| table_ids[db] = table_id);
-        // Units before owners: a part whose owner is not counted is in a unit that is not known.
+        // Take the segments before the number of the next owner: a part of a later owner is then in a unit that the
+        // table does not contain.
         let segments = self.segments.saved();
         let flash = &self.segments;
         CheckpointIndex {
@@ -292,7 +295,7 @@ impl Store {
 }
 
 impl Restoring {
-    /// For each thread that adds entries.
+    /// Makes the adder of one thread.
     pub fn adding(&self) -> Adding<'_> {
         Adding { restoring: self, tally: self.store.segments.tally() }
     }
@@ -319,7 +322,7 @@ impl Restoring {
         database.table.insert(hash.high, OwnedWord::hot(hash, object, 0, expiry.is_some(), true));
         database.hot += 1;
         database.expires += usize::from(expiry.is_some());
-        // With the key in the table: a note of a key that is not there may be dropped at once.
+        // Note the deadline after the key is in the table: the note of a key that is not there may be dropped at once.
         database.note_deadline(store, hash.high, deadline);
         self.entries.fetch_add(1, Relaxed);
         Ok(())
@@ -340,7 +343,7 @@ impl Restoring {
         self.entries.load(Relaxed)
     }
 
-    /// All entries were added: the store may be used.
+    /// Must be called after all entries were added. The store may be used then.
     pub fn finish(self) {
         self.store.segments.restored(&self.named);
     }

@@ -46,7 +46,7 @@ pub struct StoreConfig {
     pub huge_pages: bool,
     /// `None`: all values stay in RAM.
     pub flash: Option<FlashConfig>,
-    /// The caller draws it at random. Whoever knows the secret can make two cold keys collide.
+    /// The caller draws it at random. With the secret, an attacker can construct two cold keys that collide.
     pub secret: [u64; 2],
     /// Random choices begin with it. It differs at each start, although the secret may stay.
     pub seed: u64,

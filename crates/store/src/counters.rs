@@ -35,11 +35,12 @@ pub enum Counter {
     RecordStoredBytes,
     CollectedSegments,
     RelocatedRecords,
-    /// Values that came in pages of another store.
+    /// Values that were imported with pages of another store.
     TakenRecords,
     ChecksumErrors,
-    /// What the scrubber has read; damaged pages and keys that have lost values there, each counted once, whoever has found them; and
-    /// the values that were in RAM too.
+    /// Bytes that the scrubber has read; damaged pages, and keys that have lost their values there, each counted once,
+    /// whether a client's read, the scrubber or a collection found it; and values on damaged pages that the scrubber
+    /// found in RAM too.
     ScrubbedBytes,
     RottenPages,
     RottenKeys,
@@ -48,7 +49,7 @@ pub enum Counter {
     WriteErrors,
     /// Commands that changed something.
     Changes,
-    /// Values, and parts of them, that were changed while flash had them as they were: a replay of the change reads flash.
+    /// Values and parts that were changed while their copy on flash was valid. A replay of such a change reads flash.
     ChangedOnFlash,
     /// Bytes of the keys and values that commands wrote.
     UserBytes,
@@ -95,7 +96,8 @@ impl Counters {
         self.0.iter().map(|line| line.0[counter as usize].load(Relaxed)).sum()
     }
 
-    /// Sets all counters to zero, for CONFIG RESETSTAT, except the one that tells how long a restart would take.
+    /// Sets all counters to zero, for CONFIG RESETSTAT, except the counter from which the duration of a restart is
+    /// estimated.
     pub fn reset(&self) {
         let counts = (0..COUNTERS).filter(|&nth| nth != Counter::ChangedOnFlash as usize);
         counts.for_each(|nth| self.0.iter().for_each(|line| line.0[nth].store(0, Relaxed)));

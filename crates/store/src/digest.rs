@@ -163,8 +163,8 @@ impl Visitor for Digesting {
     }
 }
 
-/// Computes the digest of a snapshot. What has expired by the given time is left out, fields of hashes too, whether it is removed already
-/// or not.
+/// Computes the digest of a snapshot. Keys and hash fields that have expired by the given time are left out, whether
+/// they are already removed or not.
 pub struct Digester {
     digesting: Digesting,
     now_ms: u64,

@@ -1,12 +1,12 @@
 //! Owns effects: the commands that repeat the changes, in the order of the changes.
-//! Never knows what a command means, nor who keeps the effects.
+//! Never knows what a command means, nor where effects are stored.
 //!
 //! A handler states effects while the stripes of their keys are locked. The store publishes them once for each outermost
 //! command (an EXEC or a script with all its inner commands), before these stripes are unlocked. So the effects on one key are
 //! published in the order of the key's changes. A group of several effects must be repeated as one: as MULTI … EXEC.
 //!
-//! What listeners are told of a change waits here too, until the effects are kept. Otherwise a client on another worker could learn of
-//! the change, and act on it, while the change is not in the journal yet.
+//! Notifications about a change wait here too, until the effects are in the journal. Otherwise a client on another
+//! worker could learn of the change, and act on it, before the journal contains the change.
 //!
 //! An effect contains no relative times. But which keys have expired depends on the clock, so an effect must be repeated with
 //! the clock at [`Effect::now_ms`].
@@ -43,13 +43,13 @@ pub struct Effects {
     ends: Vec<usize>,
     heads: Vec<Head>,
     news: Vec<News>,
-    /// What the store has lent for the messages among the news.
+    /// Memory that the store has lent for the messages in `news`.
     lent_bytes: usize,
-    /// What it has lent for `bytes`.
+    /// Memory that the store has lent for `bytes`.
     lent_buffer: usize,
 }
 
-/// What a listener is told.
+/// A notification for the listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Changed {
@@ -71,15 +71,16 @@ pub(crate) enum News {
     },
 }
 
-/// Effects keep so much memory.
+/// The capacity that the buffers keep when they are cleared. Larger buffers are freed.
 const KEPT_BYTES: usize = 64 << 10;
 
 impl News {
-    /// What it takes while it waits, if the store lends that: the list may be twice as long as its news.
+    /// How much memory the store lends for this notification while it waits. The vector's capacity may be twice its
+    /// length, hence the factor 2.
     pub fn lent_bytes(&self) -> usize {
         match self {
             News::Message { channel, text, .. } => 2 * size_of::<News>() + channel.len() + text.len(),
-            // A change has effects and objects, which are bounded.
+            // Nothing is lent for these: they come with effects and objects, whose memory is bounded.
             News::Changed { .. } | News::Flushed | News::Event { .. } => 0,
         }
     }
@@ -94,7 +95,7 @@ struct Head {
     end: usize,
 }
 
-/// One command to repeat, which has no other effects beside it, in the bytes in which its client sent it.
+/// A command to repeat, as the bytes that its client sent. It is the only effect of its outermost command.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent<'b> {
     /// The logical database in which the command must run.
@@ -125,52 +126,53 @@ impl Effects {
         self.heads.len()
     }
 
-    /// The memory of so many effects, with all their words and these bytes together.
+    /// The memory of `count` effects with `words` words, which have `bytes` bytes together.
     pub fn mem_bytes(count: usize, words: usize, bytes: usize) -> usize {
         count * size_of::<Head>() + words * size_of::<usize>() + bytes
     }
 
-    /// So many bytes of words will come: the buffer grows once, and not by doubling.
+    /// Reserves room for `bytes` bytes of words, so that the buffer grows once and not by doubling.
     pub(crate) fn expect(&mut self, bytes: usize) {
         if self.bytes.capacity() - self.bytes.len() < bytes {
             self.bytes.reserve_exact(bytes);
         }
     }
 
-    /// Of all words together.
+    /// The bytes of all words of all effects together.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Of all effects together.
+    /// The number of words of all effects together.
     pub fn word_count(&self) -> usize {
         self.ends.len()
     }
 
-    /// For the listeners, after the effects are kept.
+    /// Queues a notification. It is sent to the listeners after the effects are in the journal.
     pub(crate) fn say(&mut self, news: News) {
         self.lent_bytes += news.lent_bytes();
         self.news.push(news);
     }
 
-    /// There are effects or news.
+    /// Whether there are effects or notifications to publish.
     #[inline]
     pub(crate) fn must_be_told(&self) -> bool {
         !self.heads.is_empty() | !self.news.is_empty()
     }
 
-    /// What the messages that wait take of the memory that the store lends.
+    /// Memory that the store has lent for the waiting messages.
     pub(crate) fn lent_bytes(&self) -> usize {
         self.lent_bytes
     }
 
-    /// Takes the news, in order.
+    /// Takes the notifications, in order.
     pub(crate) fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
         self.lent_bytes = 0;
         self.news.drain(..)
     }
 
-    /// Memory that the effects have taken since the last call, beyond what they always keep: the store lends it.
+    /// How much the effects' buffer has grown since the last call, beyond the capacity that it always keeps. The store
+    /// lends this memory.
     pub(crate) fn take_growth(&mut self) -> usize {
         let held = self.bytes.capacity().saturating_sub(KEPT_BYTES);
         held - std::mem::replace(&mut self.lent_buffer, held).min(held)
@@ -181,8 +183,8 @@ impl Effects {
         self.lent_buffer
     }
 
-    /// Removes all effects. Their news are taken already. The memory is kept within bounds, so that one command with a huge value, or a
-    /// script with many messages, does not occupy memory for ever.
+    /// Removes all effects. The notifications must have been taken before. The memory is kept within bounds, so that
+    /// one command with a huge value, or a script with many messages, does not occupy memory for ever.
     pub fn clear(&mut self) {
         assert!(self.news.is_empty(), "news are told, not forgotten");
         if self.bytes.capacity() > KEPT_BYTES || self.news.capacity() * size_of::<News>() > KEPT_BYTES {

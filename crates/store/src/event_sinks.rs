@@ -1,5 +1,5 @@
 //! Owns the notifications about keys: keyspace events, and that a key has changed.
-//! Never knows who listens. Usually nobody listens; then each event costs one relaxed load.
+//! Never knows the listeners. Usually there are none; then each event costs one relaxed load.
 
 use crate::effects::{Effects, News, Sent};
 use base::events::Class;
@@ -28,7 +28,8 @@ pub(crate) struct EventSinks {
 /// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
 pub type EffectSink = Box<dyn Fn(&Effects) + Send + Sync>;
 
-/// As an [`EffectSink`], for a command whose own bytes repeat it: they are copied once only.
+/// Like [`EffectSink`], for a command whose effect is the bytes that its client sent. Passing these bytes directly
+/// saves a copy.
 pub type CommandSink = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
 
 impl EventSinks {
@@ -57,7 +58,7 @@ impl EventSinks {
         assert!(self.command_sink.set(sink).is_ok(), "a store's effects have one sink");
     }
 
-    /// False: nobody takes a command's own bytes.
+    /// Gives a command's own bytes to the command sink. False: no such sink is set.
     #[inline]
     pub fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
         let sink = self.command_sink.get();

@@ -7,7 +7,7 @@
 //! 3. [`log`]: the format on flash, segments, filling, collecting, resizing;
 //! 4. `stripe`: the tables and their locks, watched keys, blocked clients, the number of keys; [`event_sinks`]: events of keys;
 //! 5. [`store`]: owns all of these, and forwards to them; `config`: the settings of a store;
-//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`snapshot`]: all of it at one moment;
+//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`snapshot`]: the dataset at one moment;
 //! 7. [`lane`]: a worker's flash I/O and maintenance; [`stats`]: the figures of the store; [`digest`]: the digest of the dataset.
 //!
 //! `flash::io` defines the operations of I/O.

@@ -1,5 +1,6 @@
-//! Owns how a store takes in pages of another store's log: as they are, but for what a log and an index have of their own. So a dataset on
-//! flash is copied without its values being taken apart. Never knows where the pages come from.
+//! Owns the import of pages of another store's log. A page is taken as it is, except for the numbers that are specific
+//! to a log and an index. So a dataset on flash is copied without its values being taken apart. Never knows where the
+//! pages come from.
 //!
 //! The pages of some shipments ([`Shipment`]) become one unit. When it is written, the index gets an entry for each live record.
 
@@ -22,36 +23,37 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use value::Kind;
 
-/// How a replica says that it takes pages, in the version of their format.
+/// The capability by which a replica announces that it accepts pages, with the version of their format.
 pub const PAGES_CAPA: &str = "pages2";
 const _: () = assert!(VERSION == 2 && SHIPMENT_PAGES_MAX == UNIT_PAGES);
-/// A store that has more dictionaries takes no pages: they stay in RAM for ever.
+/// A store with more dictionaries imports no pages, because dictionaries stay in RAM for ever.
 const DICTIONARIES_MAX: usize = 18;
-/// How often a unit whose write has failed is written again, elsewhere.
+/// After this many failed writes of a unit, each to another place, the import fails.
 const WRITES_MAX: u32 = 4;
-/// How often to look whether there is room.
+/// How often to check whether there is room.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Takes in pages.
 pub struct PageImport {
     store: Arc<Store>,
     buf: PageBuf,
-    /// Pages of `buf` that have come.
+    /// Number of pages in `buf`.
     pages: usize,
     records: Vec<Arrived>,
-    /// The number of each dictionary here, by its number there.
+    /// The number of each dictionary in this store, by its number in the sending store.
     dictionaries: HashMap<u32, u32>,
-    /// Added to positions, so that the pages are newer than what was here, in their own order.
+    /// Added to the sequence numbers of imported records, so that these records are newer than the records that were
+    /// here before, and keep their order.
     later: u64,
     scratch: Scratch,
 }
 
-/// A record of the unit.
+/// A record of the unit that is being filled.
 struct Arrived {
     hash: KeyHash,
     /// `None`: the record is dead.
     live: Option<LiveRecord>,
-    /// Within the unit.
+    /// Index of its first page within the unit.
     page: usize,
     pages: usize,
     bytes: u32,
@@ -66,9 +68,9 @@ struct LiveRecord {
 /// Why pages are not taken in.
 #[derive(Debug)]
 pub enum Refusal {
-    /// There is no room for them on flash. Values that come one by one may have room in RAM.
+    /// Flash has no room for the pages. There may still be room in RAM for values that are sent one by one.
     NoRoom,
-    /// These are not pages that a store has sent, or they do not suit this one.
+    /// These are not pages of a store, or they do not suit this store.
     Unfit(String),
     /// The caller gave up.
     GivenUp,
@@ -92,7 +94,8 @@ impl From<Corrupt> for Refusal {
 }
 
 impl Store {
-    /// Whether the store can take in pages of another one, or send its own: a page names the database of each record.
+    /// Whether the store can import pages of another store, or send its own. It cannot after SWAPDB, because a page
+    /// names the table id of each record.
     pub fn exchanges_pages(&self) -> bool {
         let is_unswapped = (0..self.databases()).all(|db| self.table_id(db) as usize == db);
         self.has_flash()
@@ -101,7 +104,7 @@ impl Store {
             && self.compression.count() <= DICTIONARIES_MAX
     }
 
-    /// Begins to take in pages. No two at a time.
+    /// Begins an import. Only one import may run at a time.
     pub fn page_import(self: &Arc<Store>) -> PageImport {
         PageImport {
             store: Arc::clone(self),
@@ -116,7 +119,7 @@ impl Store {
 }
 
 impl PageImport {
-    /// A dictionary of pages that follow: see [`Dictionary::serialize`].
+    /// Takes a dictionary that the following pages need: see [`Dictionary::serialize`].
     pub fn dictionary(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let sent = Dictionary::deserialize(bytes, ZSTD_LEVEL)
             .ok_or_else(|| Refusal::Unfit("a dictionary is damaged".to_owned()))?;
@@ -127,7 +130,8 @@ impl PageImport {
         Ok(())
     }
 
-    /// Takes in a shipment. Waits while there is no room but will be. `pause` is called again and again meanwhile. Returns how many keys it has.
+    /// Takes a shipment and returns its number of keys. While there is no room now but will be later, waits and calls
+    /// `pause` repeatedly; if `pause` returns false, the import is given up.
     pub fn take(&mut self, shipment: &[u8], pause: &mut dyn FnMut() -> bool) -> Result<u64, Refusal> {
         let shipment = Shipment::new(shipment)?;
         if shipment.pages() == 0 {
@@ -182,7 +186,7 @@ impl PageImport {
         unfit.map_or(Ok(keys), |unfit| Err(Refusal::Unfit(unfit.to_owned())))
     }
 
-    /// Writes what has come, and waits until it is in the index.
+    /// Writes the remaining pages and enters their records into the index.
     pub fn finish(mut self, pause: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
         self.write(pause)
     }
@@ -236,7 +240,7 @@ impl PageImport {
                     if let Some(unit) = store.segments.take_unit(SegmentStream::Fresh, pages) {
                         return Ok(unit);
                     }
-                    // The lanes do not know that somebody waits.
+                    // The lanes do not know that this import waits, so ask for the log's space to be computed here.
                     store.segments.weigh(true);
                     if store.segments.is_full() {
                         return Err(Refusal::NoRoom);

@@ -1,9 +1,12 @@
-//! Owns finding keys again on flash whose entries in a checkpoint's index are damaged: it reads the segments that the checkpoint knows, and
-//! chooses for each key the record that was its value at the cut. Never knows a file.
+//! Owns the search on flash for keys whose entries in a checkpoint's index are damaged. It reads the segments that the
+//! checkpoint knows, and chooses for each key the record that was its value at the cut. Never knows a file.
 //!
-//! A segment that an entry may name is not written again before the next checkpoint, so the record of every key that had its value on flash
-//! is there. Of the records of one key that were copied before the cut, the one with the highest sequence number was the last. But nothing
-//! on flash tells that a key was deleted. Also tells which values that entries name cannot be read. What is left of a damaged entry does tell it, if it names its key or its place.
+//! A segment that an entry may name is not written again before the next checkpoint, so the record of every key whose
+//! value was on flash is still there. Of the records of one key that were copied before the cut, the one with the
+//! highest sequence number is the newest. But flash does not record that a key was deleted. Only the remains of a
+//! damaged entry prove that the key existed at the cut, if they still name the key's hash or its place.
+//!
+//! The search also finds out which values that entries name cannot be read.
 
 use crate::checkpoint_index::{CheckpointIndex, Restoring, key_in_parts, load_parts};
 use crate::keyspace::{Value, direct};
@@ -26,16 +29,16 @@ use std::hash::{Hash, Hasher as _};
 use std::sync::Arc;
 use value::{Boxed, Kind};
 
-/// A logical database's number in the index, and the upper half of a key's hash.
+/// A table id, and the upper half of a key's hash.
 type Name = (u16, u64);
 
 /// A word of a damaged entry, and its table id if that is known.
 type Named = (u64, Option<u16>);
 
-/// For each stripe and table id: the hashes and words of entries.
+/// For each stripe and table id: the hashes and words of its entries.
 pub type Entries = Vec<(u16, u16, Vec<(u64, u64)>)>;
 
-/// Gets the logical database of a key, the key, its expiry, and its value.
+/// Called with the logical database of a key, the key, its expiry, and its value.
 pub type Show<'s, E> = dyn FnMut(u64, &[u8], Option<u64>, Value<'_>) -> Result<(), E> + 's;
 
 /// A segment to be read.
@@ -47,10 +50,12 @@ pub struct SegmentAt {
     pub bytes: u64,
 }
 
-/// Finds keys again. In this order: what is known, what should be read, and [`Salvage::finish`].
+/// Finds keys again. The order of the calls: first the `know_` methods and [`Salvage::name`], then [`Salvage::read`]
+/// for each segment, then [`Salvage::finish`].
 pub struct Salvage {
     log: Segments,
-    /// What the checkpoint says of the segments. `None`: nothing, and a page must say itself which it is. Then this is the log's number.
+    /// What the checkpoint says of the segments. `Err`: this table is lost, so each page must itself say which page it
+    /// is; the error is the log's number.
     saved: Result<Vec<SavedSegment>, u32>,
     hasher: Hasher,
     dictionaries: Vec<Arc<Dictionary>>,
@@ -59,10 +64,11 @@ pub struct Salvage {
     /// The stripes and table ids whose keys are wanted. `None`: all.
     wanted: Option<HashSet<(u16, u16)>>,
     known: HashSet<Name>,
-    /// The words in damaged entries, each with its table id if that is known, by what stands before them. A key may be in several databases.
+    /// The words of damaged entries, each with its table id if that is known, by the hash that stands before the word.
+    /// Several databases may have a key with this hash.
     named: HashMap<u64, SmallVec<[Named; 1]>>,
     best: HashMap<Name, Best>,
-    /// The keys whose values were in parts, and those of them whose entries are there.
+    /// The keys whose values were in parts, and those of them whose entries are sound.
     large: HashMap<Name, Vec<u8>>,
     is_whole: HashSet<Name>,
     /// Keys that were left out, because their last version is not known.
@@ -71,22 +77,23 @@ pub struct Salvage {
     scratch: Scratch,
 }
 
-/// The record that was the last one so far.
+/// The newest record of a key that was found so far.
 struct Best {
     stripe: u16,
     word: Word,
     seq: u64,
     expiry: Option<u64>,
-    /// Equal records have the same.
+    /// A hash of value, kind and expiry: equal records have equal hashes.
     content: u64,
     /// A damaged entry names the key and this place.
     is_named: bool,
-    /// Another record may be later: their numbers do not tell.
+    /// Another record may be newer: the sequence numbers do not tell.
     has_rival: bool,
 }
 
 impl Best {
-    /// Another record of the same key was found, behind this one. Numbers below `ordered_from` do not tell which is later, but a damaged entry may.
+    /// Compares this record with another one of the same key, which was found behind it, and keeps the newer. Sequence
+    /// numbers below `ordered_from` do not tell which is newer, but a damaged entry that names one of the places does.
     fn meet(&mut self, found: Best, ordered_from: u64) {
         let rank = |best: &Best| (if best.seq >= ordered_from { best.seq } else { 0 }, best.is_named, best.seq);
         // Within a page, and so within a unit, the later record is the later version.
@@ -102,8 +109,8 @@ impl Best {
 
 type EachPage<'e> = dyn FnMut(&mut Salvage, &Page<'_>, u32, &mut Scratch) -> Result<(), Corrupt> + 'e;
 
-/// How many pages are damaged, if this one is. Pages that do not belong there were being written when the node was killed, or were written again after
-/// the checkpoint: no entry names them.
+/// Number of damaged pages: 1 if this page is damaged, else 0. A stale or empty page does not count: it was being
+/// written when the node was killed, or was written again after the checkpoint, and no entry names it.
 fn damage(page: Result<(), Corrupt>) -> u64 {
     match page {
         Ok(()) | Err(Corrupt::Stale | Corrupt::Empty) => 0,
@@ -111,12 +118,12 @@ fn damage(page: Result<(), Corrupt>) -> u64 {
     }
 }
 
-/// What was found.
+/// The result of a salvage.
 #[derive(Debug, Default)]
 pub struct Salvaged {
     /// Keys that a damaged entry names.
     pub named: u64,
-    /// Keys that none names: they were keys once, and may have been deleted before the cut.
+    /// Keys that no damaged entry names: these keys existed once, but may have been deleted before the cut.
     pub unnamed: u64,
     /// Keys that are left out, because their last version is not known, or cannot be read.
     pub doubtful: u64,
@@ -131,12 +138,13 @@ impl Salvage {
     pub fn new(checkpoint: &CheckpointIndex, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
         let saved = &checkpoint.segments;
         let log = checkpoint.log(saved.len() as u32, log_id(checkpoint.secret));
-        // For the generations.
+        // Restores the generations of the segments, against which pages are checked.
         log.restore(saved, 0, 0);
         Salvage::of(checkpoint, log, Ok(saved.clone()), checkpoint.secret, wanted)
     }
 
-    /// Of a log whose table is lost, but for what [`CheckpointIndex::essentials`] noted. It has so many paths, of so many bytes each. `secret` is random.
+    /// For a log whose table of segments is lost, so that only [`CheckpointIndex::essentials`] is left. The log has
+    /// this number of paths, each with this number of bytes. `secret` is random.
     pub fn without_table(
         essentials: &[u8],
         (paths, bytes_per_path): (usize, u64),
@@ -176,14 +184,14 @@ impl Salvage {
         })
     }
 
-    /// An entry of the index that is sound.
+    /// Notes a sound entry of the index: its key need not be found again.
     pub fn know_entry(&mut self, stripe: u16, table_id: u16, high: u64) {
         if self.wants(stripe, table_id) {
             self.known.insert((table_id, high));
         }
     }
 
-    /// A large collection of the index that is sound, as a checkpoint handed it out.
+    /// Notes the sound entry of a value in parts, in the bytes that a checkpoint handed out.
     pub fn know_parts(&mut self, stripe: u16, table_id: u16, saved: &[u8]) {
         let Some(key) = key_in_parts(saved) else { return };
         let high = self.hasher.hash(key).high;
@@ -191,7 +199,8 @@ impl Salvage {
         self.is_whole.insert((table_id, high));
     }
 
-    /// A key whose value was in parts at the cut. Its parts do not tell of which key they are, and what else is there of the key is older.
+    /// Notes a key whose value was in parts at the cut. It cannot be found again: parts do not name their key, and any
+    /// other record of the key is older.
     pub fn know_large(&mut self, table_id: u16, key: &[u8]) {
         let hash = self.hasher.hash(key);
         if self.wants(hash.stripe() as u16, table_id) {
@@ -199,7 +208,7 @@ impl Salvage {
         }
     }
 
-    /// A key whose value was in RAM only at the cut.
+    /// Notes a key whose value was in RAM only at the cut.
     pub fn know_key(&mut self, db: u64, key: &[u8]) {
         let hash = self.hasher.hash(key);
         if let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) {
@@ -207,12 +216,13 @@ impl Salvage {
         }
     }
 
-    /// Nobody knows which collections were in parts: what is not named by a damaged entry is left out.
+    /// Must be called if it is not known which values were in parts. Then only keys that a damaged entry names are
+    /// found again.
     pub fn know_no_large(&mut self) {
         self.order = None;
     }
 
-    /// What may be an entry, in a damaged part of the index, and its table id if the part's header tells it.
+    /// Notes what may be an entry in a damaged part of the index, and its table id if the part's header names it.
     pub fn name(&mut self, high: u64, word: u64, table_id: Option<u16>) {
         self.named.entry(high).or_default().push((word, table_id));
     }
@@ -230,7 +240,7 @@ impl Salvage {
         (0..self.log.count()).filter(may_have).map(place).collect()
     }
 
-    /// Takes what is wanted of a segment. What cannot be read of it is cut off.
+    /// Looks for records of wanted keys in a segment. `bytes` is shorter than the segment if the rest cannot be read.
     pub fn read(&mut self, segment: u32, bytes: &[u8]) {
         let mut damaged_pages = 0;
         let cut = self.order.as_ref().map_or(u64::MAX, |order| order.cut);
@@ -238,7 +248,8 @@ impl Salvage {
             let dictionaries = salvage.dictionaries.clone();
             let find = |id| dictionaries.iter().find(|dictionary| dictionary.id() == id).cloned();
             let taken = page.for_each(&find, scratch, &mut |record, pages| salvage.take(record, number, pages));
-            // Nothing there is of the time before the cut, but copies of what is elsewhere too.
+            // Damage in a page that was written after the cut loses nothing: of the time before the cut, such a page
+            // contains only copies of records that are elsewhere too.
             if page.seq() >= cut { Ok(()) } else { taken }
         });
         self.damaged_pages += damaged_pages;
@@ -354,13 +365,13 @@ impl Salvage {
         self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&(stripe, table_id)))
     }
 
-    /// Whether a damaged entry names this key and its last record.
+    /// Whether a damaged entry names this key and its newest record.
     pub fn is_named(&self, table_id: u16, high: u64) -> bool {
         self.best.get(&(table_id, high)).is_some_and(|best| best.is_named)
     }
 
-    /// What the entries of keys of a stripe and a table id would be that no damaged entry names. The one of a value that was brought back to RAM has
-    /// another bit set.
+    /// For the keys of a stripe and a table id that no damaged entry names: the hash, and the two words that the key's
+    /// entry may have had. The second word has the reference bit, which a checkpoint sets if the value was in RAM too.
     pub fn unnamed_in(&self, stripe: u16, table_id: u16) -> Vec<(u64, [u64; 2])> {
         let is_there = |((of, _), best): &(&Name, &Best)| *of == table_id && best.stripe == stripe && !best.is_named;
         let entry =
@@ -368,12 +379,12 @@ impl Salvage {
         self.best.iter().filter(is_there).map(entry).collect()
     }
 
-    /// A damaged entry names this key and its last record after all.
+    /// Notes that a damaged entry names this key and its newest record after all.
     pub fn confirm(&mut self, table_id: u16, high: u64) {
         self.best.get_mut(&(table_id, high)).into_iter().for_each(|best| best.is_named = true);
     }
 
-    /// All segments were read. `missing`: how many entries the index lacks.
+    /// Must be called when all segments were read. `missing`: the number of entries that the index lacks.
     pub fn finish(&mut self, missing: u64, now_ms: u64) -> Salvaged {
         let mut salvaged = Salvaged { damaged_pages: self.damaged_pages, ..Salvaged::default() };
         let has_order = self.order.is_some() && self.damaged_pages == 0;
@@ -399,8 +410,9 @@ impl Salvage {
         salvaged
     }
 
-    /// Leaves a key out that was changed behind the cut in a way that depends on what it was. If nothing is certain about that, true is
-    /// returned: it may have been deleted before, or its value is not known. After [`Salvage::finish`].
+    /// Called for a key that a command after the cut changed in a way that depends on its old value. If that value is
+    /// not certain, removes the key. Returns whether it is not certain: the key may have been deleted before the cut,
+    /// or its value is not known. To be called after [`Salvage::finish`].
     pub fn leave_out(&mut self, db: u64, key: &[u8]) -> bool {
         let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) else { return false };
         let name = (table_id as u16, self.hasher.hash(key).high);
@@ -427,7 +439,7 @@ impl Salvage {
 }
 
 impl Restoring {
-    /// Reads the record of an entry, only to see whether that is possible. The entry need not be added.
+    /// Tries to read the record of an entry. The entry need not be added.
     pub fn try_entry(&self, stripe: u16, table_id: u16, (high, word): (u64, u64)) -> Result<(), ReadError> {
         let word = Word(word);
         if word.is_hot() || u64::from(word.place().page) >= self.store.segments.pages() {
@@ -437,7 +449,8 @@ impl Restoring {
         direct::name(&self.store, KeyHash { high, low: word.0, slot }, table_id.into(), word).map(drop)
     }
 
-    /// As [`Restoring::try_entry`], of a value in parts: its key, and whether all parts can be read. `None`: it makes no sense.
+    /// Like [`Restoring::try_entry`], for a value in parts: its key, and whether all parts can be read. `None`: the
+    /// bytes are no value in parts.
     pub fn try_parts<'s>(&self, saved: &'s [u8]) -> Option<(&'s [u8], Result<(), ReadError>)> {
         let (name, _, id, value) = load_parts(saved)?;
         let mut absent = value::Absent::new();

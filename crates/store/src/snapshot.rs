@@ -1,24 +1,25 @@
 //! Owns snapshots: the whole dataset as it was at one moment, the *cut*, gathered while commands go on. Never knows where the
 //! values go, never moves a value between the tiers, and removes nothing.
 //!
-//! At the cut every stripe is locked for a moment, and every table begins to tell which of its entries the snapshot still wants
-//! (see [`Table::begin_cut`](crate::mem::index::Table::begin_cut)). Then a walk goes over the stripes in slices. Who changes an
-//! entry before the walk has come to it gives it to the snapshot first: a value in RAM is shown to the dumper, of a cold one the
-//! place is noted. Emptied tables go to the snapshot as a whole, which frees them later. Entries that only move between the tiers
-//! stay what they are.
+//! At the cut every stripe is locked for a moment, and every table begins to track which of its entries the snapshot
+//! still needs (see [`Table::begin_cut`](crate::mem::index::Table::begin_cut)). Then a walk goes over the stripes in
+//! slices. A change of an entry that the walk has not reached yet first gives the entry to the snapshot: a value in RAM
+//! is shown to the dumper, and of a cold value the place on flash is noted. A table that is emptied goes to the
+//! snapshot as a whole, and the snapshot frees it later. A move between the tiers is not a change of the entry.
 //!
-//! Cold values follow in the order of their places on flash. Their notes are sorted outside of RAM if they do not fit into
-//! [`NOTES_BYTES_MAX`]. Segments that are emptied meanwhile are not used again before the end, so every noted place stays
-//! readable. If writers need these segments, the snapshot is given up.
+//! Cold values follow in the order of their places on flash. Their notes are sorted outside of RAM if they do not fit
+//! into [`NOTES_BYTES_MAX`]. Segments that are emptied meanwhile are not used again before the end of the snapshot, so
+//! every noted place stays readable. If writers need these segments, the snapshot is given up.
 //!
 //! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes. A checkpoint
 //! only needs its skeleton.
 //!
-//! A snapshot *with pages* does not take the values on flash apart: the dumper gets whole pages, for another store to take in
-//! ([`crate::page_import`]). Values whose pages hold little else that is live are shown, as all others are.
+//! A snapshot *with pages* does not decode the values on flash: the dumper gets whole pages, which another store can
+//! import ([`crate::page_import`]). If little of a page is live, its live values are shown one by one instead.
 //!
-//! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
-//! all others the entries are handed out, and the skeletons of values in parts ([`Snapshot::run_places`]).
+//! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets only the values that have
+//! no copy on flash. For all other values, their index entries are handed out, or the skeletons of values in parts
+//! ([`Snapshot::run_places`]).
 
 use crate::checkpoint_index::{CheckpointIndex, save_parts};
 use crate::keyspace::direct;
@@ -43,24 +44,24 @@ use std::time::Duration;
 use value::walk::Cursor;
 use value::{AbsentPart, Boxed, Kind};
 
-/// The notes of cold values in RAM, at most. A node with a small RAM limit uses less.
+/// Maximum memory for the notes of cold values. A node with a small RAM limit uses less.
 const NOTES_BYTES_MAX: u64 = 64 << 20;
 const NOTES_BYTES_MIN: u64 = 256 << 10;
 const NOTES_SHARE: u64 = 32;
-/// So many notes are read together.
+/// Number of notes whose values are read together.
 const NOTES_AT_ONCE: usize = 1 << 16;
-/// A slice of the walk ends after that many bytes of values, where each entry counts for some more.
+/// A slice of the walk ends after this many bytes of values. Each entry counts for [`ENTRY_COST`] more.
 const SLICE_COST: usize = 64 << 10;
 const ENTRY_COST: usize = 64;
-/// Runs that are read at the same time.
+/// Maximum number of runs that are read at the same time.
 const RUNS_AT_ONCE: usize = 16;
-/// And how many pages they have, unless the first has more.
+/// Maximum number of pages of these runs together. A single run may be longer.
 const PAGES_AT_ONCE: u32 = 1024;
-/// A page is sent if at least one of so many records is wanted.
+/// A page is sent whole if at least one in this many of its records is needed.
 const LIVE_PART: usize = 2;
-/// Parts of a large value that are read together.
+/// Number of parts of a large value that are read together.
 const PARTS_AT_ONCE: usize = 1024;
-/// How long to wait for all stripes at a time.
+/// How long a cut waits for all stripes.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives the keys of a snapshot. They come in no meaningful order, also not by logical database.
@@ -69,27 +70,29 @@ pub trait Dumper: Send + 'static {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError>;
     /// Passes on what was gathered. No stripe is locked by the caller.
     fn flush(&mut self) -> io::Result<()>;
-    /// For a snapshot with pages: a dictionary that pages behind it need, for [`PageImport::dictionary`](crate::PageImport::dictionary).
+    /// For a snapshot with pages: a dictionary that later pages need, for
+    /// [`PageImport::dictionary`](crate::PageImport::dictionary).
     fn dictionary(&mut self, _dictionary: &[u8]) -> io::Result<()> {
         unreachable!("only a dumper of pages gets dictionaries")
     }
-    /// For a snapshot with pages: some of them, with so many keys, for [`PageImport::take`](crate::PageImport::take).
+    /// For a snapshot with pages: a shipment of pages with so many live keys, for
+    /// [`PageImport::take`](crate::PageImport::take).
     fn pages(&mut self, _shipment: &[u8], _keys: u64) -> io::Result<()> {
         unreachable!("only a dumper of pages gets pages")
     }
 }
 
-/// What becomes of values that have a copy on flash.
+/// How a snapshot handles values that have a copy on flash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnFlash {
     Shown,
     /// Whole pages go to the dumper.
     Sent,
-    /// Nothing: this is a checkpoint.
+    /// The values stay where they are: this is a checkpoint.
     Stay,
 }
 
-/// What a checkpoint hands out of a stripe and a table id.
+/// What a checkpoint hands out for a stripe and a table id.
 pub enum CheckpointPart<'k> {
     /// The hashes and words of some entries, for [`Adding::add`](crate::Adding::add).
     Entries(&'k [(u64, u64)]),
@@ -97,7 +100,7 @@ pub enum CheckpointPart<'k> {
     Parts(&'k [u8]),
 }
 
-/// Gets a stripe, a table id, and what is kept there.
+/// Called with a stripe, a table id, and a part of what they contain.
 pub type Places<'p> = dyn FnMut(u16, u16, CheckpointPart<'_>) -> io::Result<()> + 'p;
 
 /// Where notes go that do not fit into RAM.
@@ -138,26 +141,27 @@ struct Note {
     table_id: u16,
 }
 
-/// What was noted between two slices of the walk.
+/// What the walk and commands noted since the last slice of the walk.
 #[derive(Default)]
 struct Noted {
     cold: Vec<Note>,
-    /// For a checkpoint: stripe, table id, and a value in parts.
+    /// For a checkpoint: the stripe, the table id and the encoded skeleton of each value in parts.
     in_parts: Vec<(u16, u16, Vec<u8>)>,
 }
 
-/// A snapshot whose moment is chosen. Dropping it gives it up.
+/// A snapshot whose cut was made. Dropping it gives it up.
 pub struct Snapshot<D: Dumper> {
     store: Arc<Store>,
-    /// `None` after the end.
+    /// `None` after the end of the snapshot.
     gathered: Option<Arc<Gathered<D>>>,
     /// The number of its cut, for [`Store::checkpoint_durable`].
     cut: u64,
-    /// For a checkpoint: records of the cut and of the time before have lower numbers.
+    /// For a checkpoint: records of values as they were at the cut or before have lower sequence numbers.
     first_after: u64,
 }
 
-/// What everyone gives to who changes something.
+/// The part of a snapshot that is shared with the store: the walk, and commands that change an entry, give entries to
+/// it.
 struct Gathered<D> {
     /// The wall clock at the cut.
     now_ms: u64,
@@ -185,7 +189,7 @@ impl<D: Dumper> Gathered<D> {
             return Ok(cost);
         }
         if self.on_flash != OnFlash::Shown && !object.is_in_parts() && !entry.word().is_dirty() {
-            // The first read after a restart brings it back to RAM.
+            // With the reference bit set, the first read after a restart brings the value back to RAM.
             return note(clean_word(object).with_referenced(true));
         }
         if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
@@ -201,7 +205,7 @@ impl<D: Dumper> Gathered<D> {
 impl<D: Dumper> Cut for Gathered<D> {
     fn keep(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32) {
         if let Err(error) = self.take(store, entry, stripe, table_id) {
-            // The first failure counts. The walk notices it.
+            // Keep only the first failure. The walk returns it.
             self.failed.lock().get_or_insert(error);
         }
     }
@@ -212,8 +216,8 @@ impl<D: Dumper> Cut for Gathered<D> {
 }
 
 impl Store {
-    /// Chooses the moment of a snapshot. `begin` makes the dumper at that moment, while every stripe is locked. `None`: a script
-    /// holds stripes, or there is another snapshot.
+    /// Makes the cut of a snapshot. `begin` makes the dumper at that moment, while every stripe is locked. `None`: a
+    /// script holds stripes, or another snapshot is running.
     pub fn cut<D: Dumper>(
         self: &Arc<Store>,
         now_ms: u64,
@@ -222,7 +226,8 @@ impl Store {
         self.cut_with(now_ms, OnFlash::Shown, begin)
     }
 
-    /// The same for a snapshot with pages, in which nothing counts as expired. If this store sends no pages, all values are shown.
+    /// Like [`Store::cut`], for a snapshot with pages. Nothing counts as expired. If this store cannot send pages, all
+    /// values are shown.
     pub fn cut_with_pages<D: Dumper>(
         self: &Arc<Store>,
         begin: impl FnOnce() -> Result<D, DumpError>,
@@ -230,7 +235,7 @@ impl Store {
         self.cut_with(0, OnFlash::Sent, begin)
     }
 
-    /// Chooses the moment of a checkpoint, as [`Store::cut`] does. Nothing counts as expired. It must be run by
+    /// Makes the cut of a checkpoint, like [`Store::cut`]. Nothing counts as expired. The snapshot must be run with
     /// [`Snapshot::run_places`].
     pub fn cut_for_checkpoint<D: Dumper>(
         self: &Arc<Store>,
@@ -269,7 +274,8 @@ impl Store {
                 in_ram += database.hot as u64;
             }
         }
-        // Records get their numbers under the locks that are held here.
+        // Records get their sequence numbers under the stripes' locks, all of which are held here, so the number is
+        // exact.
         let first_after = if on_flash == OnFlash::Stay { self.sequence.cut(in_ram) } else { 0 };
         self.set_snapshot(true);
         let gathered = Arc::new(Gathered {
@@ -287,8 +293,8 @@ impl Store {
 }
 
 impl<D: Dumper> Snapshot<D> {
-    /// Shows all keys to the dumper and returns it. `pause` is called again and again while nothing is locked: it may wait, or give
-    /// the snapshot up.
+    /// Shows all keys to the dumper and returns the dumper. `pause` is called repeatedly while no stripe is locked: it
+    /// may wait, or give the snapshot up with an error.
     pub fn run(
         mut self,
         spill: &mut dyn Spill,
@@ -299,8 +305,9 @@ impl<D: Dumper> Snapshot<D> {
         Ok(Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner())
     }
 
-    /// For a checkpoint: shows the values that are in RAM only to the dumper, and hands out what names the places of all others. Returns the
-    /// dumper, what the store must know to find the others again, and the cut's number for [`Store::checkpoint_durable`].
+    /// For a checkpoint: shows the values that have no copy on flash to the dumper, and gives the entries of all others
+    /// to `places`. Returns the dumper, the table that a store needs to find these others again, and the cut's number
+    /// for [`Store::checkpoint_durable`].
     pub fn run_places(
         mut self,
         places: &mut Places<'_>,
@@ -316,7 +323,7 @@ impl<D: Dumper> Snapshot<D> {
                 .iter()
                 .try_for_each(|(stripe, table_id, saved)| places(*stripe, *table_id, CheckpointPart::Parts(saved)))
         })?;
-        // Every entry that was handed out is in a segment that is known now.
+        // Only now, after the walk, does the table of segments contain the segment of every entry that was handed out.
         let is_ordered = self.store.sequence.end_cut();
         let checkpoint = self.store.checkpoint(&self.gathered().dbs, self.first_after, is_ordered);
         let cut = self.cut;
@@ -350,7 +357,7 @@ impl<D: Dumper> Snapshot<D> {
         }
     }
 
-    /// Goes over all entries. `add` gets what was noted.
+    /// Walks over all entries. `add` gets what was noted after each slice.
     fn walk(
         &self,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
@@ -366,7 +373,8 @@ impl<D: Dumper> Snapshot<D> {
         Ok(())
     }
 
-    /// Goes over entries of a stripe from a table id and a hash on. Returns where to go on.
+    /// Walks over entries of a stripe, from a table id and a hash on. Returns where to continue; `None`: the stripe is
+    /// done.
     fn slice(&self, stripe: usize, (mut table_id, mut high): (u32, u64)) -> Result<Option<(u32, u64)>, DumpError> {
         let mut guard = self.store.stripe(stripe);
         let mut cost = 0;
@@ -389,7 +397,7 @@ impl<D: Dumper> Snapshot<D> {
         Ok(None)
     }
 
-    /// What is done between two slices.
+    /// The work between two slices of the walk.
     fn between(
         &self,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
@@ -418,14 +426,14 @@ impl<D: Dumper> Snapshot<D> {
         if let Some(error) = self.gathered().failed.lock().take() {
             return Err(error);
         }
-        // A checkpoint is what writers wait for.
+        // A checkpoint is not given up, because it is what frees the segments.
         if self.gathered().on_flash != OnFlash::Stay && self.store.is_short_of_segments() {
             return Err(DumpError::NoRoom);
         }
         pause()
     }
 
-    /// Forgets the snapshot.
+    /// Ends the snapshot: removes it from the store and its tables.
     fn end(&mut self) -> Option<Arc<Gathered<D>>> {
         let gathered = self.gathered.take()?;
         for stripe in 0..STRIPES {
@@ -440,7 +448,8 @@ impl<D: Dumper> Snapshot<D> {
         Some(gathered)
     }
 
-    /// Shows the values of some notes, which are in the order of their places, or sends their pages. `sent`: the dictionaries that were sent.
+    /// Shows the values of some notes, which are sorted by their places on flash, or sends their pages. `sent`: the
+    /// dictionaries that were already sent.
     fn cold(
         &self,
         mut notes: &[Note],
@@ -480,7 +489,8 @@ impl<D: Dumper> Snapshot<D> {
         Ok(())
     }
 
-    /// Sends the pages of a run where that pays. Returns the notes whose values are to be shown; `None`: all are.
+    /// Sends the pages of a run of which enough records are needed. Returns the notes whose values must be shown
+    /// instead; `None`: all of them.
     fn send(
         &self,
         notes: &[Note],
@@ -551,12 +561,12 @@ impl<D: Dumper> Drop for Snapshot<D> {
     }
 }
 
-/// Notes, of which the most are sorted and outside of RAM.
+/// The notes of cold values: most are outside of RAM, in sorted runs.
 struct Notes<'s> {
     spill: &'s mut dyn Spill,
     in_ram: Vec<Note>,
     in_ram_max: usize,
-    /// The number of notes in each sorted run outside of RAM.
+    /// The number of notes of each sorted run outside of RAM.
     runs: Vec<usize>,
 }
 
@@ -579,10 +589,10 @@ impl<'s> Notes<'s> {
         Ok(())
     }
 
-    /// All notes in the order of their places.
+    /// All notes in the order of their places on flash.
     fn sorted(mut self) -> io::Result<Sorted<'s>> {
         self.in_ram.sort_unstable_by_key(Note::page);
-        // What is read ahead of all runs takes as much RAM as the notes before.
+        // The notes that are read ahead of all runs together take as much RAM as the notes in RAM did before.
         let ahead = (self.in_ram_max / (self.runs.len() + 1)).max(1);
         let mut offset = 0;
         let mut runs: Vec<NoteRun> = Vec::new();
@@ -624,7 +634,7 @@ impl Note {
 struct Sorted<'s> {
     spill: &'s mut dyn Spill,
     runs: Vec<NoteRun>,
-    /// So many notes of a run are read at a time.
+    /// Number of notes of a run that are read at a time.
     ahead: usize,
     /// The page of the next note of each run that has one.
     next: BinaryHeap<Reverse<(u32, usize)>>,
@@ -632,13 +642,13 @@ struct Sorted<'s> {
 
 struct NoteRun {
     ahead: VecDeque<Note>,
-    /// Where its notes outside of RAM begin, and how many there are.
+    /// The offset of its unread notes outside of RAM, and their number.
     offset: u64,
     left: usize,
 }
 
 impl Sorted<'_> {
-    /// Enters the next note of a run, if there is one.
+    /// Adds the next note of a run to the heap, if there is one.
     fn queue(&mut self, at: usize) -> io::Result<()> {
         let run = &mut self.runs[at];
         if run.ahead.is_empty() && run.left > 0 {
@@ -665,7 +675,7 @@ impl Iterator for Sorted<'_> {
     }
 }
 
-/// The reads that cover these places, which are in order.
+/// The runs of pages that cover these places, which are sorted.
 fn runs(store: &Store, places: impl Iterator<Item = PageAddress>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for place in places {
@@ -677,7 +687,7 @@ fn runs(store: &Store, places: impl Iterator<Item = PageAddress>) -> Vec<Run> {
     runs
 }
 
-/// The next runs to read at the same time.
+/// Takes the next runs that are to be read at the same time.
 fn some(runs: &mut VecDeque<Run>) -> Vec<Run> {
     let mut pages = 0;
     let fits = |run: &&Run| {
@@ -705,7 +715,7 @@ fn read_run(store: &Store, run: &Run) -> Result<PageBuf, ReadError> {
     Ok(pages)
 }
 
-/// Checks a page of a run. Those behind it are checked when a value goes on there.
+/// Checks a page of a run. The pages behind it are checked when a value that continues there is read.
 fn open<'b>(store: &Store, run: &Run, pages: &'b [u8], number: u32) -> Result<Page<'b>, ReadError> {
     let bytes = &pages[(number - run.page) as usize * PAGE_BYTES..];
     Page::open(bytes, store.segments.stamp(number)).map_err(|corrupt| {
@@ -758,7 +768,7 @@ impl PartReader<'_> {
     }
 }
 
-/// The absent parts in the order in which a walk asks for them.
+/// The absent parts in the order in which a walk over the value meets them.
 fn in_order(value: &Boxed) -> VecDeque<AbsentPart> {
     let (mut cursor, mut absent) = (Cursor::default(), VecDeque::new());
     while let Some(stretch) = value.stretch(cursor) {

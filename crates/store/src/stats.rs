@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     pub keys: u64,
-    /// By logical database.
+    /// One element for each logical database.
     pub by_database: Vec<KeyCounts>,
     pub values_in_ram: u64,
     pub values_in_flash: u64,
@@ -28,11 +28,12 @@ pub struct StoreStats {
     /// Bytes of objects being written.
     pub writing_bytes: u64,
     pub flash_bytes: u64,
-    /// What live data may take of it.
+    /// How many of these bytes live data may take.
     pub flash_data_bytes: u64,
     pub flash_used_bytes: u64,
     pub flash_live_bytes: u64,
-    /// What the live data takes with the unused parts of its pages and segments, how much data could take, and where flash is full.
+    /// The bytes that live data takes, with the unused parts of its pages and segments; the bytes that data could take;
+    /// and the bytes from which flash counts as full.
     pub flash_charged_bytes: u64,
     pub flash_usable_bytes: u64,
     pub flash_full_at_bytes: u64,
@@ -41,7 +42,7 @@ pub struct StoreStats {
     pub segment_bytes: u64,
     /// Segments that will be free after a checkpoint.
     pub flash_quarantined_segments: u64,
-    /// plenty, low, waiting or full.
+    /// One of `plenty`, `low`, `waiting` and `full`.
     pub flash_room: &'static str,
     pub flash_full: bool,
     /// RAM contains only what cannot leave it.
@@ -57,7 +58,7 @@ pub struct StoreStats {
     pub lazy_freed: u64,
     pub evicted_keys: u64,
     pub flash_value_reads: u64,
-    /// Parts of large values.
+    /// Parts of large values that were read from flash, and parts that left RAM.
     pub flash_part_reads: u64,
     pub part_demotions: u64,
     pub promotions: u64,
@@ -73,14 +74,14 @@ pub struct StoreStats {
     pub record_stored_bytes: u64,
     pub collected_segments: u64,
     pub relocated_records: u64,
-    /// Values that came in pages of a primary's flash.
+    /// Values that were imported with pages of a primary's flash.
     pub taken_records: u64,
     pub checksum_errors: u64,
-    /// What the scrubber has read, and how often it has read everything.
+    /// Bytes that the scrubber has read, and how many times it has read all of flash.
     pub scrubbed_bytes: u64,
     pub scrub_rounds: u64,
-    /// Damaged pages and keys that have lost their values there, each counted once, whoever has found them: a client, the scrubber, a
-    /// collection. And the values that the scrubber found in RAM too.
+    /// Damaged pages and keys that have lost their values there. Each is counted once, whether a client's read, the
+    /// scrubber or a collection found it. And values on damaged pages that the scrubber found in RAM too.
     pub rotten_pages: u64,
     pub rotten_keys: u64,
     pub rescued_values: u64,
@@ -182,7 +183,8 @@ impl Store {
         }
     }
 
-    /// The bytes of flash that the live data takes as it is stored, and those that it may take. Flash is full from 92 % on.
+    /// How many bytes of flash the live data takes as it is stored, and how many it may take. Flash is full from 92 %
+    /// of the latter on.
     pub fn flash_charge(&self) -> (u64, u64) {
         self.charge_of(&self.segments.sums())
     }
@@ -192,7 +194,7 @@ impl Store {
         self.counters.sum(Counter::SweptEntries)
     }
 
-    /// Values, and parts of them, that were changed while flash had them as they were.
+    /// Number of values and parts that were changed while their copy on flash was valid.
     pub fn changed_on_flash(&self) -> u64 {
         self.counters.sum(Counter::ChangedOnFlash)
     }
@@ -202,12 +204,13 @@ impl Store {
         ((sums.charged * bytes as f64) as u64, u64::from(self.segments.usable(sums)) * bytes)
     }
 
-    /// What one more flash read has cost lately, while many are under way at once. 0: nothing was read. CONFIG RESETSTAT leaves it.
+    /// The recent mean cost of one more flash read while many reads are in flight. 0: nothing was read yet. CONFIG
+    /// RESETSTAT does not reset it.
     pub fn read_cost_ns(&self) -> u64 {
         self.read_cost_ns.load(Relaxed)
     }
 
-    /// Some reads of one worker took so long in the middle, and so many of them were under way on average.
+    /// Adds a sample: the median latency of some reads of one worker, and the mean number of reads that were in flight.
     pub(crate) fn note_reads(&self, latency_ns: u64, depth: u64) {
         let cost = cost_of_read(latency_ns, depth);
         // A race between workers loses a sample.
@@ -234,12 +237,14 @@ impl Store {
     }
 }
 
-/// The mean cost follows each sample by this share.
+/// Each sample has a weight of one in this many in the moving average.
 const COST_SHARE: u64 = 8;
-/// With fewer reads under way, the device shows nothing of what it can do at once.
+/// With fewer reads in flight, the latency does not show how many reads the device can do at once. The cost is then
+/// computed as for this number of reads.
 const DEPTH_MIN: u64 = 5;
 
-/// Reads that wait for each other in the device's queue are slow, and cost no more.
+/// The latency divided by the number of reads in flight: a read that waits in the device's queue has a higher latency,
+/// but not a higher cost.
 fn cost_of_read(latency_ns: u64, depth: u64) -> u64 {
     latency_ns / depth.max(DEPTH_MIN)
 }

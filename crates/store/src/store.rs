@@ -59,9 +59,10 @@ pub struct Store {
     pub(crate) cleaning: Cleaning,
     pub(crate) event_sinks: EventSinks,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
-    /// What a flash read has cost lately: see [`Store::read_cost_ns`].
+    /// Recent mean cost of a flash read: see [`Store::read_cost_ns`].
     pub(crate) read_cost_ns: AtomicU64,
-    /// The next stripe whose values are read before they are asked for; none from `STRIPES` on.
+    /// The next stripe that the lanes warm, that is, read into RAM before a command needs its values. `STRIPES` or
+    /// more: no stripe is left to warm.
     pub(crate) warm_next: AtomicUsize,
     /// Number of records on flash that an entry points to. If it is zero, no look-up needs to consider flash.
     pub(crate) cold: AtomicU64,
@@ -70,7 +71,7 @@ pub struct Store {
     pub(crate) expire_cycle: AtomicBool,
     /// An expired key leaves flash at most this long after its expiry, if the workers have the time.
     pub(crate) expired_key_lag_ms: AtomicU64,
-    /// Until then expired keys stay where they are, although no command sees them: CLIENT PAUSE.
+    /// Before this time expired keys are not removed, for CLIENT PAUSE. Commands do not see them.
     keeps_expired_until_ms: AtomicU64,
     /// See [`Store::set_replaying`].
     is_replaying: AtomicBool,
@@ -86,23 +87,26 @@ pub struct Store {
     pub(crate) average_ttl: Box<[AtomicU64]>,
     /// Number of flushes whose objects are not all freed yet.
     pub(crate) emptying: AtomicUsize,
-    /// Number of values that left their tables and that the lazyfree thread has not freed yet. What they had on flash counts as live until then.
+    /// Number of values that left their tables and that the lazyfree thread has not freed yet. Until then their records
+    /// on flash count as live.
     buried: Arc<AtomicUsize>,
     random: AtomicU64,
     pub(crate) secret: [u64; 2],
     drop_queue: Mutex<mpsc::Sender<Garbage>>,
     pub(crate) wait_counts: WaitCounts,
-    /// The snapshot that is being taken. Written with every stripe locked, or when no table knows it any more.
+    /// The snapshot that is being taken. Written while every stripe is locked, or when no table refers to the snapshot
+    /// any more.
     pub(crate) cut: RwLock<Option<Arc<dyn Cut>>>,
-    /// How many there were.
+    /// Number of snapshots begun so far.
     pub(crate) cuts: AtomicU32,
 }
 
-/// Gets what a snapshot wants before that changes.
+/// Receives the entries that a running snapshot needs, before they change.
 pub(crate) trait Cut: Send + Sync {
-    /// An entry of a locked stripe.
+    /// Takes an entry of a locked stripe before it changes.
     fn keep(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32);
-    /// Tables with wanted entries that nobody else can reach any more, of one flush.
+    /// Takes tables of one flush that contain entries the snapshot needs. They have left their stripes, so only the
+    /// snapshot can reach them.
     fn adopt(&self, orphans: Vec<Orphan>);
 }
 
@@ -124,7 +128,8 @@ enum Garbage {
 /// A boxed value up to this size is freed by the thread that removed it. Larger values go to the lazyfree thread.
 const BURY_BYTES: usize = 64 * 1024;
 
-/// The part of what may be lent that stays for those who cannot do without.
+/// [`Store::try_lend_spare`] leaves one part in this many of the lendable memory free, for borrowers that cannot do
+/// without.
 const SPARE_LEFT_PART: usize = 16;
 
 const MEMORY_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -315,7 +320,7 @@ impl Store {
         self.stripes.table_id(db)
     }
 
-    /// Frees databases that were taken out of their stripes: here, or in the lazyfree thread if `lazy`.
+    /// Frees databases that were taken out of their stripes: in this thread, or in the lazyfree thread if `lazy`.
     pub(crate) fn drop_databases(&self, taken: Vec<Database>, lazy: bool) {
         if lazy {
             let keys = taken.iter().map(|database| database.table.len() as u64).sum();
@@ -328,7 +333,7 @@ impl Store {
         }
     }
 
-    /// Frees the databases of one flush.
+    /// Frees the databases of one flush in this thread.
     pub(crate) fn empty(&self, databases: Vec<Database>) {
         for mut database in databases {
             database.table.drain(|word| self.release(word));
@@ -381,12 +386,13 @@ impl Store {
         }
     }
 
-    /// Whether records on flash may count as live that belong to no key any more, because they are not freed yet.
+    /// Whether some records on flash may still count as live although they belong to no key any more, because their
+    /// values are not freed yet.
     pub(crate) fn has_unfreed(&self) -> bool {
         self.emptying.load(Relaxed) > 0 || self.buried.load(Acquire) > 0
     }
 
-    /// For tests: nothing is freed lazily before the result is dropped.
+    /// For tests: the lazyfree thread frees nothing until the result is dropped.
     #[doc(hidden)]
     pub fn hold_lazyfree(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
@@ -409,7 +415,7 @@ impl Store {
         self.last_seen.census(&self.stripes)
     }
 
-    /// The same of those whose value is on flash only.
+    /// The exact number of keys of a logical database whose value is on flash only. Waits for every stripe.
     pub(crate) fn cold(&self, db: usize) -> u64 {
         self.sum(db, Database::cold)
     }
@@ -463,7 +469,8 @@ impl Store {
 
     // --- snapshots and checkpoints ---
 
-    /// To be called before a change of what an entry means, while its stripe is locked: a snapshot may still want the entry as it is.
+    /// Must be called before an entry changes, unless the entry only moves between the tiers, while its stripe is
+    /// locked: a running snapshot may still need the entry as it is.
     #[inline]
     pub(crate) fn keep(&self, database: &mut Database, slot: Slot, stripe: usize, table_id: u32) {
         if database.table.is_cut() {
@@ -485,7 +492,8 @@ impl Store {
         self.segments.set_quarantine(on);
     }
 
-    /// Sets whether a snapshot needs the segments that are emptied.
+    /// Sets whether a snapshot is running. Meanwhile emptied segments are not reused, because the snapshot may still
+    /// read them.
     pub(crate) fn set_snapshot(&self, on: bool) {
         self.segments.set_snapshot(on);
     }
@@ -495,7 +503,7 @@ impl Store {
         self.segments.wants_checkpoint()
     }
 
-    /// Whether writers wait for a checkpoint.
+    /// Whether the log has no space for writes while emptied segments wait for a checkpoint.
     pub fn is_short_of_segments(&self) -> bool {
         self.segments.quarantined_count() > 0 && matches!(self.segments.room(), LogSpace::Waiting | LogSpace::Full)
     }
@@ -510,7 +518,7 @@ impl Store {
         self.segments.durable(cut);
     }
 
-    /// Until then an expired key is not removed, and nobody is told that it has expired. Commands do not see it.
+    /// Before this time an expired key is not removed and no event announces its expiry. Commands do not see the key.
     pub fn keep_expired_until(&self, ms: u64) {
         self.keeps_expired_until_ms.store(ms, Relaxed);
     }
@@ -521,13 +529,14 @@ impl Store {
             || self.loads_commands.load(Relaxed)
     }
 
-    /// Whether the commands of a file come in, which says what has expired: until its end expired keys stay.
+    /// Sets whether commands are being loaded from a file. The file contains its own removals of expired keys, so
+    /// meanwhile expired keys are not removed.
     pub fn set_loads_commands(&self, on: bool) {
         self.loads_commands.store(on, Relaxed);
     }
 
-    /// Whether the dataset is a copy of another one, which says what has expired: until then an expired key stays, and commands do not see
-    /// it.
+    /// Sets whether the dataset is a replica. The primary decides when a key expires: until the primary's removal
+    /// arrives, an expired key is not removed, and commands do not see it.
     pub fn set_follows(&self, on: bool) {
         self.follows.store(on, Relaxed);
     }
@@ -537,13 +546,13 @@ impl Store {
         self.follows.load(Relaxed)
     }
 
-    /// Whether keys expire that nobody asks for.
+    /// Whether background work removes expired keys, without a command that accesses them.
     pub(crate) fn expires_actively(&self, now_ms: u64) -> bool {
         self.expire_cycle.load(Relaxed) && !self.keeps_expired(now_ms) && !self.is_replaying.load(Relaxed)
     }
 
-    /// While a journal is replayed, only commands remove expired keys: each runs at its recorded time, which is before the
-    /// lanes' time, and the journal has what the lanes have removed.
+    /// Sets whether a journal is being replayed. Meanwhile only commands remove expired keys: each runs at its recorded
+    /// time, which is before the lanes' time, and the journal contains what the lanes have removed.
     pub fn set_replaying(&self, on: bool) {
         self.is_replaying.store(on, Relaxed);
     }
@@ -553,7 +562,7 @@ impl Store {
         self.removes(expiry, now_ms) && !self.is_replaying.load(Relaxed)
     }
 
-    /// Whether a key with this expiry is to be removed now.
+    /// Whether a key with this expiry must be removed now.
     pub(crate) fn removes(&self, expiry: Option<u64>, now_ms: u64) -> bool {
         expiry.is_some_and(|expiry| expiry <= now_ms) && !self.keeps_expired(now_ms)
     }
@@ -565,7 +574,8 @@ impl Store {
     #[inline]
     pub fn admission(&self) -> Admission {
         match self.tier.admission(&self.arena) {
-            // Who replays the journal takes the checkpoint that makes room. Until then RAM takes what is on its way.
+            // During a replay the replaying thread itself takes the checkpoint that frees segments, so it must not wait
+            // for it here. Until then RAM takes the values that wait for flash.
             Admission::Slow if self.is_replaying.load(Relaxed) && self.is_short_of_segments() => Admission::Open,
             admission => admission,
         }
@@ -573,7 +583,8 @@ impl Store {
 
     // --- memory beside the objects that clients borrow ---
 
-    /// A value at this place cannot be read. `read`: what the device gave. `name`: the key's, if it is known.
+    /// Counts and logs that the value at this place cannot be read. `read`: the bytes that the device returned. `name`:
+    /// the key's name, if it is known.
     pub(crate) fn found_lost(
         &self,
         place: PageAddress,
@@ -592,7 +603,7 @@ impl Store {
                 .collect(),
         };
         if pages.is_empty() {
-            // The pages are whole, and the record is not there.
+            // The pages are intact, but the record is not in them.
             pages.push(place.page);
         }
         self.found_rot(pages);
@@ -606,12 +617,13 @@ impl Store {
         );
     }
 
-    /// These pages are damaged.
+    /// Counts these pages as damaged, each page once.
     pub(crate) fn found_rot(&self, pages: impl IntoIterator<Item = u32>) {
         self.counters.add(Counter::RottenPages, self.segments.rot.add_pages(pages));
     }
 
-    /// Lends memory that is in use already, or is too little to wait for.
+    /// Counts memory as lent without a check for room, because the memory is in use already, or is too little to wait
+    /// for.
     pub fn lend(&self, bytes: usize) {
         self.tier.lent.add(bytes);
         self.tier.renew_budget();
@@ -622,16 +634,17 @@ impl Store {
         self.try_lend_with_room(bytes, 0)
     }
 
-    /// The same, and keeps room for objects of `room` bytes, which the borrower is about to make, until [`Store::give_up_room`].
+    /// Like [`Store::try_lend`], and reserves room for objects of `room` bytes, which the borrower is about to make,
+    /// until [`Store::give_up_room`].
     pub fn try_lend_with_room(&self, bytes: usize, room: usize) -> bool {
         let lent = &self.tier.lent;
         if room > 0 && !lent.may_keep(bytes, room) {
             return false;
         }
-        // Objects have already made room for what is wanted.
+        // The objects' budget is already smaller by the bytes that [`Store::want_to_lend`] has announced.
         let max = match self.tier.admission_of((bytes + room).saturating_sub(lent.wanted()), &self.arena) {
             Admission::Open => lent.max(),
-            // Objects cannot make room.
+            // Objects cannot leave RAM, so waiting would not help: lend within the margin of the RAM limit.
             Admission::Full if room == 0 => self.margin_bytes(),
             Admission::Slow | Admission::Full => return false,
         };
@@ -643,7 +656,7 @@ impl Store {
         is_lent
     }
 
-    /// What other borrowers must give back before so much may be lent and kept as room.
+    /// How many bytes other borrowers must give back before `bytes` can be lent and `room` be reserved.
     pub fn missing_to_lend(&self, bytes: usize, room: usize) -> usize {
         self.tier.lent.missing(bytes, room)
     }
@@ -654,18 +667,19 @@ impl Store {
         self.lent_bytes() + bytes <= max - max / SPARE_LEFT_PART && self.try_lend(bytes)
     }
 
-    /// The objects are made, or will not be.
+    /// Ends a reservation of [`Store::try_lend_with_room`]: the objects are made, or will not be made.
     pub fn give_up_room(&self, room: usize) {
         self.tier.lent.sub_room(room);
         self.tier.renew_budget();
     }
 
-    /// The same for who cannot wait until objects have made room.
+    /// Like [`Store::try_lend`], for a borrower that cannot wait until objects have left RAM: it may use the margin of
+    /// the RAM limit.
     pub fn try_lend_now(&self, bytes: usize) -> bool {
         self.try_lend(bytes) || self.lend_up_to(bytes, self.margin_bytes())
     }
 
-    /// What the margin of the RAM limit allows to lend however many objects there are.
+    /// How much the margin of the RAM limit allows to lend, however many objects there are.
     fn margin_bytes(&self) -> usize {
         self.tier.lent.max().min((self.tier.ram_limit() as usize / 8).max(LENT_BYTES_MIN))
     }
@@ -682,7 +696,8 @@ impl Store {
         self.tier.lent.sub(bytes);
     }
 
-    /// Sets how much the next borrower waits for, so that objects make room for it. 0: nobody waits.
+    /// Sets how many bytes the next borrower waits for, so that objects leave RAM to make room for it. 0: no borrower
+    /// waits.
     pub fn want_to_lend(&self, bytes: usize) {
         self.tier.lent.want(bytes);
         self.tier.renew_budget();
@@ -692,7 +707,7 @@ impl Store {
     pub fn lendable_bytes(&self) -> usize {
         let lent = &self.tier.lent;
         let free = |max: usize| max.saturating_sub(lent.bytes());
-        // The limit's margin takes a little before objects have made room.
+        // A part of this comes from the RAM limit's margin, before objects have made room.
         free(lent.max()).min(free(lent.max() / 8).saturating_add(self.tier.room(&self.arena)))
     }
 
@@ -705,12 +720,12 @@ impl Store {
         self.tier.lent.max()
     }
 
-    /// The most that may ever be lent, when nothing else is. `usize::MAX`: no limit.
+    /// The most that may ever be lent: a request for more is refused at once. `usize::MAX`: no limit.
     pub fn lent_bytes_ever_max(&self) -> usize {
         self.tier.lent.ever_max()
     }
 
-    /// Sets the operator's limit of what may be lent.
+    /// Sets the operator's limit for lent memory.
     pub fn cap_lent(&self, bytes: usize) {
         self.tier.lent.set_cap(bytes);
         self.tier.renew_lent();
@@ -736,7 +751,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sets what live values may take of flash. `u64::MAX`: all that it has room for.
+    /// Limits how much of flash live values may take. `u64::MAX`: no limit but the size of flash.
     pub fn limit_flash_data(&self, bytes: u64) {
         if self.segments.limit_data(bytes) {
             self.segments.weigh(!self.evicts());
@@ -759,7 +774,7 @@ impl Store {
         self.segments.progress()
     }
 
-    /// Whether objects can leave RAM. Otherwise nobody needs to wait for that.
+    /// Whether objects can leave RAM. If not, waiting for room in RAM has no use.
     pub fn can_make_room(&self) -> bool {
         self.has_flash() || self.evicts()
     }
@@ -792,13 +807,13 @@ impl Store {
         self.event_sinks.set_effect_sink(sink);
     }
 
-    /// Sets who receives the effects that are a command's own bytes, in the sink's place. May be called once, after
-    /// [`Store::set_effect_sink`].
+    /// Sets the sink for effects that are a command's own bytes; these do not go to the effect sink. May be called
+    /// once, after [`Store::set_effect_sink`].
     pub fn set_command_sink(&self, sink: CommandSink) {
         self.event_sinks.set_command_sink(sink);
     }
 
-    /// False: nobody takes a command's own bytes.
+    /// Gives a command's own bytes to the command sink. False: no such sink is set.
     #[inline]
     pub(crate) fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
         self.event_sinks.send_command_bytes(sent)
@@ -810,8 +825,8 @@ impl Store {
         self.wants(Class::EFFECT)
     }
 
-    /// Gives the effects of an outermost command to the sink, while the command's stripes are locked, and then tells the news
-    /// that has waited for them.
+    /// Gives the effects of an outermost command to the sink, while the command's stripes are locked. Then sends the
+    /// notifications that waited for these effects.
     #[cold]
     pub(crate) fn send_effects(&self, effects: &mut Effects) {
         self.event_sinks.send_effects(effects);

@@ -60,7 +60,7 @@ impl Limit {
 const FIRST_NUMBER: u64 = 1 << 63;
 /// The gap. A chunk between two others takes the number in the middle.
 const NUMBER_GAP: u64 = 1 << 20;
-/// If no number is free, renumber so many neighbours that they are this far apart.
+/// If no number is free, as many neighbours are renumbered as are needed for this distance between them.
 const SPREAD_GAP: u64 = 16;
 
 /// A list of any length.
@@ -459,7 +459,7 @@ const WALK_BYTES_MIN: usize = 64 << 10;
 
 /// The parts that an operation touches, named before it runs.
 impl List {
-    /// For pushing elements at an end, of which the first is given.
+    /// Records the parts for pushing elements at an end. `element`: the first of them.
     pub fn want_push(&self, at_back: bool, element: &[u8], limit: Limit, out: &mut Absent) {
         let chunk = if at_back { self.chunks.back() } else { self.chunks.front() };
         if let Some(chunk) = chunk.filter(|chunk| chunk.allows(limit, element)) {
@@ -467,7 +467,7 @@ impl List {
         }
     }
 
-    /// For reading the elements at these indices.
+    /// Records the parts for reading the elements at these indices.
     pub fn want(&self, indices: Range<usize>, out: &mut Absent) {
         let Some((first, before)) = self.locate(indices.start).filter(|_| !indices.is_empty()) else { return };
         let mut left = before + indices.len();
@@ -480,7 +480,7 @@ impl List {
         }
     }
 
-    /// For reading and removing up to `count` elements at an end.
+    /// Records the parts for reading and removing up to `count` elements at an end.
     pub fn want_pop(&self, at_back: bool, count: usize, out: &mut Absent) {
         let (all, rest) = (0..self.len, self.len.saturating_sub(count));
         let (popped, kept) =
@@ -489,7 +489,8 @@ impl List {
         self.want_keep(kept, out);
     }
 
-    /// For removing all elements except those at these indices. A chunk that is dropped whole is not needed.
+    /// Records the parts for removing all elements except those at these indices. A chunk that is dropped whole is not
+    /// needed.
     pub fn want_keep(&self, kept: Range<usize>, out: &mut Absent) {
         if kept.is_empty() || kept.len() == self.len {
             return;
@@ -506,7 +507,7 @@ impl List {
         }
     }
 
-    /// For a walk from an end over the elements while `goes_on` returns true.
+    /// Records the parts for a walk from an end over the elements while `goes_on` returns true.
     pub fn want_walk(&self, from_back: bool, mut goes_on: impl FnMut(&[u8]) -> bool, out: &mut Absent) {
         if self.flash_copies.is_none() || !self.chunks.iter().any(|chunk| chunk.part.is_absent()) {
             return;
@@ -569,7 +570,7 @@ impl Drop for List {
 }
 
 impl Clone for List {
-    /// Without spare room at the chunks' ends. The copy is in memory and has nothing on flash.
+    /// The copy has no spare room at the chunks' ends. It is in memory and has nothing on flash.
     fn clone(&self) -> List {
         let mut list = List::new();
         list.chunks.reserve(self.chunks.len());

@@ -11,11 +11,11 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a collection reports about its parts' copies on flash.
+/// Receives from a collection what happens to the copies of its parts on flash.
 pub trait FlashCopies: Send + Sync {
-    /// The collection's number. Flash knows its parts by it.
+    /// The collection's number, which identifies its parts on flash.
     fn id(&self) -> u64;
-    /// Nothing refers to this copy any more.
+    /// Called when nothing refers to this copy any more.
     fn died(&self, place: u64);
 }
 
@@ -60,7 +60,7 @@ const PLACE_SHIFT: u32 = 3;
 const PLACE_BITS: u32 = 34;
 const PLACE: u64 = ((1 << PLACE_BITS) - 1) << PLACE_SHIFT;
 const BYTES_SHIFT: u32 = PLACE_SHIFT + PLACE_BITS;
-/// A part that is being written stays in memory when it is written, also if it is not used meanwhile.
+/// A part that is being written stays in memory after the write, even if it was not used meanwhile.
 const STAYS: u64 = 1 << BYTES_SHIFT;
 /// A larger part does not leave memory.
 const PART_BYTES_MAX: usize = (1 << (64 - BYTES_SHIFT)) - 1;
@@ -72,7 +72,7 @@ impl Default for Part {
 }
 
 impl Clone for Part {
-    /// The clone has no copy on flash.
+    /// The copy has nothing on flash.
     fn clone(&self) -> Part {
         Part::of(crate::fit::fitted(self.bytes()))
     }
@@ -116,7 +116,7 @@ impl Part {
         self.is_absent().then_some(AbsentPart { number, place, bytes })
     }
 
-    /// The bytes, for a change. A copy on flash, or one being written, becomes invalid.
+    /// The bytes, for a change. An existing copy on flash, or one that is being written, becomes invalid.
     #[inline]
     pub fn edit(&mut self, flash_copies: &FlashCopiesOf) -> &mut Vec<u8> {
         let state = self.state.get();
@@ -140,7 +140,7 @@ impl Part {
         self.bytes.capacity()
     }
 
-    /// The collection drops this part.
+    /// Called when the collection drops this part: reports the copy on flash as dead.
     pub fn forget_copy(&self, flash_copies: &FlashCopiesOf) {
         if let (Some(place), Some(flash_copies)) = (self.place(), flash_copies) {
             flash_copies.died(place);
@@ -165,7 +165,7 @@ impl Part {
         self.state.set(tier | place << PLACE_SHIFT | self.state.get() & USED);
     }
 
-    /// Appends where the part is, or its bytes if it is in memory only. See `skeleton`.
+    /// Appends the place of the part on flash, or its bytes if it is in memory only. See `skeleton`.
     pub fn save(&self, out: &mut Vec<u8>) {
         put_number(out, self.place().map_or(0, |place| place + 1));
         put_number(out, self.len() as u64);
@@ -174,7 +174,7 @@ impl Part {
         }
     }
 
-    /// What [`Part::save`] wrote. The part is on flash only, or in memory only.
+    /// Decodes what [`Part::save`] wrote. The part is then either on flash only, or in memory only.
     pub fn load(input: &mut Input<'_>) -> Result<Part, Corrupt> {
         let (place, len) = (input.number()?, usize::try_from(input.number()?).map_err(|_| Corrupt)?);
         let Some(place) = place.checked_sub(1) else { return Ok(Part::of(crate::fit::fitted(input.take(len)?))) };
@@ -185,7 +185,7 @@ impl Part {
         Ok(Part { bytes: Vec::new(), state: Cell::new(state) })
     }
 
-    /// The part is on flash only from now on. Returns the bytes of memory freed.
+    /// Removes the part from memory; from now on it is on flash only. Returns the bytes of memory freed.
     fn leave(&mut self) -> usize {
         let bytes = std::mem::take(&mut self.bytes);
         let place = self.place().expect("a clean part has a copy");
@@ -204,7 +204,7 @@ pub(crate) trait Parts {
     fn next_part(&self, from: u64) -> Option<u64>;
     /// Whether bytes from flash can be the content of this absent part.
     fn accepts(&self, number: u64, bytes: &[u8]) -> bool;
-    /// A part's memory has changed by this much.
+    /// Called when a part's memory has changed by this many bytes.
     fn grown(&mut self, number: u64, by: isize);
 }
 
@@ -281,7 +281,7 @@ pub enum Fate {
 /// How far a sweep came, and what it freed.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Swept {
-    /// Where to go on. `None`: the sweep has reached the end.
+    /// Where to continue. `None`: the sweep has reached the end.
     pub next: Option<u64>,
     pub freed: usize,
     pub left: usize,
@@ -323,12 +323,12 @@ impl Boxed {
         self.parts().flash_copies().as_ref().map(|flash_copies| flash_copies.id())
     }
 
-    /// From now on its parts move individually.
+    /// Lets the parts move individually from now on.
     pub fn split(&mut self, flash_copies: Arc<dyn FlashCopies>) {
         self.parts_mut().set_flash_copies(flash_copies);
     }
 
-    /// All parts that are not in memory.
+    /// Records all parts that are not in memory.
     pub fn absent(&self, out: &mut Absent) {
         let parts = self.parts();
         if parts.flash_copies().is_none() {
@@ -341,7 +341,8 @@ impl Boxed {
         }
     }
 
-    /// The copies at these places are damaged. A part that is in memory forgets its copy; an absent one has lost its bytes.
+    /// Handles damage of the copies at these places. A part that is in memory forgets its copy; the bytes of an absent
+    /// part are lost.
     pub fn forget_copies(&self, is_damaged: &mut dyn FnMut(u64) -> bool) -> Forgotten {
         let (mut forgotten, mut from) = (Forgotten::default(), 0);
         let parts = self.parts();
@@ -361,7 +362,7 @@ impl Boxed {
         forgotten
     }
 
-    /// The parts with elements that have expired.
+    /// Records the parts with elements that have expired.
     pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
         if let Boxed::Hash(table) = self {
             table.want_due(now_ms, out);
@@ -407,8 +408,8 @@ impl Boxed {
         swept
     }
 
-    /// Gives the parts that are in memory only a copy on flash, at most `count` parts from number `from` on. They stay in
-    /// memory. `write` is as for [`Boxed::sweep`].
+    /// Gives parts that are in memory only a copy on flash, at most `count` parts from number `from` on. The parts stay
+    /// in memory. `write` is as for [`Boxed::sweep`].
     pub fn copy(&mut self, from: u64, count: usize, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
         let mut swept = Swept::default();
         let parts = self.parts_mut();
@@ -445,8 +446,8 @@ impl Boxed {
         }
     }
 
-    /// A write has succeeded. The copy belongs to that part, unless the part has changed in the meantime (false). A
-    /// part that was not used in the meantime leaves memory, unless it should only get its copy.
+    /// Called when a write has succeeded. The copy belongs to this part, unless the part has changed in the meantime
+    /// (false). A part that was not used in the meantime leaves memory, unless it was only to get a copy.
     pub fn part_written(&mut self, number: u64, write: u32, place: u64) -> bool {
         let parts = self.parts_mut();
         let Some(part) = parts.part_mut(number).filter(|part| part.is_written_by(write)) else { return false };
@@ -459,7 +460,7 @@ impl Boxed {
         true
     }
 
-    /// A write has failed: the part is in memory as before.
+    /// Called when a write has failed: the part is in memory as before.
     pub fn part_unwritten(&mut self, number: u64, write: u32) {
         if let Some(part) = self.parts_mut().part_mut(number)
             && part.is_written_by(write)
@@ -473,7 +474,7 @@ impl Boxed {
         self.parts().part(number).and_then(Part::place) == Some(place)
     }
 
-    /// The part's copy has moved. False: it was not the part's copy any more.
+    /// Called when the part's copy has moved. False: it was not the part's copy any more.
     pub fn copy_moved(&mut self, number: u64, from: u64, to: u64) -> bool {
         let Some(part) = self.parts_mut().part_mut(number) else { return false };
         if part.place() != Some(from) {
@@ -541,13 +542,13 @@ pub(crate) mod testing {
             self.copies.lock().unwrap()[&place].1.clone()
         }
 
-        /// The same copies, for another collection.
+        /// The same copies on flash, for another collection.
         pub fn twin(&self) -> Arc<Flash> {
             let (copies, next) = (self.copies.lock().unwrap().clone(), *self.next.lock().unwrap());
             Arc::new(Flash { copies: Mutex::new(copies), next: Mutex::new(next) })
         }
 
-        /// Returns the place.
+        /// Puts bytes on flash and returns their place.
         pub fn put(&self, number: u64, bytes: Vec<u8>) -> u64 {
             let mut next = self.next.lock().unwrap();
             *next += 1;
@@ -555,7 +556,7 @@ pub(crate) mod testing {
             *next
         }
 
-        /// Two rounds: every part that can leave memory does.
+        /// Sweeps the value twice, so that every part that can leave memory does.
         pub fn send(self: &Arc<Flash>, value: &mut Boxed) {
             if value.shelf_id().is_none() {
                 value.split(self.clone());

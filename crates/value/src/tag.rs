@@ -13,9 +13,9 @@ pub fn seed(secret: [u64; 2]) {
     let _ = SALT.set(secret[0] ^ secret[1].rotate_left(32));
 }
 
-/// What a table hashes its members with. Parts on flash contain the tags that it made, so a table that comes back with its
-/// parts after a restart keeps the salt that it had. All others have that of the process: cursors stay valid when a table
-/// goes to flash as a whole and comes back.
+/// The key of the hash with which a table orders its members. Parts on flash contain tags that were made with it, so a
+/// table that is restored with its parts after a restart keeps its salt. All other tables have the salt of the process.
+/// So cursors stay valid when a table goes to flash as a whole and comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Salt(u64);
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// Finds the end of a payload from its first bytes.
 pub trait Shape {
-    /// `None`: the bytes are not a valid payload.
+    /// The end of the payload at `at`. `None`: the bytes are not a valid payload.
     fn checked_end(bytes: &[u8], at: usize) -> Option<usize>;
 
     #[inline]
@@ -39,7 +39,7 @@ pub trait Shape {
     }
 }
 
-/// A longer chunk is split.
+/// A chunk that is longer is split.
 const CHUNK_BYTES_MAX: usize = 512;
 /// The limit for chunks that go to flash alone: half as much stays in memory, and a change writes twice as much.
 const PART_BYTES_MAX: usize = 2 * CHUNK_BYTES_MAX;
@@ -439,7 +439,7 @@ impl<S: Shape> Tagged<S> {
         !self.chunks[self.directory[self.share(tag)] as usize].part.is_absent()
     }
 
-    /// For the entries with this tag.
+    /// Records the part with the entries of this tag.
     pub fn want(&self, tag: u32, out: &mut Absent) {
         if self.flash_copies.is_some() {
             let chunk = &self.chunks[self.directory[self.share(tag)] as usize];
@@ -447,7 +447,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// For a step of a walk.
+    /// Records the parts for a step of a walk.
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         let (Ok(from), true) = (u32::try_from(cursor), self.flash_copies.is_some()) else { return };
         let (mut share, mut entries) = (self.share(from), 0);
@@ -465,7 +465,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// For an entry that was drawn.
+    /// Records the part with an entry that was drawn.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         let chunk = &self.chunks[drawn.chunk];
         chunk.part.want(chunk.start.into(), out);
@@ -474,7 +474,8 @@ impl<S: Shape> Tagged<S> {
 
 /// The table in a skeleton: see `skeleton`.
 impl<S: Shape> Tagged<S> {
-    /// The chunks come in the order of memory: in that of the tags, each would be a cache miss under the stripe's lock.
+    /// Saves the chunks in the order of memory. In the order of tags, each chunk would be a cache miss under the
+    /// stripe's lock.
     pub fn save(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.salt.to_bytes());
         put_number(out, self.chunks.len() as u64);
@@ -486,7 +487,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// The chunks do not overlap, and together they cover all tags.
+    /// Loads a table. Its chunks must not overlap, and together they must cover all tags.
     pub fn load(input: &mut Input<'_>) -> Result<Tagged<S>, Corrupt> {
         const TAGS: u64 = 1 << 32;
         let mut table = Tagged::with_salt(Salt::from_bytes(input.array()?));

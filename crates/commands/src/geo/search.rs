@@ -256,7 +256,7 @@ fn rectangle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
 }
 
 impl Search {
-    /// What a reply has for each member besides its name.
+    /// Bytes of a reply for each member besides its name.
     fn more_bytes(&self) -> usize {
         let of = |wanted: bool, bytes: usize| if wanted { BULK_FRAME_BYTES + bytes } else { 0 };
         of(self.with_distance, 16) + of(self.with_hash, 16) + of(self.with_position, 60)

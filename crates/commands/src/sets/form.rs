@@ -85,7 +85,7 @@ impl<'a> Set<'a> {
         if is_ints(bytes) { Set::Ints(bytes) } else { Set::List(bytes) }
     }
 
-    /// The most that a reply with all members may take, about. A packed set is small.
+    /// Estimated maximum size of a reply with all members. A packed set is small, so it counts as 0.
     pub fn reply_bytes(self) -> usize {
         match self {
             Set::Ints(_) | Set::List(_) => 0,
@@ -93,7 +93,7 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// The bytes of its members, about.
+    /// Estimated bytes of the members.
     pub fn element_bytes(self) -> usize {
         match self {
             Set::Ints(bytes) | Set::List(bytes) => bytes.len(),

@@ -247,7 +247,8 @@ impl Options {
             return Err(Stop::error("ERR syntax error, XTRIM must be called with a trimming strategy"));
         }
         if repeats && !is_approximate {
-            // Redis tells its replicas and its file the exact length that it came to, and leaves the limit there.
+            // Redis states to replicas and in its file the exact length after trimming, but leaves LIMIT in the
+            // command. So ignore it.
             limit = None;
         }
         if limit.is_some() && !is_approximate {
@@ -408,7 +409,7 @@ fn range(cx: &mut Cx<'_>, order: Order) -> Run {
     stream.each(start, end, order, |entry| {
         reply_entry(out, entry);
         if out.len() - from > free_bytes {
-            // Only the length matters now: the command runs again when it may make the reply.
+            // From here on only the length is needed: the command runs again when the memory for the reply is granted.
             unclaimed_bytes += out.len() - from;
             out.truncate(from);
         }

@@ -359,7 +359,8 @@ fn xclaim(cx: &mut Cx<'_>) -> Run {
         }
         at += 1;
     }
-    // An impossible time is replaced by now, because clocks differ. Not in what a primary has run: its clock counts.
+    // An impossible time is replaced by now, because clocks differ. A repeated command keeps its time: the clock of the
+    // server that first ran it counts.
     if claim.delivered_ms < 0 || claim.delivered_ms > now_ms && !cx.session.repeats {
         claim.delivered_ms = now_ms;
     }

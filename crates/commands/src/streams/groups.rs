@@ -152,7 +152,7 @@ impl Options {
                 Some(number) if word.eq_ignore_ascii_case(b"entriesread") => {
                     options.entries_read = match int_or_error(number)? {
                         -1 => None,
-                        // Redis 7.0 counts below zero now and then, and tells its replicas.
+                        // Redis 7.0 sometimes counts below zero, and sends such a count to its replicas.
                         ..0 if repeats => None,
                         number => Some(
                             u64::try_from(number)

@@ -260,10 +260,11 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     }
 }
 
-/// A stream of less is not walked twice: many such streams in one command are rare.
+/// Replies for smaller streams are not estimated, because that walks the stream twice. Many such streams in one command
+/// are rare.
 const WALKED_BYTES_MIN: usize = 16 << 10;
 
-/// What the entries from this id on take in a reply. 0 for a small stream.
+/// Bytes that the entries from this id on take in a reply. 0 for a small stream.
 fn new_bytes(stream: &Stream, start: Id, count: Count) -> usize {
     if stream.mem_bytes() < WALKED_BYTES_MIN || stream.last_id < start {
         return 0;
@@ -277,7 +278,7 @@ fn new_bytes(stream: &Stream, start: Id, count: Count) -> usize {
     bytes
 }
 
-/// The same of the entries that a consumer has not acknowledged.
+/// Like [`new_bytes`], for the entries that a consumer has not acknowledged.
 fn own_bytes(stream: &Stream, group: &Group, consumer: &[u8], start: Id, count: Count) -> usize {
     let Some(consumer) = group.consumer(consumer).filter(|_| stream.mem_bytes() >= WALKED_BYTES_MIN) else { return 0 };
     let pending = consumer.pending().range(start..).take(count.most());
@@ -391,7 +392,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
                 // A new consumer has no entries of its own.
                 Asks::Own(_) if is_new_consumer => {}
                 Asks::Own(_) if again.is_empty() => who.seen(&mut cx.ks, None),
-                // The request itself would take the time of the clock where it is repeated.
+                // Not the command itself: a repetition would take the time of its own clock.
                 Asks::Own(_) => who.given_each(&mut cx.ks, &again, now_ms as i64),
             }
         }

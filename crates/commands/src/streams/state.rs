@@ -23,15 +23,16 @@ impl<'a> Who<'a> {
         ks.effect(words);
     }
 
-    /// States that the consumer was seen, and perhaps that the group's last id rose. No entry has the id that is
-    /// claimed.
+    /// States that the consumer was seen, and perhaps that the group's last id rose. The stated command claims an id
+    /// that no entry has.
     pub fn seen(self, ks: &mut Keyspace<'_>, last_id: Option<Id>) {
         let last_id = last_id.map(IdText::new);
         let raised = last_id.iter().flat_map(|id| [b"LASTID", id.as_bytes()]);
         ks.effect(self.claim().into_iter().chain([&b"0-0"[..], b"JUSTID"]).chain(raised));
     }
 
-    /// States that entries are pending at the consumer since a moment, whoever had them before.
+    /// States that entries have been pending at the consumer since a certain time, even if they were pending at another
+    /// one before.
     pub fn given(self, ks: &mut Keyspace<'_>, ids: &[Id], delivered_ms: i64, deliveries: u64, last_id: Option<Id>) {
         let ids: Vec<IdText> = ids.iter().map(|&id| IdText::new(id)).collect();
         let (time, count) = (Digits::new(delivered_ms), Digits::new(deliveries as i64));

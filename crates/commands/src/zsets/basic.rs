@@ -523,7 +523,7 @@ fn zrandmember(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The bytes of all members and scores, about.
+/// Estimated bytes of all members and scores.
 fn element_bytes(zset: View<'_>) -> usize {
     match zset {
         View::Run(_) => zset.iter().map(|(_, member)| member.len() + BULK_FRAME_BYTES).sum(),

@@ -50,7 +50,7 @@ impl Limits {
 }
 
 /// Sets a member's score in a run. If the set must become a tree first, the run does not change and the new tree is
-/// returned. `put`: what the run gets in place of a score.
+/// returned. `put` converts the score to the one that the run stores.
 fn set_in_run<B: Buffer>(
     buffer: &mut B,
     member: &[u8],
@@ -71,7 +71,7 @@ fn set_in_run<B: Buffer>(
     None
 }
 
-/// Redis makes no minus zero in its packed form. Its skip list has it, and so have packed forms of old files.
+/// Redis stores no minus zero in its packed form. Its skip list can contain one, and so can packed forms in old files.
 fn packed(score: f64) -> f64 {
     score + 0.0
 }
@@ -201,7 +201,7 @@ impl Draft {
         self.set_as(member, score, limits, packed);
     }
 
-    /// The entry of a packed form that was made elsewhere.
+    /// Adds an entry of a packed form that was made elsewhere: a minus zero stays as it is.
     pub fn set_packed(&mut self, member: &[u8], score: f64, limits: Limits) {
         self.set_as(member, score, limits, |score| score);
     }

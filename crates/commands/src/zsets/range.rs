@@ -427,7 +427,8 @@ fn range(cx: &mut Cx<'_>, select: Select<'_>) -> Run {
     Ok(())
 }
 
-/// What a reply with so many members takes, as if all were of the same length. A packed sorted set is small.
+/// Estimated size of a reply with this many members, as if all had the same length. A packed sorted set is small, so it
+/// counts as 0.
 pub fn reply_bytes(zset: View<'_>, count: usize) -> usize {
     match zset {
         View::Run(_) => 0,

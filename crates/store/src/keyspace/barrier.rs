@@ -1,5 +1,5 @@
 //! Owns the changes of whole logical databases: exchanging and emptying them, with every stripe locked.
-//! Never knows which command asks for it.
+//! Never knows which command needs them.
 
 use crate::keyspace::guards::Held;
 use crate::mem::hash::STRIPES;

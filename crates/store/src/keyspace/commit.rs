@@ -1,6 +1,6 @@
 //! Owns the one point that every change of the dataset passes, whatever its reason: a command, an expiry, an eviction, a
 //! flush. For each key it notifies WATCH, client-side caching, waiters and keyspace events; for each command it states the effect.
-//! Never knows what was written, nor who listens.
+//! Never knows what was written, nor the listeners.
 //!
 //! A command's edits record the keys that they change ([`Noted`]) while the command runs. When the handler has succeeded,
 //! [`Store::commit`] notifies for all of them, with the stripes still locked. A command that ends in an error has recorded
@@ -21,14 +21,15 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Value,
-    /// Data beside the value itself, such as who has read from a stream. Notifies only those who watch everything.
+    /// Metadata beside the value itself, such as the progress of a stream's consumer groups. Notifies only watches of
+    /// everything.
     Beside,
     /// Something that clients wait for is gone. Notifies only the waiters.
     Waiters,
 }
 
-/// The changes and events of the running command until they are committed. Names of keys are recorded only while somebody
-/// listens.
+/// The changes and events of the running command until they are committed. Names of keys are recorded only while there
+/// are listeners.
 #[derive(Default)]
 pub(crate) struct Noted {
     names: Vec<u8>,
@@ -170,7 +171,8 @@ impl Store {
         self.send_unless_more_follows(effects, held);
     }
 
-    /// What is said waits for the effects, which are kept when the outermost command ends. Without effects it need not wait.
+    /// Sends the notifications now if there are no effects. Otherwise they wait until the effects are kept, when the
+    /// outermost command ends.
     fn send_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
         if effects.is_empty() && !(held.is_inner() && self.records_effects()) {
             self.send_effects(effects);

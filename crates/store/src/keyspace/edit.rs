@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use value::{Boxed, Buffer, Kind};
 
-/// Redis frees a collection of more than 64 parts in the background. That many parts take about as much.
+/// Redis frees a collection of more than 64 elements in the background. This is about the size of such a collection.
 const LAZY_BYTES_MIN: usize = 2 << 10;
 
 impl Keyspace<'_> {
@@ -31,7 +31,8 @@ impl Keyspace<'_> {
         self.open(key, found, Extent::Value)
     }
 
-    /// Records the deadlines of the changed value's parts, so that expired parts are removed even if nobody reads them.
+    /// Records the deadlines of the changed value's parts, so that expired parts are removed even if no command reads
+    /// them.
     pub fn note_deadlines(&mut self, key: &Key<'_>) {
         let store = self.store;
         let database = self.database(key);
@@ -41,8 +42,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Like [`Keyspace::get_mut_for`], for data beside the value itself, such as who has read it. Watchers and waiters of the key
-    /// are not notified, except watchers of everything.
+    /// Like [`Keyspace::get_mut_for`], for metadata beside the value itself, such as the progress of a stream's
+    /// consumer groups. Watchers and waiters of the key are not notified, except watches of everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let found = self.look_at(key, want)?;
         self.open(key, found, Extent::Beside)
@@ -138,7 +139,7 @@ impl Keyspace<'_> {
             Some(slot) => replace(store, database, slot, key.hash, object),
             None => insert(database, key.hash, object),
         }
-        // With the key in the table: a note of a key that is not there may be dropped at once.
+        // Note the deadline after the key is in the table: the note of a key that is not there may be dropped at once.
         database.note_deadline(store, key.hash.high, deadline);
         if had_expired {
             self.say_expired(key);
@@ -185,15 +186,16 @@ impl Keyspace<'_> {
         replace(store, database, slot, key.hash, made());
     }
 
-    /// A command has overwritten a value that had expired and was still there. The command's own effect tells replicas.
+    /// Counts and announces that a command has overwritten an expired value that had not been removed yet. Replicas
+    /// need no effect for this: the command's own effect overwrites the value there too.
     #[cold]
     fn say_expired(&mut self, key: &Key<'_>) {
         self.store.counters.add(Counter::ExpiredKeys, 1);
         self.event(Class::EXPIRED, "expired", key);
     }
 
-    /// Removes what the key holds, expired or not. Returns whether it held something. Reads nothing: whether a value on flash has
-    /// expired does not matter.
+    /// Removes the key's value, expired or not. Returns whether there was one. Reads nothing: whether a value on flash
+    /// has expired does not matter.
     pub fn clear(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         self.may_change()?;
         let store = self.store;
@@ -205,7 +207,8 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// Like [`Keyspace::clear`], for a command that then makes the key anew: says that a value in RAM had expired.
+    /// Like [`Keyspace::clear`], for a command that then sets the key anew. Announces the expiry of a value in RAM that
+    /// had expired.
     pub fn clear_for_new(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         let (store, now_ms) = (self.store, self.now_ms);
         let database = self.database(key);
@@ -239,13 +242,13 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// From now on nobody knows the key's value: a command that repeats what was done once would have made it of values that cannot be
-    /// read. The key answers with an error until it is set again or removed. The entry has the bit of an expiry, so that whoever only asks
-    /// whether the key is there gets the error too.
+    /// Marks the key's value as lost: a repeated command would have computed it from values that cannot be read. The
+    /// key answers with an error until it is set again or removed. The entry has the expiry bit, so that commands that
+    /// only ask whether the key exists get the error too.
     #[cold]
     pub fn lose(&mut self, key: &Key<'_>) {
         let store = self.store;
-        // Whoever repeats the command meets the same.
+        // No effect is needed: repeating the command elsewhere loses the value in the same way.
         self.stated = true;
         self.modified(key);
         let database = self.database(key);
@@ -318,8 +321,8 @@ impl Keyspace<'_> {
     }
 }
 
-/// Whether the entry's value has expired and is to be removed. Of a value on flash, nobody knows before it is read: it counts as
-/// living.
+/// Whether the entry's value has expired and must be removed. The expiry of a value on flash is not known before the
+/// value is read, so such a value counts as not expired.
 fn has_expired(store: &Store, database: &Database, slot: Slot, now_ms: u64) -> bool {
     database.table.entry(slot).object().is_some_and(|object| store.removes(object.expiry(), now_ms))
 }
@@ -362,7 +365,7 @@ pub struct ValueMut<'k> {
     db: usize,
     clock: u32,
     begun: bool,
-    /// How a change is recorded. None: nobody listens.
+    /// How a change is recorded. `None`: there are no listeners.
     heard_as: Option<Extent>,
     wrote: &'k mut bool,
     user_bytes: &'k mut u64,

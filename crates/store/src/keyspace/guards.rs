@@ -122,7 +122,7 @@ impl<'s> Held<'s> {
         self.store
     }
 
-    /// The same stripes for a command inside the transaction or script that holds them.
+    /// These stripes, as a command inside the transaction or script that holds them sees them.
     pub(crate) fn inner(&mut self) -> Held<'_> {
         Held { store: self.store, reach: self.reach, guards: Guards::Outer(self) }
     }

@@ -2,14 +2,15 @@
 //! SCAN's cursor with its guarantee. Never reads values, and never moves or changes anything.
 //!
 //! The names of cold keys are on flash, beside the values. So a list goes in rounds. A round *gathers* entries in the order of hashes:
-//! keys in RAM are shown at once, and of cold ones the entry is noted. Then the notes are *named* in the order of their pages: pages
-//! that lie together are read together, some runs ahead, and each page is taken apart once for all notes on it. Only the memory for
-//! notes bounds a round, so a database whose entries fit there has each of its pages read once.
+//! keys in RAM are shown at once, and the entries of cold keys are noted. Then the notes are *named* in the order of their pages: pages
+//! that lie together are read together, some runs ahead, and each page is decoded once for all notes on it. Only the memory for
+//! notes bounds a round, so if all entries of a database fit there, each of its pages is read once.
 //!
-//! Between two slices other commands may change anything, so a record may be anywhere when its page has been read. A record that is
-//! found names its key, whatever has happened since. The *rest* is looked up again, one by one: keys that came to RAM or moved,
-//! those whose page is damaged, and large compressed values. So each key that was there when its entry was gathered is shown once,
-//! unless it was removed before it was named, or its name cannot be read: a list without it is worth more than none.
+//! Between two slices other commands may change anything, so a record may have moved when its page has been read. A
+//! record that is found names its key, whatever has changed since. The *rest* is looked up again, one by one: keys that
+//! came to RAM or moved, keys whose page is damaged, and keys with large compressed values. So each key that existed
+//! when its entry was gathered is shown once, unless it was removed before it was named, or its name cannot be read.
+//! Such a key is left out, because a list without it is better than no list.
 
 use super::{Cold, ColdRead, Identity, Keyspace, Named, Resume};
 use crate::keyspace::direct;
@@ -29,25 +30,28 @@ use std::ops::Range;
 use std::vec;
 use value::Kind;
 
-/// The memory for notes: half of what may be lent to clients, for which objects make room. A transaction or script takes half of what may
-/// be lent without delay. But at most 64 MB or, if that is more, this part of the RAM limit. With the least memory for notes and pages,
-/// a command need not wait for memory.
+/// Memory for notes: half of what may still be lent; objects leave RAM to make room for it. A transaction or
+/// script cannot wait for that, so it takes half of what may be lent at once. The maximum is 64 MB or one part in
+/// `NOTES_SHARE` of the RAM limit, whichever is larger. The minimum is so little that a command need not wait for it.
 const NOTES_BYTES_MAX: usize = 64 << 20;
 const NOTES_BYTES_MIN: usize = 128 << 10;
 const NOTES_SHARE: usize = 16;
-/// For so many notes, pages are read before their memory is claimed: it is too little to wait for.
+/// With at most this many notes, pages are read before their memory is claimed, because it is too little to wait for.
 const NOTES_FREE: usize = 32;
-/// About so many pages are read at a time, while as many that were read before are taken apart. Fewer while memory is scarce.
+/// About this many pages are read at a time, while as many that were read before are searched. Fewer if memory is
+/// scarce.
 const PAGES_AT_ONCE: usize = 128;
 const PAGES_AT_ONCE_MIN: usize = 8;
-/// A list first reads at most so many pages of a record: a longer one is usually not compressed, and then its name is on the first.
+/// A list first reads at most this many pages of a record. A longer record is usually not compressed, and then its name
+/// is on the first page.
 const NAME_PAGES: u32 = 2;
-/// The rest is looked up when there is so much of it, so many at once, with at most so many pages that are read.
+/// The rest is looked up when it has `REST_MAX` notes: `REST_AT_ONCE` of them at a time, which read at most
+/// `REST_PAGES_AT_ONCE` pages.
 const REST_MAX: usize = 4096;
 const REST_AT_ONCE: usize = 256;
 const REST_PAGES_AT_ONCE: usize = 1024;
-/// The cost that ends a slice after about a hundred microseconds: of an entry that is noted or named, of one whose object is looked at,
-/// of a page that is checked, and of a look-up.
+/// A slice ends at this cost, after about a hundred microseconds. Noting or naming an entry costs 1. An entry whose
+/// object is looked at costs `HOT_COST`, a page that is checked `PAGE_COST`, and a look-up `LOOK_UP_COST`.
 const SLICE_COST: usize = 1024;
 const HOT_COST: usize = 4;
 const PAGE_COST: usize = 24;
@@ -67,7 +71,7 @@ impl Cursor {
         Cursor { stripe: (number >> Self::HASH_BITS) as usize, high: number << (64 - Self::HASH_BITS) }
     }
 
-    /// 0 is the beginning, and behind the end.
+    /// 0 both at the beginning and behind the end.
     pub fn number(self) -> u64 {
         (self.stripe as u64 % STRIPES as u64) << Self::HASH_BITS | self.high >> (64 - Self::HASH_BITS)
     }
@@ -132,23 +136,23 @@ impl Note {
             && hash.low >> COLD_HASH_SHIFT == own.low >> COLD_HASH_SHIFT
     }
 
-    /// The pages that are read for it: see [`NAME_PAGES`].
+    /// The pages that are read to find the name: see [`NAME_PAGES`].
     fn pages(&self) -> Run {
         Run { page: self.page(), pages: if self.rest & GOES_ON == 0 { 1 } else { NAME_PAGES } }
     }
 }
 
-/// The notes of a round, sorted in pieces, and their merge in the order of pages. A piece is small, and given back when it is used up: to
-/// give all back at once would keep other clients waiting.
+/// The notes of a round, sorted in pieces, and the merge of the pieces in the order of pages. A piece is small and is
+/// freed when it is used up, because freeing all notes at once would delay other clients.
 #[derive(Default)]
 struct Notes {
     /// How many notes the round has, and how many it may have.
     count: usize,
     max: usize,
-    /// Those of this slice.
+    /// The notes of this slice, not sorted yet.
     gathered: Vec<Note>,
     pieces: Vec<vec::IntoIter<Note>>,
-    /// The page of the first note that is left of each piece.
+    /// The page of the first remaining note of each piece.
     next: BinaryHeap<Reverse<(u32, usize)>>,
 }
 
@@ -158,7 +162,7 @@ impl Notes {
         self.count += 1;
     }
 
-    /// Sorts what was added since the last call. To sort all at once would take too long.
+    /// Sorts the notes that were added since the last call. Sorting all notes at once would take too long.
     fn sort_piece(&mut self) {
         self.gathered.sort_unstable_by_key(Note::page);
         if let Some(first) = self.gathered.first() {
@@ -206,14 +210,15 @@ pub(crate) struct List {
     /// Where the next entry is gathered, and how many are still to be gathered.
     from: Cursor,
     left: usize,
-    /// This round is still gathering.
+    /// Whether this round is still gathering.
     is_gathering: bool,
-    /// The notes of the round that no run was made for yet.
+    /// The notes of the round that belong to no run yet.
     notes: Notes,
-    /// The notes of the runs that were asked for, both in the order of pages. A run may begin on the last page of the one before it.
+    /// The notes of the runs whose reads were requested, and these runs, both in the order of pages. A run may begin on
+    /// the last page of the run before.
     asked: VecDeque<Note>,
     runs: VecDeque<AskedRun>,
-    /// The runs that were read, by their first pages. `None`: it could not be read.
+    /// The runs that were read, by their first pages. `None`: the run could not be read.
     read: HashMap<u32, Option<PageBuf>>,
     /// See [`PAGES_AT_ONCE`].
     pages_at_once: u32,
@@ -227,7 +232,7 @@ pub(crate) struct List {
     pub(super) advanced: bool,
 }
 
-/// A run that was asked for, and how many of the notes that were asked for are left of it.
+/// A run whose read was requested, and the number of its notes that are not named yet.
 struct AskedRun {
     run: Run,
     notes: usize,
@@ -243,7 +248,7 @@ struct Found {
 
 /// What a list shows.
 pub struct Show<'a> {
-    /// Whether keys of this type are wanted. Of others nothing is read.
+    /// Whether keys of this type are wanted. Records of other types are not read.
     pub kinds: &'a dyn Fn(Kind) -> bool,
     /// Gets each name. A stripe may be locked.
     pub name: &'a mut dyn FnMut(&[u8]),
@@ -266,7 +271,7 @@ impl Keyspace<'_> {
             let notes = self.store.notes_max(lendable);
             let max = match count {
                 Some(count) => count.clamp(1, notes),
-                // Some become cold meanwhile.
+                // A margin, because some keys become cold meanwhile.
                 None => (self.cold() + self.cold() / 8 + 64).min(notes),
             };
             let pages = lendable / 4 / PAGE_BYTES;
@@ -285,8 +290,9 @@ impl Keyspace<'_> {
         list.notes.max * NOTE_BYTES + pages * PAGE_BYTES
     }
 
-    /// One slice of the list that was begun. Returns the cursor behind the list at its end, 0 if there are no more keys. `None`: the
-    /// handler must yield and run again. Reads that it will need then may have been asked for.
+    /// Runs one slice of the list that was begun. Returns the cursor behind the list at its end, 0 if there are no more
+    /// keys. `None`: the handler must yield and run again. The slice may have requested reads that the next one will
+    /// need.
     ///
     /// A key that exists while all keys are listed, at once or in parts by cursors, is shown. If all are listed at once, each is shown
     /// once. A key that is added or removed meanwhile may be shown.
@@ -314,7 +320,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Looks at a stripe, which is locked already, or only for this.
+    /// Calls `look` with a stripe that is locked already, or else locks it for this call.
     pub(super) fn look_in<R>(&mut self, stripe: usize, look: impl FnOnce(&Stripe, &mut Resume) -> R) -> R {
         match self.has_all() {
             true => look(self.held.get(stripe), self.resume),
@@ -324,12 +330,12 @@ impl Keyspace<'_> {
 }
 
 impl Store {
-    /// The memory that a list may take.
+    /// The memory that a list may borrow.
     fn lendable_for_lists(&self, at_once: bool) -> usize {
         let most = self.lent_bytes_max().saturating_sub(self.lent_bytes());
         match at_once {
             true => self.lendable_bytes() / 2,
-            // The process itself takes nearly all: objects cannot make room.
+            // The process itself takes nearly all RAM, so objects cannot make room.
             false if self.lent_bytes_max() <= LENT_BYTES_MIN => 0,
             false => most / 2,
         }
@@ -343,7 +349,7 @@ impl Store {
 }
 
 impl List {
-    /// A run was read; `None`: it could not be.
+    /// Stores the result of reading a run. `None`: it could not be read.
     pub(crate) fn has_read(&mut self, page: u32, pages: Option<PageBuf>) {
         self.advanced = true;
         self.read.insert(page, pages);
@@ -357,7 +363,7 @@ impl List {
         self.runs.front().is_some_and(|asked| self.read.contains_key(&asked.run.page))
     }
 
-    /// Takes the entries of a stripe from the position on. If others follow the last one that was taken, returns where to go on.
+    /// Gathers the entries of a stripe from the position on. Returns where to continue if the stripe has more entries.
     fn gather(
         &mut self,
         store: &Store,
@@ -399,13 +405,13 @@ impl List {
         HOT_COST
     }
 
-    /// Finds the notes of a page in it.
+    /// Searches a page for the records of the notes on it.
     fn find(&mut self, store: &Store, bytes: &[u8], number: u32) {
         let List { table_id, here, found, names, scratch, .. } = self;
         let Ok(page) = Page::open(bytes, store.segments.stamp(number)) else { return };
         let first = |f: u16| here.partition_point(|note| note.fingerprint() < f);
         let is_wanted = |f: u16| here.get(first(f)).is_some_and(|note| note.fingerprint() == f);
-        // A frame that is damaged ends it. What is not found then is looked up.
+        // A damaged frame ends the search. The notes that were not found are looked up later.
         let _ = page.for_each_key(&is_wanted, &|id| store.dictionary(id), scratch, &mut |record| {
             if record.db != *table_id {
                 return;
@@ -430,7 +436,7 @@ struct Slice<'k, 's> {
     cost_left: usize,
 }
 
-/// What a look-up has come to.
+/// The result of a look-up.
 enum Looked {
     Done,
     Missing(ColdRead),
@@ -442,7 +448,7 @@ impl Slice<'_, '_> {
             if list.is_gathering {
                 self.gather(list, show);
                 if !list.is_gathering && list.notes.count > NOTES_FREE {
-                    // The memory for pages is claimed before they are read.
+                    // Yield first, so that memory for the pages is claimed before they are read.
                     return Flow::Yield;
                 }
                 continue;
@@ -498,7 +504,8 @@ impl Slice<'_, '_> {
         list.notes.sort_piece();
     }
 
-    /// Asks for runs if there is nothing to name, or some that can be named meanwhile. A transaction or script reads one at once.
+    /// Requests reads of runs if there is nothing to name, or some that can be named meanwhile. A transaction or script
+    /// reads one run at once.
     fn ask(&mut self, list: &mut List) {
         let (store, at_once) = (self.ks.store, self.ks.at_once);
         let mut pages: u32 = list.runs.iter().map(|asked| asked.run.pages).sum();
@@ -510,7 +517,8 @@ impl Slice<'_, '_> {
             && let Some(first) = list.notes.peek()
         {
             let (mut run, noted) = (first.pages(), list.asked.len());
-            // A bound, because a list's memory is claimed before it reads: records that share pages could follow each other to a segment's end.
+            // A list claims its memory before it reads, so a run needs a bound: without one, records that share pages
+            // could extend it to the end of the segment.
             let most = run.page + RUN_PAGES;
             while list.notes.peek().is_some_and(|note| note.page() < most && run.take(&store.segments, note.pages())) {
                 list.asked.extend(list.notes.pop());
@@ -553,7 +561,8 @@ impl Slice<'_, '_> {
         for (note, found) in list.here.iter().zip(&list.found) {
             match found {
                 Some(found) if self.is_live(found.expiry) => (show.name)(&list.names[found.name.clone()]),
-                // An expiry may have been taken away since.
+                // Not found, or expired. The expiry may have been removed since the page was written, so look the key
+                // up.
                 _ => list.rest.push(*note),
             }
         }
@@ -565,7 +574,7 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// Looks some of the rest up, and shows it. False: reads are needed.
+    /// Looks up a part of the rest and shows the names. False: reads are needed.
     fn look_up(&mut self, list: &mut List, show: &mut Show<'_>) -> bool {
         let (mut pages, mut missing) = (0, Vec::new());
         for _ in 0..REST_AT_ONCE {
@@ -584,7 +593,7 @@ impl Slice<'_, '_> {
             }
         }
         let is_done = missing.is_empty();
-        // The next call takes them first: their names are there then.
+        // The next call takes these notes first. Their names have been read by then.
         list.rest.append(&mut missing);
         if list.rest.is_empty() {
             self.ks.resume.names.clear();

@@ -43,7 +43,7 @@ use base::events::Class;
 use smallvec::SmallVec;
 use value::{Absent, Boxed, Kind};
 
-/// The messages of a transaction or script may wait in this much memory, however little there is.
+/// The waiting messages of a transaction or script always get memory up to this size, however little there is.
 const FREE_NEWS_BYTES: usize = 32 << 10;
 
 /// What is known of an existing key without its value.
@@ -87,7 +87,7 @@ pub struct Keyspace<'s> {
     home: usize,
     db: usize,
     table_id: u32,
-    /// What expires by then has expired.
+    /// Keys with an expiry at this time or before have expired.
     now_ms: u64,
     /// The wall clock.
     clock_ms: u64,
@@ -96,7 +96,7 @@ pub struct Keyspace<'s> {
     at_once: bool,
     /// See [`Keyspace::rehearsal`].
     rehearses: bool,
-    /// Random commands pick their members at run time, so this rehearsal records nothing.
+    /// Random commands choose their members at run time, so this rehearsal records nothing.
     blind: bool,
     /// The handler has changed something.
     wrote: bool,
@@ -197,7 +197,8 @@ impl<'s> Keyspace<'s> {
         keys.iter().all(|key| self.held.holds(key.hash.stripe()))
     }
 
-    /// Locks the stripes of these keys too. False: another script asked first for stripes that this script holds.
+    /// Locks the stripes of these keys too. False: they could not be locked in time, as when two scripts wait for
+    /// stripes of each other.
     pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
         let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
         self.held.add(&stripes)
@@ -252,7 +253,7 @@ impl<'s> Keyspace<'s> {
         self.clock_ms
     }
 
-    /// Nothing has expired for this command: a primary has run it, and says what has.
+    /// Lets nothing expire for this command: the primary has already run it, and the primary decides what has expired.
     #[inline]
     pub fn expire_nothing(&mut self) {
         self.now_ms = 0;
@@ -362,8 +363,8 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// As [`Keyspace::effect`], with the command's own bytes as they were sent. False: nobody takes them, or they are not the only
-    /// effect, and words must be stated.
+    /// Like [`Keyspace::effect`], with the bytes that the client sent. False: there is no sink for such bytes, or they
+    /// are not the only effect; then the effect must be stated in words.
     #[inline]
     pub fn effect_sent(&mut self, bytes: &[u8]) -> bool {
         let is_alone = self.resume.effects.is_empty() && !self.held.is_inner();
@@ -372,7 +373,8 @@ impl<'s> Keyspace<'s> {
         is_told
     }
 
-    /// The transaction around will state so many bytes of words, for which its connection has kept room.
+    /// Announces that the transaction around this command will state this many bytes of words. Its connection has
+    /// reserved memory for them.
     pub fn expect_effects(&mut self, bytes: usize) {
         if self.records_effects() {
             self.resume.effects.expect(bytes);
@@ -390,8 +392,9 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Whether the effects of a script may take more memory while they wait for its end. When the buffer is full, one of twice the
-    /// size is filled beside it, and at the end the record of the journal.
+    /// Whether the effects of a script may take more memory while they wait for its end. Growing needs several times
+    /// the buffer's size: a full buffer is copied into one of twice the size, and at the end the journal's record is
+    /// made from it.
     pub fn may_keep_more(&self) -> bool {
         let buffer = self.resume.effects.lent_buffer();
         buffer == 0 || self.store.lent_bytes() + 4 * buffer <= self.store.lent_bytes_max()
@@ -402,13 +405,14 @@ impl<'s> Keyspace<'s> {
         self.resume.effects.bytes()
     }
 
-    /// Whether a message of the running command must wait for the transaction or script around it: its reader may act on the changes
-    /// that came before, and these are not kept yet.
+    /// Whether a message of the running command must wait for the end of the transaction or script around it. Otherwise
+    /// a subscriber could act on earlier changes of the transaction that are not kept yet.
     pub fn must_publish_later(&self) -> bool {
         self.held.is_inner() && self.records_effects()
     }
 
-    /// Publishes a message when the outermost command's effects are kept. False: the messages that wait so have no room.
+    /// Publishes a message as soon as the outermost command's effects are kept. False: there is no memory in which the
+    /// message could wait.
     pub fn publish(&mut self, is_sharded: bool, channel: &[u8], text: &[u8]) -> bool {
         let news = News::Message { is_sharded, channel: channel.into(), text: text.into() };
         let (effects, bytes) = (&mut self.resume.effects, news.lent_bytes());
@@ -624,7 +628,7 @@ impl<'s> Keyspace<'s> {
         let Some(value) = object.boxed() else {
             return Ok(Found::Hot(slot, false));
         };
-        // Where expired keys are kept, fields are kept too: see `hides_fields_at`.
+        // While expired keys are kept, expired fields are kept too: see `hides_fields_at`.
         if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) && !store.keeps_expired(now_ms) {
             self.bring(key, slot, &|value, out| value.want_due(now_ms, out))?;
             self.may_change()?;

@@ -1,4 +1,5 @@
-//! Owns how a keyspace is opened: with the stripes of a command's keys, or with all stripes. Also owns the probe of a key before.
+//! Owns how a keyspace is opened: with the stripes of a command's keys, or with all stripes. Also owns the probe of a
+//! key before its command runs.
 //! Never waits for flash.
 
 use super::{ColdRead, Keyspace, Resume};
@@ -64,7 +65,7 @@ impl Store {
         Ok(Keyspace::new(self.try_hold_all(reach)?, db, now_ms, touch, resume))
     }
 
-    /// Whether nobody holds the key's stripe at the moment.
+    /// Whether the key's stripe is not locked at the moment.
     pub fn is_free(&self, key: &Key<'_>) -> bool {
         self.stripes.lock_at_once(key.hash.stripe()).is_some()
     }

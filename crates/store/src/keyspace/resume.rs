@@ -49,7 +49,7 @@ pub struct ColdRead {
     pub(crate) copies: bool,
     /// The pages of a run are wanted, for [`super::Keyspace::list`].
     pub(crate) run: Option<Run>,
-    /// Nobody waits for it: see `lane/warm`.
+    /// No command waits for this read: see `lane/warm`.
     pub(crate) warms: bool,
 }
 
@@ -69,7 +69,7 @@ impl ColdRead {
         }
     }
 
-    /// What is lost if it fails.
+    /// What is lost if the read fails.
     pub(crate) fn lost(&self) -> Lost {
         match self.part {
             Some(name) => Lost::collection(name.id),
@@ -100,7 +100,7 @@ impl ColdRead {
         read
     }
 
-    /// Makes this a read that nobody waits for.
+    /// Makes this a read that no command waits for.
     pub(crate) fn warming(mut self) -> ColdRead {
         self.warms = true;
         self
@@ -164,7 +164,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Of a record that cannot be read: no walk over all keys shows it, as if it had expired.
+    /// For a record that cannot be read: it counts as expired, so no walk over all keys shows it.
     pub fn unknown() -> Named {
         Named { name: Box::default(), expiry: Some(0) }
     }
@@ -183,7 +183,8 @@ pub struct Resume {
     pub(super) random: Option<u64>,
     /// Why a value could not be read at once. Set when a command inside a transaction or script returns [`Cold`].
     pub failed: Option<ReadError>,
-    /// A cold key that can have expired counts as not expired, and is not read: the command removes it, and it cannot be read.
+    /// A cold key with an expiry counts as not expired and is not read, because the command removes the key and its
+    /// record cannot be read.
     pub removes_unread: bool,
     /// Changed keys that have waiters. Not cleared: the code that serves the waiters takes them.
     pub ready: Vec<Ready>,

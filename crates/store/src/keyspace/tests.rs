@@ -129,8 +129,9 @@ fn objects_of_every_kind_are_made_changed_moved_and_freed() {
     // The remaining objects are freed with the store. Miri reports leaks.
 }
 
-/// A hash's deadline was noted before its key was in the table. The notes are compared with the table now and then, and the
-/// note of a new key went with those of keys that are gone: the fields of such a hash expired only when somebody looked.
+/// A bug: a hash's deadline was noted before its key was in the table. Notes of keys that are not in the table are
+/// dropped now and then, and so was the note of the new key. The fields of such a hash expired only when a command
+/// accessed the hash.
 #[test]
 fn the_deadline_of_every_new_hash_is_noted() {
     let mut bench = Bench::new();
@@ -151,7 +152,8 @@ fn the_deadline_of_every_new_hash_is_noted() {
     assert_eq!(due.len(), names.len());
 }
 
-/// The messages of a transaction wait for its end in memory that is lent: until there is no more of it, but for a little.
+/// Messages of a transaction wait for its end in lent memory. When no more can be lent, messages are refused, except
+/// for a small amount.
 #[test]
 fn messages_that_wait_are_lent_their_memory() {
     let store = Store::new(&StoreConfig { ram_limit: 64 << 20, ..StoreConfig::in_ram(1) });

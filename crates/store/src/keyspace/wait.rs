@@ -32,7 +32,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Makes these keys ready for the waiters behind that ticket, which the waiter with that ticket had blocked.
+    /// Makes these keys ready for the waiters behind this ticket, because the waiter with this ticket is done and
+    /// blocks them no longer.
     pub fn pass_on(&mut self, keys: &[Key<'_>], ticket: u64) {
         let db = self.db();
         for key in keys {

@@ -1,5 +1,5 @@
-//! Owns a lane's part of a cleaning: it visits the stripes that it takes, and writes the values that are in RAM only, with their
-//! neighbours in memory. Of values that move in parts it writes the parts. Never removes a value from RAM.
+//! Owns a lane's share of a cleaning: it visits stripes, and writes the values that are in RAM only, together with
+//! their neighbours in memory. Of values that move in parts it writes the parts. Never removes a value from RAM.
 
 use super::Lane;
 use super::clock_hand::{Victim, Writer, copy_parts, visit_near};
@@ -14,11 +14,11 @@ use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_TIMEOUT;
 
-/// A slice writes as many bytes of values, and visits as many leaves, at most.
+/// Maximum bytes of values that a slice writes, and maximum number of leaves that it visits.
 const SLICE_BYTES: usize = 64 << 10;
 const SLICE_LEAVES_MAX: usize = 64;
 
-/// Where the lane's part continues.
+/// Where the lane continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CleanHand {
     stripe: usize,
@@ -26,25 +26,25 @@ pub(super) struct CleanHand {
     high: u64,
     /// The position inside the value at `high`, if that value moves in parts.
     part: u64,
-    /// The neighbours of the leaf's values could not be written, so they go without.
+    /// The leaf's values are written without their neighbours, because the neighbours could not be written.
     alone: bool,
 }
 
 enum Copied {
     Taken,
-    /// It is too large for flash.
+    /// The value is too large for flash.
     Not,
     /// No write can begin now.
     Stopped,
 }
 
-/// The share of the log that a cleaning may leave in use, and that of what live data may take.
+/// The share of the log, and of the limit for live data, up to which a cleaning may fill them.
 const FILL: f64 = 0.8;
 const DATA_FILL: f64 = 0.95;
 
 impl Store {
-    /// Begins a cleaning. The lanes go on with it until [`Store::is_cleaned`]. It leaves room on flash even if all that is in RAM is
-    /// changed and written once more; if there is no such room, nothing is written.
+    /// Begins a cleaning. The lanes continue it until [`Store::is_cleaned`]. It leaves so much room on flash that all
+    /// values in RAM could be changed and written once more; if there is no such room, nothing is written.
     pub fn clean(&self) {
         if !self.has_flash() || self.is_force_demote() {
             return;
@@ -56,30 +56,30 @@ impl Store {
         self.cleaning.begin(unchanged.min(data));
     }
 
-    /// Whether there is no cleaning, or it has ended and all that it wrote is on flash.
+    /// Whether no cleaning is running, and all values that one has taken are on flash.
     pub fn is_cleaned(&self) -> bool {
         self.cleaning.is_done()
     }
 
-    /// Ends a cleaning early. What has its copy keeps it.
+    /// Ends a cleaning early. Values that have a copy already keep it.
     pub fn stop_cleaning(&self) {
         self.cleaning.stop();
     }
 }
 
 impl Lane {
-    /// Whether a cleaning goes on here.
+    /// Whether a cleaning is running in this lane.
     pub(super) fn cleans(&self) -> bool {
         self.clean.is_some()
     }
 
-    /// Returns whether there is more to do at once.
+    /// Runs one slice of a cleaning. Returns whether there is more to do at once.
     pub(super) fn clean_slice(&mut self) -> bool {
         let store = self.store.clone();
         let mut left = SLICE_BYTES;
         for _ in 0..SLICE_LEAVES_MAX {
             let Some(hand) = self.clean.or_else(|| self.begin_stripe()) else { return false };
-            // Copies are worth less than what waits for room. The values that are left go without.
+            // Copies must not take room that new data waits for. The remaining values of the stripe get no copy.
             let goes_on =
                 store.cleaning.has_room() && store.segments.room() == LogSpace::Plenty && !store.is_force_demote();
             let stopped = match goes_on {
@@ -90,7 +90,7 @@ impl Lane {
                 }
             };
             if stopped {
-                // The completion of a write continues.
+                // The cleaning continues when a write completes.
                 return false;
             }
             if left == 0 {
@@ -108,16 +108,16 @@ impl Lane {
 
     fn end_stripe(&mut self) {
         if self.begin_stripe().is_none() {
-            // Nobody else may come to fill the unit.
+            // No other value may come to fill the unit, so write it now.
             self.finish_unit(SegmentStream::Fresh);
         }
         self.store.cleaning.stripe_done();
     }
 
-    /// Writes values of one leaf, or those around one of them. Returns whether no write can begin now.
+    /// Writes values of one leaf, or the neighbours of one of them. Returns whether no write can begin now.
     fn clean_leaf(&mut self, store: &Store, mut hand: CleanHand, left: &mut usize) -> bool {
         let mut timeout = UPKEEP_TIMEOUT;
-        // What a script holds goes without a copy.
+        // If a script holds the stripe, its values get no copy.
         let stripe =
             store.stripe_or_skip(hand.stripe, &mut timeout).filter(|stripe| hand.table_id < stripe.table_ids());
         let Some(mut stripe) = stripe else {
@@ -136,12 +136,12 @@ impl Lane {
                 let part = if high == from { hand.part } else { 0 };
                 let (next, stopped) = self.copy_parts(store, entry, hand.table_id, part, left);
                 if let Some(part) = next {
-                    // The other values get their turn at the lock, and the slice its end.
+                    // Continue later, so that other threads can lock the stripe and the slice can end.
                     self.clean = Some(CleanHand { high, part, alone: false, ..hand });
                     self.near = near;
                     return stopped;
                 }
-                // The leaf's entries are in order: none before this one is left.
+                // The leaf's entries are sorted, so all up to this one are done.
                 (hand.high, hand.part) = (high.saturating_add(1), 0);
                 continue;
             }
@@ -175,7 +175,8 @@ impl Lane {
     /// Writes objects that lie together in memory, and often belong together. Returns how many, and whether no more writes can begin now.
     fn clean_near(&mut self, store: &Store, near: &Cells, left: &mut usize) -> (usize, bool) {
         let (mut taken, mut stopped) = (0, false);
-        // Most have a copy. To look for their entries would take longer than everything else.
+        // Most neighbours have a copy. Looking up their entries would take longer than everything else, so skip them
+        // before.
         let may_be_unwritten = |object: ObjectRef<'_>| !object.knows_place();
         visit_near(store, near, may_be_unwritten, |database, slot, hash, table_id| {
             let is_wanted = database.table.wants(slot);
@@ -193,7 +194,7 @@ impl Lane {
         (taken, stopped)
     }
 
-    /// Writes parts of a value, from number `part` on. Returns where to go on, and whether no write can begin now.
+    /// Writes parts of a value, from number `part` on. Returns where to continue, and whether no write can begin now.
     fn copy_parts(
         &mut self,
         store: &Store,
@@ -226,7 +227,8 @@ impl Lane {
     }
 }
 
-/// Whether a value is in RAM only and a cleaning writes it, or may be for some of its parts.
+/// Whether a value is in RAM only, so that a cleaning writes it. For a value in parts: whether some of its parts may
+/// be.
 fn is_unwritten(store: &Store, entry: &Entry) -> bool {
     let Some(object) = entry.object() else { return false };
     let is_small = || object.ram_bytes() <= LARGE_BYTES;

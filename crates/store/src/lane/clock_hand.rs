@@ -28,9 +28,10 @@ pub(crate) struct ClockHand {
     high: u64,
     /// The position inside the value at `high`, if that value moves in parts.
     parts: PartsHand,
-    /// Number of leaves whose victims go without neighbours, because the neighbours of the last victim were in use.
+    /// Number of leaves whose victims are written without their neighbours, because the neighbours of the last victim
+    /// were in use.
     alone: u32,
-    /// What `alone` was set to last.
+    /// The value that `alone` was last set to.
     alone_last: u32,
 }
 
@@ -47,11 +48,12 @@ struct PartsHand {
 /// Number of parts of one value that one step visits before other values get their turn.
 const PARTS_MAX: usize = 256;
 
-/// So many neighbours before its turn, an object's header and key are prefetched.
+/// An object's header and key are prefetched this many neighbours before the object is visited.
 const CELLS_AHEAD: usize = 4;
 
-/// If three quarters of the neighbours were in use, the victims of so many leaves go without neighbours: at first the least number,
-/// and twice as many each time when that is so again. Looking at the neighbours costs some hundred look-ups in the index.
+/// If three quarters of the neighbours were in use, the victims of this many leaves are written without neighbours: at
+/// first the minimum, and twice as many each time that this happens again. Looking at the neighbours costs some hundred
+/// look-ups in the index.
 const LEAVES_ALONE_MIN: u32 = 31;
 const LEAVES_ALONE_MAX: u32 = 1023;
 
@@ -61,9 +63,9 @@ pub(crate) struct Victim<'t> {
     pub table_id: u32,
     pub object: ObjectMut<'t>,
     pub has_expiry: bool,
-    /// It leaves RAM when it is written, if it was not used meanwhile.
+    /// Whether the value leaves RAM when it is written, if it was not used meanwhile.
     pub leaves: bool,
-    /// A snapshot wants it: it is as it was at the cut.
+    /// Whether a snapshot still needs the value, so that the value is as it was at the cut.
     pub is_wanted: bool,
 }
 
@@ -206,7 +208,7 @@ impl ClockHand {
                 object.neighbours(&store.arena, near);
             }
             if crate::mem::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
-                // The victim goes with its neighbours or with those of another victim, in the order of addresses.
+                // The victim is written with its neighbours or with those of another victim, in the order of addresses.
                 continue;
             }
             let hash = store.hasher.hash(object.key());
@@ -427,7 +429,8 @@ pub(crate) fn sweep_parts(
     SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
 }
 
-/// Writes some parts of a value that are in RAM only. They stay there. Returns what was visited, and the bytes that were taken.
+/// Writes some parts of a value that are in RAM only. The parts stay in RAM. Returns what was visited, and the bytes
+/// that were taken.
 pub(crate) fn copy_parts(id: u64, value: &mut Boxed, from: u64, writer: &mut dyn Writer) -> (Swept, usize) {
     let (kind, mut taken) = (value.kind(), 0);
     let swept = value.copy(from, PARTS_MAX, &mut |number, bytes| {
@@ -447,8 +450,8 @@ fn write_part(writer: &mut dyn Writer, name: PartName, kind: Kind, bytes: &[u8],
     }
 }
 
-/// Visits the objects in these cells that are still there and may be of interest, each while its stripe is locked, as long as `visit`
-/// returns true. What a script holds is left out.
+/// Visits those objects in these cells that are still there and that `is_of_interest` accepts, each while its stripe is
+/// locked, as long as `visit` returns true. Objects in stripes that a script holds are left out.
 pub(super) fn visit_near(
     store: &Store,
     near: &Cells,
@@ -475,7 +478,7 @@ pub(super) fn visit_near(
     }
 }
 
-/// The entry that holds the object in this cell, if that is of interest. The cell belongs to the stripe.
+/// The entry that holds the object in this cell, if the object is of interest. The cell belongs to the stripe.
 fn entry_of(
     store: &Store,
     stripe: &Stripe,
@@ -483,8 +486,8 @@ fn entry_of(
     is_of_interest: impl Fn(ObjectRef<'_>) -> bool,
 ) -> Option<(KeyHash, u32, Slot)> {
     debug_assert_eq!(store.emptying.load(Relaxed), 0);
-    // SAFETY: the callers hold the stripe's lock. Since then they have checked that no flush is freeing objects and that the cell
-    // belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.
+    // SAFETY: the callers hold the stripe's lock. Under this lock they have checked that no flush is freeing objects
+    // and that the cell belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.
     let object = unsafe { ObjectRef::in_cell(cell) };
     if !is_of_interest(object) {
         return None;

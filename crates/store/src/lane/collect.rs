@@ -23,7 +23,7 @@ pub(crate) const SHRINK_EVERY_MS: u64 = 5;
 pub(crate) const EXPIRY_EVERY_MS: u64 = 2;
 /// How often segments are searched for expired records, if none were found.
 const EXPIRY_SEARCH_EVERY_MS: u64 = 100;
-/// After so many collections for room, expired keys get a turn.
+/// After this many collections for room, expired keys are removed once.
 const ROOM_TURNS: u32 = 8;
 /// How often the live data is summed while the log shrinks or has no room.
 const WEIGH_EVERY_MS: u64 = 10;
@@ -33,7 +33,7 @@ const DEAD_MAX: usize = 32;
 /// How often the policy may try again after it found nothing to evict in the whole log.
 const VAIN_EVERY_MS: u64 = 1_000;
 
-/// What collecting is needed for.
+/// Why collecting is needed.
 struct Need {
     /// A finished unit of values waits for a segment.
     starved: bool,
@@ -59,7 +59,7 @@ impl Lane {
         let need = self.need();
         let is_urgent = need.starved || need.lacks_room;
         if is_urgent && self.collect.as_ref().is_some_and(|collect| !collect.why.moves() && !collect.reading) {
-            // Writers wait. Room is more urgent than expired keys, and collecting for room removes those too.
+            // Writers wait. Room is more urgent than expired keys, and a collection for room removes expired keys too.
             self.give_up_collection();
         }
         let goes_on = if self.collect.is_some() { self.collect_step() } else { self.start_collection(&need) };
@@ -80,7 +80,8 @@ impl Lane {
     /// Sums the live data if the result matters.
     fn weigh_if_due(&mut self, starved: bool) {
         let segments = &self.store.segments;
-        // One worker is enough to see that data comes to its limit, and seldom enough for a walk over all segments.
+        // One worker is enough to notice that live data reaches its limit. The interval is long, because this walks
+        // over all segments.
         let watches = self.worker == 0 && segments.may_be_over() && self.now_ms >= self.watch_due_ms;
         if watches || (starved || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
             self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
@@ -106,7 +107,7 @@ impl Lane {
         let segments = &self.store.segments;
         self.store.counters.add(Counter::CollectedSegments, 1);
         if segment < segments.end() && segments.free_count() > segments.end() / 2 && !segments.quarantines() {
-            // It is not written before the discard is complete.
+            // The segment is not written again before the discard is complete.
             let (path, offset) = segments.location(segment * segments.segment_pages);
             let bytes = segments.segment_bytes();
             let token = self.token(Flight::Discard { segment });
@@ -146,7 +147,7 @@ impl Lane {
             self.declare_full_if_wedged(answer);
             return false;
         }
-        // What is collected stays live.
+        // If live data has reached its own limit, moving records does not help: they stay live.
         let victim = if segments.is_over() { None } else { segments.victim(self.now_ms, FULLEST) };
         let victim = victim.map(|segment| (segment, Purpose::Room)).or_else(|| {
             let wanted = need.starved || need.lacks_room;
@@ -169,7 +170,8 @@ impl Lane {
         false
     }
 
-    /// Failed writes have used up even the reserve, so no record can be moved. Only a dead segment can become free.
+    /// If no record can be moved because failed writes have used up even the reserve, marks the log as full. Only a
+    /// segment without live records can become free then.
     fn declare_full_if_wedged(&self, answer: Relocation) {
         let segments = &self.store.segments;
         if answer == Relocation::Wedged && !segments.quarantines() {
@@ -177,7 +179,7 @@ impl Lane {
         }
     }
 
-    /// Whether the policy may find something to evict.
+    /// Whether eviction by the policy may find a record to evict.
     fn may_evict(&self) -> bool {
         let in_vain = self.store.segments.evicted_in_vain() > self.store.segments.end();
         self.store.evicts() && (!in_vain || self.now_ms >= self.evict_due_ms)
@@ -270,14 +272,15 @@ impl Lane {
         }
         let segments = &self.store.segments;
         let segment = collect.segment;
-        // A page may have been overwritten by another valid page. That is no visible damage, but its records are lost.
+        // Missing records are lost too: a page may have been overwritten by another valid page, which is no visible
+        // damage.
         let missing = !collect.unwritten && !self.store.has_unfreed();
         if segments.get(segment).is_dead() {
             if !segments.emptied(segment) {
                 self.collect = Some(collect);
                 return false;
             }
-            // A bad segment is tested before it takes data again. One that leaves the log takes none.
+            // A bad segment is tested before it takes data again. A segment that leaves the log takes no more data.
             match segments.get(segment).is_bad() && segment < segments.end() {
                 true => segments.uncollected(segment),
                 false => self.free_segment(segment),
@@ -308,8 +311,8 @@ impl Lane {
         self.weigh_due_ms = 0;
     }
 
-    /// The promise of `begin_relocation` can be broken only by failed writes, or by records that compress much worse than before. Then the
-    /// records stay at their old places, so that their segment can be collected later or die.
+    /// `begin_relocation` promises room. Only failed writes, or records that compress much worse than before, can break
+    /// the promise. Then the records stay at their old places, so that their segment can be collected later or die.
     fn give_up_if_stranded(&mut self) -> bool {
         let relocated = &self.fill[SegmentStream::Relocated as usize];
         if relocated.blocked() && relocated.in_flight == 0 {
@@ -318,7 +321,8 @@ impl Lane {
         false
     }
 
-    /// Ends the collection. Records that were not moved yet stay where they are. No read or write of it may be in flight.
+    /// Ends the collection. Records that were not moved yet stay where they are. No read or write of the collection may
+    /// be in flight.
     fn give_up_collection(&mut self) {
         let Some(collect) = self.collect.take() else { return };
         debug_assert!(!collect.reading);
@@ -420,7 +424,7 @@ impl Lane {
             }
         }
         if !why.moves() {
-            // CLIENT PAUSE has begun: the key stays where it is.
+            // CLIENT PAUSE has begun, so the key stays where it is.
             return Relocated::Moved;
         }
         let Some(kind) = RecordKind::from_byte(record.kind) else {

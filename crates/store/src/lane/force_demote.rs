@@ -170,7 +170,8 @@ impl Lane {
                 self.due.insert(due);
                 break;
             }
-            // The table id may belong to another logical database meanwhile. Then another key is looked up, which does no harm.
+            // The table id may belong to another logical database by now. Then the look-up is for another key, which
+            // does no harm.
             if let Some(db) = (0..store.databases()).find(|&db| store.table_id(db) == due.table_id) {
                 let key = store.hasher.key(&due.name);
                 if let Ok(held) = store.hold(&[key], Reach::Owned) {
@@ -197,7 +198,7 @@ impl Lane {
         if goes_on || !self.fill[0].blocked() {
             return true;
         }
-        // Another worker or a checkpoint may be about to free a segment.
+        // Another worker or a checkpoint may free a segment soon.
         if self.store.tier.full() == Full::Flash || *steps_left == 0 {
             return false;
         }

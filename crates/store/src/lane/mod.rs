@@ -135,7 +135,7 @@ struct QueuedRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintain {
     Now,
-    /// At once if the worker has nothing else to do. No command waits for what is left.
+    /// At once if the worker has nothing else to do. No command waits for the remaining work.
     AtLeisure,
     After {
         ms: u64,
@@ -149,12 +149,13 @@ pub struct Lane {
     pub(crate) now_ms: u64,
     flights: Vec<Option<Flight>>,
     free_tokens: Vec<usize>,
-    /// The token of the last read that began at a page and is in flight.
+    /// The token of the latest read in flight that begins at this page.
     reading: FxHashMap<u32, usize>,
     done: Vec<Done>,
-    /// Reads that wait for their turn at the device. They have no buffer yet, because thousands of clients may wait at once.
+    /// Reads that wait until the device has fewer operations in flight. They have no buffer yet, because thousands of
+    /// clients may wait at once.
     queued: VecDeque<QueuedRead>,
-    /// The same for large values: they wait for memory too, and small reads do not wait for them.
+    /// Like `queued`, for large values. They wait for memory too, and small reads do not wait for them.
     queued_large: VecDeque<QueuedRead>,
     /// Large reads in flight.
     large_reads: usize,
@@ -182,7 +183,7 @@ pub struct Lane {
     expire_fields: usize,
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
-    /// Expired keys stay, and nothing is evicted: what keeps the effects has no room for more.
+    /// Expired keys are not removed and nothing is evicted, because the sink of the effects has no room for more.
     pub(crate) holds_deletions: bool,
     pub(crate) collect: Option<Collect>,
     /// When the next unit may be moved out of a shrinking log.
@@ -203,18 +204,18 @@ pub struct Lane {
     pub(crate) scrub_due_ms: u64,
     warm: Option<Warm>,
     warm_due_ms: u64,
-    /// When the last value left RAM, or none had to.
+    /// Since when no value could leave RAM although some had to. `None`: a value left, or none had to.
     no_victim_since_ms: Option<u64>,
     room: Vec<Waker>,
     latency: Histogram<u64>,
-    /// The sum, over these reads, of how many operations were under way.
+    /// For each read, the number of operations that were in flight, summed over these reads.
     read_depths: u64,
     statm: Option<std::fs::File>,
     /// Size of the kernel's pages, the unit of `statm`: 4 KiB, on some ARM machines 16 or 64 KiB.
     page_bytes: u64,
 }
 
-/// A read of more pages waits until memory for it is lent. Runs have fewer.
+/// A read of more pages than this is large: it waits until memory for it is lent. Runs have fewer pages.
 const LARGE_PAGES: usize = 66;
 /// A read of a small record is of one page, or of two if the record is on both. Buffers of this size are kept for reuse.
 const SMALL_PAGES: usize = 2;
@@ -229,7 +230,7 @@ const SLICE_SLABS_MAX: usize = 4;
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
 const EXPIRE_EVERY_MS: u64 = 10;
-/// For so long nothing could leave RAM before writers get an error.
+/// Writers get an error after nothing could leave RAM for this time.
 const RAM_FULL_AFTER_MS: u64 = 1_000;
 /// Maximum number of leaves, and of keys with an expiry, that one slice of the expiry sweep visits.
 const EXPIRE_LEAVES_MAX: usize = 256;
@@ -309,7 +310,7 @@ impl Lane {
         let waiter = ReadWaiter(Waiter { cold, pending });
         let run = waiter.0.cold.run;
         let pages = run.map_or_else(|| self.store.segments.read_pages(place), |run| run.pages as usize);
-        // Who waits for a run gets its pages, and shares them with nobody.
+        // A run is not merged with other reads: its waiter gets the buffer with the pages.
         if run.is_none()
             && let Some(&token) = self.reading.get(&place.page)
             && let Some(Some(Flight::Read { pages: in_flight, waiters, .. })) = self.flights.get_mut(token)
@@ -331,7 +332,7 @@ impl Lane {
         ticket
     }
 
-    /// Number of reads that were asked for and are not started.
+    /// Number of reads that were requested and have not started.
     pub fn queued_reads(&self) -> usize {
         self.queued.len() + self.queued_large.len()
     }
@@ -342,7 +343,7 @@ impl Lane {
         while driver.in_flight() < IN_FLIGHT_MAX
             && let Some(read) = self.queued.pop_front().or_else(|| {
                 let read = self.queued_large.front()?;
-                // One at a time always may.
+                // One large read may always be in flight.
                 let bytes = large_read_bytes(read.pages);
                 match self.large_reads {
                     0 => self.store.lend(bytes),
@@ -419,7 +420,7 @@ impl Lane {
         };
         let entry = database.table.entry(slot);
         let word = entry.word();
-        // Dirty: the value was changed. Used more than once: another command wants it too.
+        // A dirty value was changed. A value that was used more than once is used by another command too.
         if word.is_dirty() || word.frequency() > 1 {
             return;
         }
@@ -568,7 +569,7 @@ impl Lane {
         put_in_ram(store, hash, cold, &record, self.now_ms)
     }
 
-    /// The outcome of a failed read. The error counts only if the key's record is still at the place of the read.
+    /// The outcome of a failed read. The error counts only if the key's record is still at the place that was read.
     fn read_failed(&self, cold: &ColdRead, read: &[u8], error: ReadError) -> Outcome {
         let store = &self.store;
         if let Some(name) = cold.part {
@@ -601,12 +602,13 @@ impl Lane {
         self.collect.is_some() || self.cleans() || shrinks || !self.room.is_empty() || self.wants_maintenance()
     }
 
-    /// Nearly all values are cold and no command waits for room. Then one slice per millisecond is enough.
+    /// Whether demotion pauses until the next millisecond: the last slice found no value that can leave RAM, and no
+    /// command waits for room.
     fn sweeps_in_vain(&self) -> bool {
         self.swept_in_vain_ms == self.now_ms && self.room.is_empty()
     }
 
-    /// Whether the next slices may start to remove expired keys and to evict. A collection that has begun goes on.
+    /// Sets whether the next slices may not remove expired keys nor evict. A collection that has begun continues.
     pub fn hold_deletions(&mut self, holds: bool) {
         self.holds_deletions = holds;
     }
@@ -639,7 +641,7 @@ impl Lane {
         self.wake_writers();
         match (more, self.room.is_empty()) {
             (true, _) => Maintain::Now,
-            // Another worker may make the room.
+            // Another worker may make room.
             (false, false) => Maintain::After { ms: 1 },
             (false, true) if cleans => Maintain::AtLeisure,
             (false, true) if warms => Maintain::After { ms: WARM_EVERY_MS },
@@ -740,7 +742,7 @@ impl Lane {
             self.swept_in_vain_ms = self.now_ms;
         }
         if store.tier.fruitless() > crate::mem::hash::STRIPES {
-            // A whole round found no more values for this unit.
+            // A whole round found no more values for this unit, so write it as it is.
             self.finish_unit(SegmentStream::Fresh);
         }
         // After five rounds every frequency is zero, so the remaining values cannot leave RAM.
@@ -749,8 +751,8 @@ impl Lane {
         !barren && !waits
     }
 
-    /// Tells writers that RAM contains only what cannot leave it. With flash they wait a while before, because the budget of objects may
-    /// be small for a moment: clients' buffers or a training take their part.
+    /// Notifies writers if RAM is full of data that cannot leave it. With flash this waits a while, because the
+    /// objects' budget may be small for a moment, when clients' buffers or a training take memory.
     fn report_full_ram(&mut self, barren: bool) {
         let tier = &self.store.tier;
         if !barren {
@@ -766,7 +768,7 @@ impl Lane {
         }
     }
 
-    /// How many keys the sweep has removed since the last call.
+    /// The number of keys that the sweep has removed since the last call.
     pub fn take_expired(&mut self) -> usize {
         std::mem::take(&mut self.expired)
     }
@@ -859,7 +861,7 @@ impl Lane {
     }
 }
 
-/// The outcome of a read of what cannot be read. A walk over all keys goes on without the name.
+/// The outcome of a read that failed because of damage. A walk over all keys continues without the name.
 fn unreadable(cold: &ColdRead, error: ReadError) -> Outcome {
     match cold.is_for_name() {
         true => Outcome::Named(cold.identity(), Named::unknown()),
@@ -867,7 +869,8 @@ fn unreadable(cold: &ColdRead, error: ReadError) -> Outcome {
     }
 }
 
-/// What a large read takes at once: the pages, the record without the pages' headers, and the value that is made of it.
+/// The memory that a large read takes at once: the pages, the record without the pages' headers, and the value that is
+/// made from the record.
 fn large_read_bytes(pages: usize) -> usize {
     3 * pages * PAGE_BYTES
 }
@@ -939,7 +942,8 @@ fn put_in_ram(
 mod tests {
     use super::*;
 
-    /// Once, on a kernel with 64 KiB pages, RAM was measured sixteen times too low, so the RAM limit was never reached.
+    /// A bug: on a kernel with 64 KiB pages, RAM was measured sixteen times too low, so the RAM limit was never
+    /// reached.
     #[test]
     fn resident_memory_is_counted_in_the_kernels_pages() {
         let statm = b"49184 7731 3920 2511 0 11042 0\n";

@@ -1,5 +1,5 @@
-//! Owns the test of segments that had an error and have no live records any more: each unit is written and read back. A segment
-//! that passes takes data again; another one is tested later.
+//! Owns the test of segments that had an error and have no live records any more: each unit is written and read back. A
+//! segment that passes takes data again. One that does not is tested again later.
 
 use super::{Flight, Lane};
 use crate::counters::Counter;

@@ -1,5 +1,6 @@
-//! Owns the scrubber: it reads all segments once in an interval and checks every page, so that damage is known before a client meets it.
-//! A value that is in RAM too is written again later; of other values, the keys are counted. Never decides which segment is due.
+//! Owns the scrubber: it reads all segments once in an interval and checks every page, so that damage is found before a
+//! client reads it. If a value on a damaged page is in RAM too, it is written again later; otherwise its key is counted
+//! as lost. Never decides which segment is due.
 
 use super::{Flight, Lane};
 use crate::counters::Counter;
@@ -16,15 +17,15 @@ use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 const SCRUB_EVERY_MS: u64 = 10;
 /// How often a lane looks for a segment that is due.
 const LOOK_EVERY_MS: u64 = 100;
-/// The search for the keys of damaged pages visits at most so many leaves in a slice.
+/// The search for the keys of damaged pages visits at most this many leaves in a slice.
 const SEARCH_LEAVES_MAX: usize = 128;
-/// Tries to read a piece, as the transfer may have been at fault.
+/// How often reading a piece is tried, because the transfer may have been at fault.
 const TRIES: u32 = 3;
 
 /// A segment that is being read. One operation is in flight at a time.
 pub(crate) struct Scrub {
     segment: u32,
-    /// The piece that is being read comes last.
+    /// The pieces that are left. The last one is being read.
     units: Vec<Unit>,
     reads: bool,
     tries: u32,
@@ -41,17 +42,18 @@ struct Search {
     high: u64,
     lost: u64,
     rescued: u64,
-    /// The lost ones that nobody has met before.
+    /// How many of the lost keys were not known before.
     news: u64,
 }
 
 impl Store {
-    /// Every page on flash is read and checked once in this time. 0: none is.
+    /// Sets the time in which every page on flash is read and checked once. 0: no page is.
     pub fn set_scrub_interval(&self, ms: u64) {
         self.segments.set_scrub_interval(ms);
     }
 
-    /// Values in RAM whose copies on flash were found damaged. A checkpoint that was made before names the copies.
+    /// Number of values in RAM whose copies on flash were found damaged. An earlier checkpoint still names these
+    /// copies.
     pub fn rescued_values(&self) -> u64 {
         self.counters.sum(Counter::RescuedValues)
     }
@@ -123,7 +125,7 @@ impl Lane {
         scrub.tries = 0;
         scrub.units.pop();
         scrub.rotten.extend(rotten);
-        // The pieces come from the last to the first.
+        // The pieces are read from the last to the first.
         scrub.rotten.sort_unstable();
     }
 
@@ -147,7 +149,8 @@ impl Lane {
 }
 
 impl Search {
-    /// Looks at some of the keys. True: at all of them. No record of the segment moves meanwhile, and new ones do not come.
+    /// Looks at some of the keys. True: all keys are done. Meanwhile no record of the segment moves, and no record is
+    /// added to it.
     fn step(&mut self, store: &Store, rotten: &[u32]) -> bool {
         let is_rotten = |place: PageAddress| {
             let end = place.page + store.segments.read_pages(place) as u32;
@@ -158,7 +161,7 @@ impl Search {
             if self.stripe == STRIPES {
                 return true;
             }
-            // A script holds it: it is tried again in the next slice.
+            // A script holds the stripe, so try it again in the next slice.
             let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut timeout) else { return false };
             if self.table_id >= stripe.table_ids() {
                 *self = Search { stripe: self.stripe + 1, table_id: 0, high: 0, ..*self };

@@ -1,8 +1,9 @@
-//! Owns the warming: after a restart, values that were in RAM before, and those that were read since the last time the hand passed, come
-//! back while RAM has room for them. Never takes room that something else needs, and never waits.
+//! Owns the warming: after a restart, values come back to RAM while RAM has room for them: those that were in RAM
+//! before, and those that were read since the clock hand last passed their entry. Never takes room that something else
+//! needs, and never waits.
 //!
-//! A restart leaves values where they are on flash. Their entries say which of them were used: those are read before a client asks, one
-//! stripe after the other, and the workers share the stripes.
+//! A restart leaves values where they are on flash. Their entries record which of them were used. These are read before
+//! a client needs them, one stripe after the other; the workers share the stripes.
 
 use super::Lane;
 use crate::keyspace::ColdRead;
@@ -14,15 +15,16 @@ use crate::store::Store;
 use crate::stripe::UPKEEP_TIMEOUT;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A lane begins no further reads while so many operations are in flight.
+/// A lane begins no further reads while this many operations are in flight.
 const READS_MAX: usize = 32;
-/// A slice visits at most so many leaves, and there is at most one slice in this time.
+/// Maximum number of leaves that a slice visits, and the minimum time between two slices.
 const LEAVES_MAX: usize = 64;
 pub(super) const WARM_EVERY_MS: u64 = 2;
-/// Of the objects' budget, in percent. The hand keeps RAM a little fuller than this, so that a warming does not make it demote.
+/// Percentage of the objects' budget up to which a warming fills RAM. The clock hand begins to demote a little above
+/// this.
 const ROOM_SHARE: usize = 85;
 
-/// Where a lane is: leaves are visited in the order of their hashes.
+/// Where a lane continues. Leaves are visited in the order of their hashes.
 #[derive(Clone, Copy)]
 pub(crate) struct Warm {
     stripe: usize,
@@ -38,7 +40,7 @@ impl Store {
         }
     }
 
-    /// RAM has room for values that are read before anybody asks.
+    /// Whether RAM has room for values that no command needs yet.
     fn has_room_to_warm(&self) -> bool {
         let (tier, arena) = (&self.tier, &self.arena);
         let room = tier.budget() / 100 * ROOM_SHARE;
@@ -57,7 +59,7 @@ impl Lane {
         }
         self.warm_due_ms = self.now_ms + WARM_EVERY_MS;
         if !self.store.has_room_to_warm() {
-            // RAM is as full as it may get. What is used from now on decides.
+            // RAM is full enough. From now on only the values that commands use come to RAM.
             self.store.warm_next.store(STRIPES, Relaxed);
             self.warm = None;
             return false;
@@ -71,7 +73,7 @@ impl Lane {
             let Some(at) = self.warm.or_else(|| next().map(|stripe| Warm { stripe, table_id: 0, high: 0 })) else {
                 return false;
             };
-            // A script may hold it.
+            // A script may hold the stripe.
             let Some(mut stripe) = store.stripe_or_skip(at.stripe, &mut timeout) else {
                 self.warm = Some(at);
                 break;
@@ -97,13 +99,13 @@ impl Lane {
                 Some(high) => Warm { high, ..at },
                 None => Warm { table_id: at.table_id + 1, high: 0, ..at },
             });
-            // Nobody waits for them.
+            // No command waits for these reads.
             reads.into_iter().for_each(|read| drop(self.read(read)));
         }
         true
     }
 
-    /// Finds the record of a read that nobody waits for. `None`: RAM has no room for it any more.
+    /// Finds the record of a read for warming. `None`: RAM has no room for it any more.
     pub(super) fn find_to_warm<'s, 'b: 's>(
         store: &Store,
         page: &Page<'b>,

@@ -44,7 +44,8 @@ impl Writer for Lane {
             return Verdict::Stop;
         }
         let tier = &self.store.tier;
-        // The first time, smaller values leave first, to make room for its copies. One worker at a time copies.
+        // When such a large value moves for the first time, smaller values leave first, to make room for its copies.
+        // Only one worker at a time copies a large value.
         if is_large && (!tier.moves_large(object.ram_bytes(), self.now_ms) || tier.copies_large.swap(true, Relaxed)) {
             return Verdict::Stop;
         }
@@ -260,7 +261,7 @@ impl Lane {
                     database.force_demote(store, slot, cold);
                     return;
                 }
-                // The object was used meanwhile, or should only get its copy. It stays in RAM, clean.
+                // The object was used meanwhile, or only needed a copy on flash. It stays in RAM and is clean now.
                 let mut object = entry.hot_mut();
                 object.end_write((self.now_ms / 1000) as u32);
                 if object.view().place().is_some() {
@@ -327,7 +328,7 @@ pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: PageAddress) -> boo
 }
 
 impl Store {
-    /// Bytes of values in RAM that are on their way to flash.
+    /// Bytes of values in RAM that are being written to flash.
     fn writing(&self) -> usize {
         self.tier.writing.load(Relaxed) + self.cleaning.writing.load(Relaxed)
     }
@@ -338,7 +339,7 @@ impl Store {
         writing.fetch_sub(bytes, Relaxed);
     }
 
-    /// Whether a value waits for the write of this record.
+    /// Whether a value still needs this record to be written.
     fn awaits(&self, item: &Item) -> bool {
         match item.origin {
             Origin::Ram { address, write, .. } => {

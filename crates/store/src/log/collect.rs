@@ -39,7 +39,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether live records move, and the segment becomes free.
+    /// Whether a collection for this purpose moves the live records, so that the segment becomes free.
     pub fn moves(self) -> bool {
         self != Purpose::Expiry
     }

@@ -101,7 +101,7 @@ impl Compression {
         let all: Option<Vec<_>> =
             saved.iter().map(|bytes| Dictionary::deserialize(bytes, ZSTD_LEVEL).map(Arc::new)).collect();
         let Some(all) = all else { return false };
-        // The next one is trained when there is ten times as much data as at the last.
+        // The next dictionary is trained when there are ten times as many records as at the last training.
         let due = (0..all.len()).fold(FIRST_TRAINING_RECORDS, |due, _| due * 10);
         self.due.store(if all.is_empty() { 0 } else { due }, Relaxed);
         *self.trained.write() = all;
@@ -142,7 +142,8 @@ impl Compression {
         }
     }
 
-    /// Adds a dictionary of another store, unless it is there or there are `max`. Returns its number here.
+    /// Adds a dictionary of another store, unless it is there already or there are `max` dictionaries. Returns its
+    /// number in this store.
     pub fn adopt(&self, dictionary: Dictionary, max: usize) -> Option<u32> {
         let mut trained = self.trained.write();
         let same = trained.iter().find(|known| known.is_same(&dictionary));

@@ -183,7 +183,7 @@ impl Filling {
         }
     }
 
-    /// `seq`: of the first record. Those of the others are near it.
+    /// `seq`: the sequence number of the first record. Those of the other records are near it.
     fn begin(&mut self, log: &Log<'_>, buf: PageBuf, seq: u64, now_ms: u64) {
         self.builder.set_codec(match self.stream {
             SegmentStream::Fresh => log.compression.codec(),
@@ -258,7 +258,7 @@ impl Filling {
         self.waiting.as_ref().map_or(&[], |(_, items)| &items.items)
     }
 
-    /// Whether a unit was started and has got no record for a while.
+    /// Whether a unit was started and no record was added to it for a while.
     pub fn is_idle(&self, now_ms: u64) -> bool {
         const IDLE_MS: u64 = 50;
         !self.items.is_empty() && now_ms >= self.idle_since_ms + IDLE_MS

@@ -18,7 +18,8 @@ pub enum ReadError {
     Corrupt(Corrupt),
     /// The page is valid but does not contain the expected key.
     Missing,
-    /// A command that had to be repeated has changed the key's value, and could not read what it needed: see [`crate::Keyspace::lose`].
+    /// The key's value is lost: a repeated command could not read what it needed to compute the value. See
+    /// [`crate::Keyspace::lose`].
     Lost,
     /// The command needs too much of a value in parts in memory at once: this many bytes.
     NotWhole {
@@ -27,7 +28,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The value cannot be read, whatever else is done. Otherwise the command has asked for too much.
+    /// Whether the value cannot be read at all. If not, the command only needs too much of it at once.
     pub fn is_damage(&self) -> bool {
         !matches!(self, ReadError::NotWhole { .. })
     }

@@ -2,8 +2,8 @@
 
 use super::segment::Segments;
 
-/// One read covers about this many pages, and more where records that share pages follow each other. It skips at most this many that
-/// nobody wants.
+/// One read covers about this many pages. It is longer only if records that share pages follow each other. Between two
+/// wanted pages, a read covers at most `GAP_PAGES` pages that are not needed.
 pub(crate) const RUN_PAGES: u32 = 64;
 const GAP_PAGES: u32 = 4;
 
@@ -19,7 +19,8 @@ impl Run {
         self.page + self.pages
     }
 
-    /// Takes in pages that lie in the run or a little behind it. They must not begin before it. False: another run has to read them.
+    /// Extends the run by pages that lie in it or a little behind it. They must not begin before the run. False:
+    /// another run has to read these pages.
     pub fn take(&mut self, segments: &Segments, other: Run) -> bool {
         let is_near =
             other.page <= self.end() + GAP_PAGES && segments.of_page(other.page) == segments.of_page(self.page);

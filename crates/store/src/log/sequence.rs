@@ -1,43 +1,52 @@
-//! Owns the numbers by which versions of a value are told apart: a record gets the next one when it is copied, while the stripe of its
-//! key is locked, so a later version has a higher number. A record that is moved keeps its number. Never knows a record.
+//! Owns the sequence numbers that order the versions of a value: a record gets the next number when its value is copied
+//! for flash, while the stripe of its key is locked, so a later version has a higher number. A record that is moved
+//! keeps its number. Never knows a record.
 //!
-//! A checkpoint may name records that were copied after its cut, if their values had not changed. These get *early* numbers, that were set
-//! aside at the cut. So the records that were copied with lower numbers than the checkpoint's are those of the cut and of the time before.
+//! A checkpoint may name records that were copied after its cut, if their values had not changed since. These records
+//! get *early* numbers, which were reserved at the cut. So a record has a lower number than the checkpoint's if, and
+//! only if, it was copied from a value of the time of the cut or before.
 //!
-//! The numbers go on over restarts. A checkpoint notes the one of its cut ([`Sequence::next`]), and a start begins with a number that
-//! no record on flash has: [`Sequence::go_on`]. What a node has written behind the cut of the checkpoint that its next start begins with is
-//! *lost*: the journal brings it back under new numbers, or nothing does. Such records lie beside those of the checkpoint, so their
-//! numbers are remembered.
+//! The numbers continue over restarts. A checkpoint stores the number of its cut ([`Sequence::next`]), and a start
+//! begins with a number that no record on flash has: [`Sequence::go_on`]. A start begins with a checkpoint; the records
+//! that the node had written after the cut of this checkpoint are *lost*: replaying the journal writes their values
+//! again under new numbers, or they are gone. Lost records lie beside those of the checkpoint, so their numbers are
+//! remembered.
 
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The first number of a new log. Releases that numbered units, and began anew at each start, used lower ones.
+/// The first number of a new log. Earlier releases numbered units instead of records, and began anew at each start;
+/// their numbers are lower.
 const FIRST: u64 = 1 << 40;
-/// A start begins with the number of its time. No node uses so many records a millisecond, numbers set aside at cuts included, so a later start
-/// begins behind all that were used before, whichever checkpoint it begins with.
+/// A start begins with a number computed from the current time. No node uses so many numbers in a millisecond,
+/// including those reserved at cuts. So a later start begins behind all numbers that were used before, whichever
+/// checkpoint it begins with.
 const NUMBERS_A_MS: u64 = 1 << 16;
-/// If the numbers are ahead of the time, because the clock was set back or records came from a node whose clock is ahead, a start leaves more
-/// numbers out than are used between a checkpoint and the next start: at two million records a second this is six days.
+/// If the numbers are ahead of the time, because the clock was set back or records came from a node whose clock is
+/// ahead, a start skips this many numbers. That is more than are used between a checkpoint and the next start: at two
+/// million records a second it takes six days.
 const GAP: u64 = 1 << 40;
 /// 1 January 2026.
 const EPOCH_MS: u64 = 1_767_225_600_000;
 
-/// A value is copied once during a checkpoint, and again if the write fails.
+/// Numbers reserved at a cut for each value: it is copied once during a checkpoint, and again if the write fails.
 const COPIES_MAX: u64 = 4;
 const EARLY_MIN: u64 = 1 << 16;
-/// One for each start. Of more, the oldest are forgotten: then numbers of that time tell nothing.
+/// The maximum number of lost ranges. Each start adds one. When there are more, the oldest is forgotten, and numbers up
+/// to its end then do not tell which of two versions is newer.
 const LOST_MAX: usize = 256;
 
-/// What a checkpoint notes of the numbers.
+/// What a checkpoint stores about the sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// Records of values as they were at the cut and before have lower numbers, and all others have not.
+    /// Records of values as they were at the cut or before have lower numbers. All other records have this number or
+    /// higher ones.
     pub cut: u64,
-    /// Lower numbers do not tell which of two versions is the later one.
+    /// Below this number, numbers do not tell which of two versions is newer.
     pub from: u64,
-    /// Records with these numbers were of no value at the cut nor at any time before that counts.
+    /// Records with these numbers were written by a run of the node whose changes the dataset does not contain: see
+    /// *lost* above.
     pub lost: Vec<Range<u64>>,
 }
 
@@ -52,10 +61,10 @@ pub(crate) struct Sequence {
     next: AtomicU64,
     /// See [`Sequence::ordered_from`].
     ordered_from: AtomicU64,
-    /// The early numbers that are left. The end is 0 if there is no checkpoint.
+    /// The next early number, and the end of those that were reserved. The end is 0 if no checkpoint is being made.
     early: AtomicU64,
     early_end: AtomicU64,
-    /// There were too few.
+    /// Whether the checkpoint needed more early numbers than were reserved.
     was_short: AtomicBool,
     /// See [`Order::lost`].
     lost: Mutex<Vec<Range<u64>>>,
@@ -75,8 +84,8 @@ impl Default for Sequence {
 }
 
 impl Sequence {
-    /// The number of a record that is copied now. The caller has the lock of its stripe. `is_of_cut`: a snapshot wants the value, so it has not
-    /// changed since the cut.
+    /// The number of a record that is copied now. The caller holds the lock of its stripe. `is_of_cut`: a snapshot
+    /// still needs the value, so the value has not changed since the cut.
     pub fn take(&self, is_of_cut: bool) -> u64 {
         let end = if is_of_cut { self.early_end.load(Relaxed) } else { 0 };
         if end > 0 {
@@ -89,7 +98,8 @@ impl Sequence {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// The cut of a checkpoint, while every stripe is locked. `values`: how many are in RAM. Returns its number.
+    /// Makes the cut of a checkpoint, while every stripe is locked, and reserves early numbers. `values`: how many
+    /// values are in RAM. Returns the cut's number.
     pub fn cut(&self, values: u64) -> u64 {
         let room = values * COPIES_MAX + EARLY_MIN;
         let first = self.next.fetch_add(room, Relaxed);
@@ -99,7 +109,8 @@ impl Sequence {
         first + room
     }
 
-    /// The checkpoint has all values. Returns whether all that were copied meanwhile have the right numbers.
+    /// Ends a checkpoint that has all its values. Returns whether the reserved numbers were enough for all records that
+    /// were copied for it.
     pub fn end_cut(&self) -> bool {
         self.early_end.store(0, Relaxed);
         !self.was_short.load(Relaxed)
@@ -110,12 +121,13 @@ impl Sequence {
         self.next.load(Relaxed)
     }
 
-    /// Lower numbers do not tell which of two records is the later one.
+    /// Below this number, numbers do not tell which of two records is newer.
     pub fn ordered_from(&self) -> u64 {
         self.ordered_from.load(Relaxed)
     }
 
-    /// Records of another log came here with numbers up to `last`. `oldest` is the lowest that one of them had there.
+    /// Skips the numbers of imported records, up to `last`. `oldest`: the lowest number that one of these records had
+    /// in its own log.
     pub fn pass(&self, last: u64, oldest: u64) {
         let next = last.saturating_add(1);
         self.next.fetch_max(next, Relaxed);
@@ -124,25 +136,26 @@ impl Sequence {
         }
     }
 
-    /// What a checkpoint with this cut notes. `is_ordered`: all records that its entries name have lower numbers.
+    /// What a checkpoint with this cut stores. `is_ordered`: all records that its entries name have lower numbers.
     pub fn order(&self, cut: u64, is_ordered: bool) -> Order {
         let from = if is_ordered { self.ordered_from() } else { cut };
         Order { cut, from, lost: self.lost.lock().clone() }
     }
 
-    /// Goes on with numbers that were not used before. `noted`: by the checkpoint; `None`: its release noted nothing.
+    /// Continues with numbers that no record has. `noted`: what the checkpoint stores; `None`: it was made by a release
+    /// that stored nothing.
     pub fn go_on(&self, noted: Option<&Order>, now_ms: u64) {
         let time = now_ms.saturating_sub(EPOCH_MS).saturating_mul(NUMBERS_A_MS);
         let by_time = FIRST.saturating_add(time);
         let cut = noted.map_or(FIRST, |order| order.cut);
-        // Several starts may begin with one checkpoint, so what comes behind the gap follows from the time too.
+        // Several starts may begin with one checkpoint, so the number behind the gap also depends on the time.
         let next = if by_time > cut { by_time } else { cut.saturating_add(GAP + time % GAP) };
         self.next.fetch_max(next, Relaxed);
         let Some(Order { cut, from, lost }) = noted else { return };
         self.ordered_from.fetch_max(*from, Relaxed);
         let mut lost = lost.clone();
         match from == cut {
-            // Its entries name some of these too.
+            // The checkpoint's entries name some records of this range too, so the range is not lost.
             true => _ = self.ordered_from.fetch_max(next, Relaxed),
             false => lost.push(*cut..next),
         }
@@ -165,7 +178,7 @@ mod tests {
         let noted = first.order(first.next(), true);
         let used = first.take(false);
         assert!(!noted.counts(used) && noted.counts(used - 1));
-        // Two lives that begin with the same checkpoint, and a clock that stands still.
+        // Two starts from the same checkpoint, while the clock stands still.
         let (second, third) = (Sequence::default(), Sequence::default());
         second.go_on(Some(&noted), EPOCH_MS);
         assert!(second.take(false) > used + (1 << 30), "many more may have been used than the checkpoint knows");
@@ -178,7 +191,8 @@ mod tests {
         assert!(later.counts(third.next() - 1));
     }
 
-    /// Two lives that begin with one checkpoint, shortly after it and each other, use no number twice: with the clock right, and set back.
+    /// Two starts from one checkpoint, soon after it and after each other, use no number twice, whether the clock is
+    /// right or was set back.
     #[test]
     fn no_two_starts_use_the_same_numbers() {
         const HOUR_MS: u64 = 3_600_000;
@@ -195,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Entries name records behind the cut, so these are not lost, and nothing of that time is known to be later.
+    /// Entries name records behind the cut, so these records are not lost, and their numbers do not tell which is
+    /// newer.
     #[test]
     fn a_checkpoint_without_an_order_loses_nothing() {
         let first = Sequence::default();
@@ -237,7 +252,8 @@ mod tests {
         let old = Sequence::default();
         old.go_on(None, 0);
         assert!(old.ordered_from() > 1 << 32 && old.next() > old.ordered_from());
-        // Of another log: one whose records all have an order, and one that an earlier release began.
+        // Records of another log: first of a log whose numbers all tell the order, then of a log that an earlier
+        // release began.
         let before = old.ordered_from();
         old.pass(old.next() + FIRST + 5, FIRST + 5);
         assert_eq!(old.ordered_from(), before);

@@ -1,7 +1,8 @@
-//! Owns the state of a cleaning: a pass over all values, which gives those that are in RAM only a copy on flash. They stay in RAM. A
-//! checkpoint that follows names their places and need not repeat their bytes. The lanes do the work (`lane/clean`).
+//! Owns the state of a cleaning: a pass over all values that gives each value that is in RAM only a copy on flash. The
+//! values stay in RAM. A checkpoint that follows names the places of the copies and need not repeat their bytes. The
+//! lanes do the work (`lane/clean`).
 //!
-//! A copy takes room on flash that later data may want, so a pass writes only so many bytes.
+//! A copy takes room on flash that later data may need, so a pass writes at most a given number of bytes.
 
 use super::hash::STRIPES;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -13,7 +14,7 @@ pub struct Cleaning {
     done: AtomicU32,
     /// Bytes that may still be written.
     left: AtomicI64,
-    /// Bytes of the values on their way to flash.
+    /// Bytes of the values that are being written to flash.
     pub writing: AtomicUsize,
 }
 
@@ -29,7 +30,7 @@ impl Default for Cleaning {
 }
 
 impl Cleaning {
-    /// Begins a pass that may write so many bytes.
+    /// Begins a pass that may write this many bytes.
     pub fn begin(&self, bytes: i64) {
         self.left.store(bytes, Relaxed);
         if bytes > 0 {
@@ -38,7 +39,7 @@ impl Cleaning {
         }
     }
 
-    /// The stripes that are left go without.
+    /// Ends the pass: the remaining stripes are not cleaned.
     pub fn stop(&self) {
         self.left.store(0, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Owns the deadlines of hashes in RAM whose fields expire, so that a sweep can remove expired fields that nobody reads.
+//! Owns the deadlines of hashes in RAM whose fields expire, so that a sweep can remove expired fields that no command
+//! accesses.
 //! Never removes a field itself: the look-up of the hash does.
 //!
 //! The deadlines are hints. A hint is outdated if the hash has left RAM or its deadlines have changed. Outdated hints are dropped
@@ -7,7 +8,7 @@
 use crate::mem::index::Table;
 use std::collections::BTreeMap;
 
-/// Up to this number of hints, outdated hints are not searched for.
+/// Outdated hints are not searched for until there are more hints than this.
 const UNSIFTED: usize = 64;
 
 /// The hashes of one logical database in one stripe: the upper hash of each key, and its earliest deadline.

@@ -37,10 +37,10 @@ pub struct Key<'a> {
 #[derive(Clone)]
 pub struct Hasher {
     cipher: Aes128,
-    /// Added to the last block: to a whole one, and to one that had to be padded.
+    /// XORed into the last block: `whole` if it has 16 bytes, `padded` if it had to be padded.
     whole: u128,
     padded: u128,
-    /// The processor has the instructions of [`Hasher::hash_short`].
+    /// Whether the processor has the instructions of [`Hasher::hash_short`].
     is_quick: bool,
 }
 
@@ -86,7 +86,8 @@ impl Hasher {
         if _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(b'{' as i8))) != 0 {
             return hash(slot(name));
         }
-        // As a number whose first byte is the highest, the one bit behind the name is cut off, and zeros in front change nothing.
+        // The name as a number with its first byte highest, without the one bit of the padding. Zeros in front do not
+        // change the checksum.
         let number = block.swap_bytes() >> 8 >> (8 * (15 - name.len()));
         let crc = step_by_product((number >> 64) as u64);
         hash(step_by_product(number as u64 ^ u64::from(crc) << 48) % SLOTS as u16)
@@ -268,7 +269,8 @@ fn is_quick() -> bool {
 /// `step` gives the checksum of eight bytes, the first of which is the highest of the number.
 #[inline(always)]
 fn crc16_by(bytes: &[u8], step: impl Fn(u64) -> u16) -> (u16, bool) {
-    // Zeros in front change nothing, so the odd bytes come first, behind zeros.
+    // Zero bytes in front do not change the checksum. So the bytes that fill no group of eight come first, with zeros
+    // before them.
     let (odd, eights) = bytes.as_rchunks();
     let first = bytes.first_chunk().map_or_else(|| up_to_eight(odd).swap_bytes(), |&first| u64::from_be_bytes(first));
     let mut braces = zeros(first ^ BRACES);
@@ -317,7 +319,7 @@ mod tests {
         }
     }
 
-    /// The short way gives what the general one gives.
+    /// `hash_short` gives the same result as the general way.
     #[test]
     fn short_names_hash_as_all_names_do() {
         let hasher = Hasher::new([7, 8]);

@@ -47,8 +47,9 @@
 //! }
 //! ```
 //!
-//! A *cut* wants every entry of one moment once, although the table changes while the entries are gathered: see
-//! [`Table::begin_cut`]. Each leaf says which of its entries the cut has; splits, merges, insertions and removals carry that along.
+//! A *cut* needs every entry of one moment once, although the table changes while the entries are gathered: see
+//! [`Table::begin_cut`]. Each leaf records which of its entries the cut already has; splits, merges, insertions and
+//! removals keep these records right.
 //!
 //! The table uses extendible hashing (Fagin et al., 1979) with leaves of at most 63 entries, dense and sorted by hash. So a walk
 //! is always in the order of hashes, whatever splits happen meanwhile. Sorted leaves need no empty cells: a leaf's capacity
@@ -245,9 +246,9 @@ struct Header {
     cells: u8,
     /// How many leading bits all hashes of this leaf share.
     depth: u8,
-    /// The cut for which `kept` counts.
+    /// The cut to which `kept` belongs.
     cut: u32,
-    /// A bit for each entry that this cut need not keep any more: see [`Table::begin_cut`].
+    /// A bit for each entry that this cut does not need, or has already: see [`Table::begin_cut`].
     kept: u64,
 }
 const _: () = assert!(size_of::<Header>() == 16);
@@ -358,7 +359,7 @@ impl Leaf {
         self.header_mut().cells = cells;
     }
 
-    /// Which entries need not be kept any more for this cut.
+    /// The entries that this cut does not need, or has already.
     fn kept(&self, cut: u32) -> u64 {
         let header = self.header();
         if header.cut == cut { header.kept } else { 0 }
@@ -456,7 +457,7 @@ pub struct Table {
     count: usize,
     /// Cells of all leaves, kept up to date because walking the leaves takes long.
     cells: usize,
-    /// The cut that has not seen all entries yet. 0: none.
+    /// The cut that does not have all its entries yet. 0: none.
     cut: u32,
 }
 
@@ -576,8 +577,8 @@ impl Table {
         }
     }
 
-    /// Adds cold entries: a hash and its word each. The caller must know that none is there. Those that are in order of hash fill each
-    /// leaf at once, which takes a fifth of the time of [`Table::insert`].
+    /// Adds cold entries: a hash and its word each. The caller must know that none of them is in the table. Entries
+    /// that are sorted by hash fill each leaf at once, which takes a fifth of the time of [`Table::insert`].
     pub fn insert_cold(&mut self, entries: &[(u64, u64)]) {
         assert_eq!(self.cut, 0, "a cut begins when all entries are there");
         let mut rest = entries;
@@ -718,7 +719,7 @@ impl Table {
         (leaf.entries(), self.leaf_end(directory))
     }
 
-    /// The same, with a bit for each entry that a cut wants.
+    /// Like [`Table::leaf_at`], for changing, with a bit for each entry that a cut needs.
     pub fn leaf_at_mut(&mut self, high: u64) -> (&mut [Entry], u64, Option<u64>) {
         let directory = self.position(high);
         let end = self.leaf_end(directory);
@@ -728,25 +729,26 @@ impl Table {
 
     // --- cuts ---
 
-    /// A cut wants every entry that is there now, once each: a walk calls [`Table::keep_leaf`], and who changes an entry before the
-    /// walk has come to it calls [`Table::keep`]. Later entries are not wanted. `cut` is not 0 and was never used before.
+    /// Begins a cut, which needs every entry that is in the table now, once each. A walk takes the entries with
+    /// [`Table::keep_leaf`]; before a change of an entry that the walk has not reached, [`Table::keep`] must be called.
+    /// Entries added later are not needed. `cut` is not 0 and was never used before.
     pub fn begin_cut(&mut self, cut: u32) {
         assert!(cut != 0 && self.cut == 0);
         self.cut = cut;
     }
 
-    /// The cut has all entries, or was given up.
+    /// Ends the cut, because it has all entries or was given up.
     pub fn end_cut(&mut self) {
         self.cut = 0;
     }
 
-    /// Whether a cut still wants entries.
+    /// Whether a cut still needs entries.
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.cut != 0
     }
 
-    /// Whether the cut wants this entry. It is not wanted a second time.
+    /// Whether the cut needs this entry. From then on the entry counts as taken.
     pub fn keep(&mut self, slot: Slot) -> bool {
         let (leaf, bit) = (&mut self.directory[slot.directory as usize], 1 << slot.at());
         let kept = leaf.kept(self.cut);
@@ -754,13 +756,13 @@ impl Table {
         self.cut != 0 && kept & bit == 0
     }
 
-    /// Whether the cut wants this entry.
+    /// Whether the cut needs this entry.
     pub fn wants(&self, slot: Slot) -> bool {
         self.cut != 0 && self.directory[slot.directory as usize].kept(self.cut) & 1 << slot.at() == 0
     }
 
-    /// The entries of the leaf that holds `high` which the cut wants, and where the next leaf begins. They are not wanted a second
-    /// time.
+    /// The entries that the cut needs of the leaf that holds `high`, and where the next leaf begins. From then on these
+    /// entries count as taken.
     pub fn keep_leaf(&mut self, high: u64) -> (impl Iterator<Item = &Entry>, Option<u64>) {
         let directory = self.position(high);
         let end = self.leaf_end(directory);
@@ -888,7 +890,8 @@ mod tests {
         assert_eq!(walk(&table), Vec::<u64>::new());
     }
 
-    /// As a restart fills it: chunks in order of hash, and some entries behind them that are not; into an empty table and into one that is not.
+    /// Fills a table as a restart does: chunks in order of hash, and then some entries that are not in order. Tests an
+    /// empty table and one that is not.
     #[test]
     fn cold_entries_in_order_are_added_as_one_by_one() {
         let keys = if cfg!(miri) { 300 } else { 20_000 };

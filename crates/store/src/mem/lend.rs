@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// This much may always be lent. With less, no client could work while the process itself needs more than the RAM limit.
 pub(crate) const LENT_BYTES_MIN: usize = 4 << 20;
 
-/// Whatever somebody asks for, other objects keep this part of what they and borrowers may have.
+/// Objects that were not made from borrowed memory keep one part in this many of what objects and borrowers may have,
+/// whatever is requested.
 const OBJECTS_PART: usize = 12;
 
-/// The most that may be lent and kept as room together, if so much may be lent: that is half of what there is for both.
+/// The maximum of lent memory and reserved room together, if at most `lent_max` may be lent: `lent_max` is half of what
+/// objects and borrowers may have.
 pub fn lent_and_room_max(lent_max: usize) -> usize {
     (lent_max - lent_max / OBJECTS_PART).saturating_mul(2)
 }
@@ -26,7 +28,7 @@ pub(crate) struct Lent {
     measured: AtomicUsize,
     /// Bytes that the next borrower waits for.
     wanted: AtomicUsize,
-    /// Room kept for the objects that borrowers are about to make of what they have borrowed.
+    /// Room reserved for the objects that borrowers are about to make from what they have borrowed.
     room: AtomicUsize,
     /// The most that may be lent now. `usize::MAX`: there is no RAM limit.
     max: AtomicUsize,
@@ -40,7 +42,7 @@ pub(crate) struct Lent {
 
 impl Lent {
     pub fn new(ram_limit: u64) -> Lent {
-        // A quarter until the first measurement.
+        // Until the first measurement, a quarter of the RAM limit.
         let max = if ram_limit == 0 { usize::MAX } else { (ram_limit as usize / 4).max(LENT_BYTES_MIN) };
         Lent {
             bytes: AtomicUsize::new(0),
@@ -75,7 +77,7 @@ impl Lent {
         self.cap.store(bytes, Relaxed);
     }
 
-    /// Lends whether there is room or not: the memory is in use already, or too little to wait for.
+    /// Counts memory as lent, whether there is room or not: it is in use already, or too little to wait for.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -90,12 +92,13 @@ impl Lent {
         self.bytes.fetch_update(Relaxed, Relaxed, sum).is_ok()
     }
 
-    /// Whether room for objects may be kept beside what is lent and kept already. The budget does not tell: it keeps a minimum.
+    /// Whether so much may be lent, and room for objects be reserved, beside what is lent and reserved already. The
+    /// budget cannot tell, because it has a minimum.
     pub fn may_keep(&self, bytes: usize, room: usize) -> bool {
         self.missing(bytes, room) == 0
     }
 
-    /// What others must give back before so much may be lent and kept.
+    /// How much other borrowers must give back before so much may be lent and reserved.
     pub fn missing(&self, bytes: usize, room: usize) -> usize {
         let lent = self.bytes() + bytes;
         let both = if room > 0 { lent + self.room.load(Relaxed) + room } else { 0 };
@@ -130,7 +133,7 @@ impl Lent {
         self.ever_max.load(Relaxed)
     }
 
-    /// Lent or wanted bytes that the last measurement does not contain, and the room that is kept.
+    /// Lent or wanted bytes that the last measurement does not contain, and the room that is reserved.
     pub fn not_measured(&self) -> u64 {
         let new = self.bytes().saturating_sub(self.measured.load(Relaxed));
         (new + self.wanted() + self.room.load(Relaxed)) as u64

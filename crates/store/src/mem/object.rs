@@ -136,8 +136,8 @@ impl Object {
         self.0.set(Header::FRESH, true);
     }
 
-    /// Frees the object, which must be of this arena (a store has only one). Returns a boxed value, so that the caller can drop it
-    /// where this blocks nobody.
+    /// Frees the object, which must be of this arena (a store has only one). Returns a boxed value, so that the caller
+    /// can drop it where this blocks no other thread.
     pub(crate) fn free(self, arena: &Arena) -> Option<Box<Boxed>> {
         let raw = self.0;
         let boxed = raw.is_boxed().then(|| {
@@ -439,7 +439,7 @@ impl<'t> ObjectMut<'t> {
         self.0.set_place(place);
     }
 
-    /// The copy on flash is not this value's any more.
+    /// Marks the copy on flash as not valid: it is no copy of this value any more.
     #[inline]
     pub fn forget_place(&mut self) {
         if self.0.is(Header::PLACE) {
@@ -482,7 +482,7 @@ impl Raw {
     #[inline]
     fn account(self, arena: &Arena) {
         let Some(value) = self.boxed() else { return };
-        // SAFETY: whoever counts has the object for changing, or owns it.
+        // SAFETY: the caller has the object for changing, or owns it.
         let now = size_of::<Boxed>() + unsafe { value.as_ref() }.mem_bytes();
         // SAFETY: written in new_boxed.
         let counted = unsafe { self.value_ptr().cast::<usize>().add(1) };

@@ -1,5 +1,5 @@
 //! Owns the RAM limit: how much RAM objects may take, and how close they are to the limit.
-//! Never chooses a victim (`hand`) and never writes (`lane`).
+//! Never chooses a victim (`lane/clock_hand`) and never writes (`lane/write`).
 //!
 //! The limit bounds the process's resident size. Memory that is not objects (index, buffers, code, allocator slack) is
 //! measured and not summed: it is the resident size minus the bytes that the arena holds. The rest of the limit is the
@@ -64,7 +64,7 @@ pub(crate) struct Tier {
     resident_max: AtomicU64,
     /// The resident bytes that are not objects, as last measured.
     other: AtomicU64,
-    /// Memory that clients have asked for.
+    /// The memory that is lent to clients.
     pub lent: Lent,
     /// A lower bound of the memory that is not objects: see [`Tier::reserve`].
     other_min: AtomicU64,
@@ -147,7 +147,7 @@ impl Tier {
         }
     }
 
-    /// Called when something has left RAM, or when nothing needs to leave.
+    /// Must be called when something has left RAM, or when nothing needs to leave.
     pub fn progress(&self) {
         self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
     }
@@ -194,7 +194,7 @@ impl Tier {
         self.full.store(full as u8, Relaxed);
     }
 
-    /// Writers need no longer be refused for this reason.
+    /// Ends the refusal of writes for this reason.
     pub fn clear_full(&self, reason: Full) {
         if self.full.load(Relaxed) == reason as u8 {
             self.set_full(Full::No);
@@ -276,8 +276,9 @@ impl Tier {
         is_expected
     }
 
-    /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects make room for it until
-    /// `reserve(0)`. They keep half of their budget, because with much less nothing could be written meanwhile.
+    /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects leave RAM to make
+    /// room for it until `reserve(0)`. They keep at least half of their budget, because with much less nothing could be
+    /// written meanwhile.
     pub fn reserve(&self, bytes: u64, arena: &Arena) {
         let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
         let wanted = || self.measured_other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);

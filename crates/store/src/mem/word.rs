@@ -20,7 +20,8 @@ pub struct PageAddress {
 }
 
 impl PageAddress {
-    /// Of a key whose value nobody knows any more ([`crate::Keyspace::lose`]): no record lies there. Other places have lower steps.
+    /// The place of a key whose value is lost ([`crate::Keyspace::lose`]): no record is there. All other places have
+    /// lower steps.
     pub const LOST: PageAddress = PageAddress { page: 0, step: 31 };
 
     #[inline]
@@ -30,7 +31,7 @@ impl PageAddress {
 }
 
 pub const PAGE_BITS: u32 = 29;
-/// The maximum frequency, as in S3-FIFO. So the hand finds a victim after at most four rounds.
+/// The maximum frequency, as in S3-FIFO. So the clock hand finds a victim after at most four rounds.
 pub const FREQUENCY_MAX: u8 = 3;
 
 const HOT: u64 = 1;

@@ -29,7 +29,7 @@ impl KeyCounts {
 pub struct Census {
     /// Bytes of RAM of the index.
     pub index_bytes: u64,
-    /// By logical database.
+    /// One element for each logical database.
     pub databases: Vec<KeyCounts>,
 }
 
@@ -40,7 +40,7 @@ const PREFETCHED: usize = 8;
 #[derive(Clone, Default)]
 struct Seen {
     index_bytes: u64,
-    /// By table id.
+    /// One element for each table id.
     databases: SmallVec<[KeyCounts; 1]>,
 }
 

@@ -33,7 +33,7 @@ pub struct Database {
 }
 
 pub struct Stripe {
-    /// Uid 0, which holds nearly all keys. It is stored beside the lock, which saves a cache miss.
+    /// The table with id 0, which holds nearly all keys. It is stored beside the lock, which saves a cache miss.
     first: Database,
     /// The watched keys. None if there are none.
     pub(crate) watched: Option<Box<Watched>>,
@@ -58,7 +58,7 @@ struct Line(Mutex<Stripe>);
 /// All stripes with their locks, and the table id of each logical database's contents.
 pub(crate) struct StripeSet {
     lines: Box<[Line]>,
-    /// By logical database. Written with every stripe locked, read with any stripe locked.
+    /// The table id of each logical database. Written with every stripe locked, read with any stripe locked.
     table_ids: Box<[AtomicU32]>,
     /// Held by the one script that is adding stripes to those it holds.
     pub adding: Mutex<()>,

@@ -17,7 +17,8 @@ type Watchers = SmallVec<[Watcher; 1]>;
 
 struct Watcher {
     db: u32,
-    /// The watcher also counts changes beside the value itself, such as who has read from a stream.
+    /// Whether the watcher also counts changes of metadata beside the value itself, such as the progress of a stream's
+    /// consumer groups.
     of_everything: bool,
     changed: Arc<AtomicBool>,
 }

@@ -27,14 +27,14 @@ fn parts(payload: &[u8]) -> (&[u8], u64) {
 
 #[derive(Clone)]
 pub struct Deadlines {
-    /// The tags are those of the table's fields.
+    /// Its tags are those of the table's fields.
     by_field: Tagged<Deadline>,
     /// Each deadline with the tag of its field, earliest first.
     by_time: BTreeSet<(u64, u32)>,
 }
 
 impl Deadlines {
-    /// `salt`: that of the table's fields.
+    /// `salt`: the salt of the table's fields.
     pub fn new(salt: Salt) -> Deadlines {
         Deadlines { by_field: Tagged::with_salt(salt), by_time: BTreeSet::new() }
     }
@@ -48,7 +48,7 @@ impl Deadlines {
         Some(parts(self.by_field.payload(place)).1)
     }
 
-    /// Returns the deadline that it replaces.
+    /// Sets a field's deadline. Returns the one that it replaces.
     pub fn set(&mut self, field: &[u8], at_ms: u64) -> Option<u64> {
         let tag = self.by_field.tag(field);
         let old = match self.find(tag, field) {
@@ -130,8 +130,8 @@ impl Deadlines {
         self.by_field.find(tag, |payload| parts(payload).0 == field)
     }
 
-    /// A field with this tag got another deadline, or none. Another field may have both the same tag and the same
-    /// deadline.
+    /// Removes the time of a field with this tag whose deadline was changed or removed, unless another field has both
+    /// the same tag and the same deadline.
     fn forget_time(&mut self, at_ms: u64, tag: u32) {
         if self.by_field.find(tag, |payload| parts(payload).1 == at_ms).is_err() {
             self.by_time.remove(&(at_ms, tag));

@@ -102,7 +102,7 @@ pub fn append<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) {
     buffer.splice(end..end, &[field_len.as_bytes(), field, value_len.as_bytes(), value]);
 }
 
-/// True: the field was there.
+/// Removes a field. True: the field was there.
 pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8]) -> bool {
     match find(buffer.bytes(), field) {
         Some(place) => {

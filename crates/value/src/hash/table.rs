@@ -31,7 +31,7 @@ pub struct Table {
     deadlines: Option<Box<Deadlines>>,
 }
 
-/// Gets a field, its value and its deadline.
+/// Called with a field, its value and its deadline.
 type Visit<'v> = dyn FnMut(&[u8], &[u8], Option<u64>) + 'v;
 
 impl Table {
@@ -85,7 +85,7 @@ impl Table {
         }
     }
 
-    /// True: the field was there.
+    /// Removes a field. True: the field was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         let Ok(place) = self.find(self.fields.tag(field), field) else {
             return false;
@@ -233,22 +233,22 @@ impl Table {
 
 /// The parts that an operation touches. [`crate::Boxed::fill`] loads them before the operation runs.
 impl Table {
-    /// For reading, setting or removing one field.
+    /// Records the part for reading, setting or removing one field.
     pub fn want(&self, field: &[u8], out: &mut Absent) {
         self.fields.want(self.fields.tag(field), out);
     }
 
-    /// For [`Table::scan`].
+    /// Records the parts for [`Table::scan`].
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         self.fields.want_scan(cursor, count, out);
     }
 
-    /// For an entry that was drawn.
+    /// Records the part for an entry that was drawn.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         self.fields.want_drawn(drawn, out);
     }
 
-    /// For [`Table::expire`].
+    /// Records the parts for [`Table::expire`].
     pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
         if let Some(deadlines) = &self.deadlines {
             deadlines.due(now_ms).for_each(|tag| self.fields.want(tag, out));

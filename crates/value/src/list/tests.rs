@@ -256,7 +256,8 @@ fn a_command_loads_the_chunks_that_it_touches() {
 fn chunks_find_numbers_between_those_that_are_on_flash() {
     let limit = LIMITS[1];
     let (mut value, flash) = far(30, limit);
-    // Two elements are inserted before an element that leaves memory each time, so the room before it shrinks.
+    // Each round inserts an element before one that was on flash, and sends everything to flash again. So the room
+    // between the chunks' numbers shrinks.
     for n in 0..400usize {
         bring(&flash, &mut value, |list, out| list.want(14..16, out));
         list(&mut value).insert(15, n.to_string().as_bytes(), limit);

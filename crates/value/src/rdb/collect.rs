@@ -40,7 +40,7 @@ impl Parts {
         self.iter().step_by(2).zip(self.iter().skip(1).step_by(2))
     }
 
-    /// Lengths are below 2^32, because values are limited to that.
+    /// Appends a string. Its length must be below 2^32, because values are limited to that.
     pub fn push(&mut self, part: &[u8]) -> Result<(), Corrupt> {
         if u32::try_from(part.len()).is_err() {
             return Err(Corrupt);

@@ -31,7 +31,7 @@ pub fn parts(bytes: &[u8]) -> Result<Parts, Corrupt> {
     Ok(parts)
 }
 
-/// In the narrowest width that fits all integers.
+/// Encodes the numbers in the narrowest width that fits all of them.
 pub fn bytes(numbers: &[i64]) -> Vec<u8> {
     let width = numbers.iter().map(|&number| match number {
         _ if i16::try_from(number).is_ok() => 2,

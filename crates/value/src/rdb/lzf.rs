@@ -54,13 +54,13 @@ const LITERAL_BYTES_MAX: usize = 32;
 const COPY_BYTES_MIN: usize = 3;
 const COPY_BYTES_MAX: usize = 264;
 const BACK_MAX: usize = 1 << 13;
-/// After so many places in vain (a power of two) each step is one byte longer.
+/// After this many places (a power of two) without a repetition, each step becomes one byte longer.
 const VAIN_LOG2: u32 = 5;
 
 /// Compresses strings. It keeps the table of places between strings: each place is compared before it is used, so a
 /// place of an earlier string does no harm.
 pub struct Compressor {
-    /// By the hash of three bytes: where they were seen last.
+    /// For the hash of three bytes: where they were seen last.
     places: Box<[u32]>,
 }
 
@@ -71,13 +71,13 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// The compressed bytes, if they are fewer.
+    /// The compressed bytes, if they are fewer than the originals.
     pub fn compress(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes.len());
         let (mut at, mut literal_from, mut vain) = (0, 0, 0);
         while at + COPY_BYTES_MIN <= bytes.len() && out.len() < bytes.len() {
             let Some((back, len)) = self.seen(bytes, at) else {
-                // Where nothing repeats, less and less is looked for.
+                // The longer nothing repeats, the fewer places are searched.
                 vain += 1;
                 at += 1 + (vain >> VAIN_LOG2);
                 continue;
@@ -97,7 +97,7 @@ impl Compressor {
         (out.len() < bytes.len()).then_some(out)
     }
 
-    /// How far back the bytes at this place stand too, and how many of them. Notes the place.
+    /// How far back the bytes at this place occurred before, and how many of them. Notes this place.
     fn seen(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         let three = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0]);
         let slot = three.wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);

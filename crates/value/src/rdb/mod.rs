@@ -124,7 +124,7 @@ pub enum Decoded {
     Hash(Parts),
     /// Members with their scores; no score is NaN.
     ZSet(Parts, Vec<f64>),
-    /// And what was wrong with its counts.
+    /// A stream, and what was wrong with its counts.
     Stream(Box<Stream>, Option<Miscount>),
 }
 

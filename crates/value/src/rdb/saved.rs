@@ -1,9 +1,10 @@
-//! Owns how many bytes a value takes in a file that compresses long strings, as Redis tells it in DEBUG OBJECT. Never writes one.
+//! Owns the size of a value in a file that compresses long strings, as Redis shows it in DEBUG OBJECT. Never writes
+//! such a file.
 
 use super::{Compressor, FOOTER_BYTES, Reader, Type, put_len};
 use crate::Corrupt;
 
-/// Shorter strings are not compressed, and a compressed one must be shorter by so many bytes.
+/// Strings up to this length are not compressed, and compression must save at least `SAVED_BYTES_MIN`.
 const COMPRESSED_BYTES_MIN: usize = 20;
 const SAVED_BYTES_MIN: usize = 4;
 
@@ -33,7 +34,7 @@ pub fn saved_bytes(payload: &[u8]) -> Result<usize, Corrupt> {
                 sizes.string()?;
             }
         }
-        // An id, which is never compressed, and a listpack. What follows has only short strings, but for names.
+        // An id, which is never compressed, and a listpack. What follows has only short strings, except for names.
         Type::Stream2 | Type::Stream3 => {
             for _ in 0..sizes.reader.len()? {
                 sizes.reader.string()?;

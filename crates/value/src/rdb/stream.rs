@@ -40,7 +40,7 @@ fn put_ms(out: &mut Vec<u8>, ms: i64) {
     out.extend_from_slice(&ms.to_le_bytes());
 }
 
-/// V1 is never written.
+/// Writes a stream. V1 is never written.
 pub fn write(stream: &Stream, version: Version, out: &mut Vec<u8>) {
     let chunks = stream.raw_chunks();
     put_len(out, chunks.len() as u64);
@@ -51,7 +51,7 @@ pub fn write(stream: &Stream, version: Version, out: &mut Vec<u8>) {
     write_after_chunks(stream, version, out);
 }
 
-/// What follows the chunks. V2 leaves out when a consumer was active; V1 is never written.
+/// Writes what follows the chunks. V2 leaves out when consumers were active; V1 is never written.
 pub fn write_after_chunks(stream: &Stream, version: Version, out: &mut Vec<u8>) {
     put_len(out, stream.len());
     for id in [stream.last_id, stream.first_id(), stream.max_deleted_id] {
@@ -96,19 +96,19 @@ fn ms(reader: &mut Reader<'_>) -> Result<i64, Corrupt> {
     reader.array().map(i64::from_le_bytes)
 }
 
-/// Counts of a stream that disagree with its entries. Redis before 7.0 wrote such streams after some XTRIMs, and reads them: XLEN is
-/// what it was told. Here the entries count.
+/// Counts of a stream that disagree with its entries. Redis before 7.0 wrote such streams after some XTRIMs, and
+/// accepts them: its XLEN returns the count in the file. Here the entries are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miscount {
     pub told: u64,
     pub found: u64,
-    /// Chunks with wrong counts of their own.
+    /// Number of chunks whose own counts were wrong.
     pub chunks: u64,
 }
 
 impl Miscount {
     fn of(told: u64, found: u64, chunks: u64, wrong: u64) -> Result<Option<Miscount>, Corrupt> {
-        // Redis refuses this too: the entries are not there.
+        // Redis refuses this too: entries are counted, but there are none.
         if chunks == 0 && told > 0 {
             return Err(Corrupt);
         }
@@ -127,7 +127,7 @@ impl fmt::Display for Miscount {
     }
 }
 
-/// Every counted item takes at least one byte, so no loop runs longer than the input.
+/// Reads a stream. Every counted item takes at least one byte, so no loop runs longer than the input.
 pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Decoded, Corrupt> {
     let mut stream = Stream::new();
     let (chunks, mut wrong) = (reader.len()?, 0);
@@ -142,14 +142,14 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Decoded, Corrup
     Ok(Decoded::Stream(stream.into(), miscount))
 }
 
-/// Reads what follows the chunks, which `stream` has. Returns how many entries it tells.
+/// Reads what follows the chunks, which `stream` already has. Returns the number of entries that the input claims.
 pub fn read_after_chunks(stream: &mut Stream, reader: &mut Reader<'_>, version: Version) -> Result<u64, Corrupt> {
     let told = reader.len()?;
     stream.last_id = id(reader)?;
     stream.check_last_id()?;
     stream.entries_added = stream.len();
     if version >= Version::V2 {
-        // Ignored: the entries tell the first id.
+        // Ignored: the first id follows from the entries.
         id(reader)?;
         stream.max_deleted_id = id(reader)?;
         stream.entries_added = reader.len()?;
@@ -171,7 +171,7 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
     let last_id = id(reader)?;
     let read = if version >= Version::V2 { Some(reader.len()?).filter(|&read| read != u64::MAX) } else { None };
     let mut group = Group::new(last_id, read);
-    // The consumers follow, and tell who has each of these entries.
+    // The consumers follow, and say which of them has each of these entries.
     let mut pending = std::collections::BTreeMap::new();
     for _ in 0..reader.len()? {
         let (id, delivered_ms, deliveries) = (raw_id(reader)?, ms(reader)?, reader.len()?);
@@ -201,9 +201,9 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
 
 // --- in parts ---
 
-/// What stands between the chunks and the groups.
+/// The fields between the chunks and the groups.
 pub struct Head {
-    /// How many entries the stream is said to have, and how many its chunks have.
+    /// How many entries the input claims, and how many its chunks have.
     told: u64,
     entries: u64,
     last_id: Id,
@@ -212,7 +212,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Says it of a stream, or of a part of one.
+    /// Sets these fields of a stream, or of a part of one.
     pub fn put(&self, stream: &mut Stream) -> Result<(), Corrupt> {
         stream.last_id = self.last_id;
         stream.check_last_id()?;
@@ -220,12 +220,13 @@ impl Head {
         Ok(())
     }
 
-    /// What is wrong with the counts. `chunks`: how many there are, and how many of them counted their entries wrong.
+    /// What is wrong with the counts. `chunks`: the number of chunks, and the number of those whose own counts were
+    /// wrong.
     pub fn miscount(&self, (chunks, wrong): (u64, u64)) -> Result<Option<Miscount>, Corrupt> {
         Miscount::of(self.told, self.entries, chunks, wrong)
     }
 
-    /// How many entries there have been up to an id, if that is known. `first_id`: of the whole stream.
+    /// How many entries were added up to an id, if that is known. `first_id`: the first id of the whole stream.
     pub fn entries_until(&self, first_id: Option<Id>, id: Id) -> Option<u64> {
         let Head { entries, last_id, max_deleted_id, entries_added, .. } = *self;
         Counts { entries, entries_added, first_id: first_id.unwrap_or(Id::MIN), last_id, max_deleted_id }.until(id)
@@ -239,20 +240,22 @@ pub fn chunk(reader: &mut Reader<'_>) -> Result<(Id, Vec<u8>), Corrupt> {
     Ok((base, reader.string()?.into_owned()))
 }
 
-/// Adds a chunk to a part of a stream, whose other chunks are not known. True: it counted its entries wrong, which was corrected.
+/// Adds a chunk to a part of a stream, whose other chunks are not known. True: the chunk's own counts were wrong, and
+/// were corrected.
 pub fn add_chunk(part: &mut Stream, base: Id, list: Vec<u8>) -> Result<bool, Corrupt> {
     let is_corrected = part.push_chunk(base, list)?;
     part.end_with_chunks(base);
     Ok(is_corrected)
 }
 
-/// Reads what follows the chunks, which have so many entries. Returns it, and how many groups follow.
+/// Reads the fields that follow the chunks, which have `entries` entries. Returns them, and the number of groups that
+/// follow.
 pub fn head(reader: &mut Reader<'_>, version: Version, entries: u64) -> Result<(Head, u64), Corrupt> {
     let told = reader.len()?;
     let last_id = id(reader)?;
     let (mut max_deleted_id, mut entries_added) = (Id::MIN, entries);
     if version >= Version::V2 {
-        // Ignored: the entries tell the first id.
+        // Ignored: the first id follows from the entries.
         id(reader)?;
         max_deleted_id = id(reader)?;
         entries_added = reader.len()?;

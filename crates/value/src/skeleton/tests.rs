@@ -60,7 +60,7 @@ fn add(value: &mut Boxed, numbers: std::ops::Range<usize>, flash: &Flash) {
     }
 }
 
-/// One collection of each type, so many elements each, with some parts on flash, some in memory and some on both.
+/// One collection of each type with this many elements, with some parts on flash, some in memory and some in both.
 fn collections(elements: usize) -> Vec<(Boxed, Arc<Flash>)> {
     let empty = [Kind::Hash, Kind::Set, Kind::ZSet, Kind::List, Kind::Stream].map(|kind| match kind {
         Kind::Hash => Boxed::Hash(hash::Table::new()),
@@ -90,7 +90,7 @@ fn collections(elements: usize) -> Vec<(Boxed, Arc<Flash>)> {
     mixed.collect()
 }
 
-/// A collection from the skeleton of another one, over the same flash.
+/// Makes a collection from the skeleton of another one, with the same flash.
 fn restored(value: &Boxed, flash: &Flash) -> (Boxed, Arc<Flash>) {
     let mut bytes = Vec::new();
     value.encode_skeleton(&mut bytes);
@@ -125,7 +125,7 @@ fn a_collection_comes_back_with_its_parts_where_they_were() {
         assert_eq!(back.next_deadline(), value.next_deadline());
         assert!(places(&back).len() > absent.len() / 2);
 
-        // It is changed as the first one is.
+        // The restored collection is changed in the same way as the first one.
         for (value, flash) in [(&mut value, &flash), (&mut back, &twin)] {
             add(value, 2000..6000, flash);
             flash.send(value);
@@ -195,7 +195,7 @@ fn parts_that_get_a_copy_stay_in_memory() {
         let kind = value.kind();
         flash.bring(&mut value, Boxed::absent);
         add(&mut value, 500..700, &flash);
-        // The parts were used; a sweep that writes nothing forgets that.
+        // The parts were used. A sweep that writes nothing resets this.
         let mut from = Some(0);
         while let Some(part) = from {
             from = value.sweep(part, 10, false, &mut |_, _| Fate::Stays).next;

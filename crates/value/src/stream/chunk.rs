@@ -28,7 +28,7 @@ const GROWTH_BYTES_MAX: usize = 1024;
 #[derive(Clone)]
 pub struct Chunk {
     pub part: Part,
-    /// Flash knows the chunk by this number. Numbers ascend along the stream.
+    /// The number by which the chunk is identified on flash. Numbers ascend along the stream.
     pub number: u64,
     /// The ids of its entries are stored as differences to this id, which is not larger than any of them.
     pub base: Id,
@@ -159,7 +159,8 @@ impl Chunk {
         Chunk { part: Part::of(list), number: 0, base, summary }
     }
 
-    /// A chunk from a dump. Its entries must be in order. True: its own counts of them were wrong, and are corrected.
+    /// Makes a chunk from a dump. Its entries must be in order. True: its own counts of them were wrong, and were
+    /// corrected.
     pub fn from_bytes(base: Id, mut list: Vec<u8>) -> Result<(Chunk, bool), Corrupt> {
         let (summary, is_sound) = summary(&list, base)?;
         if !is_sound {
@@ -217,7 +218,7 @@ impl Chunk {
         self.part.len() + entry_bytes >= bytes_max || entries_max > 0 && held >= entries_max as u64
     }
 
-    /// The chunk will not grow any more.
+    /// Called when the chunk will not grow any more.
     pub fn close(&mut self, flash_copies: &FlashCopiesOf) {
         let wanted = malloc_bytes(self.part.len());
         if !self.part.is_absent() && self.part.capacity() > wanted {
@@ -322,7 +323,8 @@ impl Chunk {
     }
 }
 
-/// The summary of a chunk's bytes, if they are a chunk up to their last byte, and whether the counts in its head agree.
+/// The summary of a chunk's bytes, if they are a chunk up to their last byte, and whether the counts in its head are
+/// right.
 fn summary(list: &[u8], base: Id) -> Result<(Summary, bool), Corrupt> {
     let elements = listpack::check(list)?;
     let head = head(list).ok_or(Corrupt)?;

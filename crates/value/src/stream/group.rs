@@ -72,7 +72,7 @@ impl Group {
         true
     }
 
-    /// The consumer asks for something. Creates it unless it exists. True: it is new.
+    /// Notes that the consumer has asked for something. Creates it unless it exists. True: it is new.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> bool {
         match self.consumers.get_mut(name) {
             Some(consumer) => {
@@ -83,7 +83,7 @@ impl Group {
         }
     }
 
-    /// The consumer received something.
+    /// Notes that the consumer has received something.
     pub fn activate_consumer(&mut self, name: &[u8], now_ms: i64) {
         if let Some(consumer) = self.consumers.get_mut(name) {
             consumer.active_ms = now_ms;
@@ -112,7 +112,7 @@ impl Group {
         self.pending.get(&id)
     }
 
-    /// Makes an entry pending at an existing consumer, whoever had it before.
+    /// Makes an entry pending at an existing consumer, even if it was pending at another one.
     pub fn assign(&mut self, id: Id, consumer: &[u8], delivered_ms: i64, deliveries: u64) {
         let (name, _) = self.consumers.get_key_value(consumer).expect("a consumer is made before it is given anything");
         let pending = Pending { consumer: name.clone(), delivered_ms, deliveries };
@@ -144,7 +144,7 @@ impl Group {
         true
     }
 
-    /// Adds what a part of a dump has of the same group.
+    /// Adds what a part of a dump contains of the same group.
     pub(super) fn merge(&mut self, part: &Group) {
         (self.last_id, self.entries_read) = (part.last_id, part.entries_read);
         for (name, Consumer { seen_ms, active_ms, .. }) in &part.consumers {

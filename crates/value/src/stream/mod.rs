@@ -40,7 +40,7 @@ pub struct Stream {
     /// The number of the next chunk.
     next_number: u64,
     len: u64,
-    /// At least as large as every id that ever was, except after XSETID.
+    /// At least as large as the id of every entry there ever was, except after XSETID.
     pub last_id: Id,
     /// The largest id that was deleted individually.
     pub max_deleted_id: Id,
@@ -317,7 +317,7 @@ impl Stream {
         Some((self.entries_added as i64).wrapping_sub(read as i64))
     }
 
-    /// A group receives an entry after its last one. The group may be a copy.
+    /// Notes that a group receives the entry after its last one. The group may be a copy.
     pub fn read_by(&self, group: &mut Group, id: Id) {
         match group.entries_read {
             // The count is valid as long as no entry is missing from here on.
@@ -352,7 +352,7 @@ impl Stream {
         Some(result)
     }
 
-    /// False: a group with that name exists.
+    /// Creates a group. False: a group with that name exists.
     pub fn create_group(&mut self, name: &[u8], group: Group) -> bool {
         if self.groups.contains_key(name) {
             return false;
@@ -378,13 +378,14 @@ impl Stream {
         self.chunks.iter().map(|chunk| (chunk.base, chunk.bytes()))
     }
 
-    /// Adds a chunk of a dump. Chunks come in order. True: it counted its entries wrong, which was corrected.
+    /// Adds a chunk of a dump. Chunks come in order. True: the chunk's own counts of entries were wrong, and were
+    /// corrected.
     pub(crate) fn push_chunk(&mut self, base: Id, list: Vec<u8>) -> Result<bool, Corrupt> {
         let (chunk, is_corrected) = Chunk::from_bytes(base, list)?;
         if self.chunks.back().is_some_and(|last| last.summary.last >= base) {
             return Err(Corrupt);
         }
-        // A chunk without entries is none.
+        // A chunk without entries is left out.
         if chunk.live() > 0 {
             self.len += chunk.live();
             self.push(chunk);
@@ -392,19 +393,21 @@ impl Stream {
         Ok(is_corrected)
     }
 
-    /// A part of a dump ends with its chunks. `base`: of the last one, which is left out if it has no entries.
+    /// Ends a part of a dump that has only chunks. `base`: the base id of the last chunk, which may have been left out
+    /// because it has no entries.
     pub(crate) fn end_with_chunks(&mut self, base: Id) {
         self.last_id = self.chunks.back().map_or(base, |chunk| chunk.summary.last);
         self.entries_added = self.len;
     }
 
-    /// Whether a part of a dump can be the next one: its chunks are behind those that are here.
+    /// Whether a part of a dump can follow: its chunks must be behind those that this stream has.
     pub fn takes(&self, part: &Stream) -> bool {
         let Some(last) = self.chunks.back().map(|chunk| chunk.summary.last) else { return true };
         last <= part.last_id && part.chunks.front().is_none_or(|chunk| last < chunk.base)
     }
 
-    /// Adds the next part of a dump: chunks, groups, and consumers and pending entries of groups. What both tell of the whole, the part tells.
+    /// Adds the next part of a dump: chunks, groups, and consumers and pending entries of groups. The fields of the
+    /// whole stream are taken from the part.
     pub fn merge(&mut self, mut part: Stream) {
         assert!(self.takes(&part), "whoever merges has asked");
         (self.last_id, self.max_deleted_id, self.entries_added) =
@@ -478,7 +481,7 @@ impl Stream {
 
 /// The parts that an operation touches, named before it runs.
 impl Stream {
-    /// For adding an entry of this size, and a trim after it.
+    /// Records the parts for adding an entry of this size, and for a trim after it.
     pub fn want_append(&self, bytes: usize, limits: ChunkLimits, trim: Option<&Trim>, out: &mut Absent) {
         if let Some(last) = self.chunks.back().filter(|_| self.last_takes(bytes, limits)) {
             last.want(out);
@@ -498,14 +501,14 @@ impl Stream {
         }
     }
 
-    /// For one entry.
+    /// Records the part for one entry.
     pub fn want_id(&self, id: Id, out: &mut Absent) {
         if let Some(at) = self.holder(id) {
             self.chunks[at].want(out);
         }
     }
 
-    /// For the first `count` entries from `start` to `end`, in that order; 0 is no limit.
+    /// Records the parts for the first `count` entries from `start` to `end`, in that order; 0 is no limit.
     pub fn want(&self, start: Id, end: Id, order: Order, count: u64, out: &mut Absent) {
         if self.flash_copies.is_none() {
             return;
@@ -571,7 +574,7 @@ impl Clone for Stream {
     }
 }
 
-/// What tells how many entries a stream has had.
+/// The numbers from which the number of entries that a stream has had is computed.
 pub(crate) struct Counts {
     pub entries: u64,
     pub entries_added: u64,
@@ -581,7 +584,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Up to an id, if that is known.
+    /// The number of entries up to an id, if that is known.
     pub fn until(&self, id: Id) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);

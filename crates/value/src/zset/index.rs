@@ -108,14 +108,14 @@ impl Index {
         self.leaves.is_here(tag)
     }
 
-    /// The part for this tag.
+    /// Records the part for this tag.
     pub fn want(&self, tag: u32, out: &mut Absent) {
         let before = out.len();
         self.leaves.want(tag, out);
         out[before..].iter_mut().for_each(|part| part.number |= FAMILY);
     }
 
-    /// The parts of a step of a walk.
+    /// Records the parts for a step of a walk.
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         let before = out.len();
         self.leaves.want_scan(cursor, count, out);
@@ -147,7 +147,7 @@ impl Index {
         self.leaves.next_part(from.saturating_sub(FAMILY)).map(|number| number | FAMILY)
     }
 
-    /// Leaf numbers must be below `leaves`.
+    /// Whether bytes from flash can be the content of this absent part. Leaf numbers must be below `leaves`.
     pub fn accepts(&self, number: u64, bytes: &[u8], leaves: usize) -> bool {
         let is_known = |entry: &[u8]| (self::number(&entry[TAG_BYTES..]) as usize) < leaves;
         self.leaves.accepts(number ^ FAMILY, bytes) && bytes.chunks_exact(TAG_BYTES + BYTES).all(is_known)

@@ -20,8 +20,9 @@ impl Child {
     }
 }
 
-/// Where a child starts: all entries before the child are less than this, and none of its own is. The start need not be
-/// an entry. Its member name is as short as possible, and usually empty, because the scores alone separate the entries.
+/// Where a child starts: all entries before the child are less than this, and no entry of the child is. The start need
+/// not be an entry. Its member name is as short as possible, and usually empty, because the scores alone separate the
+/// entries.
 #[derive(Clone, Default)]
 pub struct Start {
     score: f64,
@@ -42,7 +43,7 @@ impl Start {
     }
 }
 
-/// At least one child and fewer than [`CHILDREN_MAX`].
+/// An inner node. It has at least one child and fewer than [`CHILDREN_MAX`].
 #[derive(Default)]
 pub struct Inner {
     children: Vec<Child>,
@@ -51,7 +52,7 @@ pub struct Inner {
 }
 
 impl Clone for Inner {
-    /// Keeps the capacity for as many children as the original has.
+    /// The copy keeps capacity for as many children as the original has.
     fn clone(&self) -> Inner {
         let mut copy = Inner::default();
         copy.children.reserve_exact(self.children.capacity());
@@ -73,7 +74,7 @@ impl Inner {
         &self.children
     }
 
-    /// Where a child starts that is not the first.
+    /// Where a child starts, unless it is the first child.
     pub fn start(&self, at: usize) -> (f64, &[u8]) {
         (self.children[at].least, self.names.get(at).map_or(b"", |name| name))
     }
@@ -119,7 +120,7 @@ impl Inner {
         }
     }
 
-    /// Takes the start of a child that goes away or becomes the first child of another node.
+    /// Takes the start of a child that is removed or that becomes the first child of another node.
     pub fn take_start(&mut self, at: usize) -> Start {
         let name = self.names.get_mut(at).map(std::mem::take).unwrap_or_default();
         Start { score: self.children[at].least, name }

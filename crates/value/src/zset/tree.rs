@@ -71,7 +71,7 @@ struct Path {
 /// A sorted set of any number of members. Access by member is O(1), by rank, score or order O(log n).
 pub struct Tree {
     leaves: Vec<Leaf>,
-    /// Unused numbers of leaves and inner nodes.
+    /// Numbers of leaves and inner nodes that are free.
     leaves_free: Vec<u32>,
     inners: Vec<Inner>,
     inners_free: Vec<u32>,
@@ -180,7 +180,7 @@ impl Tree {
         self.insert(member, score);
     }
 
-    /// Returns the member's score if it was there.
+    /// Removes a member. Returns its score if it was there.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let score = self.score(member)?;
         let path = self.descend(&Edge::Entry(score, member, Side::After));
@@ -483,8 +483,8 @@ impl Tree {
     }
 
     /// Whether the leaf that would take over the range of the path's leaf is on flash. A command that removes one
-    /// member and adds another has not asked for that leaf. In this case the path's leaf stays, empty, until it is
-    /// merged with its neighbour.
+    /// member and adds another has not loaded that leaf. Then the path's leaf stays, empty, until it is merged with its
+    /// neighbour.
     fn heir_is_absent(&self, path: &Path) -> bool {
         let Leaf { prev, next, .. } = self.leaves[path.leaf as usize];
         let heir = path.steps[..self.height()].iter().find_map(|&(inner, at)| {
@@ -574,7 +574,7 @@ fn joinable(children: &[Child], at: usize, size: impl Fn(&Child) -> usize, most:
 
 /// The parts that an operation touches. [`crate::Boxed::fill`] loads them before the operation runs.
 impl Tree {
-    /// For a member's score or rank, or for removing it.
+    /// Records the parts for a member's score or rank, or for removing the member.
     pub fn want(&self, member: &[u8], out: &mut Absent) {
         if self.index.flash_copies().is_none() {
             return;
@@ -590,7 +590,7 @@ impl Tree {
         });
     }
 
-    /// For setting the scores of members, whether they exist or not.
+    /// Records the parts for setting the scores of members, whether they exist or not.
     pub fn want_put<'m>(&self, entries: impl Iterator<Item = (&'m [u8], f64)>, out: &mut Absent) {
         if self.index.flash_copies().is_none() {
             return;
@@ -611,17 +611,17 @@ impl Tree {
         }
     }
 
-    /// For the rank of an edge.
+    /// Records the parts for the rank of an edge.
     pub fn want_rank(&self, edge: &Edge<'_>, out: &mut Absent) {
         self.want_leaf(self.descend(edge).leaf, out);
     }
 
-    /// For the entries with these ranks. They must exist.
+    /// Records the parts for the entries with these ranks. They must exist.
     pub fn want_range(&self, ranks: Range<usize>, out: &mut Absent) {
         self.leaves_of(&ranks).for_each(|leaf| self.want_leaf(leaf, out));
     }
 
-    /// For removing the entries with these ranks. They must exist.
+    /// Records the parts for removing the entries with these ranks. They must exist.
     pub fn want_remove_range(&self, ranks: Range<usize>, out: &mut Absent) {
         if self.index.flash_copies().is_none() {
             return;
@@ -635,7 +635,7 @@ impl Tree {
         }
     }
 
-    /// For [`Tree::scan`].
+    /// Records the parts for [`Tree::scan`].
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         if self.index.flash_copies().is_none() {
             return;
@@ -753,7 +753,7 @@ impl Tree {
         if is_whole && tree.index.is_sound(leaves) { Ok(tree) } else { Err(Corrupt) }
     }
 
-    /// `last`: the leaf before this node. `take` refuses a number of a leaf that is not free.
+    /// `last`: the last leaf before this node. `take` refuses the number of a leaf that is used already.
     fn load_node(
         &mut self,
         input: &mut Input<'_>,

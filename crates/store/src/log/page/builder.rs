@@ -24,14 +24,16 @@ use flash::io::{PAGE_BYTES, PageBuf};
 /// The raw bytes of a frame. More of them compress better, fewer decode faster, and a read decodes one frame. So a larger
 /// size is used only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
 const FRAME_RAW_TARGETS: [usize; 4] = [5 << 10, 10 << 10, 20 << 10, 40 << 10];
-/// Records have a pace by their length, because kinds of records that come in turns differ in ratio and best frame size. Each row is
-/// a length, and the number of frame sizes for records below it: many short matches decode slowly.
+/// Records of similar length share a [`Pace`], because kinds of records that alternate differ in their ratio and their
+/// best frame size. Each row is a length, and the number of frame sizes for records below it. Short records have fewer
+/// sizes, because many short matches decode slowly.
 const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
 /// Compression must save an eighth. Otherwise the frame is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
-/// A frame begins on a page only if so many of its bytes fit there. Saving less room is not worth reading a second page.
+/// A frame begins on a page only if at least this many of its bytes fit there. Saving less room is not worth reading a
+/// second page.
 const PART_BYTES_MIN: usize = 128;
-/// How often data that did not compress is tried again.
+/// Of the frames of data that did not compress, one in this many tries compression again.
 const RAW_FRAMES_PER_PROBE: usize = 16;
 /// A record of at most this size shares a frame with others.
 const SHARED_BYTES_MAX: usize = PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES;
@@ -130,14 +132,14 @@ impl OpenPage {
         OpenPage { lead, used, frames: Vec::new(), fingerprints: Vec::new(), dictionary: 0 }
     }
 
-    /// The bytes left if the directory has so many more frames and records.
+    /// The bytes left on the page if the directory gets this many more frames and records.
     fn room(&self, frames: usize, records: usize) -> usize {
         let frames = (self.frames.len() + frames) * FRAME_ENTRY_BYTES;
         let records = (self.fingerprints.len() + records) * FINGERPRINT_BYTES;
         PAGE_BYTES.saturating_sub(self.used + frames + records)
     }
 
-    /// Whether a raw record of so many bytes fits into the last frame.
+    /// Whether a raw record of this many bytes fits into the last frame.
     fn can_join(&self, bytes: usize) -> bool {
         let is_raw = self.frames.last().is_some_and(|frame| frame.codec == FrameCodec::Raw);
         is_raw && bytes <= self.room(0, 1)
@@ -159,7 +161,7 @@ impl OpenUnit {
         }
     }
 
-    /// The same for a raw record.
+    /// Like [`OpenUnit::new_pages`], for a raw record.
     fn new_raw_pages(&self, bytes: usize) -> usize {
         match self.page.as_ref().is_some_and(|page| page.can_join(bytes)) {
             true => 0,
@@ -298,7 +300,7 @@ impl Ratio {
 /// Chooses the size of frames from the ratios of past ones.
 struct Pace {
     ratios: [Ratio; FRAME_RAW_TARGETS.len()],
-    /// Number of frame sizes to choose from.
+    /// Number of frame sizes that this pace may choose.
     sizes: usize,
     /// The frame size in use, and the size of the next frame, which now and then is a neighbour for a trial.
     size: usize,
@@ -308,7 +310,8 @@ struct Pace {
 
 /// A ratio from which frames are stored raw without trying: 15/16.
 const RATIO_RAW: usize = 960;
-/// Of so many frames the first [`TRIED_LARGER`] have the next larger size, and one in the middle has the next smaller size.
+/// In each group of this many frames, the first [`TRIED_LARGER`] have the next larger size, and one in the middle has
+/// the next smaller size.
 const FRAMES_PER_TRIAL: usize = 64;
 const TRIED_LARGER: usize = 4;
 /// The next larger frame size is taken if it needs at most this percentage of the bytes. Above the second one it is given up again.
@@ -325,7 +328,7 @@ impl Pace {
         self.ratios[self.size].get() >= RATIO_RAW
     }
 
-    /// A frame of `next_size` and so many records was compressed.
+    /// Notes that a frame of `next_size` with this many records was compressed.
     fn note(&mut self, records: usize, raw: usize, stored: usize) {
         // Ignore a frame that ended early, which is not typical of the others.
         if raw * 2 < self.target() && records < FRAME_RECORDS_MAX {
@@ -559,7 +562,8 @@ impl PageBuilder {
         if raw > RECORD_BYTES_MAX {
             return Push::Never;
         }
-        // Expected not to fit: this avoids compressing it in vain. In a fresh unit it is compressed to be sure.
+        // By the usual ratio it would not fit, so do not compress it in vain. In a fresh unit it is compressed all the
+        // same, to be sure.
         let expected_pages = pages_alone(raw * self.large_ratio / 1024);
         let unit = self.unit();
         let is_fresh = unit.begun == 0 && self.pending.is_empty();

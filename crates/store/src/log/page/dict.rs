@@ -101,8 +101,8 @@ impl std::fmt::Debug for Dictionary {
 /// records in the same order leave the same sample.
 pub struct Trainer {
     bytes_max: usize,
-    /// Of the records offered, the n-th is in the sample if `mix(n) & mask == 0`: neighbours get unrelated numbers, so that the sample
-    /// does not beat with a pattern in the stream.
+    /// The number of records offered. The n-th is in the sample if `mix(n) & mask == 0`: neighbours get unrelated
+    /// numbers, so that a periodic pattern in the stream does not distort the sample.
     offered: u64,
     mask: u64,
     samples: Vec<u8>,

@@ -25,9 +25,9 @@
 //!   | codec | records 13 | raw 24 | stored 24 |
 //! ```
 //!
-//! *Log id*, *generation* and *number* say which page this is: of which log, of which use of its segment, and which page of the
-//! segment. A page that was not written, or was written to another place, is noticed. *Position* is the sequence number of the unit's
-//! first record, near which those of the others are.
+//! *Log id*, *generation* and *number* identify the page: its log, the use of its segment, and its index in the
+//! segment. So a read notices a page that was not written, or was written to another place. *Position* is the sequence
+//! number of the unit's first record; the numbers of the other records are near it.
 //!
 //! The CRC-32C covers bytes 0..4 and 8..4096.
 
@@ -36,7 +36,7 @@ use super::record::Bases;
 use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
-/// Of the format.
+/// The version of the format.
 pub const VERSION: u8 = 2;
 
 pub(super) const PAGE_HEADER_BYTES: usize = 40;
@@ -90,12 +90,12 @@ pub struct Stamp {
     pub log: u32,
     /// Counts the uses of the segment.
     pub generation: u32,
-    /// Of the page in its segment.
+    /// Index of the page in its segment.
     pub number: u16,
 }
 
 impl Stamp {
-    /// What a page says of itself. Its checksum is not compared.
+    /// The stamp in the header of a page. The page's checksum is not checked.
     pub fn of(page: &[u8; PAGE_BYTES]) -> Stamp {
         Stamp {
             log: u32::from_le_bytes(get(page, AT_LOG)),

@@ -16,7 +16,7 @@ use flash::io::PAGE_BYTES;
 /// Returns the dictionary with a number.
 pub type Dictionaries<'d> = dyn Fn(u32) -> Option<Arc<Dictionary>> + 'd;
 
-/// For pages that need none.
+/// The dictionaries of pages that need none.
 pub fn no_dictionaries(_id: u32) -> Option<Arc<Dictionary>> {
     None
 }
@@ -36,7 +36,7 @@ struct Frame {
     here: Range<usize>,
     /// The position of its records' fingerprints.
     fingerprints: Range<usize>,
-    /// Number of pages that it is on.
+    /// Number of pages that the frame is on.
     pages: usize,
 }
 
@@ -136,8 +136,9 @@ impl<'b> Page<'b> {
         Record::decode(self.raw(&frame, scratch), &mut at, self.header.bases, fingerprint).map(Some)
     }
 
-    /// Visits the records whose fingerprints are wanted, without their values. Each frame with one is decoded once. Of a frame that goes
-    /// on behind the pages that were read, only keys are visited that are not compressed and that begin it.
+    /// Visits the records whose fingerprints are wanted, without their values. Each frame that contains such a record
+    /// is decoded once. If a frame continues behind the pages that were read, it is visited only if it is not
+    /// compressed, and only the keys within the read pages.
     pub fn for_each_key(
         &self,
         is_wanted: &dyn Fn(u16) -> bool,
@@ -160,7 +161,7 @@ impl<'b> Page<'b> {
                     Ok(record) if is_wanted(f) => visit(&record),
                     Ok(_) => {}
                     Err(error) if was_read => return Err(error),
-                    // It goes on behind what was read.
+                    // The record continues behind the pages that were read.
                     Err(_) => break,
                 }
             }
@@ -181,7 +182,8 @@ impl<'b> Page<'b> {
         Ok(())
     }
 
-    /// The same for the frames whose pages were all read. Only the last one may be left out: false.
+    /// Like [`Page::for_each`], for the frames whose pages were all read. False: the last frame was left out, because
+    /// it continues behind them. Only the last frame can.
     pub(super) fn for_each_read(
         &self,
         dictionaries: &Dictionaries<'_>,
@@ -213,7 +215,8 @@ impl<'b> Page<'b> {
         if at == raw.len() { Ok(()) } else { Err(Corrupt::Lengths) }
     }
 
-    /// Which of the page's records has the fingerprint of `hash`, and on how many pages it is. `None`: no record has it, or several.
+    /// The index of the one record with the fingerprint of `hash`, and on how many pages it is. `None`: no record has
+    /// this fingerprint, or several have it.
     pub fn position(&self, hash: u64) -> Option<(usize, usize)> {
         let (mut found, mut first) = (None, 0);
         for frame in self.frames() {
@@ -228,7 +231,8 @@ impl<'b> Page<'b> {
         found
     }
 
-    /// The directory agrees with itself: only the last frame leaves the page, and no range of [`Page::frames`] is outside.
+    /// Checks that the directory is consistent: only the last frame leaves the page, and no range of [`Page::frames`]
+    /// is outside of it.
     fn check_directory(&self) -> Result<(), Corrupt> {
         let (mut end, mut records) = (PAGE_HEADER_BYTES + self.header.lead, 0);
         let limit = self.header.fingerprints_at();
@@ -329,7 +333,7 @@ impl Frame {
     }
 }
 
-/// What a record takes on flash: the pages that its frame is on, and its part of their bytes.
+/// How much of flash a record takes: the number of pages that its frame is on, and its share of the frame's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub pages: usize,
@@ -344,8 +348,8 @@ struct Best {
     seq: u64,
 }
 
-/// The pages of a unit that begins at the page with this stamp: the index of each, and the page. After a corrupt page the walk
-/// goes on with the next one.
+/// Opens the pages of a unit that begins at the page with this stamp: the index of each, and the page. After a corrupt
+/// page the walk continues with the next page.
 pub fn scan(unit: &[u8], first: Stamp) -> impl Iterator<Item = (usize, Result<Page<'_>, Corrupt>)> {
     (0..unit.len() / PAGE_BYTES).map(move |at| (at, Page::open(&unit[at * PAGE_BYTES..], first.later(at))))
 }

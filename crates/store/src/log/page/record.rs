@@ -21,7 +21,7 @@ pub struct Record<'a> {
     pub db: u32,
     pub expiry_ms: Option<u64>,
     pub seq: u64,
-    /// Of the key. Its low 16 bits are the fingerprint. A record read from flash has only those.
+    /// The key's hash. Its low 16 bits are the fingerprint. A record read from flash has only these bits.
     pub hash: u64,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Moves `*at` behind the record there, whose contents are not wanted.
+/// Moves `*at` behind the record there without decoding the record.
 pub(super) fn skip(frame: &[u8], at: &mut usize, bases: Bases) -> Result<(), Corrupt> {
     // The usual record: a string with nothing special but its seq, and a value of less than 16 KB.
     if let Some(&[flags @ (0 | HAS_SEQ), key_bytes @ ..0x80, low, high]) =

@@ -1,30 +1,31 @@
-//! Owns pages on their way from one log to another: what of them is live, and what of them changes.
-//! Never knows which logs these are, nor where the pages come to stand.
+//! Owns the transfer format of pages from one log to another: which records are live, and what changes in a page. Never
+//! knows which logs these are, nor where the pages are written.
 //!
-//! A *shipment* is some pages of one segment, in order, with a bit for each record: 1, it is live.
+//! A *shipment* consists of some pages of one segment, in order, with a bit for each record: 1 if the record is live.
 //!
 //! ```text
 //! | pages u16 | crc32c of the bits u32 | pages × 4096 bytes | bits of the first page | of the second | … |
 //! ```
 //!
-//! Integers are little-endian. The bits of a page are as many bytes as its records need, the first record's bit is the lowest of the first byte.
-//! A live record's pages are all there. A frame without live records may be cut off at the end of a page, and then leaves it.
+//! Integers are little-endian. The bits of a page take as many bytes as its records need; the first record's bit is the
+//! lowest bit of the first byte. All pages of a live record are in the shipment. The last frame of a page may be
+//! incomplete if it has no live records; the copy of the page then leaves this frame out.
 
 use super::layout::{FrameEntry, Header, PAGE_HEADER_BYTES, write_around};
 use super::{Corrupt, Dictionaries, Page, Record, Scratch, Stamp};
 use base::crc::crc32c;
 use flash::io::PAGE_BYTES;
 
-/// Pages of a shipment, at most.
+/// Maximum number of pages of a shipment.
 pub const SHIPMENT_PAGES_MAX: usize = 64;
 
 const COUNT_BYTES: usize = 2;
 const CRC_BYTES: usize = 4;
 const HEADER_BYTES: usize = COUNT_BYTES + CRC_BYTES;
 
-/// Chooses pages of some that follow each other in a segment.
+/// Chooses pages for a shipment, from pages that follow each other in a segment.
 pub struct Packing {
-    /// For each page, if it goes: the bits of its records.
+    /// For each page that was chosen: the bits of its records.
     chosen: Vec<Option<Vec<u8>>>,
     keys: u64,
 }
@@ -34,7 +35,8 @@ impl Packing {
         Packing { chosen: vec![None; pages], keys: 0 }
     }
 
-    /// A record of the page `at`, which is on `pages` pages, is live. `records`: how many the page has.
+    /// Marks a record of the page `at` as live and chooses the `pages` pages that it is on. `records`: the number of
+    /// records of the page.
     pub fn add(&mut self, at: usize, records: usize, (position, pages): (usize, usize)) {
         self.bits(at, records)[position / 8] |= 1 << (position % 8);
         self.keys += 1;
@@ -52,7 +54,8 @@ impl Packing {
         self.keys
     }
 
-    /// The dictionaries that the chosen pages need, and the shipment. `bytes` are all pages, the first of which has this stamp.
+    /// Makes the shipment. Also returns the dictionaries that the chosen pages need. `bytes` are all pages, the first
+    /// of which has this stamp.
     pub fn pack(mut self, bytes: &[u8], first: Stamp) -> Result<(Vec<u32>, Vec<u8>), Corrupt> {
         let count = self.chosen.iter().flatten().count();
         let mut out = Vec::with_capacity(HEADER_BYTES + count * (PAGE_BYTES + 8));
@@ -84,11 +87,11 @@ pub struct Shipment<'b> {
     bits: &'b [u8],
 }
 
-/// A record of a shipment that is to stand in another log.
+/// A record of a shipment, as it will be in the other log.
 pub struct Shipped {
-    /// Within the shipment.
+    /// Index of the record's first page in the shipment.
     pub page: usize,
-    /// The pages that the record is on, and what it takes of them.
+    /// Number of pages that the record is on, and its share of their bytes.
     pub pages: usize,
     pub bytes: u32,
     pub is_live: bool,
@@ -114,8 +117,9 @@ impl<'b> Shipment<'b> {
         self.pages.len() / PAGE_BYTES
     }
 
-    /// Writes the pages to `out`, as the other log has them but for their stamp. `take` gets each record that stands there and returns
-    /// its fingerprint. `dictionaries` returns a dictionary of this log, and `rename` its number in the other. `later` is added to positions.
+    /// Writes the pages to `out` in the form that the other log needs, except for their stamps. `take` gets each record
+    /// and returns its fingerprint in the other log. `dictionaries` returns a dictionary by its number in the shipment,
+    /// and `rename` returns the dictionary's number in the other log. `later` is added to sequence numbers.
     pub fn unpack(
         &self,
         out: &mut [u8],
@@ -158,13 +162,14 @@ impl<'b> Shipment<'b> {
 }
 
 impl Page<'_> {
-    /// Writes the header and the directory of a copy of this page: with the first of its frames, other fingerprints, and another dictionary.
+    /// Writes the header and the directory of a copy of this page: with only these frames, other fingerprints, and
+    /// another dictionary.
     fn write_again(&self, copy: &mut [u8], frames: &[FrameEntry], fingerprints: &[u16], dictionary: u32, later: u64) {
         let before = self.header();
         let mut header = Header { records: fingerprints.len(), frames: frames.len(), dictionary, ..before };
         header.bases.seq = before.bases.seq.wrapping_add(later);
         let stored: usize = frames.iter().map(|frame| frame.stored).sum();
-        // What the last frame has on later pages is not here.
+        // The part of the last frame on later pages is not on this page.
         let used = (PAGE_HEADER_BYTES + before.lead + stored).min(header.fingerprints_at());
         write_around(copy, &header, used, fingerprints.iter().copied(), frames);
     }

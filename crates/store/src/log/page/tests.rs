@@ -49,7 +49,7 @@ fn open(unit: &[u8], at: usize) -> Result<Page<'_>, Corrupt> {
     Page::open(&unit[at * PAGE_BYTES..], STAMP.later(at))
 }
 
-/// Pushes everything through as many units as it takes.
+/// Pushes all records through as many units as are needed.
 struct Written {
     units: Vec<(Unit, Vec<Placed>)>,
     dictionary: Option<Arc<Dictionary>>,
@@ -95,7 +95,8 @@ impl Written {
         (self.pages() * PAGE_BYTES) as f64 / self.stats.records as f64
     }
 
-    /// Every record is where its place says, by key and by predicate, and scans see each exactly once.
+    /// Checks that every record is at its place, by key and by predicate, and that scans visit each record exactly
+    /// once.
     fn check(&self, records: &[Owned]) {
         let dictionaries = |id| self.dictionary.clone().filter(|dictionary| dictionary.id() == id);
         let mut scratch = Scratch::new();
@@ -216,16 +217,16 @@ fn a_large_record_is_on_several_pages_and_is_not_found_in_fewer() {
         };
         assert_eq!(find(&unit.buf[at * PAGE_BYTES..]), Ok(true));
         assert_eq!(find(&unit.buf[at * PAGE_BYTES..(at + 1) * PAGE_BYTES]), Ok(false));
-        // The page where the record goes on was not written.
+        // The page on which the record continues was not written.
         let mut lost = unit.buf[at * PAGE_BYTES..].to_vec();
         let next = lost[PAGE_BYTES..2 * PAGE_BYTES].to_vec();
         lost[PAGE_BYTES..2 * PAGE_BYTES].fill(0);
         assert_eq!(find(&lost), Err(Corrupt::Empty));
-        // It is of another use of the segment.
+        // This page belongs to another use of the segment.
         lost[PAGE_BYTES..2 * PAGE_BYTES].copy_from_slice(&next);
         stamp(&mut lost[PAGE_BYTES..2 * PAGE_BYTES], Stamp { generation: 2, ..STAMP.later(at + 1) });
         assert_eq!(find(&lost), Err(Corrupt::Stale));
-        // It goes on with another record.
+        // The page continues with another record.
         lost[PAGE_BYTES + 32] ^= 1;
         stamp(&mut lost[PAGE_BYTES..2 * PAGE_BYTES], STAMP.later(at + 1));
         assert_eq!(find(&lost), Err(Corrupt::Lengths));
@@ -374,7 +375,7 @@ fn no_flipped_bit_gives_wrong_data() {
     }
 }
 
-/// Puts the checksum right, as an attacker would.
+/// Corrects the checksum, as an attacker would.
 fn reseal(pages: &mut [u8]) {
     for page in pages.chunks_exact_mut(PAGE_BYTES) {
         let crc = base::crc::crc32c_append(base::crc::crc32c(&page[..4]), &page[8..]);
@@ -392,7 +393,7 @@ fn resealing_is_what_the_format_does() {
     }
 }
 
-/// A sender that says that a record is live, and leaves out one of its pages.
+/// A sender marks a record as live, but leaves out one of its pages.
 #[test]
 fn a_live_record_that_is_not_all_there_is_refused() {
     let mut random = SplitMix64(3);
@@ -420,7 +421,7 @@ fn a_live_record_that_is_not_all_there_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With a valid checksum only bounds checks stand between hostile bytes and a panic.
+    /// With a valid checksum, only bounds checks prevent a panic on hostile bytes.
     #[test]
     fn hostile_bytes_are_an_error_or_records_but_never_a_panic(
         which in 0usize..5,
@@ -429,7 +430,7 @@ proptest! {
         let pages = sound_pages();
         let mut page = pages[which].clone();
         for (at, byte, where_) in edits {
-            // Headers and directories are small: aim at them, not only at frames.
+            // Headers and directories are small: damage them deliberately, not only frames.
             let of = at.index(page.len() / PAGE_BYTES) * PAGE_BYTES;
             let at = match where_ {
                 0 => of + at.index(48),
@@ -442,7 +443,7 @@ proptest! {
         let _ = all(&page, &no_dictionaries);
     }
 
-    /// Whatever is pushed in whatever order into units of whatever size: what is taken has a place and is found there.
+    /// For any order of records and any size of units: each accepted record has a place and is found there.
     #[test]
     fn what_is_taken_has_a_place(
         codec in prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Zstd]),
@@ -540,7 +541,7 @@ fn compressible_records_leave_little_of_a_page_unused() {
         (Codec::Lz4, values_500(10_000, 500), 300.0, 0.05),
         (Codec::Zstd, values_500(10_000, 500), 285.0, 0.05),
         (Codec::Zstd, values_500(10_000, 100), 75.0, 0.05),
-        // What values of a kilobyte share is only found in frames of many of them.
+        // The common parts of values of a kilobyte are found only in frames with many of these values.
         (Codec::Lz4, near_duplicates(10_000, 1250), 160.0, 0.25),
         (Codec::Zstd, near_duplicates(10_000, 1250), 160.0, 0.25),
     ] {
@@ -623,7 +624,8 @@ fn frozen_large() -> Owned {
     Owned { kind: 2, ..Owned::new("large", value) }
 }
 
-/// The format cannot change unnoticed: bytes written once are read for ever, and uncompressed ones written again.
+/// The format cannot change unnoticed: these bytes must stay readable for ever, and uncompressed pages must be written
+/// the same way again.
 #[test]
 fn frozen_pages_are_still_read() {
     let dictionary = Arc::new(Dictionary::deserialize(FROZEN_DICTIONARY, 1).unwrap());

@@ -1,4 +1,4 @@
-//! Owns what is known of the expiry times of a segment's records, in little memory. Never knows a clock.
+//! Owns a summary of the expiry times of a segment's records, in little memory. Never knows a clock.
 
 use super::saved::Input;
 

@@ -54,16 +54,16 @@ pub struct Segment {
     readers: AtomicU32,
     /// Number of pages handed out and not yet written.
     writers: AtomicU32,
-    /// Counts the uses of the segment: how often it was opened.
+    /// Number of times that the segment was opened.
     generation: AtomicU32,
-    /// The records by the number of pages that they are on.
+    /// The counts of records, by the number of pages that a record is on.
     records: [Records; CLASSES],
     used_pages: AtomicU32,
     /// The log's count of sealed segments when this one was sealed. The segment's age is the number of segments sealed after it.
     sealed_at: AtomicU64,
     /// A write to the segment failed, or a read of its live records failed.
     bad: AtomicBool,
-    /// Some record has an expiry.
+    /// Whether some record has an expiry.
     expires: AtomicBool,
     /// Number of collections that could not read the whole segment.
     tries: AtomicU8,
@@ -75,28 +75,29 @@ pub struct Segment {
     about: Mutex<About>,
 }
 
-/// One page; two pages; more.
+/// The classes of records: on one page, on two pages, on more.
 const CLASSES: usize = 3;
 
-/// Records of a segment. A place does not say how long its record is, so the segment knows what records take on average. Records on
-/// more than two pages differ much, so each counts as many times as its place has pages.
+/// Counts of a segment's records. A place does not contain the length of its record, so a live record counts with the
+/// average length of those written. Records on more than two pages differ much in length, so each of them counts as
+/// many times as its place has pages.
 #[derive(Default)]
 struct Records {
     live: AtomicU32,
     written: AtomicU32,
-    /// What the written records take on flash.
+    /// Bytes that the written records take on flash.
     bytes: AtomicU32,
 }
 
 impl Records {
-    /// What the live records take on flash, estimated.
+    /// Estimated bytes that the live records take on flash.
     fn live_bytes(&self) -> f64 {
         let average = f64::from(self.bytes.load(Relaxed)) / f64::from(self.written.load(Relaxed).max(1));
         f64::from(self.live.load(Relaxed)) * average
     }
 }
 
-/// The class of a record, and how many times it counts.
+/// The class of a record at this place, and how many times the record counts.
 fn class(place: PageAddress) -> (usize, u32) {
     match step_pages(place.step) {
         pages @ 1..=2 => (pages - 1, 1),
@@ -157,13 +158,13 @@ impl Segment {
         if self.expires.load(Relaxed) { self.about.lock().expiries.expired(now_ms) } else { 0 }
     }
 
-    /// Whether a write to it or a read of its live records failed.
+    /// Whether a write to the segment or a read of its live records failed.
     pub fn is_bad(&self) -> bool {
         self.bad.load(Relaxed)
     }
 
-    /// Whether its live records can be read and moved. A segment that was retired after a failed write has readable records until a
-    /// collection has tried them.
+    /// Whether the segment's live records can be read and moved. A segment that was retired after a failed write counts
+    /// as readable until a collection has tried to read it.
     fn is_collectable(&self) -> bool {
         let state = match self.state() {
             SegmentState::Sealed => true,
@@ -195,7 +196,7 @@ impl Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub segment: u32,
-    /// Within the segment.
+    /// Index of the first page within the segment.
     pub first: u32,
     pub pages: u32,
 }
@@ -206,7 +207,8 @@ struct Heads {
     free: VecDeque<u32>,
     /// Free segments that will leave the log. The collector may use them until it has made room before the new end.
     lent: Vec<u32>,
-    /// Emptied segments wait for a checkpoint, or for the end of a snapshot: each with the number of cuts before it was emptied.
+    /// Whether emptied segments wait for a checkpoint, and whether they wait for the end of a snapshot. Each waiting
+    /// segment has the number of cuts that were made before it was emptied.
     checkpoints: bool,
     snapshot: bool,
     quarantined: Vec<(u32, u64)>,
@@ -228,7 +230,7 @@ pub struct Sums {
     pub used: u32,
     pub retired: u32,
     pub live_bytes: u64,
-    /// Number of segments that the live data takes as it is stored.
+    /// Number of segments that the live data takes, with unused parts of pages.
     pub charged: f64,
 }
 
@@ -240,9 +242,9 @@ pub struct Segments {
     /// Number of segments from `end` on that are not outside yet, and of those that are being emptied.
     leaving: AtomicU32,
     vacating: AtomicU32,
-    /// While the log shrinks: the live data needs all room before the new end.
+    /// While the log shrinks: whether the live data needs all the room before the new end.
     is_taken: AtomicBool,
-    /// The log has said that shrinking makes no progress.
+    /// Whether it was logged that shrinking makes no progress.
     said_stalled: AtomicBool,
     pub segment_pages: u32,
     pub paths: u32,
@@ -252,16 +254,17 @@ pub struct Segments {
     free: AtomicU32,
     quarantined: AtomicU32,
     sealed: AtomicU64,
-    /// When the live data was last summed, it left no room for more.
+    /// Whether the live data left no room for more when it was last summed.
     full: AtomicBool,
-    /// What live data may take, which may be less than the segments have room for; and whether it took that when it was last summed.
+    /// How much live data may take, which may be less than the segments have room for; and whether it took that much
+    /// when it was last summed.
     data_max: AtomicU64,
     over: AtomicBool,
     /// Number of segments whose live records are being moved.
     relocating: AtomicU32,
     /// Number of segments since one contained a record that could be evicted.
     vain: AtomicU32,
-    /// Segments whose last live record has died, and whether there are any.
+    /// Segments whose last live record has died, and whether there are any such segments.
     dead: Mutex<VecDeque<u32>>,
     some_died: AtomicBool,
     /// Number of entries at [`PageAddress::LOST`], which is in no segment.
@@ -351,7 +354,7 @@ impl Segments {
         ((segment % self.paths) as u16, offset)
     }
 
-    /// What the header of a page says, since its segment was opened.
+    /// What the header of this page must contain, since its segment was opened.
     pub fn stamp(&self, page: u32) -> Stamp {
         let generation = self.get(self.of_page(page)).generation.load(Relaxed);
         Stamp { log: self.log_id, generation, number: (page % self.segment_pages) as u16 }
@@ -366,7 +369,7 @@ impl Segments {
         step_pages(place.step).min(left as usize)
     }
 
-    /// One walk over all segments.
+    /// Computes the sums in one walk over all segments.
     pub fn sums(&self) -> Sums {
         let mut sums = Sums::default();
         let (mut live_pages, mut charged_pages) = (0.0, 0.0);
@@ -488,7 +491,7 @@ impl Segments {
         let (class, died) = class(place);
         let before = segment.records[class].live.fetch_sub(died, Relaxed);
         debug_assert!(before >= died, "a record dies once");
-        // An open segment is looked at when it is sealed.
+        // An open segment is checked for this when it is sealed.
         if before == died && segment.state() == SegmentState::Sealed && segment.is_dead() {
             self.note_death(number);
         }
@@ -697,7 +700,7 @@ mod tests {
             (segments.may_relocate(false), segments.begin_relocation(1, false)),
             (Relocation::Later, Relocation::Later)
         );
-        // What is moved takes the last free segments, and nothing becomes free.
+        // Moved records take the last free segments, and no segment becomes free.
         while segments.take_unit(SegmentStream::Relocated, 16).is_some() {}
         assert_eq!(segments.may_relocate(false), Relocation::Later);
         segments.relocation_ends();

@@ -45,7 +45,7 @@ impl Segments {
         self.end() < self.count()
     }
 
-    /// (segments already emptied, all segments that leave).
+    /// Number of leaving segments that are already empty, and of all leaving segments.
     pub fn vacated(&self) -> Option<(u32, u32)> {
         let total = self.count().saturating_sub(self.end());
         (total > 0).then(|| (total.saturating_sub(self.leaving.load(Relaxed)), total))
@@ -179,8 +179,8 @@ impl Segments {
         self.relocation_ends();
     }
 
-    /// Called when a segment that the caller owns could not be read completely. It stays unchanged, so that the keys of its records
-    /// answer with an error. A leaving segment is tried again, and finally given up.
+    /// Called when a segment that the caller owns could not be read completely. The segment stays unchanged, so that
+    /// the keys of its records answer with an error. If it is leaving the log, it is tried again, and finally given up.
     pub fn damaged(&self, number: u32) {
         let segment = self.get(number);
         let tries = segment.tries.fetch_add(1, Relaxed) + 1;

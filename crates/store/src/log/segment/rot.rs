@@ -1,16 +1,17 @@
-//! Owns which damaged pages and lost keys are known, so that each counts once, whoever finds it and how often. Never reads a page.
+//! Owns the list of known damaged pages and lost keys, so that each is counted once, even if several reads find it.
+//! Never reads a page.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// At most so many pages, and so many keys, are known, in some megabytes. More are not counted.
+/// Maximum number of pages, and of keys, in the list: some megabytes. More are not counted.
 const KNOWN_MAX: usize = 1 << 17;
 
 #[derive(Default)]
 pub struct Rot {
-    /// Something is known.
+    /// Whether the list contains anything.
     is_some: AtomicBool,
     known: Mutex<Known>,
 }
@@ -25,7 +26,7 @@ struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lost {
     page: u32,
-    /// The key's, and its hash; or the number of a collection in parts.
+    /// The table id and the hash of the key; or, for a value in parts, the value's number as `id`.
     table_id: u32,
     id: u64,
 }
@@ -35,14 +36,14 @@ impl Lost {
         Lost { page, table_id, id: hash_high }
     }
 
-    /// A collection counts once, however many of its parts are lost.
+    /// A value in parts. It counts once, however many of its parts are lost.
     pub fn collection(id: u64) -> Lost {
         Lost { page: u32::MAX, table_id: u32::MAX, id }
     }
 }
 
 impl Rot {
-    /// Of these pages, how many were not known to be damaged.
+    /// Adds damaged pages. Returns how many of them were not known before.
     pub fn add_pages(&self, pages: impl IntoIterator<Item = u32>) -> u64 {
         let mut known = self.known.lock();
         self.is_some.store(true, Relaxed);
@@ -50,14 +51,14 @@ impl Rot {
         added.count() as u64
     }
 
-    /// True: the key was not known to be lost.
+    /// Adds a lost key. True: it was not known before.
     pub fn add_key(&self, lost: Lost) -> bool {
         let mut known = self.known.lock();
         self.is_some.store(true, Relaxed);
         known.keys.len() < KNOWN_MAX && known.keys.insert(lost)
     }
 
-    /// These pages will be written again.
+    /// Removes these pages and their keys from the list, because the pages will be written again.
     pub fn forget(&self, pages: Range<u32>) {
         if self.is_some.load(Relaxed) {
             let mut known = self.known.lock();

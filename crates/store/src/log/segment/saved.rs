@@ -1,14 +1,14 @@
-//! Owns what a checkpoint says of each segment, and how segments come back after a restart. Never knows an entry, nor a file.
+//! Owns what a checkpoint stores about each segment, and how segments are restored. Never knows an entry, nor a file.
 
 use super::{About, CLASSES, Expiries, Segment, SegmentState, Segments, class};
 use crate::mem::word::PageAddress;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a checkpoint says of a segment.
+/// What a checkpoint stores about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedSegment {
     pub generation: u32,
-    /// `None`: nothing was written since it became free.
+    /// `None`: nothing was written to the segment since it became free.
     pub content: Option<SavedContent>,
 }
 
@@ -16,23 +16,24 @@ pub struct SavedSegment {
 pub struct SavedContent {
     pub sealed_at: u64,
     pub is_bad: bool,
-    /// Those that were handed out and not yet written are not counted.
+    /// Number of written pages. Pages that were handed out and are not written yet do not count.
     pub written_pages: u32,
-    /// By class: how many records were written, and what they take on flash.
+    /// For each class: the number of written records, and their bytes on flash.
     pub records: [(u32, u32); CLASSES],
     pub units: Vec<(u16, u16)>,
     pub expiries: Expiries,
 }
 
-/// The pages on which records begin that the entries of a checkpoint name.
+/// The pages on which records begin that entries of a checkpoint name.
 pub struct NamedPages {
     bits: Box<[AtomicU64]>,
     /// See [`Segments::restore`].
     jump: u32,
 }
 
-/// The live records that the entries of one thread name, by segment and class. `None`: no entry may name the segment. The counters of a
-/// segment itself would go from one processor's cache to the other's at each entry.
+/// The live records that the entries added by one thread name, by segment and class. `None`: no entry may name the
+/// segment. Each thread counts on its own, because the cache lines of shared counters would move between the processors
+/// for every entry.
 pub struct Tally {
     live: Box<[Option<[u32; CLASSES]>]>,
     /// Entries of keys whose values are lost.
@@ -53,7 +54,7 @@ impl NamedPages {
 }
 
 impl Segments {
-    /// What a checkpoint must know of the segments whose records its entries name.
+    /// What a checkpoint must store about the segments whose records its entries name.
     pub fn saved(&self) -> Vec<SavedSegment> {
         (0..self.count()).map(|number| self.get(number).saved()).collect()
     }
@@ -94,13 +95,14 @@ impl Segments {
         named.note(place.page);
     }
 
-    /// For a thread that adds entries of the checkpoint.
+    /// Makes the tally of a thread that adds entries of the checkpoint.
     pub fn tally(&self) -> Tally {
         let live = |number| (self.get(number).state() == SegmentState::Collecting).then_some([0; CLASSES]);
         Tally { live: (0..self.count()).map(live).collect(), lost: 0 }
     }
 
-    /// Counts a record that an entry of the checkpoint names, as [`Segments::reborn`] does. False: no entry may name this place.
+    /// Counts a record that an entry of the checkpoint names, in the thread's tally. False: no entry may name this
+    /// place.
     #[inline]
     pub fn tally_reborn(&self, place: PageAddress, named: &NamedPages, tally: &mut Tally) -> bool {
         if place.is_lost() {
@@ -114,7 +116,7 @@ impl Segments {
         true
     }
 
-    /// What a thread has counted.
+    /// Adds a thread's tally to the segments' counts.
     pub fn count_tally(&self, tally: &Tally) {
         self.lost.fetch_add(tally.lost, Relaxed);
         for (number, live) in (0..).zip(&tally.live) {
@@ -126,8 +128,8 @@ impl Segments {
         }
     }
 
-    /// All entries are there. Segments that none of them names are free. Units without any named record are forgotten, because they
-    /// may never have been written.
+    /// Must be called when all entries were added. Segments that no entry names become free. Units without any named
+    /// record are forgotten, because they may never have been written.
     pub fn restored(&self, named: &NamedPages) {
         let mut heads = self.heads.lock();
         for number in 0..self.count() {
@@ -171,8 +173,8 @@ impl Segment {
         SavedSegment { generation: self.generation.load(Relaxed), content }
     }
 
-    /// The pages that were not written count as if dead records filled them, because nothing is added to the segment and collecting
-    /// it gains them.
+    /// Restores the segment. Pages that were not written count as if dead records filled them: nothing is added to the
+    /// segment any more, and a collection regains these pages.
     fn restore(&self, generation: u32, content: &SavedContent, pages: u32) {
         self.generation.store(generation, Relaxed);
         self.sealed_at.store(content.sealed_at, Relaxed);
@@ -190,7 +192,7 @@ impl Segment {
         self.turn(SegmentState::Free, SegmentState::Collecting);
     }
 
-    /// Forgets what was written.
+    /// Resets the counts of what was written.
     pub(super) fn forget(&self) {
         for records in &self.records {
             records.written.store(0, Relaxed);
@@ -203,7 +205,7 @@ impl Segment {
     }
 }
 
-/// The bytes of a table of segments. Integers are little-endian.
+/// Encodes a table of segments. Integers are little-endian.
 ///
 /// ```text
 /// | generation u32 | 0 u8 |                                       nothing was written
@@ -232,7 +234,7 @@ pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
     }
 }
 
-/// `None`: these are not the bytes of a table of a log with segments of `segment_pages` pages.
+/// Decodes the table of a log with segments of `segment_pages` pages. `None`: the bytes are not such a table.
 pub fn decode(input: &mut Input<'_>, segment_pages: u32) -> Option<Vec<SavedSegment>> {
     let count = input.u32()?;
     let mut saved = Vec::new();
@@ -263,7 +265,7 @@ fn decode_content(input: &mut Input<'_>, segment_pages: u32) -> Option<SavedCont
     Some(SavedContent { sealed_at, is_bad, written_pages, records, units, expiries: Expiries::decode(input)? })
 }
 
-/// Bytes that are read from the front.
+/// Bytes that are decoded from the front.
 pub struct Input<'b>(pub &'b [u8]);
 
 impl<'b> Input<'b> {
@@ -353,7 +355,8 @@ mod tests {
         assert_eq!(after.free_count(), 7);
         after.died(place(&units[1]));
         assert_eq!(after.next_dead(), Some(0));
-        // A page of a later use of the segment is told from one that was written after the checkpoint.
+        // The generation is far ahead, so a page of this use cannot be taken for one that was written after the
+        // checkpoint.
         let opened = after.take_unit(SegmentStream::Fresh, 1).expect("there is room");
         assert!(after.stamp(after.page(opened, 0)).generation > 1000);
     }

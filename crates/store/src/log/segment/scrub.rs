@@ -1,7 +1,7 @@
-//! Owns which segment the scrubber reads next, and when. Never reads one.
+//! Owns which segment the scrubber reads next, and when. Never reads a segment.
 //!
-//! A round takes the interval, and each segment has its moment in it. A round begins at a segment that depends on the clock, so that
-//! a store that is restarted often does not read the same segments again and again.
+//! A round takes the interval, and the segments' reads are spread evenly over it. A round begins at a segment that
+//! depends on the clock, so that a store that is restarted often does not read the same segments again and again.
 
 use super::{SegmentState, Segments, Unit};
 use base::random::SplitMix64;
@@ -13,7 +13,7 @@ const SCRUB_PAGES: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Scrub {
-    /// 0: the scrubber is off.
+    /// In this time every segment is read once. 0: the scrubber is off.
     interval_ms: AtomicU64,
     round: Mutex<Option<Round>>,
     rounds: AtomicU64,
@@ -22,15 +22,15 @@ pub(super) struct Scrub {
 struct Round {
     begun_ms: u64,
     first: u64,
-    /// Number of segments that had their turn.
+    /// Number of segments that were read or skipped in this round.
     done: u32,
 }
 
 impl Segments {
-    /// Every segment is read once in this time. 0: none is.
+    /// Sets the time in which every segment is read once. 0: no segment is read.
     pub fn set_scrub_interval(&self, ms: u64) {
         if self.scrub.interval_ms.swap(ms, Relaxed) != ms {
-            // The moments of a running round are those of another interval.
+            // The running round was spread over another interval.
             *self.scrub.round.lock() = None;
         }
     }
@@ -40,8 +40,8 @@ impl Segments {
         self.scrub.rounds.load(Relaxed)
     }
 
-    /// Takes the next segment that is due. The caller owns it until [`Segments::scrubbed`]. A segment that is being written, collected or
-    /// is known to be bad has no turn in this round.
+    /// Takes the next segment that is due. The caller owns it until [`Segments::scrubbed`]. A segment that is being
+    /// written, is being collected, or is known to be bad is skipped in this round.
     pub fn next_to_scrub(&self, now_ms: u64) -> Option<u32> {
         let interval_ms = self.scrub.interval_ms.load(Relaxed);
         let count = self.count();
@@ -74,7 +74,7 @@ impl Segments {
         None
     }
 
-    /// What there is to read of a segment, in pieces of one buffer.
+    /// The written units of a segment, cut into pieces of one buffer's size.
     pub fn scrub_units(&self, segment: u32) -> Vec<Unit> {
         let pieces = |unit: Unit| {
             let step = SCRUB_PAGES as usize;
@@ -87,7 +87,8 @@ impl Segments {
         self.units(segment).into_iter().flat_map(pieces).collect()
     }
 
-    /// Gives back a segment that was read. One that is rotten takes no more data, and its other records move when room is collected.
+    /// Gives back a segment that was read. A rotten segment takes no more data, and its other records move when room is
+    /// collected.
     pub fn scrubbed(&self, segment: u32, is_rotten: bool) {
         if is_rotten {
             self.get(segment).bad.store(true, Relaxed);

@@ -1,4 +1,5 @@
-//! Owns the judgement of how much room the log has, which collections may start, and the segments that a checkpoint holds back.
+//! Owns the decisions of how much room the log has, which collections may start, and which emptied segments a
+//! checkpoint holds back.
 //! Never moves a record and never writes: the lanes do.
 //!
 //! ```text
@@ -15,8 +16,9 @@
 //! | Waiting | wait | the same; a segment becomes free, because some segment is dead, is being collected, is held back by a checkpoint, or contains dead records |
 //! | Full | are refused, or the policy evicts | free dead segments; with such a policy, evict the records of the oldest segment |
 //!
-//! Live data may have a limit of its own ([`Segments::limit_data`]), so that the log keeps room for what a checkpoint will make free. At
-//! this limit the room is Full too, however many segments are free; collecting would not help then.
+//! Live data may have a limit of its own ([`Segments::limit_data`]), so that the log keeps room for the segments that a
+//! checkpoint holds back. At this limit the room is Full too, however many segments are free; collecting would not help
+//! then.
 //!
 //! A segment's own states:
 //!
@@ -48,7 +50,7 @@ pub enum LogSpace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relocation {
     May,
-    /// When others have made room.
+    /// Later, when other collections have made room.
     Later,
     /// There is no room to move them, and no other collection will make some.
     Wedged,
@@ -74,7 +76,7 @@ impl Segment {
     pub(super) fn charge(&self, segment_pages: u32) -> f64 {
         let used = f64::from(self.used_pages.load(Relaxed));
         if self.writers.load(Relaxed) > 0 {
-            // Records that are being written are not counted yet.
+            // The counts do not contain records that are being written.
             return used;
         }
         match self.state() {
@@ -113,22 +115,23 @@ impl Segments {
         !self.is_taken.load(Relaxed) && !self.is_over()
     }
 
-    /// Sets how many bytes live data may take. Returns whether that is news; then [`Segments::weigh`] should look.
+    /// Sets how many bytes live data may take. Returns whether the limit has changed; then [`Segments::weigh`] must be
+    /// called.
     pub fn limit_data(&self, bytes: u64) -> bool {
         self.data_max.swap(bytes, Relaxed) != bytes
     }
 
-    /// What live data may take. `u64::MAX`: all that the segments have room for.
+    /// How many bytes live data may take. `u64::MAX`: as many as the segments have room for.
     pub fn data_max(&self) -> u64 {
         self.data_max.load(Relaxed)
     }
 
-    /// Whether live data took all that it may when it was last summed.
+    /// Whether live data took all it is allowed to take when it was last summed.
     pub fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// Whether live data may take all that it may: the segments that contain some would have to be full of it.
+    /// Whether live data can have reached its limit: only if the segments that contain data have at least so much room.
     pub fn may_be_over(&self) -> bool {
         let data_max = self.data_max();
         let filled = || self.end().saturating_sub(self.free_count() + self.quarantined_count());
@@ -141,8 +144,8 @@ impl Segments {
         self.end().saturating_sub(self.reserve() + 1 + sums.retired)
     }
 
-    /// Sums the live data: whether the log is full, and, while it shrinks, whether there will be room for new data (`keeps`: all
-    /// live data must be kept).
+    /// Sums the live data, and notes whether the log is full and, while it shrinks, whether there will be room for new
+    /// data. `keeps`: the policy evicts nothing, so all live data must be kept.
     pub fn weigh(&self, keeps: bool) {
         let sums = self.sums();
         self.is_taken.store(keeps && self.shrinks() && self.count_needed(&sums) > self.end(), Relaxed);
@@ -151,7 +154,8 @@ impl Segments {
         self.full.store(is_full && self.quarantined_count() == 0, Relaxed);
     }
 
-    /// Called when no record can be moved although flash is not full of live records. The next [`Segments::weigh`] looks again.
+    /// Called when no record can be moved although flash is not full of live records. The next [`Segments::weigh`]
+    /// decides again.
     pub fn declare_full(&self) {
         self.full.store(self.quarantined_count() == 0, Relaxed);
     }
@@ -166,13 +170,13 @@ impl Segments {
         self.allows_another(&self.heads.lock(), held_back, None)
     }
 
-    /// The number of others is read once: a collection that ends meanwhile has given back its segment, so it must not look as if
-    /// there were neither others nor room.
+    /// The number of other collections is read only once. Otherwise a collection that ends between two reads would look
+    /// as if there were neither another collection nor room, although it has given back its segment.
     fn allows_another(&self, heads: &Heads, held_back: bool, segment: Option<u32>) -> Relocation {
         let others = self.relocating.load(Relaxed);
         let free = (heads.free.len() + heads.lent.len()) as u32;
         let has_room = match others {
-            // What is moved stays on flash twice until the checkpoint.
+            // Moved records stay on flash twice until the checkpoint.
             _ if held_back && free < 2 + others => false,
             0 if free > 0 => true,
             0 => heads.open[SegmentStream::Relocated as usize].is_some_and(|(_, next)| {
@@ -188,8 +192,8 @@ impl Segments {
         }
     }
 
-    /// Asks for room to move the live records of a segment. May: the caller must call [`Segments::relocation_ends`] when they are
-    /// moved.
+    /// Asks for room to move the live records of a segment. After `May` the caller must call
+    /// [`Segments::relocation_ends`] when they are moved.
     pub fn begin_relocation(&self, segment: u32, held_back: bool) -> Relocation {
         let heads = self.heads.lock();
         let answer = self.allows_another(&heads, held_back, Some(segment));
@@ -233,7 +237,7 @@ impl Segments {
         for _ in 0..dead.len() {
             let number = dead.pop_front()?;
             let segment = self.get(number);
-            // Another state: the segment was collected meanwhile, is still open, or had an error.
+            // In another state, the segment was collected meanwhile, is still open, or had an error.
             if segment.state() != SegmentState::Sealed || !segment.is_dead() {
                 continue;
             }
@@ -287,7 +291,7 @@ impl Segments {
         unnamed_at != 0 && heads.durable >= unnamed_at
     }
 
-    /// What was written to the segment could be read back, so it takes data again.
+    /// Ends a test that could read back what it had written: the segment takes data again.
     pub fn proved_good(&self, number: u32) {
         if self.emptied(number) {
             let segment = self.get(number);
@@ -319,7 +323,7 @@ impl Segments {
         self.release_if_unneeded(&mut heads);
     }
 
-    /// Sets whether there is a snapshot, which needs the segments that are emptied before its end.
+    /// Sets whether a snapshot is running. Segments that are emptied before its end are kept for it.
     pub fn set_snapshot(&self, on: bool) {
         let mut heads = self.heads.lock();
         heads.snapshot = on;
@@ -362,7 +366,8 @@ impl Segments {
         }
     }
 
-    /// Whether emptied segments wait for a checkpoint, and there are at least as many of them as free ones.
+    /// Whether emptied segments wait for a checkpoint, and together with the reserve they are at least as many as the
+    /// free ones.
     pub fn wants_checkpoint(&self) -> bool {
         let held = self.quarantined_count();
         held > 0 && self.heads.lock().checkpoints && held + self.reserve() >= self.free_count()
@@ -374,7 +379,8 @@ impl Segments {
     }
 }
 
-/// Collecting begins this many segments ahead of need at most. More would lie idle, and the fuller the others, the more is moved.
+/// Maximum number of segments that collecting keeps free ahead of need. More would lie unused; and the fuller the other
+/// segments are, the more records must be moved.
 const AHEAD_MAX: u32 = 8;
 /// Several small units may leave gaps at the end of a segment.
 const HEAD_SLACK: f64 = 1.25;
