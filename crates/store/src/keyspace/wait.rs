@@ -70,6 +70,7 @@ mod tests {
     use super::*;
     use crate::config::StoreConfig;
     use crate::keyspace::Resume;
+    use crate::keyspace::guards::Reach;
     use std::sync::Arc;
 
     const LIST: Wants = Wants { kind: Kind::List, any_change: false };
