@@ -163,13 +163,13 @@ pub fn admit<'w>(
         }
     }
     if command.is(bit::DENYOOM) {
-        match hub.store.admission() {
+        match hub.dataset.store.admission() {
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Demotion)),
             // There was room when the journal was written.
             Admission::Full if session.rerun.is_some_and(Rerun::has_room) => {}
-            Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
+            Admission::Full => return Err(refused(worker, command, hub.dataset.store.refusal().into())),
         }
     }
     if command.is(bit::WRITE) {
@@ -200,7 +200,7 @@ pub fn is_closed(worker: &Worker, session: &Session) -> bool {
 /// or need not survive a crash.
 #[inline]
 pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
-    let journaling = &worker.hub.journaling;
+    let journaling = &worker.hub.dataset.journaling;
     match journaling.write_admission() {
         WriteAdmission::Open => Ok(()),
         _ if acl::is_loader(&session.user) => Ok(()),
@@ -242,7 +242,9 @@ fn runs_beside(worker: &Worker, session: &Session, command: &Command, args: Args
         return false;
     }
     match command.only_key.and_then(|at| args.get(at.get())) {
-        Some(name) => command.is(bit::READONLY) && worker.hub.store.is_free(&worker.hub.store.hasher().key(name)),
+        Some(name) => {
+            command.is(bit::READONLY) && worker.hub.dataset.store.is_free(&worker.hub.dataset.store.hasher().key(name))
+        }
         None => command.is(bit::KEYLESS) && command.is(bit::FAST),
     }
 }

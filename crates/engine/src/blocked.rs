@@ -113,7 +113,7 @@ fn attempt(
     resume: &mut Resume,
 ) -> Attempt {
     let hub = &*worker.hub;
-    let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
+    let keys = keys(hub.dataset.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
     let awaited = &keys[..blocked.keys];
     resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
@@ -124,7 +124,7 @@ fn attempt(
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
     let is_write = blocked.row.flags.contains(&Flag::Write);
-    let may_not_write = is_write && worker.hub.journaling.write_admission() == WriteAdmission::ReadOnly;
+    let may_not_write = is_write && worker.hub.dataset.journaling.write_admission() == WriteAdmission::ReadOnly;
     let denied = match may_not_write {
         true => Some(READ_ONLY.to_owned()),
         false => blocked.denied(worker, &session),
@@ -206,7 +206,7 @@ pub fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
     let hub = &worker.hub;
     let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
-        while let Some((ticket, client)) = hub.store.waiter(&key) {
+        while let Some((ticket, client)) = hub.dataset.store.waiter(&key) {
             key.behind(ticket);
             let Some(client_info) =
                 hub.clients.client_info(client).filter(|client_info| !client_info.killed.load(Relaxed))
@@ -299,7 +299,7 @@ impl Drop for QueuedWait {
         *client_info.blocked.lock() = None;
         if blocked.until_reached.is_some() {
             worker.commit_waiter.forget(blocked.client);
-            worker.hub.links.forget(blocked.client);
+            worker.hub.dataset.links.forget(blocked.client);
         }
         let phase = {
             let mut state = blocked.state.lock();
@@ -313,7 +313,7 @@ impl Drop for QueuedWait {
         if blocked.keys == 0 || phase == Phase::Served {
             return;
         }
-        let store = &worker.hub.store;
+        let store = &worker.hub.dataset.store;
         let mut resume = Resume::default();
         {
             let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
@@ -387,7 +387,7 @@ fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &C
     };
     let has_journal = here != Poll::Ready(false);
     let sent = (until.offset, until.durably);
-    let there = worker.hub.links.poll_count(blocked.client, sent, until.replicas, cx);
+    let there = worker.hub.dataset.links.poll_count(blocked.client, sent, until.replicas, cx);
     if has_journal && (here.is_pending() || there.is_pending()) {
         return false;
     }
@@ -455,11 +455,11 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     client_info.outbox.drain_into(output);
     if let Some(work) = work {
         // Another worker may have written for it.
-        let position = worker.hub.journaling.position();
+        let position = worker.hub.dataset.journaling.position();
         work.has_seen(0, position);
         session.written.to = position;
         if blocked.until_reached.is_none() {
-            session.replicated.to = worker.hub.journaling.stream.offset();
+            session.replicated.to = worker.hub.dataset.journaling.stream.offset();
         }
     }
     let output_bytes = work.as_ref().map_or(0, |work| work.output.len());

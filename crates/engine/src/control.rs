@@ -9,8 +9,8 @@ use std::time::Duration;
 /// How long one change of the databases or of a configuration waits for another.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The errors are whole replies.
-pub trait Control: Send + Sync {
+/// CONFIG SET and CONFIG REWRITE. The errors are whole replies.
+pub trait ConfigControl: Send + Sync {
     /// CONFIG SET on a thread that must not wait. `None`: the change needs file work, or another change is in
     /// progress.
     fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>>;
@@ -18,18 +18,12 @@ pub trait Control: Send + Sync {
     fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String>;
     /// CONFIG SET inside of a transaction, on a thread that holds stripes: what needs all of them takes effect behind EXEC.
     fn set_config_inside(&self, pairs: &[(&[u8], &[u8])], local: bool, timeout: Duration) -> Result<(), String>;
-    /// CONFIG REWRITE. Waits like [`Control::set_config`].
+    /// CONFIG REWRITE. Waits like [`ConfigControl::set_config`].
     fn rewrite_config(&self, timeout: Duration) -> Result<(), String>;
-    fn info(&self, sections: &[&[u8]]) -> String;
-    /// `maxclients`, or less if the system allows fewer open files.
-    fn clients_max(&self) -> usize;
-    /// CONFIG RESETSTAT for the figures that do not belong to workers.
-    fn reset_stats(&self);
-    fn memory(&self) -> MemoryFigures;
-    /// The allocator's own report.
-    fn malloc_report(&self) -> String;
-    /// Gives unused memory back to the operating system.
-    fn purge_memory(&self);
+}
+
+/// What keeps the dataset on disk: dumps and the journal. The errors are whole replies.
+pub trait PersistenceControl: Send + Sync {
     /// SAVE. Waits until the file is written.
     fn save(&self) -> Result<(), String>;
     /// BGSAVE. Returns the reply.
@@ -45,6 +39,10 @@ pub trait Control: Send + Sync {
     fn rewrite_journal(&self) -> Result<(), String>;
     /// When the dataset was last saved, in seconds since 1970.
     fn last_save_s(&self) -> u64;
+}
+
+/// The database's role, and what it does for its replicas and its primary. The errors are whole replies.
+pub trait ReplicationControl: Send + Sync {
     /// Makes a dump for a replica on another thread.
     fn make_dump(&self, order: Arc<Order>);
     /// ROLE.
@@ -57,8 +55,27 @@ pub trait Control: Send + Sync {
     /// REPLICAOF: host and port of the primary that the database follows from now on. `None`: it becomes a primary; waits until all
     /// that was received is applied, unless it may not wait.
     fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String>;
-    /// SHUTDOWN. `client` waits until the node ends, unless it wants that now.
-    fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String>;
     /// CLIENT KILL: ends the connection to the primary if it fits. Returns whether it did.
     fn end_primary_link(&self, filter: &ClientFilter) -> bool;
 }
+
+/// Figures and memory of the database and its process, and the process's end. The errors are whole replies.
+pub trait ProcessControl: Send + Sync {
+    fn info(&self, sections: &[&[u8]]) -> String;
+    /// `maxclients`, or less if the system allows fewer open files.
+    fn clients_max(&self) -> usize;
+    /// CONFIG RESETSTAT for the figures that do not belong to workers.
+    fn reset_stats(&self);
+    fn memory(&self) -> MemoryFigures;
+    /// The allocator's own report.
+    fn malloc_report(&self) -> String;
+    /// Gives unused memory back to the operating system.
+    fn purge_memory(&self);
+    /// SHUTDOWN. `client` waits until the node ends, unless it wants that now.
+    fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String>;
+}
+
+/// All that the hub asks of the database and its node.
+pub trait Control: ConfigControl + PersistenceControl + ReplicationControl + ProcessControl {}
+
+impl<T: ConfigControl + PersistenceControl + ReplicationControl + ProcessControl> Control for T {}

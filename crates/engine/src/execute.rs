@@ -307,7 +307,7 @@ pub fn lose(
     output: &mut Vec<u8>,
 ) {
     let (hub, reply_from) = (&*around.worker.hub, output.len());
-    let hasher = hub.store.hasher();
+    let hasher = hub.dataset.store.hasher();
     let place = keys.iter().find_map(|key| {
         let mut inner = ks.inner(session.db, false);
         let place = inner.place_of(key);
@@ -331,7 +331,7 @@ pub fn lose(
             }
             Step::Lose { db, key } => {
                 let number = db.and_then(|db| std::str::from_utf8(db).ok()?.parse().ok());
-                let db = number.filter(|&db| db < hub.store.databases()).unwrap_or(session.db);
+                let db = number.filter(|&db| db < hub.dataset.store.databases()).unwrap_or(session.db);
                 let mut inner = ks.inner(db, false);
                 inner.lose(&hasher.key(key));
                 inner.close();
@@ -340,7 +340,7 @@ pub fn lose(
         }
     }
     output.truncate(reply_from);
-    hub.lost.note(gone);
+    hub.dataset.lost.note(gone);
 }
 
 /// Runs a handler to its end, without unlocking and without parking.
@@ -360,7 +360,7 @@ fn attend(
                 // Nothing can be waited for: the memory is there, or the command fails.
                 output.truncate(reply_from);
                 let bytes = session.claim.wanted;
-                let memory = &worker.hub.memory;
+                let memory = &worker.hub.dataset.memory;
                 if !memory.ask_now(client_info, bytes - session.claim.granted) {
                     return Err(Stop::Error(memory.too_much(bytes).text().into()));
                 }
@@ -375,7 +375,7 @@ fn attend(
                 let granted = std::mem::take(&mut session.claim.granted);
                 let stays = if is_script { 0 } else { output.len() - reply_from };
                 if granted > stays {
-                    worker.hub.memory.give_back(client_info, granted - stays);
+                    worker.hub.dataset.memory.give_back(client_info, granted - stays);
                 }
                 return result;
             }

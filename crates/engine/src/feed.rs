@@ -72,8 +72,8 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.hub.links.remove(&self.link);
-        self.hub.journaling.stream.forget(self.link.client);
+        self.hub.dataset.links.remove(&self.link);
+        self.hub.dataset.journaling.stream.forget(self.link.client);
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn feed(connection: &mut Connection) -> End {
     let link = Arc::new(Link::new(connection.client_info.id, from, &replica, worker.refresh_now_ms()));
     let (ip, port) = (link.ip.clone(), link.port);
     let hub = Arc::clone(&worker.hub);
-    hub.links.add(Arc::clone(&link));
+    hub.dataset.links.add(Arc::clone(&link));
     let registered = Registered { hub, link: Arc::clone(&link) };
     let mut feed = Feed::begin(&worker, replica, &ask, link);
     let end = poll_fn(|cx| feed.poll(connection, cx)).await;
@@ -134,7 +134,7 @@ impl From<End> for Ended {
 impl Feed {
     /// Decides what the replica gets, and orders it.
     fn begin(worker: &Worker, replica: Box<Replica>, ask: &Ask, link: Arc<Link>) -> Feed {
-        let (stream, links) = (&worker.hub.journaling.stream, &worker.hub.links);
+        let (stream, links) = (&worker.hub.dataset.journaling.stream, &worker.hub.dataset.links);
         let who = format!("{}:{}", link.ip, link.port);
         let mut feed = Feed {
             replica,
@@ -205,7 +205,7 @@ impl Feed {
                 let sent = sent.map_err(io_end)?;
                 self.sent += sent;
                 connection.worker.stats().net_out_bytes.add(sent as u64);
-                connection.worker.hub.links.sent_bytes.fetch_add(sent as u64, Relaxed);
+                connection.worker.hub.dataset.links.sent_bytes.fetch_add(sent as u64, Relaxed);
             }
             match connection.stream.poll_flush(cx) {
                 Poll::Ready(flushed) => flushed.map_err(io_end)?,
@@ -289,7 +289,7 @@ impl Feed {
             let hub = &connection.worker.hub;
             let rate = hub.config.snapshot().primary.transfer_bytes_per_s;
             let bytes = Pace::piece_bytes(rate, PIECE_BYTES).min((there - *at) as usize);
-            let taken = hub.links.pace.lock().take(bytes, rate, Instant::now().into_std());
+            let taken = hub.dataset.links.pace.lock().take(bytes, rate, Instant::now().into_std());
             if let Err(again) = taken {
                 self.timer.as_mut().reset(again.into());
                 if self.timer.as_mut().poll(cx).is_pending() {
@@ -322,7 +322,7 @@ impl Feed {
 
     fn fill_from_stream(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
         let (worker, client) = (&connection.worker, connection.client_info.id);
-        let (journaling, links) = (&worker.hub.journaling, &worker.hub.links);
+        let (journaling, links) = (&worker.hub.dataset.journaling, &worker.hub.dataset.links);
         let end = journaling.stream.offset();
         let is_urgent = links.hurries(self.next) || end.saturating_sub(self.next) >= MUCH_BYTES;
         if let Some(until) = self.last_sent.map(|at| at + PACE).filter(|_| !is_urgent)
@@ -383,7 +383,7 @@ impl Feed {
             }
         }
         client_info.active_ms.store(now_ms, Relaxed);
-        worker.hub.links.has_progress();
+        worker.hub.dataset.links.has_progress();
         if batch.broken.is_some() { Err(End::Asked) } else { Ok(()) }
     }
 

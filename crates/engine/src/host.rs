@@ -4,7 +4,7 @@
 use crate::clients::{Clients, following};
 use crate::clock::wall_ms;
 use crate::control::Control;
-use crate::hub::Hub;
+use crate::dataset::Dataset;
 use crate::job;
 use crate::thread::Worker;
 use crate::worker_handle::Message;
@@ -33,18 +33,18 @@ impl Worker {
 
 impl Replication for Worker {
     fn written_offset(&self, me: &Session) -> u64 {
-        let now = self.hub.journaling.stream.offset();
+        let now = self.hub.dataset.journaling.stream.offset();
         // The stream may be another one than when the connection wrote.
         if now > me.replicated.from { now } else { me.replicated.to.min(now) }
     }
 
     fn reached(&self, until: &UntilReached) -> Reached {
-        let here = self.hub.journaling.is_durable(until.position) == Some(true);
-        Reached { here, replicas: self.hub.links.count_at(until.offset, until.durably) }
+        let here = self.hub.dataset.journaling.is_durable(until.position) == Some(true);
+        Reached { here, replicas: self.hub.dataset.links.count_at(until.offset, until.durably) }
     }
 
     fn ask_replicas(&self, offset: u64) -> u64 {
-        let Hub { journaling, links, .. } = &*self.hub;
+        let Dataset { journaling, links, .. } = &self.hub.dataset;
         if links.must_ask(offset) {
             let asked = journaling.stream.offset();
             journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], self.now_ms());
@@ -60,7 +60,7 @@ impl Replication for Worker {
     fn role(&self) -> Role {
         match self.hub.control() {
             Some(control) => control.role(),
-            None => Role::Primary { offset: self.hub.journaling.stream.offset(), replicas: Vec::new() },
+            None => Role::Primary { offset: self.hub.dataset.journaling.stream.offset(), replicas: Vec::new() },
         }
     }
 
@@ -152,7 +152,7 @@ impl Host for Worker {
     }
 
     fn sends_messages_on(&self) -> bool {
-        self.hub.journaling.has_replicas_to_tell()
+        self.hub.dataset.journaling.has_replicas_to_tell()
     }
 
     fn client_exists(&self, id: u64) -> bool {
@@ -162,8 +162,8 @@ impl Host for Worker {
     fn tracking_changed(&self, me: &Session) {
         let Some(client_info) = self.hub.clients.client_info(me.id) else { return };
         match &me.tracking {
-            Some(choice) => self.hub.tracking.start(&self.hub.store, &client_info, choice),
-            None => self.hub.tracking.stop(&self.hub.store, &client_info),
+            Some(choice) => self.hub.tracking.start(&self.hub.dataset.store, &client_info, choice),
+            None => self.hub.tracking.stop(&self.hub.dataset.store, &client_info),
         }
     }
 
@@ -275,7 +275,7 @@ impl Host for Worker {
     }
 
     fn journaled(&self, me: &Session) -> Option<(u64, bool)> {
-        let journaling = &self.hub.journaling;
+        let journaling = &self.hub.dataset.journaling;
         let now = journaling.position();
         // The journal may be another one than when the connection wrote.
         let position = if now > me.written.from { now } else { me.written.to.min(now) };
@@ -292,7 +292,7 @@ impl Host for Worker {
 
     fn reset_stats(&self) {
         self.hub.stats.reset();
-        self.hub.store.reset_stats();
+        self.hub.dataset.store.reset_stats();
         self.hub.clients.too_slow.store(0, Relaxed);
         if let Some(control) = self.hub.control() {
             control.reset_stats();
@@ -397,6 +397,6 @@ impl Host for Worker {
     }
 
     fn set_active_expire(&self, on: bool) {
-        self.hub.store.set_active_expire(on);
+        self.hub.dataset.store.set_active_expire(on);
     }
 }

@@ -16,7 +16,7 @@
 //! - `thread` is a worker: what one database has on one thread. `local` finds the workers of a thread, and connects clients of this process.
 //!
 //! Below the path: what a database's workers share, and what needs no worker:
-//! - `hub` holds all of it.
+//! - `hub` holds all of it; `dataset` is the part of it that is data.
 //! - `clients` is the register of connections, `acl` holds the users, `stats` the figures.
 //! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
@@ -27,7 +27,7 @@
 //! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
 //! - `replication` is the stream of effects that replicas get.
-//! - `control` is what commands ask of the hub's owner.
+//! - `control` is what commands ask of the hub's owner, in four traits.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
 //! The modules below the path import nothing of the path, and have no cycles. The modules of the path import each
@@ -43,6 +43,7 @@ mod blocked;
 mod clients;
 mod clock;
 mod control;
+mod dataset;
 mod directory;
 mod exchange;
 mod execute;
@@ -81,7 +82,7 @@ pub use acl::{Role, Users};
 pub use admit::{ERRORS_ONLY, REPLAY_AT};
 pub use clients::{ClientInfo, Hold, LoadState, Peer};
 pub use clock::wall_ms;
-pub use control::{CHANGE_TIMEOUT, Control};
+pub use control::{CHANGE_TIMEOUT, ConfigControl, Control, PersistenceControl, ProcessControl, ReplicationControl};
 pub use directory::{Command, Directory, bit};
 #[doc(hidden)]
 pub use execute::{Call, Engine, Locked, Stripes, execute};

@@ -25,7 +25,7 @@ const PREPARED_MIN: usize = 4;
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of the look-ups overlap.
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
-    let (directory, store) = (&hub.directory, &hub.store);
+    let (directory, store) = (&hub.directory, &hub.dataset.store);
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     (batch.prepared_from, batch.prepared) = (batch.next, end);
     batch.prepared_commands.clear();
@@ -61,7 +61,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let engine = worker.engine(&snapshot, worker.now_ms());
     let is_first = batch.next >= batch.probed;
     if is_first {
-        batch.rehearsals = if hub.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
+        batch.rehearsals = if hub.dataset.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
     }
     if is_first || batch.rehearsals > 0 {
         let end = if is_first { batch.commands.len() } else { batch.probed };
@@ -73,19 +73,19 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
             let Some(command) = hub.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
-            let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+            let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
             if is_first {
-                ahead.extend(keys.iter().filter_map(|key| hub.store.probe(key, session.db)));
+                ahead.extend(keys.iter().filter_map(|key| hub.dataset.store.probe(key, session.db)));
             }
             if batch.rehearsals > 0
                 && let [key] = keys[..]
                 && command.can_rehearse()
                 && command.takes(args.len())
-                && hub.store.is_in_parts(&key, session.db)
+                && hub.dataset.store.is_in_parts(&key, session.db)
             {
                 let mut resume = Resume::default();
                 let (db, now_ms) = (session.db, worker.now_ms());
-                if let Ok(mut ks) = hub.store.try_lock(&keys, db, now_ms, false, reach(session), &mut resume) {
+                if let Ok(mut ks) = hub.dataset.store.try_lock(&keys, db, now_ms, false, reach(session), &mut resume) {
                     rehearse(&engine, session, &mut ks, command.call(args, &keys));
                     ks.finish();
                 }

@@ -123,17 +123,17 @@ pub fn shortcut<'w>(
     if !command.is(bit::PLAIN) || !command.takes(args.len()) {
         return None;
     }
-    if command.is(bit::DENYOOM) && hub.store.admission() != Admission::Open {
+    if command.is(bit::DENYOOM) && hub.dataset.store.admission() != Admission::Open {
         return None;
     }
     // Writes are checked each time: a thread that pauses writers relies on it.
     if command.is(bit::WRITE)
-        && (hub.clients.may_be_paused() || hub.journaling.write_admission() != WriteAdmission::Open)
+        && (hub.clients.may_be_paused() || hub.dataset.journaling.write_admission() != WriteAdmission::Open)
     {
         return None;
     }
     let name = args.get(command.only_key?.get())?;
-    let key = Key { name, hash: hash.unwrap_or_else(|| hub.store.hasher().hash(name)) };
+    let key = Key { name, hash: hash.unwrap_or_else(|| hub.dataset.store.hasher().hash(name)) };
     let call = Call { is_barrier: false, ..command.call(args, std::slice::from_ref(&key)) };
     let engine = worker.engine(snapshot, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
@@ -256,9 +256,10 @@ fn cannot_go_on(
     }
     let args = batch.args(place);
     let hub = &*worker.hub;
-    let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+    let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
     current.resume.clear();
-    let mut ks = match hub.store.try_lock(&keys, session.db, now_ms, false, reach(session), &mut current.resume) {
+    let mut ks = match hub.dataset.store.try_lock(&keys, session.db, now_ms, false, reach(session), &mut current.resume)
+    {
         Ok(ks) => ks,
         Err(why) => {
             current.failed = Some(Failed::Read(error));
@@ -288,7 +289,7 @@ fn call(
     now_ms: u64,
 ) -> Run {
     let args = batch.args(place);
-    let hasher = worker.hub.store.hasher();
+    let hasher = worker.hub.dataset.store.hasher();
     let only = only_key(hasher, command, args, || batch.known().and_then(|known| known.hash));
     let several;
     let keys = match &only {

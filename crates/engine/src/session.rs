@@ -843,7 +843,7 @@ impl Connection {
     fn poll_query_room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<Result<usize, TooMuch>, End>> {
         let (announced, ahead) =
             self.work.as_ref().map_or((0, 0), |work| (work.batch.announced(), work.batch.ahead.mem_bytes()));
-        let memory = &self.worker.hub.memory;
+        let memory = &self.worker.hub.dataset.memory;
         if let Err(too_much) = memory.check_query(announced) {
             return Poll::Ready(Ok(Err(too_much)));
         }
@@ -895,7 +895,7 @@ impl Connection {
 
     /// Asks for memory no more: see [`Memory::withdraw`].
     pub fn withdraw(&mut self) {
-        self.worker.hub.memory.withdraw(&mut self.request);
+        self.worker.hub.dataset.memory.withdraw(&mut self.request);
     }
 
     /// The commands received so far have run: what was granted for them is free, unless one is incomplete.
@@ -957,6 +957,7 @@ impl Connection {
                 if self
                     .worker
                     .hub
+                    .dataset
                     .memory
                     .poll_ahead(&self.client_info, Ahead::PIECE_BYTES, &mut self.request, cx)
                     .is_pending()
@@ -1027,7 +1028,7 @@ impl Connection {
         if let Poll::Ready(Err(end)) = self.poll_send(cx) {
             return Poll::Ready(Err(end));
         }
-        let (memory, claim) = (&self.worker.hub.memory, self.session.claim);
+        let (memory, claim) = (&self.worker.hub.dataset.memory, self.session.claim);
         if let Err(too_much) = memory.check(Need { bytes: claim.wanted, room: claim.room }) {
             return Poll::Ready(Ok(Err(too_much)));
         }
@@ -1047,7 +1048,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 sends += 1;
-                let journaling = &self.worker.hub.journaling;
+                let journaling = &self.worker.hub.dataset.journaling;
                 ready!(self.worker.commit_waiter.poll_safe(work.seen, cx));
                 if work.may_have_written && journaling.has_lost(work.seen) {
                     return Poll::Ready(Err(End::Journal));
@@ -1076,7 +1077,7 @@ impl Connection {
                 return Ok(());
             }
             let Some(work) = &mut self.work else { return Ok(()) };
-            let journaling = &self.worker.hub.journaling;
+            let journaling = &self.worker.hub.dataset.journaling;
             if !journaling.is_safe(work.seen) {
                 break;
             }
@@ -1105,7 +1106,7 @@ impl Connection {
         }
         let is_filled = self.client_info.outbox.refill(&mut work.output);
         if is_filled {
-            work.seen = self.worker.hub.journaling.position();
+            work.seen = self.worker.hub.dataset.journaling.position();
         }
         is_filled
     }
@@ -1113,7 +1114,7 @@ impl Connection {
     /// Waits until the journal lets the output leave.
     pub async fn clear(&self) {
         if let Some(work) = self.work.as_ref().filter(|work| work.has_output())
-            && !self.worker.hub.journaling.is_safe(work.seen)
+            && !self.worker.hub.dataset.journaling.is_safe(work.seen)
         {
             poll_fn(|cx| self.worker.commit_waiter.poll_safe(work.seen, cx)).await;
         }
@@ -1150,7 +1151,7 @@ impl Connection {
         if self.request.is_open() {
             return;
         }
-        let (memory, client_info) = (&self.worker.hub.memory, &*self.client_info);
+        let (memory, client_info) = (&self.worker.hub.dataset.memory, &*self.client_info);
         match &self.work {
             Some(work) => work.update_charge(memory, client_info, &self.session, self.query_granted),
             None => {
@@ -1217,7 +1218,7 @@ impl Drop for Connection {
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
         self.client_info.outbox.close();
-        self.worker.hub.memory.leave(&self.client_info, &mut self.request);
+        self.worker.hub.dataset.memory.leave(&self.client_info, &mut self.request);
         let hub = &self.worker.hub;
         for space in Space::ALL {
             for name in self.session.listened(space) {
@@ -1225,7 +1226,7 @@ impl Drop for Connection {
             }
         }
         if self.session.tracking.is_some() {
-            hub.tracking.stop(&hub.store, &self.client_info);
+            hub.tracking.stop(&hub.dataset.store, &self.client_info);
         }
         if self.session.monitors {
             hub.monitors.remove(self.client_info.id);

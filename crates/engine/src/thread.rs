@@ -135,7 +135,7 @@ impl Worker {
         let snapshot = ConfigSnapshot::new(hub.config.snapshot(), hub.config.version());
         let clock = quanta::Clock::new();
         Worker {
-            commit_waiter: CommitWaiter::new(Arc::clone(&hub.journaling), index),
+            commit_waiter: CommitWaiter::new(Arc::clone(&hub.dataset.journaling), index),
             hub,
             index,
             lane: RefCell::new(lane),
@@ -248,7 +248,7 @@ impl Worker {
     /// What this worker gives to a command's handler.
     #[inline]
     pub fn engine<'a>(&'a self, snapshot: &'a ConfigSnapshot, now_ms: u64) -> Engine<'a> {
-        Engine { store: &self.hub.store, settings: &snapshot.settings, server: self, now_ms }
+        Engine { store: &self.hub.dataset.store, settings: &snapshot.settings, server: self, now_ms }
     }
 
     pub fn take_work(&self) -> Box<Work> {
@@ -256,7 +256,7 @@ impl Worker {
             return work;
         }
         let spare = self.spare.borrow_mut().pop();
-        Box::new(Work::new(spare.unwrap_or_else(|| match self.hub.memory.is_scarce() {
+        Box::new(Work::new(spare.unwrap_or_else(|| match self.hub.dataset.memory.is_scarce() {
             true => Buffers::small(),
             false => Buffers::default(),
         })))
@@ -266,7 +266,7 @@ impl Worker {
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOL_MAX {
             work.clear();
-            if work.has_grown() && self.hub.memory.is_scarce() {
+            if work.has_grown() && self.hub.dataset.memory.is_scarce() {
                 return;
             }
             if work.lacks_buffers() {
@@ -301,7 +301,7 @@ impl Worker {
     pub fn maintain_if_wanted(&self) {
         let mut lane = self.lane.borrow_mut();
         if lane.wants_maintenance() {
-            lane.hold_deletions(self.hub.journaling.write_admission() == WriteAdmission::Behind);
+            lane.hold_deletions(self.hub.dataset.journaling.write_admission() == WriteAdmission::Behind);
             lane.maintain(self.now_ms.get());
         }
     }
@@ -496,7 +496,7 @@ async fn deliver(worker: Rc<Worker>) {
             if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
                 tokio::task::yield_now().await;
             }
-            let is_clear = || worker.hub.journaling.is_clear();
+            let is_clear = || worker.hub.dataset.journaling.is_clear();
             let sent = client_info.outbox.flush(&mut scratch, is_clear, |bytes| client_info.send_now(bytes));
             worker.stats().net_out_bytes.add(sent as u64);
         }
@@ -529,7 +529,7 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
             worker.pressed.notify_one();
         }
         drop(lane);
-        worker.hub.memory.serve();
+        worker.hub.dataset.memory.serve();
     }
 }
 
@@ -563,7 +563,7 @@ async fn keep_up(worker: Rc<Worker>) {
                 // Needed for a driver without a descriptor to wait on. For other drivers this rarely finds anything.
                 lane.complete(now_ms);
             }
-            lane.hold_deletions(worker.hub.journaling.write_admission() == WriteAdmission::Behind);
+            lane.hold_deletions(worker.hub.dataset.journaling.write_admission() == WriteAdmission::Behind);
             let next = lane.maintain(now_ms);
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed(), lane.take_expired())
@@ -579,7 +579,7 @@ async fn keep_up(worker: Rc<Worker>) {
         }
         let tracks_more = worker.index == 0 && worker.hub.tracking.shrink(&worker.hub);
         // Objects may have made room.
-        worker.hub.memory.serve();
+        worker.hub.dataset.memory.serve();
         worker.targets.forget_old(&worker.hub);
         let commands = worker.stats().commands.get();
         let has_commands = std::mem::replace(&mut commands_before, commands) != commands;
@@ -603,7 +603,7 @@ async fn keep_up(worker: Rc<Worker>) {
                 1
             }
             // Objects make room for a client that waits.
-            Maintain::After { .. } if worker.hub.memory.waiting() > 0 => 1,
+            Maintain::After { .. } if worker.hub.dataset.memory.waiting() > 0 => 1,
             Maintain::After { ms } if is_idle => ms.max(IDLE_MS),
             Maintain::After { ms } => ms,
         };

@@ -86,7 +86,7 @@ fn charge(
     queued: usize,
     bytes: usize,
 ) -> Result<(), Halt> {
-    let (store, memory) = (&worker.hub.store, &worker.hub.memory);
+    let (store, memory) = (&worker.hub.dataset.store, &worker.hub.dataset.memory);
     if let Some(Failed::Memory(text)) = current.failed.take() {
         return Err(Halt::Error(text));
     }
@@ -176,7 +176,7 @@ fn run_queued(
             command = subcommand;
         }
         let from = all.len();
-        all.extend(keys(hub.store.hasher(), command.row.keys, args, &mut work.positions));
+        all.extend(keys(hub.dataset.store.hasher(), command.row.keys, args, &mut work.positions));
         bits |= command.bits;
         steps.push(Step { command, args, keys: from..all.len() });
     }
@@ -207,11 +207,11 @@ fn run_queued(
     // ours. A transaction that has started can neither give its stripes back nor fail halfway. So EXEC locks every
     // stripe first.
     let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
-        hub.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
+        hub.dataset.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
     } else {
         let mut locked = all.clone();
         locked.extend(watches.keys());
-        hub.store.try_lock(&locked, db, now_ms, touch, reach(session), &mut current.resume)
+        hub.dataset.store.try_lock(&locked, db, now_ms, touch, reach(session), &mut current.resume)
     };
     let mut ks = locked.map_err(Halt::from)?;
     if let Err(why) = ks.reach(&all) {
@@ -255,7 +255,7 @@ fn keep_room(
     multi: &Multi,
     steps: &[Step<'_>],
 ) -> Result<(), Halt> {
-    let (store, memory) = (&worker.hub.store, &worker.hub.memory);
+    let (store, memory) = (&worker.hub.dataset.store, &worker.hub.dataset.memory);
     // What was accepted elsewhere is not refused.
     if session.claim.room_granted > 0 || session.rerun.is_some_and(Rerun::has_room) || acl::is_loader(&session.user) {
         return Ok(());
@@ -338,7 +338,7 @@ fn run_steps(
             let charged = client_info.held_bytes.load(Relaxed) - held;
             let more = (output.len() - reply_from).saturating_sub(charged) + (output.len() / 2).max(FREE_BYTES);
             let is_charged = output.len() - reply_from <= charged;
-            has_room = has_room && (is_charged || worker.hub.memory.ask_now(client_info, more));
+            has_room = has_room && (is_charged || worker.hub.dataset.memory.ask_now(client_info, more));
             if has_room {
                 full_bytes = reply_from + client_info.held_bytes.load(Relaxed) - held;
                 output.reserve_exact(full_bytes.saturating_sub(output.len()));
@@ -369,14 +369,14 @@ fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> 
     if bits & bit::DENYOOM == 0 {
         return Ok(());
     }
-    match hub.store.admission() {
+    match hub.dataset.store.admission() {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Demotion)),
         Admission::Full if session.rerun.is_some_and(Rerun::has_room) => Ok(()),
-        Admission::Full => {
-            Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
-        }
+        Admission::Full => Err(Halt::Error(
+            format!("EXECABORT Transaction discarded because of: {}", hub.dataset.store.refusal()).into(),
+        )),
     }
 }
 

@@ -137,7 +137,7 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
     let announced = connection.work.as_ref().map_or(0, |work| work.batch.announced());
     // Before its bytes are received.
     if announced > 0
-        && let Err(too_much) = connection.worker.hub.memory.check_query(announced)
+        && let Err(too_much) = connection.worker.hub.dataset.memory.check_query(announced)
     {
         connection.refuse_query(too_much)?;
     }
@@ -169,7 +169,7 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     // A connection with a smaller limit of its output ends there, as in Redis.
     let pause_bytes = match snapshot.output_bytes_max {
         ..=PAUSE_BYTES_MAX => usize::MAX,
-        _ => worker.hub.memory.pause_bytes(),
+        _ => worker.hub.dataset.memory.pause_bytes(),
     };
     if work.unsent().len() > pause_bytes {
         return Ok(Some(Wait::Drain));
@@ -178,9 +178,9 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     access::refresh(&worker.hub, session);
     // Messages that arrived before these commands are sent before their replies.
     client_info.outbox.drain_into(&mut work.output);
-    let seen_from = worker.hub.journaling.position();
+    let seen_from = worker.hub.dataset.journaling.position();
     session.written.from = seen_from;
-    session.replicated.from = worker.hub.journaling.stream.offset();
+    session.replicated.from = worker.hub.dataset.journaling.stream.offset();
     let mut may_take_fast_path = route::may_take_fast_path(worker, session);
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
@@ -315,12 +315,12 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
         }
     };
     stats.commands.add(quick);
-    let seen_to = worker.hub.journaling.position();
+    let seen_to = worker.hub.dataset.journaling.position();
     work.has_seen(seen_from, seen_to);
     if seen_from < seen_to {
         session.written.to = seen_to;
     }
-    let streamed_to = worker.hub.journaling.stream.offset();
+    let streamed_to = worker.hub.dataset.journaling.stream.offset();
     if session.replicated.from < streamed_to {
         session.replicated.to = streamed_to;
     }

@@ -6,13 +6,13 @@ use crate::info;
 use crate::memory::{self, Allocator};
 use crate::role::LinkState;
 use commands::host::{ClientFilter, Failover, MemoryFigures, ReplicaState, Role, Shutdown};
-use engine::Control;
 use engine::replication::{Link, Order, Phase};
+use engine::{ConfigControl, PersistenceControl, ProcessControl, ReplicationControl};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-impl Control for Database {
+impl ConfigControl for Database {
     fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>> {
         Database::try_set_config(self, pairs, local)
     }
@@ -28,23 +28,99 @@ impl Control for Database {
     fn rewrite_config(&self, timeout: Duration) -> Result<(), String> {
         Database::rewrite_config(self, timeout)
     }
+}
 
+impl PersistenceControl for Database {
+    fn save(&self) -> Result<(), String> {
+        self.save_dump()
+    }
+
+    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String> {
+        self.save_dump_in_background(schedule)
+    }
+
+    fn save_flushed(&self, waits: bool) {
+        self.save_flushed_dump(waits);
+    }
+
+    fn saves_at_end(&self) -> bool {
+        !self.hub.config.snapshot().redis_files.save_points.is_empty()
+    }
+
+    fn reload(&self, saves: bool) -> Result<(), String> {
+        self.reload_dump(saves)
+    }
+
+    fn rewrite_journal(&self) -> Result<(), String> {
+        self.start_rewrite()
+    }
+
+    fn last_save_s(&self) -> u64 {
+        match self.files.last_save_s.load(Relaxed) {
+            0 => self.hub.started_s,
+            at_s => at_s,
+        }
+    }
+}
+
+impl ReplicationControl for Database {
+    fn make_dump(&self, order: Arc<Order>) {
+        self.order_dump(order);
+    }
+
+    fn role(&self) -> Role {
+        if let Some(following) = self.replication.role.following() {
+            let state = following.state();
+            let offset = match state {
+                LinkState::Connected => self.applied_offset() as i64,
+                _ => -1,
+            };
+            return Role::Replica { host: following.host.clone(), port: following.port, state: state.name(), offset };
+        }
+        let links = self.hub.dataset.links.all();
+        let online = links.iter().filter(|link| link.phase() == Phase::Online);
+        let state = |link: &Arc<Link>| ReplicaState { ip: link.ip.clone(), port: link.port, offset: link.acked() };
+        Role::Primary { offset: self.hub.dataset.journaling.stream.offset(), replicas: online.map(state).collect() }
+    }
+
+    fn fail_over(&self, wanted: Failover) -> Result<(), String> {
+        self.begin_failover(wanted)
+    }
+
+    fn abort_failover(&self, may_wait: bool) -> Result<(), String> {
+        self.end_failover(may_wait)
+    }
+
+    fn may_take_over(&self, id: &str) -> Result<(), String> {
+        Database::may_take_over(self, id)
+    }
+
+    fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String> {
+        Database::follow(self, primary, may_wait)
+    }
+
+    fn end_primary_link(&self, filter: &ClientFilter) -> bool {
+        self.replication.role.following().is_some_and(|following| following.hang_up(filter))
+    }
+}
+
+impl ProcessControl for Database {
     fn info(&self, sections: &[&[u8]]) -> String {
         info::info(self, sections)
+    }
+
+    fn clients_max(&self) -> usize {
+        self.hub.config.snapshot().maxclients.min(self.clients_cap.load(Relaxed))
     }
 
     fn reset_stats(&self) {
         self.rejected_connections.store(0, Relaxed);
         self.memory_peak_bytes.store(0, Relaxed);
         *self.rounds_before.lock() = self.loops.rounds();
-        let links = &self.hub.links;
+        let links = &self.hub.dataset.links;
         for count in [&links.full_syncs, &links.partial_syncs, &links.refused_partial_syncs] {
             count.store(0, Relaxed);
         }
-    }
-
-    fn clients_max(&self) -> usize {
-        self.hub.config.snapshot().maxclients.min(self.clients_cap.load(Relaxed))
     }
 
     fn memory(&self) -> MemoryFigures {
@@ -83,72 +159,6 @@ impl Control for Database {
         memory::purge();
     }
 
-    fn save(&self) -> Result<(), String> {
-        self.save_dump()
-    }
-
-    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String> {
-        self.save_dump_in_background(schedule)
-    }
-
-    fn saves_at_end(&self) -> bool {
-        !self.hub.config.snapshot().redis_files.save_points.is_empty()
-    }
-
-    fn save_flushed(&self, waits: bool) {
-        self.save_flushed_dump(waits);
-    }
-
-    fn reload(&self, saves: bool) -> Result<(), String> {
-        self.reload_dump(saves)
-    }
-
-    fn rewrite_journal(&self) -> Result<(), String> {
-        self.start_rewrite()
-    }
-
-    fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String> {
-        Database::follow(self, primary, may_wait)
-    }
-
-    fn last_save_s(&self) -> u64 {
-        match self.files.last_save_s.load(Relaxed) {
-            0 => self.hub.started_s,
-            at_s => at_s,
-        }
-    }
-
-    fn make_dump(&self, order: Arc<Order>) {
-        self.order_dump(order);
-    }
-
-    fn role(&self) -> Role {
-        if let Some(following) = self.replication.role.following() {
-            let state = following.state();
-            let offset = match state {
-                LinkState::Connected => self.applied_offset() as i64,
-                _ => -1,
-            };
-            return Role::Replica { host: following.host.clone(), port: following.port, state: state.name(), offset };
-        }
-        let links = self.hub.links.all();
-        let online = links.iter().filter(|link| link.phase() == Phase::Online);
-        let state = |link: &Arc<Link>| ReplicaState { ip: link.ip.clone(), port: link.port, offset: link.acked() };
-        Role::Primary { offset: self.hub.journaling.stream.offset(), replicas: online.map(state).collect() }
-    }
-
-    fn fail_over(&self, wanted: Failover) -> Result<(), String> {
-        self.begin_failover(wanted)
-    }
-
-    fn abort_failover(&self, may_wait: bool) -> Result<(), String> {
-        self.end_failover(may_wait)
-    }
-
-    fn may_take_over(&self, id: &str) -> Result<(), String> {
-        Database::may_take_over(self, id)
-    }
-
     fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String> {
         if !self.is_default() {
             return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
@@ -163,9 +173,5 @@ impl Control for Database {
             Shutdown::Abort if self.ending.abort() => Ok(()),
             Shutdown::Abort => Err("ERR No shutdown in progress.".to_owned()),
         }
-    }
-
-    fn end_primary_link(&self, filter: &ClientFilter) -> bool {
-        self.replication.role.following().is_some_and(|following| following.hang_up(filter))
     }
 }

@@ -206,7 +206,7 @@ impl Database {
     /// What the database's journal is to its workers.
     #[doc(hidden)]
     pub fn journaling(&self) -> &Arc<engine::Journaling> {
-        &self.hub.journaling
+        &self.hub.dataset.journaling
     }
 
     /// Connects a client of the node's own, with the rights of `role`: RESP3, exempt from pause and maxclients.

@@ -161,7 +161,7 @@ impl Database {
             };
             *class += calls;
         }
-        let memory = &self.hub.memory;
+        let memory = &self.hub.dataset.memory;
         let codes = self.hub.stats.errors();
         let errors = |code: &str| codes.get(code).copied().unwrap_or(0);
         let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
@@ -209,7 +209,7 @@ impl Database {
         if self.shard.store.follows() || settings.lag_s_max == 0 {
             return 0;
         }
-        let alive = self.hub.links.count_alive(settings.lag_s_max.saturating_mul(1000), engine::wall_ms());
+        let alive = self.hub.dataset.links.count_alive(settings.lag_s_max.saturating_mul(1000), engine::wall_ms());
         settings.replicas_min.saturating_sub(alive) as u64
     }
 
@@ -228,7 +228,7 @@ impl Database {
             changes_since_save: self.changes_since_save(),
             is_saving: files.background_since_ms.load(Relaxed) != 0,
             last_save_failed: files.last_save_failed.load(Relaxed),
-            last_save_at_s: engine::Control::last_save_s(self),
+            last_save_at_s: engine::PersistenceControl::last_save_s(self),
             last_save_took_s: files.last_background_took_ms.load(Relaxed) / 1000,
             saves: files.saves.load(Relaxed),
             is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,

@@ -169,7 +169,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
     let (keys, keys_any_change) = facts.database.shard.store.waited_for();
     text.lines(&[
         // Without replicas, as Redis counts.
-        ("connected_clients", &totals.count.saturating_sub(facts.database.hub.links.all().len())),
+        ("connected_clients", &totals.count.saturating_sub(facts.database.hub.dataset.links.all().len())),
         ("cluster_connections", &0),
         ("maxclients", &config.maxclients.min(facts.database.clients_cap.load(Relaxed))),
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
@@ -177,7 +177,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
         ("blocked_clients", &blocked),
         ("tracking_clients", &facts.database.hub.tracking.counts().clients),
         ("pubsub_clients", &totals.listening),
-        ("clients_waiting_for_memory", &facts.database.hub.memory.waiting()),
+        ("clients_waiting_for_memory", &facts.database.hub.dataset.memory.waiting()),
         ("clients_in_timeout_table", &0),
         ("total_blocking_keys", &keys),
         ("total_blocking_keys_on_nokey", &keys_any_change),
@@ -193,7 +193,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     let resident = database.resident_of(resident_bytes());
     let dataset = store.object_bytes;
     let clients = database.hub.clients.totals().memory_bytes as u64;
-    let stream = &database.hub.journaling.stream;
+    let stream = &database.hub.dataset.journaling.stream;
     let kept = stream.backlog();
     // The backlog's bytes that are in RAM. A replica has no buffer of its own.
     let replication_bytes = (kept.end - kept.start).min(stream.window_bytes() as u64);
@@ -234,12 +234,12 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     text.line("mem_fragmentation_bytes", resident as i64 - used as i64);
     text.lines(&[
         ("mem_not_counted_for_evict", &0),
-        ("mem_replication_backlog", &database.hub.journaling.stream.window_bytes()),
+        ("mem_replication_backlog", &database.hub.dataset.journaling.stream.window_bytes()),
         ("mem_total_replication_buffers", &replication_bytes),
         ("mem_clients_slaves", &0),
         ("mem_clients_normal", &clients),
-        ("mem_clients_charged", &database.hub.memory.bytes()),
-        ("mem_clients_charged_max", &database.hub.memory.bytes_max().unwrap_or(0)),
+        ("mem_clients_charged", &database.hub.dataset.memory.bytes()),
+        ("mem_clients_charged_max", &database.hub.dataset.memory.bytes_max().unwrap_or(0)),
         ("mem_cluster_links", &0),
         ("mem_aof_buffer", &0),
         ("mem_allocator", &"arena+jemalloc"),
@@ -288,7 +288,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
         ("current_save_keys_total", &if saving { facts.store().keys } else { 0 }),
         ("rdb_changes_since_last_save", &facts.database.changes_since_save()),
         ("rdb_bgsave_in_progress", &u8::from(background_ms != 0)),
-        ("rdb_last_save_time", &engine::Control::last_save_s(facts.database)),
+        ("rdb_last_save_time", &engine::PersistenceControl::last_save_s(facts.database)),
         ("rdb_last_bgsave_status", &status),
         ("rdb_last_bgsave_time_sec", &last_background_s),
         ("rdb_current_bgsave_time_sec", &background_s),
@@ -347,7 +347,7 @@ fn journal(facts: &Facts<'_>, text: &mut Text) {
         ("recovery_estimated_ms", &facts.database.restart_estimate(&kept).total_ms()),
         ("recovery_last_ms", &state.recovery_took_ms.load(Relaxed)),
         ("lost_keys", &facts.database.shard.store.lost_keys()),
-        ("lost_records", &facts.database.hub.lost.commands.load(Relaxed)),
+        ("lost_records", &facts.database.hub.dataset.lost.commands.load(Relaxed)),
         ("journal_missing_bytes", &state.missing_bytes.load(Relaxed)),
         ("journal_error", &failed.or(figures.trouble).unwrap_or_default()),
     ]);
@@ -367,22 +367,22 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("total_net_input_bytes", &all.sum(|worker| &worker.net_in_bytes)),
         ("total_net_output_bytes", &all.sum(|worker| &worker.net_out_bytes)),
         ("total_net_repl_input_bytes", &database.replication.role.received_bytes.load(Relaxed)),
-        ("total_net_repl_output_bytes", &database.hub.links.sent_bytes.load(Relaxed)),
+        ("total_net_repl_output_bytes", &database.hub.dataset.links.sent_bytes.load(Relaxed)),
         ("instantaneous_input_kbps", &kilobytes(Rate::NetInBytes)),
         ("instantaneous_output_kbps", &kilobytes(Rate::NetOutBytes)),
         ("instantaneous_input_repl_kbps", &"0.00"),
         ("instantaneous_output_repl_kbps", &"0.00"),
         ("rejected_connections", &database.rejected_connections.load(Relaxed)),
-        ("sync_full", &database.hub.links.full_syncs.load(Relaxed)),
-        ("sync_partial_ok", &database.hub.links.partial_syncs.load(Relaxed)),
-        ("sync_partial_err", &database.hub.links.refused_partial_syncs.load(Relaxed)),
+        ("sync_full", &database.hub.dataset.links.full_syncs.load(Relaxed)),
+        ("sync_partial_ok", &database.hub.dataset.links.partial_syncs.load(Relaxed)),
+        ("sync_partial_err", &database.hub.dataset.links.refused_partial_syncs.load(Relaxed)),
         ("expired_keys", &store.expired_keys),
         ("expired_stale_perc", &"0.00"),
         ("expired_time_cap_reached_count", &0),
         ("expire_cycle_cpu_milliseconds", &0),
         ("evicted_keys", &store.evicted_keys),
-        ("evicted_clients", &database.hub.memory.evicted.load(Relaxed)),
-        ("client_memory_waits", &database.hub.memory.waits.load(Relaxed)),
+        ("evicted_clients", &database.hub.dataset.memory.evicted.load(Relaxed)),
+        ("client_memory_waits", &database.hub.dataset.memory.waits.load(Relaxed)),
         ("total_eviction_exceeded_time", &0),
         ("current_eviction_exceeded_time", &0),
         ("keyspace_hits", &store.keyspace_hits()),
@@ -537,7 +537,7 @@ fn micros(nanos: u64) -> String {
 
 fn replication(facts: &Facts<'_>, text: &mut Text) {
     let hub = &facts.database.hub;
-    let (stream, links, now_ms) = (&hub.journaling.stream, hub.links.all(), facts.now_ms);
+    let (stream, links, now_ms) = (&hub.dataset.journaling.stream, hub.dataset.links.all(), facts.now_ms);
     let mark = stream.mark();
     let id = mark.map_or_else(|| facts.database.lone_id.clone(), |mark| mark.id.to_string());
     let second = mark.and_then(|mark| mark.second);
@@ -563,7 +563,10 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
     }
     text.line("connected_slaves", links.len());
     if settings.replicas_min > 0 {
-        text.line("min_slaves_good_slaves", hub.links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms));
+        text.line(
+            "min_slaves_good_slaves",
+            hub.dataset.links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms),
+        );
     }
     for (number, link) in links.iter().enumerate() {
         let Link { ip, port, .. } = &**link;
@@ -603,7 +606,7 @@ fn replica(facts: &Facts<'_>, following: &Following, text: &mut Text) {
         at_ms => facts.now_ms.saturating_sub(at_ms) as i64 / 1000,
     };
     let is_syncing = matches!(state, LinkState::Sync | LinkState::Load);
-    let received = database.hub.journaling.stream.offset();
+    let received = database.hub.dataset.journaling.stream.offset();
     text.lines(&[
         ("master_host", &following.host),
         ("master_port", &following.port),

@@ -14,7 +14,7 @@ use crate::replication::shutdown_drain::{self, ShutdownDrain};
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
-use engine::{ClientInfo, Control, wall_ms};
+use engine::{ClientInfo, PersistenceControl, wall_ms};
 use std::any::Any;
 use std::fs;
 use std::future::poll_fn;
@@ -263,7 +263,7 @@ fn report_start(node: &Node, supervisor: &mut Supervisor) -> bool {
 async fn save_at_end(node: &Node, which: impl Fn(&Database) -> bool) -> bool {
     let mut saved = true;
     for database in node.datasets().into_iter().filter(|database| which(database)) {
-        if database.changes_since_save() == 0 || !Control::saves_at_end(&*database) {
+        if database.changes_since_save() == 0 || !PersistenceControl::saves_at_end(&*database) {
             continue;
         }
         let name = database.name().to_owned();
@@ -316,7 +316,7 @@ impl Clock {
 
 /// Ends the client that holds most, if others have waited too long for memory.
 fn relieve(database: &Database) {
-    if let Some(ended) = database.hub.memory.relieve(&database.hub.clients, Instant::now()) {
+    if let Some(ended) = database.hub.dataset.memory.relieve(&database.hub.clients, Instant::now()) {
         tracing::warn!(
             client = ended.id,
             "closed: {} holds {} of the memory for clients, which others wait for",

@@ -16,12 +16,9 @@ use crate::acl::Users;
 use crate::clients::{Clients, Peer};
 use crate::clock::wall_ms;
 use crate::control::Control;
+use crate::dataset::Dataset;
 use crate::directory::Directory;
-use crate::journaling::Journaling;
-use crate::lost::Lost;
-use crate::memory::Memory;
 use crate::pubsub::{Delivery, PubSub};
-use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
@@ -38,13 +35,11 @@ pub struct Hub {
     /// The database's name.
     pub name: Box<str>,
     pub config: Arc<ConfigStore>,
-    pub store: Arc<Store>,
+    pub dataset: Dataset,
     pub directory: Directory,
     pub clients: Clients,
     /// Held while pauses change, so that the store knows the last one.
     pausing: Mutex<()>,
-    /// The memory that clients hold beside the objects.
-    pub memory: Memory,
     pub pubsub: PubSub,
     pub users: Users,
     pub tracking: Tracking,
@@ -53,11 +48,6 @@ pub struct Hub {
     pub stats: Stats,
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,
-    pub journaling: Arc<Journaling>,
-    /// What could not be repeated, because values on flash are damaged.
-    pub lost: Lost,
-    /// The replicas.
-    pub links: Links,
     /// One per worker.
     pub worker_handles: Vec<WorkerHandle>,
     /// When the database started, in seconds since 1970.
@@ -80,16 +70,14 @@ impl Hub {
         control: Weak<dyn Control>,
     ) -> Arc<Hub> {
         let workers = worker_handles.len();
-        let memory = Memory::new(Arc::clone(&store));
         Arc::new(Hub {
             name: name.into(),
             config,
-            store,
+            dataset: Dataset::new(store),
             stats: Stats::new(workers, directory.count),
             directory,
             clients: Clients::default(),
             pausing: Mutex::new(()),
-            memory,
             pubsub: PubSub::default(),
             users,
             tracking: Tracking::default(),
@@ -97,9 +85,6 @@ impl Hub {
             scripts: Scripts::new(workers),
             slow_log: SlowLog::default(),
             latency_events: LatencyEvents::default(),
-            journaling: Arc::default(),
-            lost: Lost::default(),
-            links: Links::default(),
             worker_handles,
             started_s: wall_ms() / 1000,
             targets_kept: AtomicUsize::new(0),
@@ -111,12 +96,12 @@ impl Hub {
     /// Subscribes to the store's news of its keys and to changes of the configuration.
     pub fn connect(self: &Arc<Self>) {
         notify::connect(self);
-        self.store.set_event_classes(self.config.snapshot().events.classes());
+        self.dataset.store.set_event_classes(self.config.snapshot().events.classes());
         let hub = Arc::downgrade(self);
         self.config.subscribe(move |draft| {
             let Some(hub) = hub.upgrade() else { return };
             if draft.before.events != draft.now.events {
-                hub.store.set_event_classes(draft.now.events.classes());
+                hub.dataset.store.set_event_classes(draft.now.events.classes());
             }
             // Also if the password is unchanged: an ACL rule may have changed the default user since.
             if draft.sets(|name| name == "requirepass") {
@@ -131,12 +116,17 @@ impl Hub {
         let count = self.pubsub.publish(space, channel, message, &mut delivery);
         delivery.finish();
         let name: &[u8] = if space == Space::Shard { b"SPUBLISH" } else { b"PUBLISH" };
-        self.journaling.keep_for_replicas(&[name, channel, message], now_ms);
+        self.dataset.journaling.keep_for_replicas(&[name, channel, message], now_ms);
         count
     }
 
     fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.worker_handles, &self.clients, &self.store, self.config.snapshot().output_limit_pubsub)
+        Delivery::new(
+            &self.worker_handles,
+            &self.clients,
+            &self.dataset.store,
+            self.config.snapshot().output_limit_pubsub,
+        )
     }
 
     /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
@@ -163,7 +153,7 @@ impl Hub {
     pub fn change_pauses(&self, change: impl FnOnce(&Clients)) {
         let _turn = self.pausing.lock();
         change(&self.clients);
-        self.store.keep_expired_until(self.clients.writers_wait_until_ms());
+        self.dataset.store.keep_expired_until(self.clients.writers_wait_until_ms());
     }
 
     /// Sets which stripes clients reach: see [`Store::set_owned`]. What waits for a key comes back unexecuted, whether it lost its stripe or
@@ -171,7 +161,7 @@ impl Hub {
     pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
         let owns_nothing = !(0..STRIPES).any(&owns);
         self.clients.owns_nothing.store(owns_nothing, Relaxed);
-        self.store.set_owned(owns);
+        self.dataset.store.set_owned(owns);
         self.clients.unblock_all(Unblock::NotOwned);
     }
 

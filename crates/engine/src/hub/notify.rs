@@ -11,7 +11,7 @@ struct Notifier(Weak<Hub>);
 
 /// Makes the hub the listener of its store.
 pub fn connect(hub: &Arc<Hub>) {
-    hub.store.set_listener(Box::new(Notifier(Arc::downgrade(hub))));
+    hub.dataset.store.set_listener(Box::new(Notifier(Arc::downgrade(hub))));
 }
 
 impl Listener for Notifier {

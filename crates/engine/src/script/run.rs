@@ -66,7 +66,7 @@ impl Worker {
         };
         self.forget_flushed(&mut interpreter.engine);
         interpreter.engine.limit_memory(match self.config_snapshot().config.script_memory_bytes {
-            0 => self.hub.memory.script_bytes_max(self.hub.worker_handles.len()),
+            0 => self.hub.dataset.memory.script_bytes_max(self.hub.worker_handles.len()),
             bytes => bytes,
         });
         let result = f(interpreter);
@@ -185,22 +185,22 @@ fn outside(
         if hub.clients.may_be_paused() && !is_loader && hub.clients.is_paused(true, now_ms) {
             return Err(Halt::Wait(Wait::Pause { writes: true }));
         }
-        if hub.store.admission() == Admission::Slow && !current.has_room {
+        if hub.dataset.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Demotion));
         }
-        if hub.journaling.write_admission() == WriteAdmission::Behind && !is_loader {
+        if hub.dataset.journaling.write_admission() == WriteAdmission::Behind && !is_loader {
             return Err(Halt::Wait(Wait::Journal));
         }
     }
-    let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+    let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
     // Run the script even if a read failed: the script may not need that value.
     let again = current.failed.take().is_some() || current.misses > 0;
     loop {
         let (db, touch) = (session.db, !session.no_touch);
         let locked = if current.whole {
-            hub.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
+            hub.dataset.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
         } else {
-            hub.store.try_lock(&keys, db, now_ms, touch, reach(session), &mut current.resume)
+            hub.dataset.store.try_lock(&keys, db, now_ms, touch, reach(session), &mut current.resume)
         };
         let mut ks = locked.map_err(Halt::from)?;
         if !again && ks.want(&keys).is_err() {
@@ -370,7 +370,7 @@ fn execute(
 ) -> Result<(), Ended> {
     let error = |text: &'static str| Err(Ended::Error(text.into()));
     let hub = &*around.worker.hub;
-    let is_full = hub.store.admission() == Admission::Full;
+    let is_full = hub.dataset.store.admission() == Admission::Full;
     if is_stale(around.worker, session) && !script.flags.allow_stale {
         return error(if script.flags.given { STALE_SCRIPT } else { STALE });
     }
@@ -379,7 +379,7 @@ fn execute(
             return error("ERR Can not execute a script with write flag using *_ro command.");
         }
         if !script.flags.no_writes && !acl::is_loader(&session.user) {
-            match hub.journaling.write_admission() {
+            match hub.dataset.journaling.write_admission() {
                 WriteAdmission::ReadOnly => return error(READ_ONLY),
                 WriteAdmission::TooFewReplicas => return error(TOO_FEW_REPLICAS),
                 WriteAdmission::Open | WriteAdmission::Behind | WriteAdmission::Failed => {}
@@ -516,7 +516,7 @@ impl<'a> Running<'a, '_> {
         if command.is(bit::WRITE | bit::MAY_REPLICATE) && !self.may_write {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
-        let journaling = &self.around.worker.hub.journaling;
+        let journaling = &self.around.worker.hub.dataset.journaling;
         if command.is(bit::WRITE) && !acl::is_loader(&self.session.user) {
             match journaling.write_admission() {
                 WriteAdmission::Failed => return Err(journaling.refusal().into()),
@@ -526,7 +526,7 @@ impl<'a> Running<'a, '_> {
             }
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
-            return Err(self.around.worker.hub.store.refusal().into());
+            return Err(self.around.worker.hub.dataset.store.refusal().into());
         }
         if command.is(bit::DENYOOM) && !self.ks.may_keep_more() {
             // A journal or a replica gets all changes of a script at once.
@@ -558,7 +558,7 @@ impl<'a> Running<'a, '_> {
             }
         };
         let hub = &*self.around.worker.hub;
-        let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+        let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
         let reached = match command.is(bit::WHOLE) {
             true if !self.ks.add_all() => Err(NotHeld::Busy),
             true => Ok(()),

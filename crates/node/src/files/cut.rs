@@ -25,7 +25,7 @@ impl<'d> AtCut<'d> {
 
     /// Called at the moment of the cut, with every stripe locked. Returns where the stream is, if there is one.
     pub fn mark(&self) -> Option<Mark> {
-        let stream = &self.database.hub.journaling.stream;
+        let stream = &self.database.hub.dataset.journaling.stream;
         let mark = stream.mark().filter(|_| stream.is_on());
         self.applied.take();
         mark

@@ -110,7 +110,7 @@ impl Database {
         store.set_replaying(true);
         self.load_from(plan, load::load_base)?;
         self.prepare_stream(Some(mark));
-        let stream = &self.hub.journaling.stream;
+        let stream = &self.hub.dataset.journaling.stream;
         if !store.follows() {
             // What followed in an earlier run is not in the dump.
             stream.change_id();
@@ -200,7 +200,7 @@ impl Database {
             return;
         }
         let changes = self.changes_since_save();
-        let passed_s = (now_ms / 1000).saturating_sub(engine::Control::last_save_s(self));
+        let passed_s = (now_ms / 1000).saturating_sub(engine::PersistenceControl::last_save_s(self));
         let due = settings.save_points.iter().find(|&&(seconds, least)| passed_s > seconds && changes >= least.max(1));
         let rests = has_failed && now_ms.saturating_sub(files.last_try_ms.load(Relaxed)) < RETRY_MS;
         if let Some((seconds, _)) = due.filter(|_| !rests) {

@@ -20,7 +20,7 @@ pub struct Replay<'d> {
 impl<'d> Replay<'d> {
     pub fn begin(database: &'d Database) -> Result<Replay<'d>, String> {
         let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
-        let (pipes, stream) = (Pipes::repeat(database)?, &database.hub.journaling.stream);
+        let (pipes, stream) = (Pipes::repeat(database)?, &database.hub.dataset.journaling.stream);
         Ok(Replay { pipes, finder, stream, records: 0, damaged: None })
     }
 

@@ -52,7 +52,7 @@ pub fn save(database: &Database, timeout: Duration) -> Result<PathBuf, String> {
     };
     let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
     // With the place of the stream, so that a restart goes on with it. Then nothing has expired: the stream says what has.
-    let has_stream = database.hub.journaling.stream.is_on();
+    let has_stream = database.hub.dataset.journaling.stream.is_on();
     let on_flash = OnFlash::Written { now_ms: if has_stream { 0 } else { wall_ms() } };
     let applied = AtCut::new(database);
     let at_cut = || applied.mark().filter(|_| has_stream);

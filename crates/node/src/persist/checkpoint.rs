@@ -107,7 +107,7 @@ pub fn replace_in_recovery(
     manifest: &Manifest,
     position: u64,
 ) -> Result<Manifest, String> {
-    let (store, stream) = (&database.shard.store, &database.hub.journaling.stream);
+    let (store, stream) = (&database.shard.store, &database.hub.dataset.journaling.stream);
     let at_cut = || At { position, changed: store.changed_on_flash(), stream: stream.mark() };
     let written = write_files(database, folder, &at_cut)?;
     publish(database, folder, manifest.log_id, written)
@@ -403,7 +403,7 @@ impl Database {
         }
         let has_failed = state.rewrite_failures.load(Relaxed) > 0;
         let refusal = |why| format!("{why}, and no new checkpoint can be written to make room: the log tells why");
-        self.hub.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
+        self.hub.dataset.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
     }
 
     /// Whether a checkpoint may be written to free segments: some time after the last one, or at once if writers wait for segments.

@@ -5,7 +5,7 @@ use crate::ending::{Ending, Step};
 use crate::estimate::Estimate;
 use crate::progress::DurableState;
 use base::size::human;
-use engine::{Control, Hold, wall_ms};
+use engine::{Hold, PersistenceControl, wall_ms};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread;

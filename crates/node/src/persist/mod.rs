@@ -152,7 +152,7 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
 
 /// Makes what is there durable, and ends the journal.
 pub fn close(database: &Database) {
-    database.hub.journaling.stream.close();
+    database.hub.dataset.journaling.stream.close();
     let Some(kept) = database.files.journal.kept.lock().take() else { return };
     if let Err(error) = kept.log.close() {
         tracing::error!("database '{}': its last changes may not be durable: {error}", database.hub.name);
@@ -239,7 +239,7 @@ fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), S
             Ok(())
         }
         Err(why) => {
-            database.hub.journaling.detach();
+            database.hub.dataset.journaling.detach();
             store.set_quarantine(false);
             let _ = log.close();
             let _ = clear(folder);
@@ -258,7 +258,7 @@ pub fn end(database: &Database) -> Result<(), String> {
         *database.files.journal.kept.lock() = None;
     }
     database.shard.store.set_quarantine(false);
-    database.hub.journaling.detach();
+    database.hub.dataset.journaling.detach();
     if let Err(error) = kept.log.close() {
         tracing::warn!("database '{}': {error}", database.hub.name);
     }
@@ -291,7 +291,7 @@ pub fn note_stream(database: &Database) {
 
 /// The stream's place at a checkpoint, with the ids of this moment. The checkpoint is older than a change of the id, so both ids name its place.
 fn named_now(database: &Database, checkpoint: Option<Mark>) -> Option<Mark> {
-    let now = database.hub.journaling.stream.mark();
+    let now = database.hub.dataset.journaling.stream.mark();
     checkpoint.map(|checkpoint| now.map_or(checkpoint, |now| Mark { id: now.id, second: now.second, ..checkpoint }))
 }
 
@@ -304,7 +304,7 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
         Some(why) => tracing::error!("database '{name}': writes wait for room for the journal: {why}"),
         None => tracing::info!("database '{name}': the journal has room again, and writes go on"),
     }));
-    database.hub.journaling.attach(Arc::clone(log));
+    database.hub.dataset.journaling.attach(Arc::clone(log));
 }
 
 /// Removes a directory whose manifest says that it holds nothing.

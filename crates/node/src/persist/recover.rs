@@ -94,7 +94,7 @@ pub fn recover(
     checkpoint::limit_journal(&config, &log, kept.checkpoint_bytes());
     attach(database, &log);
     if kept.manifest.stream.is_some() {
-        let stream = &database.hub.journaling.stream;
+        let stream = &database.hub.dataset.journaling.stream;
         if boot::is_another(folder) && !store.follows() {
             // After a loss of power, replicas may have a part of the stream that the journal has lost. The new id keeps that part from
             // being taken for what is written now.
@@ -131,7 +131,7 @@ pub fn recover(
 
 /// Logs which keys are lost, because records of the journal needed damaged values on flash, in this start or before the checkpoint.
 fn report_lost(database: &Database) {
-    let (store, lost) = (&database.shard.store, &database.hub.lost);
+    let (store, lost) = (&database.shard.store, &database.hub.dataset.lost);
     let (records, keys) = (lost.commands.load(Relaxed), store.lost_keys());
     let name = &database.hub.name;
     if keys > 0 {

@@ -51,7 +51,7 @@ struct Applying<'d> {
 impl<'d> Applying<'d> {
     fn begin(database: &'d Database) -> Applying<'d> {
         let _lock = database.replication.apply.lock();
-        database.replication.applies_from.store(database.hub.journaling.stream.offset(), SeqCst);
+        database.replication.applies_from.store(database.hub.dataset.journaling.stream.offset(), SeqCst);
         Applying { database, _lock }
     }
 }
@@ -66,7 +66,7 @@ impl Database {
     /// The stream's offset up to which the dataset has everything: a read that comes later sees it.
     pub(crate) fn applied_offset(&self) -> u64 {
         // Read the offset first: if nothing is being applied afterwards, everything up to this offset is applied.
-        let offset = self.hub.journaling.stream.offset();
+        let offset = self.hub.dataset.journaling.stream.offset();
         offset.min(self.replication.applies_from.load(SeqCst))
     }
 }
@@ -137,7 +137,7 @@ impl<'d> Applier<'d> {
             }
             self.db = selected;
         }
-        self.database.hub.journaling.keep_verbatim(db, self.db, unit);
+        self.database.hub.dataset.journaling.keep_verbatim(db, self.db, unit);
         if touched.is_message {
             let (name, word) = first_words(unit);
             if name.eq_ignore_ascii_case(b"replconf") {

@@ -129,7 +129,7 @@ fn retry_ms(interval_ms: u64) -> u64 {
 
 /// Tells the replicas the digests of a moment, and before them the moment.
 fn check(database: &Database) -> Result<(), String> {
-    let journaling = &database.hub.journaling;
+    let journaling = &database.hub.dataset.journaling;
     let id = new_id();
     let tell = |message: &Message| journaling.keep_for_replicas(&[b"PING", &message.to_bytes()], wall_ms());
     let cut = Cut::new(database, || {
@@ -247,7 +247,7 @@ pub fn hear(database: &Database, check: &mut Option<Check>, word: &[u8]) -> Resu
 
 impl Check {
     fn begin(database: &Database, id: Id, now_ms: u64) -> Result<Check, String> {
-        let offset = database.hub.journaling.stream.offset();
+        let offset = database.hub.dataset.journaling.stream.offset();
         let (ours, is_over) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
         let cut = Cut::new(database, || now_ms)?;
         let database = database.me.upgrade().ok_or("the database is being closed")?;

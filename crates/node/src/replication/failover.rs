@@ -35,7 +35,7 @@ impl Database {
         if self.replication.role.following().is_some() {
             return Err("ERR FAILOVER is not valid when server is a replica.".to_owned());
         }
-        let links = self.hub.links.all();
+        let links = self.hub.dataset.links.all();
         if links.is_empty() {
             return Err("ERR FAILOVER requires connected replicas.".to_owned());
         }
@@ -96,7 +96,7 @@ impl Database {
         if self.replication.role.following().is_none() {
             return Err("ERR PSYNC FAILOVER can't be sent to a master.".to_owned());
         }
-        match self.hub.journaling.stream.mark() {
+        match self.hub.dataset.journaling.stream.mark() {
             Some(mark) if mark.id.to_string() == id => {
                 self.replication.role.takes_over.store(true, Relaxed);
                 Ok(())
@@ -147,7 +147,7 @@ fn find_candidate(
     wanted: &Failover,
     until: Option<Instant>,
 ) -> Result<PromotionCandidate, String> {
-    let (stream, links) = (&database.hub.journaling.stream, &database.hub.links);
+    let (stream, links) = (&database.hub.dataset.journaling.stream, &database.hub.dataset.links);
     // The stream's offsets before and behind the last GETACK, and when it was sent. A Redis does not count the GETACK in its answer.
     let mut asked: Option<(u64, u64, Instant)> = None;
     loop {
@@ -155,7 +155,7 @@ fn find_candidate(
         let has_moved = |&(_, end, at): &(u64, u64, Instant)| stream.offset() != end || at.elapsed() > ASK_INTERVAL;
         if asked.as_ref().is_none_or(has_moved) {
             let before = stream.offset();
-            database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
+            database.hub.dataset.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
             links.hurry(before);
             asked = Some((before, stream.offset(), Instant::now()));
         }
@@ -179,7 +179,7 @@ fn find_candidate(
 
 /// Follows the candidate, which takes over. False: something was written that the candidate may not have.
 fn hand_over(database: &Database, attempt: &Attempt, candidate: &PromotionCandidate) -> Result<bool, String> {
-    let journaling = &database.hub.journaling;
+    let journaling = &database.hub.dataset.journaling;
     journaling.set_read_only(true);
     database.wait_for_commands()?;
     if candidate.end.is_some_and(|end| journaling.stream.offset() != end) {

@@ -111,7 +111,7 @@ impl Database {
 
     pub fn replication_figures(&self) -> ReplicationFigures {
         let (hub, now_ms) = (&self.hub, wall_ms());
-        let stream = &hub.journaling.stream;
+        let stream = &hub.dataset.journaling.stream;
         let mark = stream.mark();
         let offset = mark.map_or(0, |_| self.applied_offset());
         let since = |at_ms: u64| (at_ms != 0).then(|| now_ms.saturating_sub(at_ms));
@@ -133,7 +133,7 @@ impl Database {
                 error: following.error.lock().clone(),
             }
         });
-        let replicas = hub.links.all().into_iter().map(|link| ReplicaFigures {
+        let replicas = hub.dataset.links.all().into_iter().map(|link| ReplicaFigures {
             ip: link.ip.clone(),
             port: link.port,
             version: link.version.to_string(),
@@ -144,7 +144,7 @@ impl Database {
             sync_total_bytes: link.dump_bytes.load(Relaxed),
             sync_bytes: link.dump_sent_bytes.load(Relaxed),
         });
-        let (links, role) = (&hub.links, &self.replication.role);
+        let (links, role) = (&hub.dataset.links, &self.replication.role);
         ReplicationFigures {
             primary,
             replicas: replicas.collect(),

@@ -96,7 +96,7 @@ impl Database {
 
     /// A node starts with a replica. No client is there yet, and nothing is loaded.
     pub(crate) fn start_as_replica(&self) {
-        self.hub.journaling.set_read_only(true);
+        self.hub.dataset.journaling.set_read_only(true);
         self.follow_in_store(true);
     }
 
@@ -109,7 +109,7 @@ impl Database {
         let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
         self.replication.role.takes_over.store(false, Relaxed);
         *self.replication.role.left.lock() = None;
-        self.hub.journaling.set_read_only(true);
+        self.hub.dataset.journaling.set_read_only(true);
         self.hub.clients.unblock_all(Unblock::Replica);
         let link = Link { database, following: Arc::clone(&following) };
         let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
@@ -125,7 +125,7 @@ impl Database {
         let hands_over = self.replication.role.takes_over.swap(false, Relaxed);
         let was_up = before.state() == LinkState::Connected && !hands_over;
         before.end(FollowerCommand::Promote);
-        let journaling = &self.hub.journaling;
+        let journaling = &self.hub.dataset.journaling;
         journaling.stream.change_id();
         // Before the first write: after a crash, the old id must not name it.
         persist::note_stream(self);
@@ -323,7 +323,7 @@ impl Link {
                 if let Some(id) = id {
                     self.take_id(id);
                 }
-                let mark = self.database.hub.journaling.stream.mark().expect("the primary goes on with it");
+                let mark = self.database.hub.dataset.journaling.stream.mark().expect("the primary goes on with it");
                 tracing::info!(
                     "database '{}' goes on behind byte {} of its primary",
                     self.database.hub.name,
@@ -336,7 +336,7 @@ impl Link {
     }
 
     fn take_id(&self, id: Id) {
-        let stream = &self.database.hub.journaling.stream;
+        let stream = &self.database.hub.dataset.journaling.stream;
         if stream.mark().is_some_and(|mark| mark.id != id) {
             stream.take_id(id);
             self.database.end_links();
@@ -395,7 +395,7 @@ impl Link {
     }
 
     fn psync(&self, wire: &mut Wire) -> Result<Answer, String> {
-        let stream = &self.database.hub.journaling.stream;
+        let stream = &self.database.hub.dataset.journaling.stream;
         let mark = stream.mark().filter(|_| stream.is_on());
         let (id, next) = match &mark {
             Some(mark) => (mark.id.to_string(), (mark.offset + 1).to_string()),
@@ -429,7 +429,7 @@ impl Link {
 
     /// Called before the primary's dataset replaces this one. Reports the writes that only this database has, because they are lost.
     fn report_given_up(&self, shared: Option<u64>) {
-        let stream = &self.database.hub.journaling.stream;
+        let stream = &self.database.hub.dataset.journaling.stream;
         let end = stream.offset();
         let Some(from) = shared.filter(|&shared| stream.is_on() && shared < end) else { return };
         let given_up = GivenUp { from, bytes: end - from, writes: count_writes(stream, from, end) };
@@ -714,7 +714,7 @@ impl Link {
     }
 
     fn acknowledge(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
-        let offset = self.database.hub.journaling.stream.offset().to_string();
+        let offset = self.database.hub.dataset.journaling.stream.offset().to_string();
         let durable = reports.durable.map(|offset| offset.to_string());
         let mut words = vec![&b"REPLCONF"[..], b"ACK", offset.as_bytes()];
         if let Some(durable) = &durable {
@@ -762,7 +762,7 @@ impl Reports {
     }
 
     fn note_durable(&mut self, database: &Database) {
-        let journaling = &database.hub.journaling;
+        let journaling = &database.hub.dataset.journaling;
         if !journaling.is_on() {
             (self.durable, self.awaited) = (None, None);
             return;
@@ -870,7 +870,7 @@ fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: 
     // Nobody writes: clients are refused, and the loading has ended.
     database.prepare_stream(Some(mark));
     database.keep_effects_in_stream();
-    database.hub.journaling.stream.turn_on();
+    database.hub.dataset.journaling.stream.turn_on();
     if database.hub.config.snapshot().redis_files.appendonly {
         persist::begin(database)?;
     }

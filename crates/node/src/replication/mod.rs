@@ -44,7 +44,7 @@ impl Database {
         written: &Written<'_>,
     ) -> Result<Mark, String> {
         self.prepare_stream(None);
-        let journaling = &self.hub.journaling;
+        let journaling = &self.hub.dataset.journaling;
         let was_on = journaling.stream.is_on();
         let at_cut = AtCut::new(self);
         let cut = || {
@@ -68,7 +68,7 @@ impl Database {
 
     /// Makes a stream, if there is none. It goes on at the mark, or begins with an id of its own. `Some` replaces a stream that is there.
     pub(crate) fn prepare_stream(&self, mark: Option<Mark>) {
-        let stream = &self.hub.journaling.stream;
+        let stream = &self.hub.dataset.journaling.stream;
         if mark.is_none() && stream.is_prepared() {
             return;
         }
@@ -101,7 +101,7 @@ impl Database {
     }
 
     fn start_spiller(&self) {
-        let journaling = std::sync::Arc::clone(&self.hub.journaling);
+        let journaling = std::sync::Arc::clone(&self.hub.dataset.journaling);
         let spill = move || {
             journaling.stream.spill(&|error| {
                 tracing::warn!("the backlog for replicas is in RAM only from now on: {error}");
@@ -114,7 +114,7 @@ impl Database {
 
     /// The store gives its effects to the journal and the stream. Every stripe is locked, or there is no client.
     pub(crate) fn keep_effects_in_stream(&self) {
-        let (store, journaling) = (&self.shard.store, &self.hub.journaling);
+        let (store, journaling) = (&self.shard.store, &self.hub.dataset.journaling);
         if !store.records_effects() {
             store.set_effect_sink(journaling.keeper());
             store.set_command_sink(journaling.sent_keeper());
@@ -124,7 +124,7 @@ impl Database {
     /// Whether the dataset is a copy of a primary's: effects are not kept, expired keys are hidden and stay, and nothing is evicted.
     pub(crate) fn follow_in_store(&self, follows: bool) {
         let store = &self.shard.store;
-        self.hub.journaling.stream.set_follows(follows);
+        self.hub.dataset.journaling.stream.set_follows(follows);
         store.set_follows(follows);
         store.set_policy(if follows { Policy::NoEviction } else { self.hub.config.snapshot().maxmemory_policy });
     }

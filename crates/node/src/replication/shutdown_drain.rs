@@ -49,7 +49,7 @@ impl ShutdownDrain {
                     "database '{}': a command still runs, and replicas may lack what it writes",
                     database.name()
                 );
-                database.hub.journaling.stream.offset()
+                database.hub.dataset.journaling.stream.offset()
             });
             let (mut all, mut in_sync) = (0, 0);
             for link in online(database) {
@@ -88,13 +88,13 @@ fn wait_for_replicas(database: &Database, end: &OnceLock<u64>) {
     if let Err(why) = database.wait_for_commands() {
         tracing::warn!("database '{}': {why}", database.name());
     }
-    let last = database.hub.journaling.stream.offset();
+    let last = database.hub.dataset.journaling.stream.offset();
     end.get_or_init(|| last);
     if online(database).any(|link| link.acked() < last) {
         // If this database is a replica, its stream is its primary's, and only the primary adds GETACK to it. Then the replicas here still
         // report their offsets once a second.
-        database.hub.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
-        database.hub.links.hurry(last);
+        database.hub.dataset.journaling.keep_for_replicas(&[b"REPLCONF", b"GETACK", b"*"], wall_ms());
+        database.hub.dataset.links.hurry(last);
     }
 }
 
@@ -113,5 +113,5 @@ pub fn go_on(databases: &[Arc<Database>], ending: &Ending) {
 }
 
 fn online(database: &Database) -> impl Iterator<Item = Arc<Link>> {
-    database.hub.links.all().into_iter().filter(|link| link.phase() == Phase::Online)
+    database.hub.dataset.links.all().into_iter().filter(|link| link.phase() == Phase::Online)
 }

@@ -12,13 +12,13 @@ impl Database {
 
     /// Called several times a second.
     pub(crate) fn tick_replicas(&self, now_ms: u64) {
-        let (config, links) = (self.hub.config.snapshot(), &self.hub.links);
+        let (config, links) = (self.hub.config.snapshot(), &self.hub.dataset.links);
         let (settings, timeout_ms) = (&config.primary, u64::from(config.replica.timeout_s) * 1000);
         let wanted = settings.replicas_min;
         let keep_up = || links.count_alive(settings.lag_s_max.saturating_mul(1000), now_ms);
         let has_too_few = wanted > 0 && settings.lag_s_max > 0 && keep_up() < wanted;
         // A replica refuses writes anyway.
-        self.hub.journaling.set_too_few_replicas(has_too_few && !self.shard.store.follows());
+        self.hub.dataset.journaling.set_too_few_replicas(has_too_few && !self.shard.store.follows());
         let all = links.all();
         if all.is_empty() {
             return;
@@ -37,7 +37,7 @@ impl Database {
         let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);
         if is_due && !self.shard.store.follows() && self.replication.failover.lock().is_none() {
             told_ms.store(now_ms, Relaxed);
-            self.hub.journaling.keep_for_replicas(&[b"PING"], now_ms);
+            self.hub.dataset.journaling.keep_for_replicas(&[b"PING"], now_ms);
         }
     }
 }
