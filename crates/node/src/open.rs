@@ -157,7 +157,7 @@ fn begin(
     }
     persist::start(database, start)?;
     if let Some((host, port)) = primary {
-        database.become_replica(&host, port).map_err(io::Error::other)?;
+        database.start_following(&host, port).map_err(io::Error::other)?;
     }
     Ok(Running { acceptors: accept(database, listeners)?, ends })
 }

@@ -94,7 +94,7 @@ pub struct Following {
 }
 
 impl Following {
-    pub fn new(host: &str, port: u16, now_ms: u64) -> Arc<Following> {
+    pub fn new(host: &str, port: u16, hands_over: bool, now_ms: u64) -> Arc<Following> {
         Arc::new(Following {
             host: host.to_owned(),
             port,
@@ -105,7 +105,7 @@ impl Following {
             sync_total_bytes: AtomicU64::new(0),
             sync_bytes: AtomicU64::new(0),
             error: Mutex::default(),
-            hands_over: AtomicBool::new(false),
+            hands_over: AtomicBool::new(hands_over),
             meets_full: AtomicBool::new(false),
             refuses_pages: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
@@ -200,10 +200,46 @@ impl Failures {
     }
 }
 
+/// What a database is to be. Each assignment is newer than those before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Assignment {
+    pub epoch: u64,
+    pub role: AssignedRole,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AssignedRole {
+    #[default]
+    Primary,
+    /// `hands_over`: the primary is still a replica of this database, and takes over (FAILOVER).
+    Replica { host: String, port: u16, hands_over: bool },
+}
+
+impl AssignedRole {
+    /// `None`: a primary.
+    pub fn of(primary: Option<(&str, u16)>) -> AssignedRole {
+        match primary {
+            None => AssignedRole::Primary,
+            Some((host, port)) => AssignedRole::Replica { host: host.to_owned(), port, hands_over: false },
+        }
+    }
+
+    pub fn primary(&self) -> Option<(&str, u16)> {
+        match self {
+            AssignedRole::Primary => None,
+            AssignedRole::Replica { host, port, .. } => Some((host, *port)),
+        }
+    }
+}
+
 /// Whether the database is a replica, and of whom.
 #[derive(Default)]
 pub struct RoleState {
-    /// Held while the role changes.
+    /// What it is to be.
+    assigned: Mutex<Assignment>,
+    /// The epoch of the assignment that it has reached. It begins as a primary.
+    reached: AtomicU64,
+    /// Held by the thread that moves it there.
     pub changing: Mutex<()>,
     now: Mutex<Option<Arc<Following>>>,
     pub failures: Arc<Failures>,
@@ -236,6 +272,27 @@ pub struct GivenUp {
 }
 
 impl RoleState {
+    pub fn assign(&self, role: AssignedRole) -> Assignment {
+        let mut assigned = self.assigned.lock();
+        *assigned = Assignment { epoch: assigned.epoch + 1, role };
+        assigned.clone()
+    }
+
+    /// The newest.
+    pub fn assignment(&self) -> Assignment {
+        self.assigned.lock().clone()
+    }
+
+    /// Called under the lock of `changing`.
+    pub fn reach(&self, assignment: &Assignment) {
+        self.reached.store(assignment.epoch, Relaxed);
+    }
+
+    /// Whether the database has the role that was assigned last.
+    pub fn is_reached(&self) -> bool {
+        self.assigned.lock().epoch == self.reached.load(Relaxed)
+    }
+
     /// `None`: the database is a primary.
     pub fn following(&self) -> Option<Arc<Following>> {
         self.now.lock().clone()
@@ -365,5 +422,27 @@ impl Orders {
             return Vec::new();
         };
         waiting.orders.extract_if(.., |order| order.contents == contents).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_assignment_counts() {
+        let role = RoleState::default();
+        assert!(role.is_reached(), "it begins as a primary");
+        let first = role.assign(AssignedRole::of(Some(("a", 1))));
+        let second = role.assign(AssignedRole::of(None));
+        assert!(first.epoch < second.epoch);
+        role.reach(&first);
+        assert!(!role.is_reached());
+        assert_eq!(role.assignment(), second);
+        role.reach(&second);
+        assert!(role.is_reached());
+        // The same role once more is to be reached anew.
+        role.assign(AssignedRole::Primary);
+        assert!(!role.is_reached());
     }
 }

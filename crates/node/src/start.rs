@@ -306,6 +306,7 @@ impl Clock {
                 end_idle_and_slow(&database, now_ms);
                 database.shard.finish_resize();
                 database.tick_journal();
+                database.tick_role();
                 database.tick_scrub(now_ms);
                 database.back_up_if_due(now_ms);
                 database.tick_archive(now_ms);

@@ -172,6 +172,11 @@ impl Stream {
         });
     }
 
+    /// The promotion has failed, and nothing was written since: gives back the ids of the mark.
+    pub fn restore_id(&self, before: Mark) {
+        self.with(|state| (state.mark.id, state.mark.second) = (before.id, before.second));
+    }
+
     /// The primary has changed its id: the bytes so far are those of both.
     pub fn take_id(&self, id: Id) {
         self.with(|state| {

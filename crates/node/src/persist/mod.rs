@@ -270,21 +270,25 @@ pub fn end(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the stream's new id into the manifest, so that a restart knows it. An error is only logged.
-pub fn note_stream(database: &Database) {
+/// Writes the stream's new id into the manifest, so that a restart knows it.
+pub fn note_stream(database: &Database) -> Result<(), String> {
     let journal = &database.files.journal;
     let _naming = journal.naming.lock();
-    let Some(kept) = journal.kept.lock().clone() else { return };
+    let Some(kept) = journal.kept.lock().clone() else { return Ok(()) };
     let manifest = Manifest { stream: named_now(database, kept.manifest.stream), ..kept.manifest.clone() };
-    match manifest::write(&kept.folder, Some(&manifest)) {
-        Ok(()) => {
-            // The database may be closing.
-            if let Some(kept) = &mut *journal.kept.lock() {
-                kept.manifest = manifest;
-            }
-        }
-        Err(why) => {
-            tracing::error!("database '{}': a restart would not know the stream's id: {why}", database.hub.name)
+    manifest::write(&kept.folder, Some(&manifest))?;
+    // The database may be closing.
+    if let Some(kept) = &mut *journal.kept.lock() {
+        kept.manifest = manifest;
+    }
+    Ok(())
+}
+
+impl Database {
+    /// As [`note_stream`]. An error is only logged: what the stream's id names is not written here.
+    pub(crate) fn note_stream(&self) {
+        if let Err(why) = note_stream(self) {
+            tracing::error!("database '{}': a restart would not know the stream's id: {why}", self.hub.name);
         }
     }
 }

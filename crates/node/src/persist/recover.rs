@@ -1,6 +1,6 @@
 //! Owns the way back to a dataset: the checkpoint is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, boot, checkpoint, find_file, index, note_stream, rates, settings_of};
+use super::{attach, boot, checkpoint, find_file, index, rates, settings_of};
 use crate::database::Database;
 use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
@@ -124,7 +124,7 @@ pub fn recover(
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(kept);
     // Only now: if the node crashes before this, the next start must find out again whether the machine was restarted.
-    note_stream(database);
+    database.note_stream();
     boot::note(folder);
     Ok(())
 }

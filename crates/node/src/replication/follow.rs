@@ -1,5 +1,5 @@
-//! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream, and the
-//! change of the role. Never knows how a command is applied (`apply`), nor who follows this database.
+//! Owns a database's life as a replica: the thread that connects to the primary, receives its dataset and applies its stream. Never knows
+//! how the role changes (`reconcile`), how a command is applied (`apply`), nor who follows this database.
 
 use super::apply::{Applied, Applier, count_writes};
 use super::arrival::{Arrival, Spool};
@@ -7,13 +7,13 @@ use super::full::Fullness;
 use super::wire::Wire;
 use crate::database::Database;
 use crate::files::{StreamAtDump, Unloaded, about, directory, empty, load_primarys};
-use crate::role::{FollowerCommand, Following, GivenUp, Left, LinkState};
+use crate::role::{FollowerCommand, Following, GivenUp, LinkState};
 use crate::{persist, tls};
 use base::size::human;
-use commands::host::{REDIS_VERSION, Unblock};
+use commands::host::REDIS_VERSION;
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
-use engine::{CHANGE_TIMEOUT, LoadState, Role, wall_ms};
+use engine::{LoadState, Role, wall_ms};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -37,122 +37,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What is read from a file of pending bytes at once.
 const PENDING_BYTES: usize = 1 << 20;
 
-// --- the change of the role ---
+// --- what the change of the role needs ---
 
 impl Database {
-    /// REPLICAOF. `None`: NO ONE. Unless it may not wait, a promotion has applied what has arrived when this returns.
-    pub(crate) fn follow(&self, primary: Option<(&str, u16)>, may_wait: bool) -> Result<(), String> {
-        if !may_wait {
-            let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
-            let primary = primary.map(|(host, port)| (host.to_owned(), port));
-            let follow = move || {
-                let primary = primary.as_ref().map(|(host, port)| (host.as_str(), *port));
-                if let Err(why) = database.follow(primary, true) {
-                    tracing::error!("REPLICAOF: {why}");
-                }
-            };
-            let started = std::thread::Builder::new().name("role".into()).spawn(follow);
-            return started.map(drop).map_err(|error| format!("ERR no thread for it: {error}"));
-        }
-        let _changing = self.replication.role.changing.lock();
-        let before = self.replication.role.following();
-        match (primary, before) {
-            (None, None) => {}
-            (None, Some(before)) => self.promote(&before),
-            (Some((host, port)), before) => {
-                if let Some(before) = before {
-                    before.end(FollowerCommand::Stop);
-                }
-                self.become_replica(host, port)?;
-            }
-        }
-        self.keep_primary(primary)
-    }
-
-    /// FAILOVER: follows a replica, which takes over.
-    pub(super) fn hand_over_to(&self, host: &str, port: u16) -> Result<Arc<Following>, String> {
-        let _changing = self.replication.role.changing.lock();
-        let following = Following::new(host, port, wall_ms());
-        following.hands_over.store(true, Relaxed);
-        self.become_replica_of(Arc::clone(&following))?;
-        self.keep_primary(Some((host, port)))?;
-        Ok(following)
-    }
-
-    /// For CONFIG REWRITE and INFO. The file of a database with a definition has it at once.
-    fn keep_primary(&self, primary: Option<(&str, u16)>) -> Result<(), String> {
-        let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
-        let turn = self.hub.config.turn(CHANGE_TIMEOUT).ok_or(busy)?;
-        self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))?;
-        drop(turn);
-        // What a definition shows is what a restart does. The default database's file is its owner's.
-        if !self.is_default()
-            && let Err(why) = self.rewrite_config(CHANGE_TIMEOUT)
-        {
-            tracing::error!("database '{}': a restart does not know the role: {why}", self.hub.name);
-        }
-        Ok(())
-    }
-
-    /// A node starts with a replica. No client is there yet, and nothing is loaded.
-    pub(crate) fn start_as_replica(&self) {
-        self.hub.dataset.journaling.set_read_only(true);
-        self.follow_in_store(true);
-    }
-
-    /// Follows from now on. The dataset stays until the primary's has arrived.
-    pub(crate) fn become_replica(&self, host: &str, port: u16) -> Result<(), String> {
-        self.become_replica_of(Following::new(host, port, wall_ms()))
-    }
-
-    fn become_replica_of(&self, following: Arc<Following>) -> Result<(), String> {
-        let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
-        self.replication.role.takes_over.store(false, Relaxed);
-        *self.replication.role.left.lock() = None;
-        self.hub.dataset.journaling.set_read_only(true);
-        self.hub.clients.unblock_all(Unblock::Replica);
-        let link = Link { database, following: Arc::clone(&following) };
-        let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
-        let thread = thread.map_err(|error| format!("ERR no thread for it: {error}"))?;
-        *following.thread.lock() = Some(thread);
-        let Following { host, port, .. } = &*following;
-        tracing::info!("database '{}' follows {host}:{port} from now on", self.hub.name);
-        self.replication.role.set(Some(following));
-        Ok(())
-    }
-
-    fn promote(&self, before: &Following) {
-        let hands_over = self.replication.role.takes_over.swap(false, Relaxed);
-        let was_up = before.state() == LinkState::Connected && !hands_over;
-        before.end(FollowerCommand::Promote);
-        let journaling = &self.hub.dataset.journaling;
-        journaling.stream.change_id();
-        // Before the first write: after a crash, the old id must not name it.
-        persist::note_stream(self);
-        let Following { host, port, .. } = before;
-        *self.replication.role.left.lock() = Some(Left { host: host.clone(), port: *port, was_up });
-        // Replicas connect again, and learn the new id.
-        self.end_links();
-        self.follow_in_store(false);
-        self.hub.clients.stale.store(false, Relaxed);
-        self.replication.role.set(None);
-        // The journal is off if the primary's dataset could not be loaded.
-        if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
-            let _busy = self.files.busy.lock();
-            if let Err(why) = persist::begin(self) {
-                tracing::error!("database '{}' does not survive a restart: {why}", self.hub.name);
-            }
-        }
-        journaling.set_read_only(false);
-        let (name, offset) = (&self.hub.name, journaling.stream.offset());
-        tracing::info!("database '{name}' is a primary from now on, behind byte {offset}");
-        if was_up {
-            let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
-            tracing::warn!("database '{name}' was {text}");
-            self.replication.report(text);
-        }
-    }
-
     /// Ends the thread that follows, because the database is being closed.
     pub(crate) fn stop_following(&self) {
         let Some(following) = self.replication.role.following() else { return };
@@ -190,7 +77,7 @@ impl Database {
 
 // --- the thread ---
 
-struct Link {
+pub(super) struct Link {
     database: Arc<Database>,
     following: Arc<Following>,
 }
@@ -218,6 +105,14 @@ enum Form {
 }
 
 impl Link {
+    /// Starts the thread that follows.
+    pub(super) fn start(database: Arc<Database>, following: &Arc<Following>) -> Result<(), String> {
+        let link = Link { database, following: Arc::clone(following) };
+        let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
+        *following.thread.lock() = Some(thread.map_err(|error| format!("ERR no thread for it: {error}"))?);
+        Ok(())
+    }
+
     fn run(&self) {
         while self.database.hub.clients.load_state() != LoadState::Open {
             if self.is_over() {
@@ -340,7 +235,7 @@ impl Link {
         if stream.mark().is_some_and(|mark| mark.id != id) {
             stream.take_id(id);
             self.database.end_links();
-            persist::note_stream(&self.database);
+            self.database.note_stream();
         }
     }
 
@@ -630,7 +525,7 @@ impl Link {
             self.database.replication.role.failures.note(why);
             // The dataset does not agree with the stream, so the next attempt must get all of it.
             self.database.prepare_stream(Some(nowhere()));
-            persist::note_stream(&self.database);
+            self.database.note_stream();
         }
         match followed {
             Ok(()) => Ok(()),

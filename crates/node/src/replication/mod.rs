@@ -8,6 +8,7 @@ mod failover;
 mod figures;
 mod follow;
 mod full;
+mod reconcile;
 pub(crate) mod shutdown_drain;
 mod sync;
 mod tick;

@@ -739,3 +739,48 @@ fn the_configuration_file_keeps_the_role() {
     assert_eq!(client.run("CONFIG REWRITE"), "OK");
     assert!(!std::fs::read_to_string(&file).unwrap().contains("replicaof 127"));
 }
+
+/// A restart must know that the stream is not the primary's any more. While that cannot be written, the node stays a replica, and tries
+/// again by itself.
+#[test]
+fn a_promotion_that_a_restart_would_not_know_is_not_done() {
+    let primary = node(&[]);
+    let primary_of = format!("127.0.0.1 {}", primary.port);
+    let replica = node(&[JOURNAL, ("replicaof", &primary_of)]);
+    let mut client = replica.connect();
+    is_up(&mut client);
+    assert_eq!(primary.connect().run("SET k v"), "OK");
+    eventually("it has the key", || client.run("GET k") == "\"v\"");
+    let id = client.info("replication", "master_replid");
+    // Where the manifest is drafted, there is something else.
+    let draft = replica.dir.path().join("flintkv.journal/manifest.new");
+    eventually("it is durable", || draft.parent().unwrap().join("manifest").exists());
+    std::fs::create_dir(&draft).unwrap();
+    let refused = client.run("REPLICAOF NO ONE");
+    assert!(refused.starts_with("(error) ERR the database is not promoted"), "{refused}");
+    assert_eq!(client.run("SET k w"), "(error) READONLY You can't write against a read only replica.");
+    assert_eq!(client.info("replication", "role"), "slave");
+    assert_eq!(client.info("replication", "master_replid"), id);
+    std::fs::remove_dir(&draft).unwrap();
+    eventually("it is promoted", || client.run("SET k w") == "OK");
+    assert_eq!(client.info("replication", "role"), "master");
+    assert_ne!(client.info("replication", "master_replid"), id);
+    assert_eq!(client.info("replication", "master_replid2"), id);
+}
+
+/// Of several changes of the role at once, the last one holds.
+#[test]
+fn the_last_of_several_roles_holds() {
+    let (primary, replica) = (node(&[]), node(&[]));
+    let mut client = replica.connect();
+    for _ in 0..20 {
+        let away = "REPLICAOF 127.0.0.1 1\r\nREPLICAOF NO ONE\r\n".repeat(3);
+        client.send(format!("{away}REPLICAOF 127.0.0.1 {}\r\n", primary.port).as_bytes());
+        for _ in 0..7 {
+            assert_eq!(client.raw().as_deref(), Some(&b"+OK\r\n"[..]));
+        }
+        is_up(&mut client);
+        assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+        assert_eq!(client.run("SET k v"), "OK");
+    }
+}
