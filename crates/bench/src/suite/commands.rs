@@ -43,7 +43,8 @@ const fn named(name: &'static str) -> Line {
     Line { name, test: Test::Named(name), share: 1.0 }
 }
 
-/// redis-benchmark fills the list before each of these; here that happens before and belongs to no line.
+/// redis-benchmark fills the list before each of these tests. Here the list is filled before the measurement, so its
+/// cost is not included.
 const fn range(name: &'static str, words: &'static [&'static str], share: f64) -> Line {
     Line { name, test: Test::Words(words), share }
 }
@@ -114,7 +115,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
         let (script, of_list) = medians.split_last().context("no lines")?;
         let detail: Vec<String> =
             LINES[..EVAL].iter().zip(of_list).map(|(line, ratio)| format!("{} {ratio:.2}", line.name)).collect();
-        // A failed line is NaN, and must not be skipped.
+        // A failed line is NaN, and must count as the worst.
         let worst = of_list
             .iter()
             .copied()
@@ -158,7 +159,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
-/// redis-benchmark's collections. The skeleton of one in parts stays in RAM.
+/// The number of large collections of redis-benchmark, which have a skeleton in RAM even when their parts are on flash.
 const LARGE_VALUES: u64 = 4;
 
 /// Sends every value to flash. When the mode has been switched on, they are there.
