@@ -2,8 +2,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `FLINTKV_TEST_SECONDS` | the time budget of each random test, [`SECONDS`] by default; a test always completes its
-//! minimum |
+//! | `FLINTKV_TEST_SECONDS` | the time budget of each random test, [`SECONDS`] by default; a test always completes its minimum |
 //! | `FLINTKV_CRASHES` | how many crashes each simulation of crashes makes at least |
 //! | `FLINTKV_SEED` | a number: run only this seed, to replay a failure. `random`: begin with a seed from the clock |
 
