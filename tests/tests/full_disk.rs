@@ -69,7 +69,8 @@ fn holds(client: &mut Client, key: u64) -> bool {
     client.call(&[b"GET", format!("key:{key}").as_bytes()]) == Value::Bulk(value(key))
 }
 
-/// Sets one key after the other until it is told to stop. `acknowledged` counts the replies `OK`; what got an error is tried again.
+/// Sets one key after the other until `stop` is set. `acknowledged` counts the replies `OK`; a SET that got an error is
+/// repeated.
 fn write(port: u16, acknowledged: &AtomicU64, refused: &AtomicU64, stop: &AtomicBool) {
     let mut client = Client::connect(port);
     let mut key = 0_u64;

@@ -180,7 +180,7 @@ fn what_no_notification_tells_of_is_copied_at_the_switch() {
     assert_eq!(client.words(&[b"FUNCTION", b"LOAD", library("one", "f").as_bytes()]), "\"one\"");
     let mut migration = Migration::start(&redis, &node, &["--method", "copy", "--users"]);
     migration.is_ready();
-    // Between the comparison and the switch.
+    // Changes between the comparison and the switch.
     for line in [
         "XACK x g 1-1",
         "XCLAIM x g bob 0 2-1",

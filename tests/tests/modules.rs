@@ -94,7 +94,7 @@ fn is_source(path: &Path) -> bool {
     name.ends_with(".rs") && !name.ends_with("tests.rs")
 }
 
-/// By module directly under src: the others that it imports.
+/// For each module directly under src: the other modules that it imports.
 fn imports_of(name: &str) -> Imports {
     let mut imports = Imports::new();
     for entry in fs::read_dir(format!("{CRATES}/{name}/src")).expect("a crate's sources") {

@@ -28,7 +28,7 @@ pub struct OpenConnection {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub address: IpAddr,
-    /// Over loopback, and not through a proxy.
+    /// The request came over loopback, and not through a proxy.
     pub is_local: bool,
     pub is_tls: bool,
 }
@@ -146,7 +146,7 @@ impl Cx {
         (note.target, note.detail, note.is_silent) = (target.into(), detail.into(), false);
     }
 
-    /// For the audit log: more of the detail.
+    /// For the audit log: appends to the detail.
     pub fn note_more(&self, more: &str) {
         self.note.lock().detail.push_str(more);
     }

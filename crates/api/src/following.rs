@@ -8,7 +8,7 @@ use node::ReplicationFigures;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 
-/// By the database's name.
+/// The last seen state of each database, by name.
 #[derive(Default)]
 pub struct Following(Mutex<BTreeMap<String, Seen>>);
 

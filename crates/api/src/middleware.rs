@@ -31,7 +31,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than a command may take. The handler continues, and the audit log records its result.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Of a path in the audit log.
+/// The most characters of a path in the audit log.
 const TARGET_CHARS_MAX: usize = 200;
 
 const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -333,7 +333,7 @@ pub fn refuse(error: ApiError) -> Response<Body> {
     response
 }
 
-/// For an existing path with another method.
+/// The answer to a request for an existing path with a wrong method.
 pub fn refuse_method(allowed: &str) -> Response<Body> {
     let mut error = ApiError::invalid(format!("this path allows {allowed}"));
     error.status = 405;

@@ -86,7 +86,7 @@ pub struct Param {
 pub enum Kind {
     Text,
     Number,
-    /// With a fraction.
+    /// A number with a fraction.
     Decimal,
     Flag,
 }
@@ -132,7 +132,7 @@ pub fn list<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     Schema::Array(ArrayBuilder::new().items(item).build()).into()
 }
 
-/// For types without a name of their own: maps, values of any kind.
+/// The shape of types without a schema name: maps, and values of any type.
 pub fn plain<T: PartialSchema>(_: &mut Schemas) -> RefOr<Schema> {
     T::schema()
 }

@@ -186,7 +186,7 @@ impl Line {
                 *transaction = None;
                 (self.is_watching, self.selects) = (false, false);
             }
-            // These are refused inside a transaction, and the transaction goes on.
+            // These commands are refused inside a transaction, and the transaction stays open.
             ("multi" | "watch", Some(_)) => {}
             (_, Some(transaction)) if is_error => transaction.is_broken = true,
             (_, Some(transaction)) => {

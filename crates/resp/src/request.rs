@@ -101,7 +101,7 @@ impl Progress {
     /// Whether a part of a command has arrived.
     #[inline]
     pub fn is_partial(&self) -> bool {
-        // Each processed byte shows in one of the two.
+        // Each processed byte is counted in one of the two.
         self.cursor.position + self.cursor.searched > 0
     }
 

@@ -102,7 +102,7 @@ pub struct Standing {
     beyond_ms: u64,
 }
 
-/// By the rule's id and the scope.
+/// The states, by the rule's id and the scope.
 pub type Standings = BTreeMap<(String, String), Standing>;
 
 /// A message that is due.

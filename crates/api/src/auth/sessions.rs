@@ -28,7 +28,7 @@ pub struct Session {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Open {
-    /// Of the cookie's value.
+    /// The hash of the cookie's value.
     sha256: String,
     user: String,
     used_ms: u64,

@@ -30,7 +30,7 @@ pub const ADMIN: &str = "admin";
 struct User {
     name: String,
     role: Role,
-    /// As a PHC string.
+    /// The hash of the password, as a PHC string.
     hash: String,
     created_ms: u64,
     last_login_ms: Option<u64>,

@@ -166,7 +166,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
 /// Where a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandContext {
-    /// On a connection of its own.
+    /// On a separate connection, which is closed after the command.
     Alone,
     Terminal,
     /// In a terminal, after MULTI: there no command blocks.

@@ -54,7 +54,7 @@ pub(super) fn drive(workload: &Workload<'_>, thread: u32, barrier: &StartBarrier
             ThreadEnd { fatal: Some(format!("cannot set up a thread: {error}")), ..ThreadEnd::default() }
         }
     };
-    // This tells that the thread sends no more seconds.
+    // This message says that the thread sends no more seconds.
     messenger.send(Body::Second { second: 0, cells: Cells::new(), next: u64::MAX });
     messenger.send(Body::Done(Box::new(end)));
 }

@@ -160,7 +160,7 @@ fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)
     Ok((node, compared, shown))
 }
 
-/// A node of ours with the scenario's limits.
+/// A FlintKV node with the scenario's limits.
 pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
     let Limits { memory, ram } = spec.limits;
     ensure!(ram > 0 && memory > ram, "scale {} leaves no memory", spec.scale);

@@ -190,7 +190,7 @@ impl Drop for Started {
     /// Kills the process. Its dataset is not needed; if it were asked to end, it might spend time on writing the
     /// dataset.
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn a_tmpfs_is_no_place_for_flash() {
         assert!(!is_ram(Path::new("/proc")) && !is_ram(Path::new("/no/such")));
-        // Every Linux with POSIX shared memory has one.
+        // Every Linux with POSIX shared memory has this tmpfs.
         if Path::new("/dev/shm").exists() {
             assert!(is_ram(Path::new("/dev/shm")));
         }

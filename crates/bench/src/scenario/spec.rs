@@ -61,7 +61,7 @@ pub struct Spec {
     pub centralise: Vec<Load>,
     pub work: Work,
     pub published: Published,
-    /// Directives for a node of ours, besides the limits.
+    /// Directives for a FlintKV node, besides the limits.
     pub directives: &'static [(&'static str, &'static str)],
     pub needs_password: bool,
     pub notes: Vec<String>,

@@ -49,7 +49,7 @@ const fn range(name: &'static str, words: &'static [&'static str], share: f64) -
     Line { name, test: Test::Words(words), share }
 }
 
-/// In redis-benchmark's order: one line pushes what the next one pops.
+/// In redis-benchmark's order, because some lines pop elements that an earlier line has pushed.
 const LINES: [Line; 20] = [
     named("ping_inline"),
     named("ping_mbulk"),
@@ -139,7 +139,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     let mut added = Vec::new();
     let mut detail = Vec::new();
     for line in &LINES[..EVAL] {
-        // Once to create the keys, once to measure them hot.
+        // The first run creates the keys, the second one measures them in RAM.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
         force_demote(&mut subject)?;
@@ -162,7 +162,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
 /// The number of large collections of redis-benchmark, which have a skeleton in RAM even when their parts are on flash.
 const LARGE_VALUES: u64 = 4;
 
-/// Sends every value to flash. When the mode has been switched on, they are there.
+/// Moves every value to flash. CONFIG SET of the mode replies only when the values are there.
 fn force_demote(subject: &mut Subject) -> Result<()> {
     for mode in ["cold", "off"] {
         subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;

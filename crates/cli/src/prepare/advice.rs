@@ -280,7 +280,7 @@ mod tests {
         let store = config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
         let config = store.snapshot();
         assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (640 * GB, 38 * GB));
-        // With the journal and the checkpoints, which are the default.
+        // Persistence is the default, so the files include the journal and the checkpoints.
         let most = 900 * GB;
         assert!((most / 100 * 98..=most).contains(&config.flash_limit_bytes), "{}", config.flash_limit_bytes);
     }

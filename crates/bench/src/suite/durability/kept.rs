@@ -76,7 +76,7 @@ pub fn wait_for_checkpoint(subject: &mut Subject) -> Result<()> {
     }
 }
 
-/// Writes a checkpoint, so that the journal begins anew.
+/// Writes a checkpoint, so that the journal after it is empty.
 pub fn write_checkpoint(subject: &mut Subject) -> Result<()> {
     let begun = Instant::now();
     let before = checkpoints(subject)?;

@@ -15,7 +15,7 @@ use crate::suite::figure::{Figure, Target, median};
 use crate::suite::lab::{Lab, Subject, populate_loads, rof_load};
 
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Between two attempts to begin a checkpoint.
+/// The pause between two attempts to begin a checkpoint.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(5);
 /// The load, as a share of the highest unpipelined rate. Some processor time must be left for the checkpoint.
 const SHARE: f64 = 0.5;
