@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Every figure that the project promises, beside its target. Builds the release binary and measures it against Debian's
-# redis-server on this machine. Takes about 30 minutes and 20 GB of free flash; QUICK=1 about 8 minutes. BIG=1 adds the restart of
-# 100 million keys (group durability): 10 minutes and 32 GB more.
-# GROUP: hot, cold, endurance, keys, commands, replication, durability, scenarios; docs/scenarios.md says what each measures.
-# usage: scripts/bench.sh [--quick | --big] [--only GROUP] [--json FILE] [--markdown FILE] [--dir DIR]
+# Prints all published figures with their targets. Builds the release binary and compares it with Debian's redis-server on
+# this machine. Takes about 30 minutes and 20 GB of free flash; QUICK=1 about 8 minutes. BIG=1 adds the restart of 100
+# million keys (group durability): 10 minutes and 32 GB more. GROUP: hot, cold, endurance, keys, commands, replication,
+# durability, scenarios; docs/scenarios.md says what each measures. usage: scripts/bench.sh [--quick | --big] [--only GROUP]
+# [--json FILE] [--markdown FILE] [--dir DIR]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

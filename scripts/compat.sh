@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# FlintKV with other people's programs, for long: every client library in every form, redis-server's replies to millions
-# of random commands, Redis's own tools and its own tests, and Valkey as a peer.
-# usage: scripts/compat.sh [SECONDS, 120]   for each random comparison
+# Long compatibility tests of FlintKV: every client library in every form, comparisons of replies to millions of random
+# commands with redis-server, Redis's own tools and tests, and Valkey as a peer. usage: scripts/compat.sh [SECONDS, 120]
+# for each random comparison
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

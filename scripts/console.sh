@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 dist="crates/api/console-dist"
 oldest=20
-# All scripts together, gzipped: what a first visit loads at most.
+# The most bytes of all scripts together, gzipped: what a first visit loads.
 script_bytes=$((150 * 1024))
 
 usable() {
@@ -19,7 +19,7 @@ usable() {
 }
 usable || { echo "skipped: the console is built with Node $oldest or newer and npm" >&2; exit 3; }
 
-# The registry fails now and then, so try twice more after a pause.
+# The registry sometimes fails, so try twice more after a pause.
 install() {
     local stamp pause
     stamp="$(sha256sum console/package-lock.json)"

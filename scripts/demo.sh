@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
-# a scratch directory, runs the scenario against it over the network, and stops the node whatever happens. On a terminal
-# the node stays, with its web console, until Enter or ctrl-C. Before that, the dataset is made durable, the node is killed and
-# started again, and the keys are counted; then a second node follows it, the first is killed for good, and the second takes over.
+# a scratch directory, and runs the scenario against it over the network. Then the dataset is made durable, the node is
+# killed and started again, and the keys are counted. Then a second node follows the first one, the first is killed for good,
+# and the second is promoted. On a terminal the node, with its web console, runs until Enter or Ctrl-C. The script always
+# stops the nodes when it ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scale="${SCALE:-1/150}"
@@ -44,7 +45,8 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Flash needs a file system on a device that accepts O_DIRECT. Take the first candidate. A tmpfs is RAM, and accepts it since Linux 6.6.
+# Flash needs a file system on a device that accepts O_DIRECT. Take the first candidate. A tmpfs is excluded: it is RAM,
+# although it accepts O_DIRECT since Linux 6.6.
 direct_io() {
     [ "$(stat -f -c %T "$1")" != tmpfs ] || return 1
     dd if=/dev/zero of="$1/probe" bs=4096 count=1 oflag=direct 2>/dev/null
@@ -66,12 +68,13 @@ if [ -z "$scratch" ]; then
     echo "no directory here is on a device and takes O_DIRECT: flash in $scratch is RAM or goes through the page cache, figures will differ" >&2
 fi
 
-# Half of the published 100 GB was for replicas, so the other half is the first node's. 30 % of it is RAM. All sizes have the
+# Half of the published 100 GB was for replicas, so the first node gets the other half. 30 % of it is RAM. All sizes have the
 # scale of the keys.
 memory_limit=$(awk -v scale="$scale" 'BEGIN { split(scale, part, "/"); printf "%d", 50e9 * part[1] / (part[2] ? part[2] : 1) }')
 mkdir "$scratch/flash"
 
-# A port counts as free if nobody answers. If another process takes it first, the node fails to start, and another port is tried.
+# A port counts as free if nothing answers on it. If another process takes it first, the node fails to start, and another
+# port is tried.
 ready() {
     local reply=""
     exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
@@ -83,7 +86,7 @@ ready() {
 taken() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
-# The first line of the reply to a command, of the first node or the one at a port.
+# The first line of the reply to a command, from the first node or from the node at the given port.
 ask() {
     local reply=""
     exec 3<>"/dev/tcp/127.0.0.1/${2:-$port}" || return 1
@@ -134,7 +137,7 @@ echo "node $node on 127.0.0.1:$port, memory limit $memory_limit bytes, 30% of it
 console="console: http://127.0.0.1:$((port + 1)), user admin, password $password"
 echo "$console"
 
-# In the background, with a wait: bash delays signals until a foreground command ends.
+# Runs in the background, followed by a wait, because bash delays signals until a foreground command ends.
 "$flintkv" scenario rof-replicated --scale "$scale" --host 127.0.0.1 --port "$port" "$@" &
 load=$!
 wait "$load"
@@ -174,7 +177,7 @@ for _ in 1 2 3 4 5; do
 done
 begun=$(date +%s.%N)
 begin_replica "$second"
-# Until the replica has acknowledged a write of now.
+# Waits until the replica has acknowledged a write that is made now.
 for _ in $(seq 1200); do
     kill -0 "$replica" 2>/dev/null || break
     ask "SET demo:replica on" >/dev/null
@@ -189,8 +192,8 @@ awk -v alone="$alone" -v replicated="$replicated" 'BEGIN {
     printf "operations a second, 1:1 at a pipeline of 24: %d alone, %d with every write replicated on the same machine (%.2f)\n",
         alone, replicated, replicated / (alone ? alone : 1)
 }'
-# A client that waits for the replica after each write, until the first node is killed under it. A write that the replica does not
-# acknowledge in time does not count: nothing was promised for it.
+# A client that waits for the replica after each write, until the first node is killed under it. A write that the replica
+# does not acknowledge in time is not counted, because it may be lost.
 : >"$scratch/waited"
 (
     exec 3<>"/dev/tcp/127.0.0.1/$port"

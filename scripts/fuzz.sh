@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for a while, two at a time. Needs a nightly toolchain; installs it if rustup is available.
-# Findings are in fuzz/artifacts; fuzz/target/HOST/release/TARGET FILE runs one again.
-# usage: scripts/fuzz.sh [SECONDS per target, 20]
-# exit code: 0 nothing found, 3 cannot run here, anything else a finding
+# Inputs that failed are in fuzz/artifacts; fuzz/target/HOST/release/TARGET FILE runs such an input again. usage:
+# scripts/fuzz.sh [SECONDS per target, 20] exit code: 0 nothing found, 3 cannot run here, anything else a finding
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds="${1:-20}"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # User instructions a command of a server, by counting: valgrind runs each server with few and with many commands, and the
-# difference of the two counts is divided by the difference of the commands. What the server does by the clock is left out: its
-# instructions a second are counted without commands, and taken off by the time of each run. Each figure is the median of several
-# counts; they repeat within half a percent, also on a busy machine. One worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM.
-# Some five minutes a binary.
-# usage: scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...]
-# flintkv binaries to compare; without one, this tree's release build. With --journal, each binary is counted with appendonly too,
-# and appendfsync POLICY. --counts: how many counts a figure is the median of, 3 without it. Behind each figure: the spread of its counts.
-# redis-server is counted beside them where it is installed.
+# difference of the two counts is divided by the difference of the commands. Work that the server does by the clock is
+# excluded: its instructions per second are counted without commands, multiplied by the time of each run, and subtracted.
+# Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
+# worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
+# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...] flintkv binaries to compare;
+# without one, this tree's release build. With --journal, each binary is also counted with appendonly yes and
+# appendfsync POLICY. --counts: a figure is the median of N counts, 3 by default. The output shows the spread of the
+# counts after each figure. If redis-server is installed, it is counted too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ if [ $# = 0 ]; then
     cargo build --release -p flintkv
     set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
 fi
-# Each server runs in a folder of its own.
+# Each server runs in its own folder.
 mapfile -t binaries < <(realpath -e -- "$@")
 load="${binaries[0]}"
 connections=20
@@ -43,8 +43,9 @@ next_port() {
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 }
 
-# count PIPELINE REQUESTS SERVER ...: the server's instructions from its first answer to its end, with so many requests on each connection,
-# and the milliseconds. The start is left out: it calibrates a clock, which takes some million instructions more or less. REQUESTS may be a time without requests instead: `2s`.
+# count PIPELINE REQUESTS SERVER ...: the server's instructions from its first answer to its end, with REQUESTS requests on
+# each connection, and the milliseconds. The start is not counted, because it calibrates a clock, which takes a number of
+# instructions that varies by a million. Instead of a number, REQUESTS may be a time without requests: `2s`.
 count() {
     local pipeline="$1" requests="$2"
     shift 2

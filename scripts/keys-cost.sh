@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What KEYS over cold keys costs: its time beside a sequential read of the same bytes of flash, and the latency of other clients' GETs
-# alone and beside it. 750,000 keys of 500 incompressible bytes, ram-limit 100mb, two workers, about a minute.
-# usage: scripts/keys-cost.sh [BINARY]   without one, this tree's release build
+# Measures the cost of KEYS over cold keys: its time compared with a sequential read of the same bytes of flash, and the
+# latency of other clients' GETs with and without it. 750,000 keys of 500 incompressible bytes, ram-limit 100mb, two workers,
+# about a minute. usage: scripts/keys-cost.sh [BINARY]   without one, this tree's release build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh redis-cli python3

@@ -4,8 +4,8 @@
 # tests do less under it. Arguments choose tests: scripts/miri.sh index::
 # Exits with 3 if Miri is not installed.
 #
-# Index entries hold addresses as numbers, so the provenance of pointers is permissive. Tests of whole nodes, of threads and of
-# compression are left out: Miri knows no io_uring and runs no code in C.
+# Index entries hold addresses as numbers, so the provenance of pointers is permissive. Tests of whole nodes, of threads and
+# of compression are skipped, because Miri does not support io_uring or C code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,8 +29,8 @@ if [ $# -gt 0 ]; then
     exit
 fi
 # All unsafe code except system calls is in the store. The store's tests of pages are skipped, because they call zstd.
-# The tests of waiting and watching are left out too: they lock all 1,024 stripes again and again, which takes Miri minutes each,
-# and the code they are about has no unsafe of its own.
+# The tests of waiting and watching are skipped too: each locks all 1,024 stripes repeatedly, which takes minutes under Miri,
+# and the code that they test contains no unsafe.
 run flintkv-store arena:: commit:: deadlines:: effects:: guards:: hash:: index:: keyspace::tests:: listen:: object:: parts:: \
     word::
 run flintkv-resp

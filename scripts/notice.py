@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTICE = ROOT / "crates/flintkv/NOTICE"
 PLATFORMS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 NAMES = re.compile(r"(?i)^(licen[cs]e|copying|notice|unlicense|copyright)")
-# Sources in other languages that a crate brings: whose they are, and the file with their licence.
+# Sources in other languages that a crate contains: their owner, and the file with their licence.
 BROUGHT = {
     "tikv-jemalloc-sys": [("jemalloc", "jemalloc/COPYING")],
     "zstd-sys": [("Zstandard", "zstd/LICENSE")],
     "mlua-sys": [("Lua 5.1", "lua-src:lua-5.1.5/lua.h")],
 }
-# What vite puts into console-dist.
+# The packages that vite bundles into console-dist.
 CONSOLE = ["svelte", "uplot"]
 
 
@@ -45,7 +45,7 @@ def linked(known):
     seen = set()
     while waiting:
         one = waiting.pop()
-        # A macro's own code runs in the compiler.
+        # Skip procedural macros: their code runs in the compiler and is not in the binary.
         if one in seen or any("proc-macro" in target["kind"] for target in packages[one]["targets"]):
             continue
         seen.add(one)
@@ -53,7 +53,6 @@ def linked(known):
             if any(kind["kind"] is None for kind in needed["dep_kinds"]):
                 waiting.append(needed["pkg"])
     found = [packages[one] for one in seen if packages[one]["source"]]
-    # A release has + and a description of its sources, which says nothing here.
     return sorted(found, key=lambda package: (package["name"], package["version"])), packages.values()
 
 
@@ -65,7 +64,7 @@ def texts_of(package, linked_packages):
     """The licence's files: of a choice, those of one licence."""
     files = sorted(file for file in folder(package).iterdir() if file.is_file() and NAMES.match(file.name))
     if not files:
-        # A workspace that publishes several crates may have its text in one of them only.
+        # A workspace that publishes several crates may have the licence text in only one of them.
         for other in linked_packages:
             if other["repository"] == package["repository"] and other["license"] == package["license"]:
                 files = files or sorted(file for file in folder(other).iterdir() if NAMES.match(file.name))
@@ -92,7 +91,8 @@ def brought(package, packages):
 
 def main():
     ours, packages = linked(metadata())
-    # One text stands once, with everybody whose it is. Spaces and line ends do not make another text.
+    # Each text is printed once, with all crates that have it. Texts that differ only in spaces and line ends are the
+    # same.
     whose = {}
     for package in ours:
         licence = package["license"] or "see its text"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run starts at another seed. A
-# failing seed is printed, and FLINTKV_SEED=N replays it.
-# usage: scripts/soak.sh [SECONDS, 300 [CRASHES, 1000000]]
+# Long runs of random and fault tests, optimised and with all assertions, and long fuzz runs. Each run starts with a
+# different seed. A failing seed is printed, and FLINTKV_SEED=N replays it. usage: scripts/soak.sh [SECONDS, 300
+# [CRASHES, 1000000]]
 #   SECONDS for each random test and for each fuzz target; CRASHES of the simulated device, at least: all but one in 200 are the
 #   journal's, since each of the store's comes after thousands of commands.
 set -uo pipefail

@@ -4,7 +4,8 @@
 set -uo pipefail
 started=$SECONDS
 scratch="$(mktemp -d)"
-# Files: the results of all steps, in lines of "passed failed ignored"; the failures; the output for people; the durations.
+# Files: the results of all steps, in lines of "passed failed ignored"; the failures; the output that is shown; the
+# durations.
 results="$scratch/results" failures="$scratch/failures" broken="$scratch/broken" durations="$scratch/durations"
 : >"$results" >"$failures" >"$broken" >"$durations"
 lanes=()
@@ -17,8 +18,8 @@ trap take_away EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# In CI a clean clone is built only once, so incremental data is useless. Without lines in backtraces the crates here compile in
-# a tenth less; a panic names its place all the same.
+# In CI a clean clone is built only once, so incremental data is useless. Without line numbers in backtraces the crates
+# compile in a tenth less time; a panic still names its file and line.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
 
 # timed NAME COMMAND ...: runs the command, and records its duration and its processor time.
@@ -32,7 +33,8 @@ timed() {
     return "$code"
 }
 
-# step NAME COMMAND ...: counts as one test. The output of a failed step is repeated at the end, where people read it.
+# step NAME COMMAND ...: counts as one test. The output of a failed step is repeated at the end, where it is easy to
+# find.
 step() {
     local name="$1" code=0 log
     log="$(mktemp -p "$scratch")"
@@ -70,13 +72,14 @@ cargo_tests() {
         # A failed build runs no test, so count it as a failure.
         [ "$f" -gt 0 ] || f=1
         echo "$name" >>"$failures"
-        # Print which tests failed and why at the end, because people read the end of a long output.
+        # Print which tests failed and why at the end, because the end of a long output is read first.
         grep -aE '^(test .*FAILED|thread .* panicked at|it failed with seed|error(\[|:))' -A 2 "$log" | tail -n 60 >>"$broken"
     fi
     echo "$p $f $i" >>"$results"
 }
 
-# beside FUNCTION: runs its steps in parallel with what follows, in a process group that ends with this script. `join` prints their output.
+# beside FUNCTION: runs its steps in parallel with the following ones, in a process group that ends with this script. `join`
+# prints their output.
 beside() {
     set -m
     "$1" >"$scratch/lane-${#lanes[@]}" 2>&1 &

@@ -41,7 +41,7 @@ if [ "${#packages[@]}" -gt 0 ] || [ "${#browser[@]}" -gt 0 ]; then
     fi
     echo "installing ${packages[*]} ${browser[*]}"
     "${as_root[@]}" apt-get update -qq
-    # RUNLEVEL=1: the tests start servers of their own, Debian's service need not run.
+    # RUNLEVEL=1 keeps Debian's service from starting, because the tests start their own servers.
     install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
     [ "${#packages[@]}" -eq 0 ] || "${install[@]}" "${packages[@]}" >/dev/null
     [ "${#browser[@]}" -eq 0 ] || "${install[@]}" "${browser[@]}" >/dev/null || echo "${browser[*]} is not installed" >&2
@@ -49,7 +49,7 @@ fi
 
 scripts/need.sh cargo cc redis-server redis-cli redis-benchmark
 
-# A toolchain without these components gets them; one that is not rustup's has to have them.
+# rustup adds these components if they are missing; a toolchain that is not rustup's must already have them.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
     command -v rustup >/dev/null || { echo "cargo lacks rustfmt or clippy, and there is no rustup to add them" >&2; exit 1; }
     rustup component add rustfmt clippy

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A bounded part of every kind of test except fuzzing: format, lints, cargo's tests, the scripts under tests/.
-# `make soak`, which fuzzes, and `make compat` run for long. The last line is a summary in cargo test's format.
+# `make soak`, which also fuzzes, and `make compat` take long. The last line is a summary in cargo test's format.
 #
 # A script test is an executable tests/NAME/run.sh. It finds the binary in $FLINTKV and exits with 0 if all is well,
 # 3 if it cannot run here.
@@ -17,8 +17,8 @@ export FLINTKV="$target/debug/flintkv"
 
 step "cargo fmt" cargo fmt --all --check
 
-# In CI, where nothing is compiled yet, the lints are looked for while everything is compiled: `cargo clippy` would read all crates once
-# more. These are the variables that it sets. A finding fails the build.
+# In CI, where nothing is compiled yet, clippy checks the crates while they are compiled, because a separate `cargo clippy`
+# would check all crates again. These are the variables that `cargo clippy` sets. A finding fails the build.
 if [ -n "${CI:-}" ]; then
     export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 fi
@@ -26,13 +26,14 @@ fi
 # One call for everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --all-targets
 
-# At the same time as cargo's tests, which wait as often as they compute. A third lane would win little, and make everything slow at once.
+# At the same time as cargo's tests, which wait as often as they compute. A third lane would save little time, and would slow
+# down the other two.
 scripts_lane() {
     local script
     for script in tests/*/run.sh; do
         [ -x "$script" ] || continue
         case "$script" in
-            # The part that installs nothing; `make compat` runs the tools themselves.
+            # Only the part that installs nothing; `make compat` runs the tools themselves.
             tests/tools/*) step "$script" "$script" insight ;;
             # The programs whose libraries install within seconds; `make compat` runs all.
             tests/clients/*) step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py} ;;

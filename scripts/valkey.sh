@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The tests with a real Redis beside FlintKV, with Valkey in its place: as primary, as replica, as source of a migration, and its files.
-# Valkey is Debian's package of bookworm-backports, fetched into .scratch and not installed.
-# usage: scripts/valkey.sh
+# Runs the tests that use a real Redis with Valkey instead: as primary, as replica, as source of a migration, and with its
+# files. Valkey is Debian's package of bookworm-backports, fetched into .scratch and not installed. usage: scripts/valkey.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +9,7 @@ mkdir -p "$scratch/bin"
 if [ ! -x "$scratch/root/usr/bin/valkey-server" ]; then
     mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)"
     [ -n "$mirror" ] || { echo "this needs Debian 12 with its package sources" >&2; exit 3; }
-    # apt checks the packages' signatures. Its own lists stay as they are.
+    # apt checks the packages' signatures. The machine's package lists do not change.
     mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main" >"$scratch/backports.list"
     apt=(apt-get -qq -o Dir::Etc::sourcelist="$scratch/backports.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=

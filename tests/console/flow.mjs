@@ -285,7 +285,7 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Create" }).click();
     await page.getByText(/^fkv_/).waitFor();
     const other = await openPage(browser, node);
-    // The password is the administrator's choice: nothing but its change is offered.
+    // The administrator has chosen the password, so the page offers only its change.
     await enter(other, "vera", "vera's password");
     await other.getByText("admin chose your password.").waitFor();
     same(await other.getByRole("link", { name: "Databases" }).count(), 0, "links before the password is changed");

@@ -59,7 +59,7 @@ await main(async (node, browser) => {
     await visit(page, "/databases/default/keys?key=s%3Ausers");
     await page.getByLabel("Find in the members").fill("user1999");
     await page.getByRole("button", { name: "Find", exact: true }).click();
-    // It may be among the members that were shown before.
+    // The member may be among those that were shown before.
     await until("only the member that matches is there", async () => (await page.locator(".view tbody tr").count()) === 1);
     await page.getByRole("cell", { name: "user1999", exact: true }).waitFor();
     await page.getByLabel("Find in the members").fill("nobody");
@@ -79,7 +79,7 @@ await main(async (node, browser) => {
     await page.getByLabel("Find in the members").fill("page 2718");
     await page.keyboard.press("Enter");
     await page.getByRole("row", { name: /^2718 page 2718/ }).waitFor();
-    // A slow machine looks at them in several requests.
+    // On a slow machine, the keys are inspected in several requests.
     const further = page.getByRole("button", { name: "Look further" });
     await until("all were looked at", async () => {
       if (await further.isVisible()) await further.click({ timeout: 1000 }).catch(() => {});
@@ -101,7 +101,7 @@ await main(async (node, browser) => {
     await picture(page, "keys-stream-search");
     await page.getByRole("button", { name: "Show all" }).click();
     await until("all entries are back", async () => (await found.count()) >= 100);
-    // An id that the server gave is long, and stays on its line.
+    // An id that the server generated is long, but must stay on one line.
     await run(`XADD receipts 1795480430716-0 note ${"n".repeat(300)}`);
     await visit(page, "/databases/default/keys?pattern=receipts&key=s%3Areceipts");
     const id = page.locator(".view").getByRole("cell", { name: "1795480430716-0", exact: true });

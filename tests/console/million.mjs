@@ -1,4 +1,4 @@
-// The key browser with a million keys: what each view costs, printed. Not a test of make test, because filling takes time.
+// The key browser with a million keys: prints the time of each view. Not a test of make test, because filling takes time.
 //   tests/console/run.sh million         CONSOLE_TEST_KEYS says how many keys; a million without it
 import { bench, DEADLINE_MS, logIn, main, openPage, story, that, until, visit } from "./harness.mjs";
 
@@ -41,7 +41,7 @@ await main(async (node, browser) => {
   await took("the analysis of all keys", async () => {
     await visit(page, "/databases/default/keys?view=analysis");
     await page.getByRole("button", { name: "Analyse", exact: true }).click();
-    // It rests three times as long as it works.
+    // The analysis pauses three times as long as it works.
     await page.locator(".tag", { hasText: /^done$/ }).waitFor({ timeout: 10 * DEADLINE_MS });
   });
   await took("the preview of a deletion", async () => {

@@ -15,7 +15,7 @@ await main(async (node, browser) => {
       try {
         await change(route);
       } catch (error) {
-        // The page has gone on, and taken its request along. A page that lacks an answer fails the step.
+        // The browser has left the page, which cancelled its request. If a page lacks an answer, the step fails.
         if (!/already handled|closed|disposed/.test(error.message)) throw error;
       }
     });

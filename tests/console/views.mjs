@@ -94,7 +94,7 @@ await main(async (node, browser) => {
     await page.getByLabel("Threshold in ms").fill("5");
     await button("Switch on").click();
     await page.getByText("It notes what takes 5 ms or longer").waitFor();
-    // A script of some ten million turns takes longer than that on any machine.
+    // A script of some ten million iterations takes longer than the threshold on any machine.
     await command("EVAL 'for at = 1, 10000000 do end return 1' 0");
     await page.getByRole("row", { name: /^command / }).waitFor();
     await page.getByRole("img", { name: /^Latency events\./ }).waitFor();
@@ -112,7 +112,7 @@ await main(async (node, browser) => {
     await visit(page, "/databases/default/acl");
     await page.getByText("Logs in with any password. Sees every key. Uses every channel. Runs all commands.").waitFor();
     same(await page.getByLabel("As", { exact: true }).inputValue(), "default", "the user of a test, before one is chosen");
-    // This node has no file for them, and the other database has.
+    // This database has no file for users, but the other database has one.
     const keep = button("Save the file");
     await page.getByText("there is no file for them").waitFor();
     same(await keep.getAttribute("aria-disabled"), "true", "Save the file, without a file");
@@ -138,7 +138,7 @@ await main(async (node, browser) => {
     await tried("SET price:1 v", /has no permissions to access the 'price:1' key/);
     await tried("FLUSHALL", /has no permissions to run the 'flushall' command/);
     await clean("views-acl");
-    // A database that was made here has a file of its own.
+    // A database that was created in the console has its own file.
     await visit(page, "/databases/other/acl");
     await until("there is a file", async () => (await keep.getAttribute("aria-disabled")) === null);
     await keep.click();
@@ -183,7 +183,7 @@ await main(async (node, browser) => {
     await replies(entries.last(), "\\x00\\xff");
     await page.getByText("A transaction is open").waitFor({ state: "detached" });
     await replies(await say("SELECT 1", "SET a 1", "LPUSH a 2"), "WRONGTYPE");
-    // The first line that fails ends them.
+    // The first line that fails ends the run.
     await free();
     await line.fill("LPUSH a 2\nGET a");
     await line.press("Enter");
@@ -235,7 +235,7 @@ await main(async (node, browser) => {
     await messages.getByRole("button", { name: "Stop" }).click();
     await messages.getByText("You have stopped it.").waitFor();
     await replies(await say("PUBLISH news.de nobody"), "0");
-    // Nothing is left when the page is left.
+    // Leaving the page ends MONITOR too.
     await say("MONITOR");
     await visit(page, "/databases/default/clients");
     await until("nobody monitors", async () => {

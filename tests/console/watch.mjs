@@ -62,7 +62,7 @@ await main(async (node, browser) => {
     const made = await api(page, "POST", "/databases", { name: "small", memory_limit_bytes: 48 << 20, ram_limit_bytes: 40 << 20, persistence: "none" });
     same(made.status, 201, JSON.stringify(made.body));
     const { port } = made.body.definition;
-    // It goes on writing, so that the last second always has a refused write.
+    // The client keeps writing, so that the last second always has a refused write.
     let stop = false;
     const writing = (async () => {
       while (!stop) await setMany(port, 600, 100_000);
@@ -187,7 +187,7 @@ await main(async (node, browser) => {
     try {
       await setMany(node.port, 20, 1000);
       await logIn(other);
-      // Otherwise the replica would believe in a silent primary for a minute.
+      // Otherwise the replica would wait a minute before it treats a silent primary as lost.
       for (const [of, line] of [[page, "CONFIG SET repl-ping-replica-period 1"], [other, "CONFIG SET repl-timeout 20"]]) {
         same((await api(of, "POST", "/databases/default/command", { line })).status, 200, line);
       }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# crates/flintkv/NOTICE is what scripts/notice.py writes now, and the binary prints it. A crate that has no text of its licence fails here too.
-# $FLINTKV is the binary. Exits with 0 if all is well, 3 if it cannot run here.
+# Checks that crates/flintkv/NOTICE equals the output of scripts/notice.py, and that the binary prints it. A crate without a
+# licence text also fails here. $FLINTKV is the binary. Exits with 0 if all is well, 3 if it cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -34,7 +34,7 @@ if [ -z "${INSIDE:-}" ]; then
     trap 'rm -rf "$scratch"' EXIT
     trap 'exit 1' INT TERM
 
-    # Once, while the package is made: it waits for the network.
+    # Done in parallel with building the package, because it waits for the network.
     base="$kept/$VERSION_CODENAME"
     if [ ! -d "$base" ]; then
         mirror="$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' "Created-By: Packages" |

@@ -26,7 +26,7 @@ ALL=(printver dump protocol keyspace scan info-command type/string type/incr typ
     hyperloglog lazyfree wait pause querybuf tracking networking)
 PART=(dump protocol keyspace scan info-command type/string type/incr type/hash type/stream-cgroups sort multi quit pubsub
     slowlog scripting functions introspection-2 bitfield lazyfree tracking)
-# What redis-server.sh, beside this file, is started for. Their form is `own`.
+# The units that start redis-server.sh, which is beside this file. Their form is `own`.
 OWN=(integration/replication integration/replication-2 integration/replication-3 integration/replication-4
     integration/replication-psync integration/psync2 integration/psync2-pingoff
     integration/psync2-reg integration/psync2-master-restart integration/block-repl integration/failover
@@ -113,8 +113,8 @@ has_ended() {
     grep -q '^\[[0-9]*/[0-9]* done\]: ' "$1/out"
 }
 
-# run_parts DIR: what the unit was cut into, each part by itself. A part that an error outside of its tests has ended fails as
-# `(behind NAME)`, after its last test.
+# run_parts DIR: runs each part into which the unit was cut. A part that was ended by an error outside of its tests fails as
+# `(behind NAME)`, where NAME is its last test.
 run_parts() {
     local dir="$1" part number last
     : >"$dir/all"
@@ -136,7 +136,7 @@ run_unit() {
     mkdir -p "$dir"
     listed skip "$form" "$unit" >"$dir/skip"
     if [ "$form" = own ]; then
-        # A copy, because the suite keeps what its servers write beside itself.
+        # A copy, because the suite stores the files of its servers in its own directory.
         mkdir -p "$dir/suite/src"
         cp -r "$suite/tests" "$dir/suite/tests"
         ln -s "$PWD/redis-server.sh" "$dir/suite/src/redis-server"

@@ -1,5 +1,5 @@
-# Cuts a unit of Redis's suite into its outermost commands, each a unit of its own behind the procedures of the whole: an error outside of a
-# test ends the unit, and so only one of them.
+# Cuts a unit of Redis's suite into its outermost commands. Each becomes a separate unit, preceded by the procedures of the
+# whole unit. An error outside of a test ends its unit, so after the cut it ends only one part.
 #
 #   tclsh split.tcl UNIT.tcl PART    writes PART-1.tcl, PART-2.tcl, …
 lassign $argv unit part

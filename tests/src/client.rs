@@ -49,14 +49,15 @@ impl Client {
                 Ok(0) => return None,
                 Ok(count) => self.received.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                // A process that was stopped for a moment: a socket with a timeout does not go on by itself.
+                // The process was stopped and continued: then a read from a socket with a timeout is not restarted by
+                // the kernel.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("no reply: {error}"),
             }
         }
     }
 
-    /// The bytes of the next reply, where nobody asked for pushes.
+    /// The bytes of the next reply, for connections that receive no pushes.
     pub fn raw(&mut self) -> Option<Vec<u8>> {
         let bytes = self.next()?;
         assert_ne!(bytes[0], b'>', "nobody asked for a push");

@@ -1,4 +1,4 @@
-//! Owns which replies and which datasets count as the same. Never knows where replies come from.
+//! Owns the comparison of replies and of datasets: which ones count as the same. Never knows where replies come from.
 
 use crate::{Client, one_line};
 use resp::client::{Value, parse_value};
@@ -54,12 +54,12 @@ pub fn has_other_digests(client: &mut Client) -> bool {
     version < (7, 2) || is_valkey(client)
 }
 
-/// For two clocks, and a machine that is busy with other work.
+/// The tolerated difference of times, because of two clocks and of a busy machine.
 const CLOCKS_MS_MAX: i64 = 10_000;
 
-/// An intended difference.
+/// An intended difference between the servers.
 struct Known {
-    /// How each reply looks, as a pattern with one `*`.
+    /// The replies of both servers, as patterns with one `*`.
     ours: &'static str,
     theirs: &'static str,
     /// The reason, for the reader.
@@ -145,7 +145,7 @@ pub fn exec_difference(queued: &[Vec<Vec<u8>>], ours: &[u8], theirs: &[u8]) -> O
     })
 }
 
-/// How Redis begins the error of a HyperLogLog that is none.
+/// The beginning of Redis's error for an invalid HyperLogLog.
 const CORRUPT: &[u8] = b"INVALIDOBJ ";
 
 /// After such a command the datasets differ. PFADD of several elements to a corrupt HyperLogLog: Redis keeps those that
@@ -200,7 +200,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("PFDEBUG", _) => one_line(theirs).starts_with(one_line(ours).trim_end_matches('"')),
         // Redis shares small integers and reports an endless reference count for them.
         ("OBJECT", "REFCOUNT") => both_ints,
-        // Redis also measures an expired key until somebody has noticed the expiry.
+        // Redis measures an expired key until it has noticed the expiry.
         ("MEMORY", "USAGE") => both_ints || [ours, theirs].contains(&&Value::Null),
         // Each server counts expired keys until it has noticed them.
         ("DBSIZE", _) => both_ints,

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What becomes a node.
+/// The program that runs as a node.
 pub trait Program {
     /// The test of the running program that becomes a node with [`words_of_node`]. `None`: the real binary.
     const TEST: Option<&'static str>;
-    /// The directives of a node whose test gives no others.
+    /// The default directives of a node.
     const USUAL: &'static [(&'static str, &'static str)];
 }
 
@@ -34,22 +34,23 @@ pub type Node = Process<Binary>;
 /// A node in a process and a folder of its own. Dropping it ends the process.
 pub struct Process<P: Program> {
     pub port: u16,
-    /// Where the process runs. So this is its `dir`, unless the test gives another.
+    /// The process's working directory, and so its `dir`, unless the test sets another.
     pub dir: Arc<TempDir>,
     child: Child,
     stdin: Option<ChildStdin>,
     program: PhantomData<P>,
 }
 
-/// The environment variable that makes a test process a node: the words of its configuration, one a line.
+/// The environment variable that makes a test process run as a node: the words of its configuration, one per line.
 const WORDS: &str = "FLINTKV_TEST_DIRECTIVES";
-/// The file for all that the process prints.
+/// The file for everything that the process prints.
 const LOG: &str = "node.log";
-/// A socket of a test.
+/// The socket of a test that acts as the node's service manager.
 pub const MANAGER: &str = "notify";
 
-/// For the test that [`Program::TEST`] names. In a process that is to be a node: the words of its configuration. The
-/// process ends with the test that started it, whose end of the pipe closes. `told` gets the lines of [`Process::tell`].
+/// For the test that [`Program::TEST`] names. In a process that is to run as a node, returns the words of its
+/// configuration. The process ends when the test that started it ends, because its pipe closes. `told` gets the lines of
+/// [`Process::tell`].
 pub fn words_of_node(mut told: impl FnMut(String) + Send + 'static) -> Option<Vec<String>> {
     let words = std::env::var(WORDS).ok()?;
     std::thread::spawn(move || {
@@ -73,7 +74,7 @@ impl<P: Program> Process<P> {
         Self::start_in(&folder(), Some(file), directives)
     }
 
-    /// In the folder of a node that has ended, for example.
+    /// Starts a node in an existing folder, for example that of a node that has ended.
     pub fn start_in(dir: &Arc<TempDir>, file: Option<&Path>, directives: &[(&str, &str)]) -> Self {
         // Another process may take the free port first. Then try the next one.
         let mut refused = String::new();
@@ -86,13 +87,13 @@ impl<P: Program> Process<P> {
         panic!("the node does not start: {refused}");
     }
 
-    /// An error is what the node printed before it ended.
+    /// The error is the text that the node printed before it ended.
     pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Self, String> {
         Self::spawn(port, &folder(), None, directives).ready()
     }
 
-    /// Starts a node that is expected to refuse, although somebody may listen on its port. Returns what it printed, or
-    /// how it ended otherwise.
+    /// Starts a node that is expected to refuse to start; its port may be in use. Returns what it printed, or its exit
+    /// status.
     pub fn try_start_alone(port: u16, directives: &[(&str, &str)]) -> Result<ExitStatus, String> {
         let mut node = Self::spawn(port, &folder(), None, directives);
         let status = node.ended();
@@ -105,9 +106,9 @@ impl<P: Program> Process<P> {
             ("port", port_text.as_str()),
             ("bind", "127.0.0.1"),
             ("io-threads", "2"),
-            // Many nodes run at the same time.
+            // No console, because many nodes run at the same time.
             ("console-port", "0"),
-            // With flash, the default is yes.
+            // Set explicitly, because with flash the default is yes.
             ("appendonly", "no"),
         ];
         let given = |name: &str| directives.iter().any(|&(given, _)| given == name);
@@ -122,12 +123,12 @@ impl<P: Program> Process<P> {
             command = Command::new(binary());
             command.arg("server").args(words).stdin(Stdio::null());
         }
-        // A test that listens there is the node's service manager.
+        // If the test listens on this socket, it acts as the node's service manager.
         let manager = dir.path().join(MANAGER);
         if manager.exists() {
             command.env("NOTIFY_SOCKET", manager);
         }
-        // A file, because nobody reads while the node runs, and a full pipe would stop it.
+        // A file, because a pipe that is not read while the node runs would fill up and block it.
         let log = fs::File::options().create(true).append(true).open(dir.path().join(LOG)).expect("a file");
         command.current_dir(dir.path()).stdout(log.try_clone().expect("a file")).stderr(log);
         let mut child = command.spawn().expect("the program runs");
@@ -140,12 +141,12 @@ impl<P: Program> Process<P> {
         let port = self.port;
         let is_there = || {
             let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-            // The node ends it, and then no longer counts it among its clients.
+            // Wait until the node has closed the connection, so that it no longer counts it as a client.
             let _ = probe.shutdown(Shutdown::Write);
             Client::new(probe).rest();
             true
         };
-        // Twice: a node that is about to give up resets the first connection, and the second finds nobody.
+        // Checked twice: a node that is about to exit resets the first connection, and the second one is refused.
         while !(is_there() && is_there()) {
             if self.has_ended().is_some() {
                 return Err(self.log());
@@ -191,7 +192,7 @@ impl<P: Program> Process<P> {
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         stream.write_all(b"INFO tiering\r\nQUIT\r\n").ok()?;
         let mut text = Vec::new();
-        // What has arrived so far is worth showing.
+        // Show what has arrived so far, even after an error.
         let _ = stream.read_to_end(&mut text);
         Some(String::from_utf8_lossy(&text).into_owned())
     }

@@ -1,7 +1,9 @@
-//! Owns a disk that loses its power: a real file system on a device that keeps any part of what was not synced.
+//! Owns a disk that loses its power: a real file system on a device that keeps an arbitrary part of the unsynced
+//! writes.
 //!
-//! The file system is in a file that a loop device shows as a disk, and that file is the only one of a FUSE file system of this
-//! process, which so sees each write and each flush of the disk's cache. Needs root, FUSE and loop devices.
+//! The file system is in a file, which a loop device presents as a disk. That file is the only one in a FUSE file system,
+//! which this process implements, so that it sees each write and each flush of the disk's cache. Needs root, FUSE and loop
+//! devices.
 
 use crate::Random;
 use fuser::{
@@ -21,18 +23,18 @@ use tempfile::TempDir;
 
 const DISK_BYTES: u64 = 4 << 30;
 const BLOCK_BYTES: usize = 4096;
-/// A device never writes less at once.
+/// The smallest unit that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 const NAME: &str = "device";
 
-/// What the device has taken, and what it could still forget.
+/// The content of the device, and the writes that a power failure could lose.
 struct Cache {
     file: File,
-    /// The blocks that were written since the last flush, as they were then.
+    /// The old content, at the last flush, of the blocks that were written since.
     synced: HashMap<u64, [u8; BLOCK_BYTES]>,
-    /// How many writes it takes before its power goes.
+    /// How many writes the device accepts until its power is cut.
     writes_left: u64,
-    /// When it went, if it did.
+    /// The time of the power failure, if there was one.
     cut: Option<Instant>,
 }
 
@@ -62,7 +64,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Forgets each sector that was not synced, or none, or some. Returns how many blocks were not synced.
+    /// Loses all, none, or some of the unsynced sectors. Returns the number of unsynced blocks.
     fn forget(&mut self, random: &mut Random) -> io::Result<usize> {
         let kept_percent = [0, 10, 50, 90, 99][random.below(5)];
         let unsynced = self.synced.len();
@@ -168,7 +170,7 @@ impl Filesystem for Device {
         }
     }
 
-    /// The device is told to flush its cache.
+    /// A flush of the device's cache.
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         match self.cache().powered() {
             Ok(cache) => {
@@ -185,12 +187,12 @@ impl Filesystem for Device {
     }
 }
 
-/// A disk with a file system, of which `dir` is the root while it has power.
+/// A disk with a file system, which is mounted at `dir` while the disk has power.
 pub struct Disk {
     pub dir: Arc<TempDir>,
     options: &'static str,
     device: Device,
-    /// Where the device's file appears.
+    /// The mount point of the FUSE file system with the device's file.
     shown: TempDir,
     session: Option<BackgroundSession>,
 }
@@ -206,7 +208,7 @@ fn folder() -> TempDir {
 
 impl Disk {
     /// Formats a disk with a program like `mkfs.ext4`, which is given `args`, and turns it on. `options` are those of mount. `None`:
-    /// this user may not do that, or the machine cannot.
+    /// the user lacks the rights, or the machine does not support it.
     pub fn format(program: &str, args: &[&str], options: &'static str) -> Option<Disk> {
         let image = tempfile::NamedTempFile::new().expect("a file");
         image.as_file().set_len(DISK_BYTES).expect("a sparse file");
@@ -220,18 +222,18 @@ impl Disk {
         disk.power_on().then_some(disk)
     }
 
-    /// The file system is there again, as a machine that starts finds it. Returns whether it could be mounted.
+    /// Mounts the file system again, as a machine does when it boots. Returns whether it could be mounted.
     pub fn power_on(&mut self) -> bool {
         (self.device.cache().writes_left, self.device.cache().cut) = (u64::MAX, None);
         self.session = fuser::spawn_mount(self.device.clone(), self.shown.path(), &Config::default()).ok();
         let file = self.shown.path().join(NAME);
         let options = format!("loop,{}", self.options);
         let words = [OsStr::new("-o"), OsStr::new(&options), file.as_os_str(), self.dir.path().as_os_str()];
-        // Somebody else may take the free loop device first.
+        // Another process may take the free loop device first, so try several times.
         self.session.is_some() && (0..5).any(|_| succeeds("mount", &words))
     }
 
-    /// The device takes so many writes more, at least one, and then none.
+    /// The device accepts `writes` more writes, at least one, and then none.
     pub fn cut_power_after(&self, writes: u64) {
         self.device.cache().writes_left = writes;
     }
@@ -241,13 +243,12 @@ impl Disk {
         self.device.cache().cut_power();
     }
 
-    /// When the power went, if it did.
+    /// The time at which the power was cut, if it was.
     pub fn cut_at(&self) -> Option<Instant> {
         self.device.cache().cut
     }
 
-    /// The device forgets some of what was not synced. Nobody uses the file system any more. Returns how many blocks were not
-    /// synced.
+    /// Unmounts the file system, and loses some of the unsynced writes. Returns the number of unsynced blocks.
     pub fn lose(&mut self, random: &mut Random) -> usize {
         self.cut_power();
         self.unmount();

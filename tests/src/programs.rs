@@ -1,4 +1,4 @@
-//! Owns where the programs under test are, and the ports for them. Never knows what they do.
+//! Owns the paths of the programs under test, and their ports. Never knows what they do.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -49,11 +49,11 @@ pub fn is_installed(name: &str) -> bool {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(name).is_file())
 }
 
-/// A port that no other test program takes while this one runs: each holds the lock of a file for it. The ports are below
-/// those that the system gives to clients.
+/// A port that no other test program uses while this one runs: a test program locks a file for each of its ports. The
+/// ports are below those that the system gives to clients.
 pub fn free_port() -> u16 {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
-    // A node that is asked for a database without a port takes one of the next.
+    // Ports are this far apart, because a database that is created without a port gets one of the next ports.
     const APART: u32 = 8;
     const COUNT: u32 = 20_000 / APART;
     let folder = std::env::temp_dir().join("flintkv-test-ports");

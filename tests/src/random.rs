@@ -1,4 +1,4 @@
-//! Owns the randomness of tests: a seed gives the same run on every machine. Never reads a clock.
+//! Owns the random numbers of tests: a seed gives the same run on every machine. Never reads a clock.
 
 use base::random::SplitMix64;
 
@@ -26,7 +26,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// Bytes that nothing makes smaller.
+    /// Incompressible bytes.
     pub fn noise(&mut self, bytes: usize) -> Vec<u8> {
         let mut noise = Vec::with_capacity(bytes + 8);
         while noise.len() < bytes {
@@ -36,7 +36,7 @@ impl Random {
         noise
     }
 
-    /// Text that a compressor makes about half as long.
+    /// Text that compresses to about half of its size.
     pub fn text(&mut self, bytes: usize) -> Vec<u8> {
         let mut text = Vec::with_capacity(bytes + 16);
         while text.len() < bytes {

@@ -54,7 +54,8 @@ impl Redis {
     }
 }
 
-/// Whether the server answers. One that takes connections may still end: the port of its cluster bus, 10,000 above, may be taken.
+/// Whether the server answers. A server that accepts connections may still exit, because the port of its cluster bus (its
+/// port + 10,000) is in use.
 fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let asked = stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.write_all(b"PING\r\n"));

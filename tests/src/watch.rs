@@ -1,4 +1,5 @@
-//! Owns the watching of a node under load: its resident size, and how long a small command takes. Never makes the load.
+//! Owns the measurement of a node under load: its resident size, and the time of a small command. Never generates the
+//! load.
 
 use crate::Node;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 const SAMPLE: Duration = Duration::from_millis(5);
 const PROBE: Duration = Duration::from_millis(1);
 
-/// The largest resident size of a node, and the longest time of a PING, since it began or since they were taken.
+/// The largest resident size of a node, and the longest time of a PING, since the start or since the last `take`.
 pub struct Watch<'a> {
     node: &'a Node,
     largest: AtomicU64,
@@ -55,7 +56,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The largest resident size so far in bytes, and the longest PING in milliseconds. Both begin anew.
+    /// The largest resident size so far in bytes, and the longest PING in milliseconds. Resets both.
     pub fn take(&self) -> (u64, f64) {
         (self.largest.swap(0, Relaxed), self.longest_us.swap(0, Relaxed) as f64 / 1000.0)
     }
@@ -65,7 +66,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Ends the threads also if the load panics.
+/// Ends the threads, even if the load panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

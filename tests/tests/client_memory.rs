@@ -1,6 +1,6 @@
-//! What clients ask for at once stays within the RAM limit: replies that nobody reads, long pipelines, transactions,
-//! scripts, strings and collections that are large themselves. Each case is one that once took a multiple of the limit.
-//! Each prints the largest resident size ÷ the limit, and the longest PING of another client meanwhile (docs/figures.md).
+//! The memory for clients' requests stays within the RAM limit: unread replies, long pipelines, transactions, scripts,
+//! large strings and large collections. In each case, the memory was once a multiple of the limit. Each prints the
+//! largest resident size ÷ the limit, and the longest PING of another client meanwhile (docs/figures.md).
 
 use flintkv_tests::{Client, Node, Watch, eventually};
 use resp::client::{Value, encode_command};
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// The bound: hundredths of the limit. The goal is 110, and what each case reaches is printed. The test allows more, because on a busy machine
-/// the kernel gives memory back late. Without the budget the cases take 127 to 1,296.
+/// The bound: hundredths of the limit. The goal is 110, and what each case reaches is printed. The test allows more, because
+/// on a busy machine the kernel releases memory late. Without the memory budget, the cases reach 127 to 1,296.
 const PERCENT_MAX: u64 = 125;
 /// A client that does not read stays connected for this time, if the node does not end it.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ fn within_the_limit_of(case: &str, limit_mib: u64, more: &[(&str, &str)], load: 
     assert!(!node.log().contains("panicked"), "{}", node.log());
 }
 
-/// Objects use all of the RAM that they may have before the clients come.
+/// Fills the RAM with objects, up to their limit, before the clients start.
 fn fill(node: &Node, bytes: u64) {
     node.connect().set_all((0..bytes / 4000).map(|n| (format!("fill:{}:{}", n / 100, n % 100), [b'f'; 4000])));
 }
@@ -71,7 +71,7 @@ fn fifty_clients_that_do_not_read() {
         for client in &mut sleepers {
             client.send(&gets);
         }
-        // Another client gets its replies all the while.
+        // Meanwhile another client still gets its replies.
         let (begun, mut other) = (Instant::now(), node.connect());
         while begun.elapsed() < UNREAD {
             assert!(matches!(other.call(&[b"GET", b"fill:0:0"]), Value::Bulk(value) if value.len() == 4000));
@@ -141,7 +141,7 @@ fn the_replies_of_a_transaction() {
             assert!(refused > 0, "all replies fit");
             refused < 100
         });
-        // Replies that no command can refuse: the connection ends, as at the limit of its output.
+        // These replies cannot be refused by a command: the connection is closed, as at the limit of its output buffer.
         let mut client = node.connect();
         client.send(&pipeline(&[b"MULTI"], 1)).send(&pipeline(&[b"GET", b"fill:0:0"], 50_000));
         (0..50_001).for_each(|_| drop(client.read()));
@@ -171,7 +171,8 @@ fn strings_longer_than_the_limit() {
             assert!(reply.starts_with("(error) OOM the command needs 512 MB at once"), "{command}: {reply}");
         }
         assert_eq!(client.run("EXISTS k"), "(integer) 0");
-        // As soon as its length is known. Its bytes come and go, and the connection goes on.
+        // The value is refused as soon as its length is known. Its bytes are read and dropped, and the connection stays
+        // open.
         const BYTES: usize = 200_000_000;
         client.send(format!("*5\r\n$4\r\nMSET\r\n$1\r\nk\r\n${BYTES}\r\n").as_bytes());
         let reply = client.read();
@@ -197,7 +198,8 @@ fn a_value_of_a_third_of_the_limit() {
         let value = vec![b'v'; 80_000_000];
         let mut client = node.connect();
         assert_eq!(client.words(&[b"SET", b"k", &value]), "OK");
-        // Where the machine is busy, objects may not have made room in five seconds: then the error says so, and the client asks again.
+        // On a busy machine, objects may not have made room within five seconds: then the client gets an error and tries
+        // again.
         let reply = (0..10).map(|_| client.raw_call(&[b"GET", b"k"])).find(|reply| !reply.starts_with(b"-OOM"));
         assert_eq!(reply.map(|reply| reply.len()), Some(value.len() + "$80000000\r\n\r\n".len()));
         assert_eq!(client.run("DEL k"), "(integer) 1");
@@ -205,7 +207,8 @@ fn a_value_of_a_third_of_the_limit() {
     });
 }
 
-/// Once, the receive buffer of a client that sent before it read was doubled, and at half of what clients may have the client was reset.
+/// Once, the receive buffer of a client that sent before it read was doubled, and the client was reset when the buffer
+/// reached half of the memory for clients.
 #[test]
 fn a_client_that_sends_before_it_reads() {
     const PAIRS: usize = 300;
@@ -222,7 +225,8 @@ fn a_client_that_sends_before_it_reads() {
     });
 }
 
-/// What has no room anywhere stays with the client: TCP slows it, and nobody is ended who does not stand in another's way.
+/// Commands for which the node has no room stay in the client, because TCP flow control stops it. A client is disconnected
+/// only if others wait for memory.
 #[test]
 fn a_client_that_sends_more_than_there_is_room_for() {
     const PAIRS: usize = 300;
@@ -242,7 +246,7 @@ fn a_client_that_sends_more_than_there_is_room_for() {
             eventually("it has what may be had", || {
                 charged("mem_clients_charged") > charged("mem_clients_charged_max") / 16 * 14
             });
-            // Others work meanwhile.
+            // Meanwhile other clients are served.
             assert_eq!(other.words(&[b"SET", b"other", &[b'v'; 100_000]]), "OK");
             for _ in 0..PAIRS {
                 assert_eq!(client.read(), "OK");
@@ -253,7 +257,8 @@ fn a_client_that_sends_more_than_there_is_room_for() {
     });
 }
 
-/// Once, what a transaction made came on top of the limit: its objects, and with a journal their effects three times.
+/// Once, the memory that a transaction allocated exceeded the limit: its objects, and with a journal three times their
+/// effects.
 #[test]
 fn a_transaction_that_writes_much() {
     const MULTI: &str = "MULTI of 400 and of 1,000 × SET of 10 KB";
@@ -291,7 +296,8 @@ fn a_transaction_that_does_not_fit_into_ram_alone() {
         assert!(taken < 10, "70 MB do not fit");
     };
     assert!(taken > 0);
-    // By EXEC, or, while buffers of the last one are still resident, when its commands are queued.
+    // It is refused by EXEC, or already when its commands are queued, if buffers of the previous transaction are still
+    // resident.
     let reasons = ["of: OOM", "of previous errors"].map(|why| format!("EXECABORT Transaction discarded because {why}"));
     assert!(reasons.iter().any(|reason| refused.starts_with(reason)), "{refused}");
     assert_eq!(client.run("DBSIZE"), format!("(integer) {}", taken * 700));
@@ -362,7 +368,7 @@ fn replies_of_a_million_members() {
     });
 }
 
-/// Each has a pattern of its own, so each message is made for each of them.
+/// Each subscriber has its own pattern, so a separate message is built for each of them.
 #[test]
 fn subscribers_that_do_not_read() {
     within_the_limit("20 subscribers do not read 30 × 1 MB", 100, |node| {
@@ -382,7 +388,7 @@ fn subscribers_that_do_not_read() {
     });
 }
 
-/// With a journal, the messages of a script wait for its end, because who reads them may act on what the script has changed.
+/// With a journal, the messages of a script wait for its end, because their receivers may act on the changes of the script.
 #[test]
 fn a_script_that_publishes_much() {
     const PUBLISH: &str = "local n, text = 0, string.rep('m', 1048576) \
@@ -405,14 +411,15 @@ fn a_script_that_publishes_much() {
         let no_room = "OOM the messages of a transaction or script wait for its end, and the RAM limit has no room for more of them";
         assert_eq!(String::from_utf8_lossy(error), no_room);
         assert!((1..100).contains(published), "{published} messages of 1 MB have waited");
-        // The listener does not read, so what was published stays charged until it goes.
+        // The listener does not read, so the published messages stay charged until it disconnects.
         drop(listener);
         let charged = || node.connect().info_number("memory", "mem_clients_charged");
         eventually("nothing is charged for what was published", || charged() < 1 << 20);
     });
 }
 
-/// A journal gets all changes of a script at once. They wait in memory, also those that later changes replace.
+/// A journal gets all changes of a script together at its end. Until then they are kept in memory, even those that
+/// later changes replace.
 #[test]
 fn a_script_that_changes_much() {
     const SET: &str = "local n, text = 0, string.rep('v', 1048576) \
@@ -438,7 +445,7 @@ fn a_script_that_changes_much() {
     });
 }
 
-/// When everybody waits, the connection that holds most ends, and a small one always works.
+/// When all large connections wait, the one that holds most is closed, and a small one is always served.
 #[test]
 fn the_largest_holder_is_ended_when_others_wait() {
     let node = Node::start(&[("memory-limit", "1gb"), ("ram-limit", "64mb")]);
@@ -454,7 +461,7 @@ fn the_largest_holder_is_ended_when_others_wait() {
     eventually("a holder is ended", || admin.info_number("stats", "evicted_clients") > 0);
     assert!(admin.info_number("memory", "mem_clients_normal") > 0);
     assert_eq!(protected.run("PING"), "PONG");
-    // What the others hold is free again when they are gone.
+    // The memory of the others is free again when they are disconnected.
     drop(sleepers);
     eventually("nothing is held", || admin.info_number("clients", "clients_waiting_for_memory") == 0);
     assert!(matches!(admin.call(&[b"GET", b"k"]), Value::Bulk(value) if value.len() == 1 << 20));

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Even if the budget is smaller.
+/// The minimum duration, even if the budget is smaller.
 const RUN_MIN: Duration = Duration::from_secs(4);
-/// At least this many reads must have met flash before the run ends, however slow the machine is.
+/// At least this many reads must have found their value on flash before the run ends, however slow the machine is.
 const COLD_MIN: u64 = 200;
 const COUNTERS: usize = 40;
 const PAIRS: usize = 30;

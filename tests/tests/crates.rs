@@ -1,4 +1,5 @@
-//! What ARCHITECTURE.md says of the crates is so: all are in its table, and each imports those of ours that the table names.
+//! ARCHITECTURE.md's table of crates is correct: it has all crates, and each imports exactly those crates of FlintKV that
+//! the table names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// By the table, in its order: a crate, and those of ours that it imports.
+/// From the table, in its order: a crate, and the crates of FlintKV that it imports.
 fn claimed() -> Vec<(String, BTreeSet<String>)> {
     let page = fs::read_to_string(format!("{ROOT}/ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
     let table = page.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
@@ -20,14 +21,14 @@ fn claimed() -> Vec<(String, BTreeSet<String>)> {
             [name, _owns, imports, _never] => (quoted(name).remove(0), quoted(imports).into_iter().collect()),
             _ => panic!("a row has four cells: {row}"),
         })
-        // A folder that is no crate.
+        // Skip folders that are not crates.
         .filter(|(name, _)| !name.ends_with('/'))
         .collect();
     assert!(rows.len() > 10, "the table is found: {rows:?}");
     rows
 }
 
-/// By the manifests: a crate, and those of ours under [dependencies].
+/// From the manifests: a crate, and the crates of FlintKV under [dependencies].
 fn actual() -> BTreeMap<String, BTreeSet<String>> {
     let folders = fs::read_dir(format!("{ROOT}/crates")).expect("the crates are there");
     let names: BTreeSet<String> =

@@ -1,5 +1,5 @@
-//! Every kind of file of a dataset × a flipped bit, a zeroed page, a cut, and a missing file: what a start does, what `flintkv repair` finds, and what
-//! each of its forms saves, as docs/durability.md says.
+//! Every kind of file of a dataset × a flipped bit, a zeroed page, a truncated file, and a missing file: the tests check
+//! what a start does, what `flintkv repair` finds, and what each of its forms recovers, as described in docs/durability.md.
 
 use flintkv_tests::{Node, Random, binary, eventually, free_port};
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 const PAGE: u64 = 4096;
-/// Where the data of a journal file and of a flash file begins.
+/// The offset of the data in a journal file and in a flash file.
 const DATA_OFFSET: u64 = 1 << 20;
-/// On flash, in the checkpoint's dump, and in the journal only.
+/// The numbers of keys on flash, in the checkpoint's dump, and only in the journal.
 const ON_FLASH: u64 = 40;
 const IN_DUMP: u64 = 2;
 const LATER: u64 = 10;
 const ALL: u64 = ON_FLASH + IN_DUMP + LATER;
-/// Of a value on flash.
+/// The size of a value on flash.
 const VALUE_BYTES: usize = 20_000;
 
 const SETTINGS: &[(&str, &str)] = &[
@@ -33,11 +33,11 @@ const SETTINGS: &[(&str, &str)] = &[
 
 #[derive(Clone, Copy, Debug)]
 enum Harm {
-    /// A bit of this byte.
+    /// Flips a bit of this byte.
     Flip(u64),
-    /// The page from here on.
+    /// Zeroes the page from this offset on.
     Zero(u64),
-    /// To so many bytes.
+    /// Truncates the file to this many bytes.
     Cut(u64),
     Missing,
 }
@@ -46,7 +46,7 @@ enum Harm {
 #[derive(Clone, Copy, Debug)]
 enum Start {
     Refuses(&'static str),
-    /// With so many keys that answer with an error.
+    /// The node starts, and this many keys answer with an error.
     GoesOn {
         damaged: u64,
     },
@@ -55,14 +55,14 @@ enum Start {
 struct Case {
     harm: Harm,
     start: Start,
-    /// What `repair` says without `--to`.
+    /// The output of `repair` without `--to`.
     found: &'static str,
-    /// The form that saves the most, and how many keys a node has then.
+    /// The form of `repair` that recovers the most, and the number of keys that a node has afterwards.
     form: &'static [&'static str],
     saved: RangeInclusive<u64>,
 }
 
-/// A dataset that a killed node has left: values on flash, in the dump of its checkpoint, and a journal.
+/// The dataset of a killed node: values on flash, values in the dump of its checkpoint, and a journal.
 struct Dataset(Arc<TempDir>);
 
 impl Dataset {
@@ -104,7 +104,7 @@ impl Dataset {
     }
 }
 
-/// The file in one of the two directories whose name begins and ends so.
+/// The file in one of the two directories whose name begins with `begin` and ends with `end`.
 fn file(copy: &Path, begin: &str, end: &str) -> PathBuf {
     let files = ["flintkv.journal", "flash"].iter().flat_map(|folder| fs::read_dir(copy.join(folder)).unwrap());
     let mut found = files.map(|file| file.unwrap().path()).filter(|path| {
@@ -240,7 +240,7 @@ fn a_damaged_journal() {
         ]
     };
     check(&dataset, ("journal-0000", ""), cases);
-    // What is on the device is in the other files too.
+    // Records that are on the device are also in the journal's files.
     let cases = |_: &Path| {
         let case = |harm, why, found| Case { harm, start: Start::Refuses(why), found, form: CUT, saved: ALL..=ALL };
         vec![
@@ -311,7 +311,7 @@ fn a_damaged_index() {
             form: &["--from-segments", "--flash-path", "FLASH", "--to", "NEW"],
             saved,
         };
-        // A key that was changed or renamed behind the checkpoint, and that nothing names any more, is removed.
+        // A key that was changed or renamed after the checkpoint, and whose entry is lost, is removed.
         vec![
             case(Harm::Flip(14), "the index is damaged", "--from-segments", ALL - 2..=ALL),
             case(Harm::Zero(0), "the index is damaged", "--from-segments", ALL - 2..=ALL),
@@ -327,7 +327,7 @@ fn damaged_flash() {
     let cases = |dir: &Path| {
         let mut bytes = vec![0; 8 << 20];
         File::open(file(dir, "flintkv-", ".log")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
-        // The middle of the record of a key.
+        // The offset of the middle of a key's record.
         let record = |key: &str| {
             let name = format!("~key:{key}~");
             let is_it = |at: &usize| bytes[*at] == b'~' && bytes[*at..].starts_with(name.as_bytes());
@@ -348,7 +348,7 @@ fn damaged_flash() {
             // Changed and renamed by the journal.
             case(Harm::Flip(record("0")), goes_on, "1 keys are lost by that", ALL - 1..=ALL - 1),
             case(Harm::Flip(record("1")), goes_on, "0:~renamed~", ALL - 1..=ALL - 1),
-            // Its first superblock: a second one is there.
+            // The first superblock is damaged, but there is a second one.
             case(
                 Harm::Cut(record("7")),
                 Start::Refuses("and its superblock says"),
@@ -365,7 +365,7 @@ fn damaged_flash() {
     };
     let dataset = Dataset::make();
     check(&dataset, ("flintkv-", ".log"), cases);
-    // Both superblocks: no page of the data.
+    // Both superblocks are damaged, but no page of the data.
     let copy = dataset.copy();
     let flash = file(&copy, "flintkv-", ".log");
     [0, PAGE].iter().for_each(|&at| harm(&flash, Harm::Zero(at)));
@@ -383,7 +383,7 @@ fn damaged_flash() {
     assert_eq!(keys(&target, &target.join("flash")), (ALL, 0));
 }
 
-/// Who does not give the flash paths is told that the values were not read.
+/// Without the flash paths, the command says that the values were not read.
 #[test]
 fn what_was_not_looked_at_is_not_called_sound() {
     let dataset = Dataset::make();
@@ -406,7 +406,7 @@ fn what_was_not_looked_at_is_not_called_sound() {
     let (done, said) = journal(&["check", &folder, "--flash-path", &flash]);
     assert!(done && !said.contains("not read") && said.ends_with("\nok\n"), "{said}");
 
-    // The same truth as that of a start.
+    // The command reports the same damage as a start.
     let mut bytes = vec![0; 8 << 20];
     let log = file(&copy, "flintkv-", ".log");
     File::open(&log).unwrap().read_exact_at(&mut bytes, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile clients and broken flash: the client or key concerned gets a clear error, and nobody else is affected.
+//! Hostile clients and broken flash: the affected client or key gets a clear error, and no other is affected.
 
 use flintkv_tests::{Client, Node, Random, Redis, eventually, free_port, one_line, seed};
 use resp::client::{Value, encode_command, parse_value};
@@ -80,7 +80,7 @@ fn malformed_requests_get_redis_s_error_and_close_only_their_connection() {
     }
 }
 
-/// The replies one by one, with errors cut before what they quote.
+/// The replies one by one; errors without the text that they quote.
 fn kinds(mut bytes: &[u8]) -> Vec<String> {
     let mut kinds = Vec::new();
     while let Ok(Some((value, consumed))) = parse_value(bytes) {
@@ -163,7 +163,7 @@ fn a_client_that_does_not_read_is_disconnected_and_costs_nobody_else() {
     for _ in 0..5000 {
         encode_command(&[b"GET", b"big"], &mut bytes);
     }
-    // Half a gigabyte of replies that nobody reads.
+    // Half a gigabyte of replies that the client does not read.
     sleeper.send(&bytes);
     eventually("the connection is closed", || client.info("clients", "connected_clients") == "1");
     let growth = node.resident_bytes().saturating_sub(before);

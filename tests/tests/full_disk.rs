@@ -1,5 +1,5 @@
-//! A real file system that is full: the journal is on a small ext4 of its own, mounted from a file. Needs root; without the right to
-//! mount, the test says that it is skipped.
+//! A real file system that is full: the journal is on a separate small ext4 file system, mounted from a file. Needs root;
+//! without the right to mount, the test says that it is skipped.
 
 use flintkv_tests::{Client, Node, Random, eventually};
 use resp::client::Value;
@@ -23,12 +23,12 @@ const DIRECTIVES: &[(&str, &str)] = &[
     ("ram-limit", "1gb"),
 ];
 
-/// A file system in a file, as long as it lives.
+/// A file system in a file, mounted until this is dropped.
 struct Disk(Arc<TempDir>);
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A node that has just ended may hold it for a moment.
+        // The files of a node that has just ended may stay open for a moment.
         let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
 }
@@ -47,7 +47,7 @@ fn mount(image: &Path) -> Option<Disk> {
     is_mounted.then(|| Disk(Arc::new(folder)))
 }
 
-/// Takes all the room that is left.
+/// Writes until the file system is full.
 fn fill(file: &Path) {
     let mut file = File::create(file).unwrap();
     let block = vec![7; 1 << 20];
@@ -60,7 +60,7 @@ fn fill(file: &Path) {
     }
 }
 
-/// Random, so that the journal cannot pack it: the disk would never be full.
+/// Random bytes, which the journal cannot compress. Otherwise the disk would never be full.
 fn value(key: u64) -> Vec<u8> {
     Random::new(key).noise(VALUE_BYTES)
 }
@@ -69,7 +69,8 @@ fn holds(client: &mut Client, key: u64) -> bool {
     client.call(&[b"GET", format!("key:{key}").as_bytes()]) == Value::Bulk(value(key))
 }
 
-/// Sets one key after the other until it is told to stop. `acknowledged` counts the replies `OK`; what got an error is tried again.
+/// Sets one key after the other until `stop` is set. `acknowledged` counts the replies `OK`; a SET that got an error is
+/// repeated.
 fn write(port: u16, acknowledged: &AtomicU64, refused: &AtomicU64, stop: &AtomicBool) {
     let mut client = Client::connect(port);
     let mut key = 0_u64;
@@ -99,7 +100,7 @@ fn a_full_file_system_stops_writes_and_loses_none() {
     let got = || acknowledged.load(Relaxed);
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(node.port, &acknowledged, &refused, &stop));
-        // Files that were made ahead are filled; then writes wait or get errors.
+        // First the preallocated files of the journal are filled; then writes wait or get errors.
         let (mut last, mut since) = (0, Instant::now());
         eventually("writes stop", || {
             if std::mem::replace(&mut last, got()) != got() {
@@ -132,7 +133,7 @@ fn a_full_file_system_stops_writes_and_loses_none() {
     drop(node);
 }
 
-/// The dataset of a full synchronisation goes through a file of `dir` on either side.
+/// In a full synchronisation, both sides write the dataset to a file in `dir`.
 #[test]
 fn a_full_file_system_on_either_side_delays_a_synchronisation() {
     let elsewhere = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn a_full_file_system_on_either_side_delays_a_synchronisation() {
         fill(&ballast);
         assert_eq!(of_replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), "OK");
         eventually("it is told", || of_replica.info("replication", "master_link_error").contains("No space left"));
-        // Both serve what they have.
+        // Both still serve their data.
         assert_eq!(of_replica.run("GET own"), "\"1\"");
         assert!(holds(&mut of_primary, 7));
         assert_eq!(of_primary.run("SET later 1"), "OK");
@@ -162,7 +163,7 @@ fn a_full_file_system_on_either_side_delays_a_synchronisation() {
         eventually("the link is up", || of_replica.info("replication", "master_link_status") == "up");
         assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");
         assert_eq!(of_replica.run("DEBUG FLINT-DIGEST"), of_primary.run("DEBUG FLINT-DIGEST"));
-        // Files of the attempts are gone.
+        // The files of the failed attempts were removed.
         drop((of_primary, of_replica));
         let left = fs::read_dir(disk.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let left: Vec<_> = left

@@ -1,10 +1,11 @@
-//! The classes of past vulnerabilities of Redis, each tried on a node of its own. The node must answer with a clear
-//! error or a bounded reply, and keep serving everybody within its memory.
+//! The classes of past vulnerabilities of Redis, each tested on a separate node. The node must answer with a clear
+//! error or a bounded reply, and keep serving all clients within its memory.
 
 use flintkv_tests::{Client, Node, eventually, one_line, words};
 use resp::client::encode_command;
 
-/// The node may grow by this while it refuses: by buffers, but never by what an attacker claims.
+/// The memory by which the node may grow while it refuses an attack: buffers, but never the size that an attacker
+/// declares.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 /// Runs an attack and checks the node afterwards.
@@ -237,7 +238,7 @@ fn a_subscriber_that_does_not_read_is_disconnected() {
     });
 }
 
-/// Each of these declares much and sends little.
+/// Each of these inputs declares a large size and sends few bytes.
 #[test]
 fn claims_before_authentication_cost_nothing() {
     let node = Node::start(&[("requirepass", "secret")]);

@@ -1,4 +1,4 @@
-//! `flintkv journal` on the directory of a node: what it prints, and what it notices.
+//! `flintkv journal` on the directory of a node: its output, and the damage that it detects.
 
 use flintkv_tests::compare::{assert_same_dataset, dataset};
 use flintkv_tests::generator::Writes;
@@ -39,7 +39,8 @@ fn fill(node: &Node, nth: u32) {
     }
 }
 
-/// Half of the dataset is in the checkpoint, half in the journal, of which a running node has the end in the ring only.
+/// Half of the dataset is in the checkpoint, half in the journal. While the node runs, the journal's end is only in the
+/// ring.
 fn node() -> Node {
     let node = Node::start(&[("appendonly", "yes")]);
     fill(&node, 1);
@@ -82,7 +83,7 @@ fn show_prints_commands_and_check_finds_damage() {
     assert!(!done && said.contains("base-") && said.contains("hint: restore"), "{said}");
 }
 
-/// Random writes of every kind, some of which restore what DUMP has made. None lets fields expire.
+/// Random writes of every kind, including RESTORE of payloads of DUMP. None sets expiry times of fields.
 fn write_at_random(client: &mut Client, seed: u64, count: usize) {
     for line in [
         "SADD d:set a b c",
@@ -169,7 +170,8 @@ fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
     assert_eq!(exported.run("DEBUG DIGEST"), saved.run("DEBUG DIGEST"));
 }
 
-/// A node that has ended, and its directory, which has only the place of its one value.
+/// A node that has ended, and its directory. The dataset has one value, which is on flash, so the directory has only
+/// its address.
 fn with_a_value_on_flash() -> (Node, PathBuf) {
     let mut node = Node::start(&[("appendonly", "yes"), ("debug-tier-mode", "cold")]);
     let mut client = node.connect();
@@ -223,7 +225,7 @@ fn expiries_of_fields_are_exported_on_request_only() {
     assert!(!String::from_utf8_lossy(&fs::read(&plain).unwrap()).contains("HP"));
     let (done, said) = journal(&["export", show(&folder), "--to", show(&whole), "--with-field-expiry"]);
     assert!(done && !said.contains("left out"), "{said}");
-    // FlintKV takes the file over.
+    // FlintKV imports the file.
     let node = Node::start_in(&std::sync::Arc::new(export), None, &settings);
     let mut client = node.connect();
     eventually("the export is loaded", || client.info("persistence", "loading") == "0");
@@ -278,7 +280,7 @@ fn a_damaged_journal_is_cut_where_the_damage_begins() {
     assert!(fs::read(&file).unwrap() == bytes, "the damaged directory is as it was");
     let (again, said) = repair(&[show(&folder), "--to", show(&new), "--cut"]);
     assert!(!again && said.contains("exists"), "{said}");
-    // The flash files stay where they are.
+    // The flash files are not moved.
     fs::rename(&folder, elsewhere.path().join("damaged")).unwrap();
     fs::rename(&new, &folder).unwrap();
     let node = Node::start_in(&node.dir, None, &directives);
@@ -393,7 +395,7 @@ fn an_index_without_its_end_is_told_and_not_repaired() {
     );
 }
 
-/// Of the node with several lives.
+/// The directives of the node that is started several times.
 const ALL_COLD: &[(&str, &str)] = &[
     ("appendonly", "yes"),
     ("debug-tier-mode", "cold"),
@@ -402,15 +404,15 @@ const ALL_COLD: &[(&str, &str)] = &[
     ("flash-split-size", "8kb"),
 ];
 
-/// Several lives, each of which overwrites and deletes what the ones before have written, on flash in all of them. The last checkpoint is older than the
-/// end.
+/// A node that is started several times. Each run overwrites and deletes values of the earlier runs, with all values on
+/// flash. The last checkpoint is older than the end of the last run.
 fn killed_after_several_lives() -> Node {
     let mut node = Node::start(ALL_COLD);
     for life in 0..3 {
         let mut client = node.connect();
         eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
         fill(&node, life);
-        // Seeds that come again change the same keys in other ways.
+        // A seed that is used again changes the same keys in other ways.
         write_at_random(&mut client, 3 + u64::from(life), 1200);
         (0..300).for_each(|key| _ = client.run(&format!("SET key:{key} {life}:{}", "v".repeat(key % 90))));
         (0..300).step_by(7).for_each(|key| _ = client.run(&format!("DEL key:{}", key + life as usize)));
@@ -420,7 +422,7 @@ fn killed_after_several_lives() -> Node {
             client.run("BGREWRITEAOF");
             eventually("the checkpoint is written", || client.info("persistence", "aof_rewrites") != before);
         }
-        // What the journal has more than the checkpoint.
+        // Changes that are only in the journal, not in the checkpoint.
         (0..100).for_each(|key| _ = client.run(&format!("APPEND key:{key} +")));
         (0..100).step_by(3).for_each(|key| _ = client.run(&format!("DEL key:{}", key + 100)));
         fill(&node, 10 + life);
@@ -446,7 +448,7 @@ fn moved(journal: &Path, flash: Option<&Path>) -> std::sync::Arc<tempfile::TempD
     folder
 }
 
-/// How many keys a node lacks, and how many it has more. Those that are there are right.
+/// The keys that a node lacks, and the number of additional keys. Asserts that the existing ones have the right values.
 fn differences(node: &Node, expected: &Dataset) -> (Vec<String>, usize) {
     let mut client = node.connect();
     eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
@@ -491,7 +493,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
         said
     };
 
-    // One entry: its key is found by the checksum of its part, and nothing that was deleted comes back.
+    // One entry is damaged: its key is found by the checksum of its part, and no deleted key reappears.
     let mut bytes = whole.clone();
     bytes[14] ^= 1;
     let said = save(Some(&bytes));
@@ -503,7 +505,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
     let (lacks, more) = differences(&repaired, &expected);
     assert!(lacks.is_empty() && more == 0, "{lacks:?}, {more} more: {said}");
 
-    // The first half of all parts, headers and all.
+    // The first half of all parts, including their headers.
     let mut bytes = whole.clone();
     bytes[..table / 2].fill(0xee);
     let said = save(Some(&bytes));
@@ -511,7 +513,7 @@ fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {
     let (lacks, _) = differences(&repaired, &expected);
     assert!(lacks.iter().all(|key| said.contains(key.as_str())), "{lacks:?}: {said}");
 
-    // The table, and then the whole file. What is in parts is lost, and told.
+    // First the table is damaged, then the whole file is missing. Collections in parts are lost, and this is reported.
     for is_there in [true, false] {
         let mut bytes = whole.clone();
         bytes[table + 5] ^= 1;
@@ -543,7 +545,7 @@ fn an_export_has_the_values_on_flash() {
     assert_eq!(dataset(&mut exported.connect()), expected);
 }
 
-/// More of the journal than a start is assumed to replay in a second.
+/// A node with more journal than a start is assumed to replay in a second.
 fn with_a_long_journal() -> (Node, Dataset) {
     let directives = [("auto-aof-rewrite-percentage", "0"), ("recovery-time-target", "0")];
     let node = Node::start(&[KEPT, &directives].concat());
@@ -585,7 +587,7 @@ fn a_node_that_ends_leaves_no_journal_to_replay() {
     assert_eq!(dataset(&mut client), expected);
 }
 
-/// Wherever it is with its last checkpoint.
+/// The node is killed at any stage of its last checkpoint.
 #[test]
 fn a_node_that_is_killed_at_its_end_loses_nothing() {
     type IsReached = fn(&Node) -> bool;
@@ -598,7 +600,7 @@ fn a_node_that_is_killed_at_its_end_loses_nothing() {
     for (what, is_reached) in steps {
         let (mut node, expected) = with_a_long_journal();
         node.terminate();
-        // A draft may be there for a moment only.
+        // A draft may exist only for a moment.
         eventually(what, || is_reached(&node) || node.has_ended().is_some());
         if node.has_ended().is_none() {
             node.signal(9);

@@ -92,7 +92,7 @@ fn number(value: Value) -> Value {
     parsed.map_or(value, Value::Double)
 }
 
-/// What both have, once nobody writes any more.
+/// Asserts that both have the same data after the writers have stopped.
 fn compare(redis: &Redis, node: &Node) {
     let (mut theirs, mut ours) = (redis.connect(), node.connect());
     for db in ["0", "3"] {
@@ -133,10 +133,10 @@ fn moves(method: &str) {
     assert!(said.contains("all are the same") && said.contains("is on its own now"), "{said}");
     assert!(said.contains("libraries of functions: the same"), "{said}");
     assert_eq!(node.connect().run("FCALL f 0"), "\"f\"");
-    // The change was meant: it is no second primary by mistake.
+    // The change was intended, so no second primary is reported.
     assert_eq!(node.connect().info("replication", "role"), "master");
     assert!(!node.connect().run("INFO replication").contains("promoted_while_primary_up:1"));
-    // After the switch the source takes writes again, which nobody copies any more.
+    // After the switch the source accepts writes again, which are no longer copied.
     let counted: u64 = node.connect().words(&[b"GET", b"counter"]).trim_matches('"').parse().unwrap();
     eventually("the writer goes on", || writer.counted.load(Relaxed) > counted);
     writer.end();
@@ -180,7 +180,7 @@ fn what_no_notification_tells_of_is_copied_at_the_switch() {
     assert_eq!(client.words(&[b"FUNCTION", b"LOAD", library("one", "f").as_bytes()]), "\"one\"");
     let mut migration = Migration::start(&redis, &node, &["--method", "copy", "--users"]);
     migration.is_ready();
-    // Between the comparison and the switch.
+    // Changes between the comparison and the switch.
     for line in [
         "XACK x g 1-1",
         "XCLAIM x g bob 0 2-1",
@@ -224,7 +224,7 @@ fn what_is_not_moved_is_named() {
     {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // A key that the source does not give is no key that is not there.
+    // A key that the user may not read must not be treated as absent.
     let from = format!("redis://ann:word@127.0.0.1:{}", redis.port);
     let to = format!("redis://127.0.0.1:{}", node.port);
     let mut command = Command::new(binary());
@@ -242,7 +242,7 @@ fn a_source_that_is_emptied_meanwhile_is_not_switched_from() {
     client.run("SET k 1");
     let mut migration = Migration::start(&redis, &node, &["--method", "copy"]);
     migration.is_ready();
-    // Whoever listens for expired keys goes on hearing of them.
+    // Listeners for expired keys still get their events.
     assert!(one_line(&client.call(&[b"CONFIG", b"GET", b"notify-keyspace-events"])).contains('E'));
     assert_eq!(client.run("FLUSHDB"), "OK");
     let said = migration.fails();

@@ -1,4 +1,5 @@
-//! The modules of a crate import each other one way. A cycle is allowed only where it is listed here, with its reason.
+//! The modules of a crate import each other in one direction only. A cycle is allowed only where it is listed here,
+//! with its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,7 +42,7 @@ const CYCLES: &[(&str, &str, &str)] = &[
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// The first names of what follows a path's beginning: `a::b` gives a, `{a::{b, c}, d}` gives a and d.
+/// The first names after a path's beginning: `a::b` gives a, `{a::{b, c}, d}` gives a and d.
 fn first_names(path: &str) -> Vec<String> {
     let name = |text: &str| text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
@@ -62,7 +63,8 @@ fn first_names(path: &str) -> Vec<String> {
     names
 }
 
-/// Adds what a file imports of its crate, but for its tests. In a file directly under src, `super` is the crate.
+/// Adds the imports of a file from its own crate, except those of its tests. In a file directly under src, `super` is
+/// the crate.
 fn add_imports(file: &Path, is_top: bool, imports: &mut BTreeSet<String>) {
     let text = fs::read_to_string(file).expect("a source file");
     let code = text.split("#[cfg(test)]\nmod ").next().expect("a first part");
@@ -92,7 +94,7 @@ fn is_source(path: &Path) -> bool {
     name.ends_with(".rs") && !name.ends_with("tests.rs")
 }
 
-/// By module directly under src: the others that it imports.
+/// For each module directly under src: the other modules that it imports.
 fn imports_of(name: &str) -> Imports {
     let mut imports = Imports::new();
     for entry in fs::read_dir(format!("{CRATES}/{name}/src")).expect("a crate's sources") {

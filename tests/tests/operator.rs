@@ -1,4 +1,5 @@
-//! The operator's commands against a node: `flintkv database`, `node`, `user`, `token` and `top`, as people type them.
+//! The operator's commands against a node: `flintkv database`, `node`, `user`, `token` and `top`, as an operator types
+//! them.
 
 use flintkv_tests::{Client, Node, binary, eventually, free_port};
 use std::io::{Read, Write};
@@ -90,7 +91,7 @@ fn a_database_is_created_changed_paused_flushed_and_deleted() {
     assert!(one_line.contains("96 MB") && one_line.contains("48 MB"), "{one_line}");
     assert!(client.run("GET a").contains('1'), "the value is gone");
 
-    // While it serves: what leaves RAM from now on is compressed in the new way.
+    // While the database serves: values that leave RAM from now on are compressed with the new codec.
     let compression = |client: &mut Client| client.run("CONFIG GET flash-compression");
     assert!(compression(&mut client).contains("lz4"));
     let one_line = operator.says(&["database", "resize", "ads", "--compression", "zstd"]);
@@ -180,7 +181,7 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     shows("LATENCY");
     keys.write_all(b"?").unwrap();
     shows("latency");
-    // Not Escape: together with the next key it would be another key.
+    // Not Escape, because the terminal could combine it with the next key.
     keys.write_all(b"?").unwrap();
     drawn.lock().unwrap().clear();
     keys.write_all(b"\r").unwrap();
@@ -214,7 +215,7 @@ fn bench_speaks_tls() {
         let output = command.args(load.split(' ')).args(more).output().expect("the binary runs");
         (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
-    // Values that are larger than a record of TLS, and replies that come in several.
+    // Values that are larger than a TLS record, and replies that arrive in several records.
     let bench = |more: &[&str]| run("-c 2 -n 300 -d 40000 --ratio 1:1 --key-maximum 20 --pipeline 10", more);
     let ours = ["--cert", &cert, "--key", &key];
     for more in [
@@ -226,7 +227,7 @@ fn bench_speaks_tls() {
     }
     let mut client = node.connect();
     assert_eq!(client.run("STRLEN memtier-3"), "(integer) 40000");
-    // One request that the socket does not take at once: its last bytes follow when there is room.
+    // One request that is too large for the socket's buffer: its last bytes are sent when there is room.
     let one = "-c 1 -n 1 -d 20000000 --ratio 1:0 --key-maximum 1";
     let (well, said) = run(one, &[&["--tls", "--tls-skip-verify"], &ours[..]].concat());
     assert!(well && !said.contains("connection errors"), "{said}");
@@ -241,7 +242,7 @@ fn bench_speaks_tls() {
         let (well, said) = bench(&[more, &ours].concat());
         assert!(!well && said.contains(why), "{more:?}: {said}");
     }
-    // The server wants a certificate, and says so after the client's handshake.
+    // The server requires a client certificate, and reports this after the client's handshake.
     let (_, said) = bench(&["--tls", "--tls-skip-verify"]);
     assert!(said.contains("2 connection errors"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! `flintkv plan` against nodes that are really filled: what it predicts is what they take.
+//! Compares the predictions of `flintkv plan` with the measured RAM and flash of filled nodes.
 
 use base::pattern::Pattern;
 use base::random::SplitMix64;
@@ -22,7 +22,7 @@ fn key(number: u64) -> String {
 
 /// Draws keys by Zipf's law. Frequent keys are scattered over the order in which they were set.
 struct Zipf {
-    /// For each rank, how often it or a more frequent one is drawn.
+    /// For each rank, the probability that it or a more frequent one is drawn.
     sums: Vec<f64>,
     random: SplitMix64,
 }
@@ -70,7 +70,7 @@ fn settled(client: &mut Client) {
     });
 }
 
-/// It compares what a process takes, which other processes of a busy machine delay: `make soak` runs it.
+/// It compares resident sizes, which settle late on a busy machine, so only `make soak` runs it.
 #[test]
 #[ignore = "measures resident memory: part of make soak"]
 fn a_filled_node_takes_what_the_plan_says() {
@@ -97,7 +97,7 @@ fn a_filled_node_takes_what_the_plan_says() {
     pipelined(&mut client, 0..KEYS, |number, bytes| {
         encode_command(&[b"SET", key(number).as_bytes(), &SplitMix64(number).bytes(VALUE_BYTES)], bytes);
     });
-    // What a process of this build takes is measured, not planned: the plan has an optimised build's.
+    // The memory of the process itself is measured, not planned, because the plan assumes an optimised build.
     let own = node.resident_bytes()
         - client.info_number("tiering", "ram_object_bytes")
         - client.info_number("tiering", "ram_index_bytes");
@@ -105,13 +105,13 @@ fn a_filled_node_takes_what_the_plan_says() {
     assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
     settled(&mut client);
     is_near("index", client.info_number("tiering", "ram_index_bytes"), plan.index_bytes, 30);
-    // Each key is read once: values come and go.
+    // Read each key once, so that values move to RAM and back to flash.
     pipelined(&mut client, 0..KEYS, |number, bytes| encode_command(&[b"GET", key(number).as_bytes()], bytes));
     settled(&mut client);
     let hot = client.info_number("tiering", "values_in_ram");
     let each = client.info_number("tiering", "ram_object_bytes") / hot;
     is_near("bytes of a value in RAM", each, plan.hot_bytes / plan.hot_values, 5);
-    // What the process takes for itself changes by a megabyte, of seven for values.
+    // The memory of the process itself varies by a megabyte; values have seven.
     is_near("values in RAM", hot, plan.hot_values, 30);
     is_near("live bytes on flash", client.info_number("tiering", "flash_live_bytes"), plan.flash_live_bytes, 10);
 
@@ -144,7 +144,7 @@ const LOADS: [(&str, &str); 7] = [
     ("skew 1.2", "--key-pattern Z:Z --key-zipf-exp 1.2 --ratio 1:9"),
 ];
 
-/// A load that goes on until it is dropped.
+/// A load that runs until it is dropped.
 struct Load(Child);
 
 impl Load {
@@ -152,7 +152,7 @@ impl Load {
         let fixed = ["bench", "-p", port, "-t", "1", "-c", "4", "--pipeline", "11", "-d", "500", "--random-data"];
         let range = ["--key-minimum", "1", "--test-time", "600", "--distinct-client-seed", "--randomize"];
         let last = KEYS.to_string();
-        // The load's own range counts.
+        // If the load has its own key range, use that.
         let range_end: &[&str] = if options.contains("maximum") { &[] } else { &["--key-maximum", &last] };
         let mut command = Command::new(binary());
         command.args(fixed).args(options.split(' ')).args(range).args(range_end);
@@ -167,7 +167,7 @@ impl Drop for Load {
     }
 }
 
-/// As the test above, with what is watched instead of what is said.
+/// The same as the test above, with a monitored load instead of given numbers.
 #[test]
 #[ignore = "takes five minutes: part of make soak"]
 fn a_watched_load_is_answered_as_planned() {
@@ -182,14 +182,14 @@ fn a_watched_load_is_answered_as_planned() {
         let name = format!("memtier-{}", number + 1);
         encode_command(&[b"SET", name.as_bytes(), &SplitMix64(number).bytes(VALUE_BYTES)], bytes);
     });
-    // Three tenths of the values stay, and values begin to leave at nine tenths of the limit.
+    // Three tenths of the values are to stay in RAM; values begin to leave at nine tenths of the limit.
     let objects = client.info_number("tiering", "ram_object_bytes");
     let limit = (node.resident_bytes() - objects + objects * 3 / 10) * 10 / 9;
     assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
     settled(&mut client);
     let port = node.port.to_string();
     let from = format!("redis://127.0.0.1:{port}");
-    // Being watched and looked at takes memory of the process once, which the values lose.
+    // The first measurement takes memory of the process, which is then missing for values, so measure once before.
     let load = Load::start(&port, LOADS[0].1);
     let (code, said) = plan(&["--from", &from, "--monitor", "8"]);
     assert_eq!(code, Some(0), "{said}");
@@ -197,7 +197,7 @@ fn a_watched_load_is_answered_as_planned() {
     let mut wrong = Vec::new();
     for (name, options) in LOADS {
         let load = Load::start(&port, options);
-        // Until as many values come as leave.
+        // Wait until as many values enter RAM as leave it.
         std::thread::sleep(Duration::from_secs(20));
         let hot = client.info_number("tiering", "values_in_ram") as f64 / KEYS as f64;
         let (code, planned) = plan(&[
@@ -206,14 +206,14 @@ fn a_watched_load_is_answered_as_planned() {
             "--monitor",
             "8",
             "--json",
-            // As the node keeps them.
+            // The codec of the node.
             "--compression",
             "1",
             "--ram-share",
             &hot.to_string(),
         ]);
         assert_eq!(code, Some(0), "{name}: {planned}");
-        // After the sample, whose reads are none of the load's.
+        // Reset after the sample, because its reads do not belong to the load.
         assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
         std::thread::sleep(Duration::from_secs(5));
         let number = |client: &mut Client, field: &str| client.info_number("tiering", field) as f64;
@@ -267,14 +267,15 @@ fn a_running_server_is_measured() {
     let from = format!("redis://127.0.0.1:{}", node.port);
     let (code, said) = plan(&["--from", &from, "--ram-price", "8", "--flash-price", "1"]);
     assert_eq!(code, Some(0), "{said}");
-    // 500 keys of 16 bytes with 400; the text is short when it is compressed. Nothing tells how the keys are used.
+    // 500 keys of 16 bytes with values of 400 bytes, which compress well. The source does not tell how the keys are
+    // used.
     for part in
         ["500 keys of 16 B with values of 400 B", "compressed to ", "directives", "instead of", "it is not known"]
     {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
     assert_eq!(client.run("DBSIZE"), "(integer) 500");
-    // What is said overrides what was measured.
+    // Given numbers override measured ones.
     let (_, said) = plan(&["--from", &from, "--keys", "75m", "--skew", "0", "--ram-share", "50%"]);
     assert!(
         said.contains("75M keys of 16 B with values of 400 B") && said.contains("50 % with 50 % of the values"),
@@ -325,7 +326,7 @@ fn a_dump_and_a_capture_are_read() {
     assert!(read["sample"]["compression"].as_f64() < Some(0.1), "{read:#}");
     assert!(read["chosen"]["hit_ratio_low"].as_f64() < read["chosen"]["hit_ratio_high"].as_f64(), "{read:#}");
 
-    // A capture has keys, values and times; a dump beside it knows more of the values.
+    // A capture has keys, values and times; a dump in addition has all values.
     let lines: String = (0..3000)
         .map(|line| {
             let (at, number) = (100.0 + f64::from(line) / 1000.0, line % 200);
@@ -342,7 +343,7 @@ fn a_dump_and_a_capture_are_read() {
     let rates = [&traced["workload"]["reads_per_second"], &traced["workload"]["writes_per_second"]]
         .map(|rate| rate.as_f64().expect("a rate"));
     assert!(rates.iter().all(|rate| (990.0..1010.0).contains(rate)), "{rates:?}");
-    // What was just set is read.
+    // Each read follows a SET of the same key.
     assert_eq!(traced["chosen"]["hit_ratio"], 1.0, "{traced:#}");
     let both = json(&["--trace", &path("monitor.txt"), "--rdb", &dump]);
     assert_eq!((&both["workload"]["keys"], &both["usage"]["keys"]), (&302.into(), &200.into()), "{both:#}");
@@ -392,7 +393,7 @@ fn a_server_that_cannot_be_measured_is_named_with_the_reason() {
     }
     let (code, said) = plan(&["--from", &from.replace("redis:", "rediss:"), "--from-password", "right"]);
     assert!(code == Some(1) && said.contains(&format!("127.0.0.1:{}", node.port)), "TLS where there is none: {said}");
-    // It takes connections, and answers nothing.
+    // The server accepts connections but does not answer.
     node.signal(SIGSTOP);
     let (code, said) = plan(&["--from", &from, "--from-password", "right"]);
     assert!(code == Some(1) && said.contains("it does not answer"), "{said}");
@@ -421,7 +422,7 @@ fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
         assert!(code == Some(1) && said.contains(why), "{from}: {said}");
     }
 
-    // The port of its bus would be 10,000 above its own, among those that clients get.
+    // By default the cluster bus uses port + 10,000, which is in the range of client ports.
     let bus = free_port().to_string();
     let Some(redis) = Redis::if_installed(&["--cluster-enabled", "yes", "--cluster-port", &bus]) else { return };
     let mut client = redis.connect();
@@ -433,7 +434,7 @@ fn a_server_with_tls_and_a_node_of_a_cluster_are_measured() {
     assert!(read["sources"][0].as_str().is_some_and(|name| name.contains("one node of a cluster")), "{read:#}");
 }
 
-/// What a Redis of an operator may be like: each is measured, or the reason comes with what to do.
+/// Different kinds of Redis servers: each is measured, or the error gives the reason and advice.
 #[test]
 fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
     let Some(redis) = Redis::if_installed(&["--enable-debug-command", "yes"]) else { return };
@@ -470,7 +471,7 @@ fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
     let least = json(&["--from", &from("least:pw@"), "--ram-share", "30%"]);
     assert_eq!(least["sample"]["keys"], 600, "{least:#}");
 
-    // Only keys that expire, hashes alone, and values that do not compress.
+    // A dataset only of keys that expire, one only of hashes, and one of values that do not compress.
     assert_eq!(client.run("FLUSHALL"), "OK");
     for number in 0..20u64 {
         client.call(&[b"SET", key(number).as_bytes(), &SplitMix64(number).bytes(1_000_000), b"EX", b"1000"]);
@@ -483,7 +484,7 @@ fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
     let hashes = json(&["--from", &from(""), "--ram-share", "30%"]);
     assert_eq!((&hashes["sample"]["keys"], &hashes["sample"]["value_bytes"]), (&50.into(), &24.into()), "{hashes:#}");
 
-    // A giant key beside them is not fetched; alone it is nothing to make an average of.
+    // A giant key among others is not fetched; as the only key it is no basis for an average.
     assert_eq!(client.run("EVAL \"return redis.call('setrange', 'giant', 90000000, 'x')\" 0"), "(integer) 90000001");
     let giant = json(&["--from", &from(""), "--ram-share", "30%"]);
     assert_eq!((&giant["sample"]["estimated"], &giant["sample"]["keys"]), (&1.into(), &51.into()), "{giant:#}");
@@ -491,7 +492,7 @@ fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
     (0..50).for_each(|number| drop(client.run(&format!("DEL h{number}"))));
     refused(&["--from", &from("")], "at most 16 MB: a larger string", "");
 
-    // It ends while it is watched.
+    // The server ends while it is monitored.
     let ending = std::thread::scope(|scope| {
         let watching = scope.spawn(|| plan(&["--from", &from(""), "--monitor", "60"]));
         eventually("it is watched", || client.run("CLIENT LIST").contains("cmd=monitor"));
@@ -552,7 +553,7 @@ fn the_flash_of_a_directory_is_measured() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing is left there");
 }
 
-/// Commands that have keys, and need none of their values.
+/// Commands that have keys, but need no values.
 const NO_VALUE: &[&str] = &[
     "copy-to",
     "del",
@@ -596,13 +597,13 @@ fn the_planner_knows_which_values_a_command_uses() {
         let name = shown(&row[0]).trim_matches('"').to_owned();
         let flags = shown(&row[2]);
         let has_keys = shown(&row[3]) != "(integer) 0" || flags.contains("movablekeys");
-        // A line on which each form finds a key.
+        // A line in which every form of key positions finds a key.
         let words = [name.as_str(), "1", "1", "STREAMS", "key", "0"].map(|word| word.as_bytes().to_vec());
         let mut found = None;
         uses(&words, |_, kind| found = Some(kind));
         match found {
             None => assert!(!has_keys || NO_VALUE.contains(&name.as_str()), "{name} has keys"),
-            // Its subcommands have the keys.
+            // Only the subcommands have keys.
             Some(_) if ["xgroup", "xinfo"].contains(&name.as_str()) => {}
             Some(kind) => {
                 assert!(has_keys, "{name} has no keys");
@@ -612,7 +613,7 @@ fn the_planner_knows_which_values_a_command_uses() {
     }
 }
 
-/// Each example in the commands' own documentation, as the node understands it.
+/// Compares the table with the node for each example in the documentation of the commands.
 #[test]
 fn the_planner_finds_the_keys_that_a_node_finds() {
     let node = Node::start(&[]);
@@ -622,7 +623,7 @@ fn the_planner_finds_the_keys_that_a_node_finds() {
         let subcommands = row.subcommands.iter().flat_map(|row| row.examples);
         row.examples.iter().chain(subcommands)
     });
-    // What a command that ends in an error would have used is nobody's question.
+    // Examples that end in an error are skipped.
     let lines = lines.filter(|example| match example.reply {
         Expect::Is(reply) | Expect::Starts(reply) | Expect::OnlyHere(reply) => !reply.starts_with("(error)"),
     });
@@ -638,7 +639,7 @@ fn the_planner_finds_the_keys_that_a_node_finds() {
             // The example has no keys, or shows an error.
             _ => continue,
         };
-        // Only their subcommands that say nothing of a value have keys.
+        // Only those of their subcommands that do not use a value have keys.
         if NO_VALUE.contains(&name.as_str()) || ["object", "memory", "debug"].contains(&name.as_str()) {
             keys.clear();
         }

@@ -1,4 +1,4 @@
-//! Debian's redis-cli and redis-benchmark, as people use them.
+//! Debian's redis-cli and redis-benchmark against a node, as users run them.
 
 use flintkv_tests::{Node, tool};
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Debian's redis-server as a replica of a node: dumps, the stream, links that are cut, and what clients are told of replicas.
+//! Debian's redis-server as a replica of a node: dumps, the stream, broken links, and the replies about replicas that
+//! clients get.
 
 use flintkv_tests::compare::{assert_same_dataset, has_other_digests};
 use flintkv_tests::generator::Writes;
@@ -20,7 +21,7 @@ fn replica(node: &Node) -> Option<Redis> {
     Some(redis)
 }
 
-/// Waits until the replica has applied what the node has, and says that their datasets are equal.
+/// Waits until the replica has applied all changes of the node, and asserts that their datasets are equal.
 fn agree(node: &Node, redis: &Redis) {
     let (mut ours, mut theirs) = (node.connect(), redis.connect());
     keep_keys(&mut ours);
@@ -29,18 +30,18 @@ fn agree(node: &Node, redis: &Redis) {
             && theirs.info("replication", "master_link_status") == "up"
     });
     assert_same_dataset(&mut ours, &mut theirs);
-    // All else was compared.
+    // Everything else was compared.
     let has_other_digests = has_other_digests(&mut theirs);
     // A key that has expired stays at the replica until the node has removed it.
     eventually("the digests are equal", || has_other_digests || ours.run("DEBUG DIGEST") == theirs.run("DEBUG DIGEST"));
     assert_eq!(theirs.info("stats", "unexpected_error_replies"), "0");
 }
 
-/// Random writes of every kind, but for those that Redis 7.0 does not know.
+/// Random writes of every kind, except those that Redis 7.0 does not support.
 struct Writer(Writes);
 
 impl Writer {
-    /// `client`: of a Redis, because Redis 7.0 restores only what its own version or an older one has dumped.
+    /// `client`: a connection to a Redis, because Redis 7.0 restores only payloads of its own or an older version.
     fn new(client: &mut Client, seed: u64) -> Writer {
         for line in [
             "SADD d:set a b c",
@@ -85,7 +86,7 @@ fn keep_keys(client: &mut Client) {
     client.run("SELECT 0");
 }
 
-/// One of everything. No key is left that expires soon.
+/// Writes one of each kind of value. No key that expires soon is left.
 fn write_all(client: &mut Client, tag: &str) {
     for line in [
         "SELECT 3",
@@ -144,7 +145,7 @@ fn redis_gets_a_dump_and_then_every_change() {
     write_all(&mut client, "c");
     agree(&node, &redis);
 
-    // A second one begins in the stream's logical database.
+    // The link of a second replica begins with the stream's current logical database.
     client.run("SELECT 5");
     client.run("SET five 5");
     let Some(second) = replica(&node) else { return };
@@ -204,7 +205,7 @@ fn clients_are_told_what_replicas_have() {
     assert_eq!(client.run("SET k 1"), "OK");
     assert_eq!(client.run("WAIT 1 0"), "(integer) 1");
     assert_eq!(theirs.run("GET k"), "\"1\"");
-    // Not once in a second, when the replica says it by itself.
+    // WAIT must not have to wait for the acknowledgement that the replica sends once a second.
     let begun = Instant::now();
     for value in 0..20 {
         client.run(&format!("SET k {value}"));
@@ -217,10 +218,10 @@ fn clients_are_told_what_replicas_have() {
     client.run("SET k 2");
     client.run("WAIT 2 0");
     assert!(client.run("EXEC").starts_with("1) OK\n2) (integer) "));
-    // Redis 7.0 does not say what is on its device.
+    // Redis 7.0 does not report which offset is durable.
     assert_eq!(client.run("WAITAOF 0 1 20"), "1) (integer) 0\n2) (integer) 0");
 
-    // A replica that does not answer.
+    // Make the replica not answer.
     theirs.send(b"*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n$3\r\n0.5\r\n");
     eventually("it sleeps", || {
         client.run("SET k 3");
@@ -259,7 +260,7 @@ fn a_redis_that_cannot_load_the_dataset_is_refused_with_the_reason() {
     assert_eq!(client.run("HEXPIRE h 1000 FIELDS 1 f"), "1) (integer) 1");
     let port = node.port.to_string();
     let Some(redis) = Redis::if_installed(&["--replicaof", "127.0.0.1", &port]) else { return };
-    // To PSYNC, to SYNC, and when it asks again.
+    // The refusals of PSYNC, of SYNC, and of the next attempt.
     let refusals = || node.log().matches("gets no dump: 1 hashes have fields that expire").count();
     eventually("it is refused", || refusals() >= 2);
     assert_eq!(redis.connect().info("replication", "master_link_status"), "down");
@@ -278,7 +279,7 @@ fn a_failover_loses_nothing_and_copies_nothing() {
     assert_eq!(client.run(&force), incomplete);
     assert_eq!(client.run("PSYNC x 1 FAILOVER"), "(error) ERR PSYNC FAILOVER can't be sent to a master.");
 
-    // Given up by a client, and at its end: writers go on.
+    // Aborted by a client, and at its timeout: writers continue.
     let state = |client: &mut Client| client.info("replication", "master_failover_state");
     for how in ["FAILOVER", "FAILOVER TIMEOUT 20"] {
         theirs.send(b"*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n$3\r\n0.5\r\n");
@@ -297,7 +298,7 @@ fn a_failover_loses_nothing_and_copies_nothing() {
         assert_eq!(theirs.read(), "OK");
     }
 
-    // While clients write.
+    // Failover while clients write.
     let counted = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut client = node.connect();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 /// On a slow machine, a phase of a test ends after this time.
 const PHASE: Duration = Duration::from_secs(25);
-/// The bound: tenths of the limit.
+/// The bound, in tenths of the limit.
 const TENTHS_MAX: u64 = 11;
 
 /// Prints the largest size since the last call, and checks it.
@@ -148,7 +148,7 @@ fn fill_until_refused(client: &mut Client, random: &mut Random, keys_max: usize)
     None
 }
 
-/// Text that no codec makes smaller.
+/// Incompressible text.
 fn noise(random: &mut Random, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_ne_bytes()).take(bytes).collect()
 }

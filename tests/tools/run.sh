@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tools that people point at a Redis, against a node with values of every type on both tiers:
+# Tools for Redis, against a node with values of every type in RAM and on flash:
 #
 #   commander   Redis Commander 0.9.0: its tree of keys, the values of every type, its command line
 #   telegraf    Telegraf's inputs redis and prometheus gather both ports without an error (with Go 1.26 or newer, which builds it in

@@ -1,6 +1,7 @@
 //! Owns analyses of a database's keys: which patterns, types and times to live there are, which keys are large, and which are used.
-//! Never reads a value from flash, and so moves none: of a value on flash its key, type and tier are known without a read, and its
-//! size on flash is estimated by the mean of all. Never works for more than a quarter of the time.
+//! Never reads a value from flash, and so moves none: the key, type and tier of a value on flash are known without reading
+//! the value, and its size on flash is estimated by the mean of all values there. Never works for more than a quarter of the
+//! time.
 
 use crate::app::App;
 use crate::auth::Role;
@@ -23,15 +24,15 @@ use utoipa::ToSchema;
 const PATH: &str = "/api/v1/databases/{name}/analysis";
 /// Keys of one slice: some milliseconds of work, shared by this thread and the workers.
 const SLICE_KEYS: usize = 500;
-/// A slice is followed by a rest of so many times its own duration.
+/// After a slice the thread pauses for so many times the slice's own duration.
 const REST: u32 = 3;
-/// Keys of the lists of the largest and the most used.
+/// The number of keys in the list of the largest, and in that of the most used.
 const LISTED: usize = 50;
-/// Patterns that are told apart. All further ones are counted as one.
+/// The most patterns that are counted separately. All further ones are counted as one.
 const PATTERNS_MAX: usize = 2000;
-/// Patterns that are shown, the largest.
+/// The number of patterns that are shown: the largest ones.
 const PATTERNS_SHOWN: usize = 100;
-/// Parts of a key that make a pattern; what follows is the key's own.
+/// The first parts of a key, which make its pattern; the rest is individual to the key.
 const PARTS_MAX: usize = 4;
 const PATTERN_CHARS_MAX: usize = 120;
 const OTHERS: &str = "(others)";
@@ -157,7 +158,7 @@ struct Run {
 
 /// What was found so far.
 struct Found {
-    /// Without its groups of keys, which are below.
+    /// The result, except for the groups of keys, which are counted in the fields below.
     analysis: Analysis,
     patterns: HashMap<String, KeyGroup>,
     prefixes: HashMap<String, KeyGroup>,
@@ -171,7 +172,7 @@ impl Analyses {
         Some(found.shown())
     }
 
-    /// The node ends.
+    /// Stops all analyses, because the node ends.
     pub fn stop(&self) {
         self.0.lock().values().for_each(|run| run.stop.store(true, Relaxed));
     }
@@ -224,7 +225,7 @@ impl Found {
         }
     }
 
-    /// `bytes`: in RAM; `None`: on flash.
+    /// `bytes`: the size in RAM; `None`: the value is on flash.
     fn count(&mut self, key: &[u8], kind: &str, bytes: Option<u64>) {
         self.analysis.keys_done += 1;
         let text = shown(key);
@@ -235,7 +236,7 @@ impl Found {
         ];
         for (groups, name) in names {
             let name = if groups.len() < PATTERNS_MAX || groups.contains_key(&name) { name } else { OTHERS.to_owned() };
-            // Nearly every key has the pattern of another.
+            // A look-up before an insertion: nearly every key has the pattern of an earlier key.
             let group = match groups.get_mut(&name) {
                 Some(group) => group,
                 None => groups.entry(name.clone()).or_insert(KeyGroup { name, ..KeyGroup::default() }),
@@ -262,14 +263,14 @@ impl Found {
     fn list(&mut self, key: &[u8], kind: &str, bytes: u64, used: u64) {
         let listed = || ListedKey { key: Bytes(key.to_vec()), kind: kind.to_owned(), bytes, used };
         keep(&mut self.analysis.largest, |key| u64::MAX - key.bytes, u64::MAX - bytes, listed);
-        // Used most often, or without use for the shortest time.
+        // The most used keys: those with the highest frequency, or with the shortest idle time.
         let by_frequency = self.analysis.hottest_by == FREQUENCY;
         let order = |used: u64| if by_frequency { u64::MAX - used } else { used };
         keep(&mut self.analysis.hottest, |key| order(key.used), order(used), listed);
     }
 }
 
-/// Puts a key into its place of a list in ascending order, if it is among the first.
+/// Inserts a key into a list that is sorted in ascending order, if it belongs to the first keys of the list.
 fn keep(list: &mut Vec<ListedKey>, order: impl Fn(&ListedKey) -> u64, its: u64, key: impl FnOnce() -> ListedKey) {
     let place = list.partition_point(|other| order(other) <= its);
     if place < LISTED {
@@ -278,7 +279,7 @@ fn keep(list: &mut Vec<ListedKey>, order: impl Fn(&ListedKey) -> u64, its: u64, 
     }
 }
 
-/// `user:1001:cart` is `user:*:cart`: parts that name one thing among many become a star.
+/// The pattern of `user:1001:cart` is `user:*:cart`: parts that identify one item among many become a star.
 fn pattern(key: &str) -> String {
     let mut parts: Vec<&str> = key.splitn(PARTS_MAX + 1, ':').collect();
     let goes_on = parts.len() > PARTS_MAX;
@@ -300,7 +301,7 @@ fn prefix(key: &str) -> String {
     }
 }
 
-/// A number, or a long identifier: hexadecimal digits, a UUID, checkpoint 64.
+/// Whether the part is a number or a long identifier: hexadecimal digits, a UUID, base64.
 fn is_own(part: &str) -> bool {
     let digits = part.bytes().filter(u8::is_ascii_digit).count();
     let all = |good: fn(&u8) -> bool| part.bytes().all(|byte| good(&byte));
@@ -310,7 +311,7 @@ fn is_own(part: &str) -> bool {
             || (part.len() >= 16 && digits > 0 && all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(byte))))
 }
 
-/// `memtier-00042` is `memtier-*`: the number at the end is the key's own.
+/// The shape of `memtier-00042` is `memtier-*`: the number at the end is individual to the key.
 fn shape(part: &str) -> String {
     let name = part.trim_end_matches(|c: char| c.is_ascii_digit());
     if name.len() == part.len() { part.to_owned() } else { format!("{name}*") }
@@ -321,7 +322,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
     let database = cx.database()?;
     cx.note(database.name(), format!("db {db}"));
     let role = cx.role().on_database();
-    // An unknown logical database is an error now, and not of the thread.
+    // An unknown logical database is reported as an error here, before the thread starts.
     Link::open(&database, role, db)?;
     let run = Arc::new(Run { stop: AtomicBool::new(false), found: Mutex::new(Found::new(db, cx.now_ms())) });
     {
@@ -360,7 +361,7 @@ fn stop(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-/// False: it was stopped.
+/// Returns false if it was stopped.
 fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: &Run) -> Result<bool, ApiError> {
     let filter = Filter::new(None, None)?;
     let mut cursor = "0".to_owned();
@@ -390,7 +391,7 @@ fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: 
     }
 }
 
-/// Asks the facts of some keys that need no read from flash.
+/// Asks for those properties of some keys that need no read from flash.
 fn look(link: &mut Link, keys: &[Vec<u8>], run: &Run) -> Result<(), ApiError> {
     let asked: Vec<Vec<&[u8]>> =
         keys.iter().flat_map(|key| [vec![&b"OBJECT"[..], b"TIER", key], vec![&b"TYPE"[..], key]]).collect();
@@ -399,7 +400,7 @@ fn look(link: &mut Link, keys: &[Vec<u8>], run: &Run) -> Result<(), ApiError> {
         Value::Bulk(text) | Value::Simple(text) => lossy(text),
         _ => String::new(),
     };
-    // A key that is gone has no tier.
+    // A key that was removed meanwhile has no tier.
     let facts = keys.iter().zip(replies.chunks(2)).map(|(key, facts)| (key, text(&facts[0]), text(&facts[1])));
     let facts: Vec<(&Vec<u8>, String, String)> = facts.filter(|(_, tier, _)| !tier.is_empty()).collect();
     let hot: Vec<&Vec<u8>> = facts.iter().filter(|(_, tier, _)| tier == "ram").map(|(key, ..)| *key).collect();
@@ -409,7 +410,7 @@ fn look(link: &mut Link, keys: &[Vec<u8>], run: &Run) -> Result<(), ApiError> {
         return Ok(());
     };
     let whole = |reply: &Value| int(reply).and_then(|number| u64::try_from(number).ok());
-    // The policy decides which of the two a database keeps.
+    // The eviction policy decides which of the two a database maintains.
     let by_frequency = whole(&link.ask(&[b"OBJECT", b"FREQ", first])?).is_some();
     let use_of = if by_frequency { &b"FREQ"[..] } else { b"IDLETIME" };
     let asked: Vec<Vec<&[u8]>> = hot
@@ -489,7 +490,7 @@ mod tests {
         }
         let numbers = |list: &[ListedKey]| list.iter().map(|key| key.used).collect::<Vec<_>>();
         assert_eq!(numbers(&found.analysis.largest), (50..100).rev().collect::<Vec<_>>());
-        // Without use for the shortest time.
+        // The keys with the shortest idle time.
         assert_eq!(numbers(&found.analysis.hottest), (0..50).collect::<Vec<_>>());
         found.analysis.hottest_by = FREQUENCY.to_owned();
         found.analysis.hottest.clear();

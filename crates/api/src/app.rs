@@ -1,4 +1,4 @@
-//! Owns what all requests share. Never knows a single request.
+//! Owns the state that all requests share. Never knows a single request.
 
 use crate::alerts::Alerts;
 use crate::analysis::Analyses;
@@ -27,7 +27,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The audit log is rotated once at this size.
 const AUDIT_BYTES_MAX: u64 = 16 << 20;
-/// This file is there while the node runs.
+/// This file exists while the node runs.
 const RUNNING: &str = "running";
 const EVENTS_BYTES_MAX: u64 = 4 << 20;
 
@@ -70,9 +70,9 @@ pub struct App {
     pub surveys: Surveys,
     pub terminals: Terminals,
     pub console_tls: bool,
-    /// The last run of the node did not end by itself.
+    /// The last run of the node did not end in an orderly way.
     pub has_crashed: bool,
-    /// Everybody who can reach /metrics may read it.
+    /// /metrics needs no login.
     pub metrics_open: bool,
     /// While it is open, no other node writes into the folder.
     _lock: File,
@@ -90,7 +90,7 @@ impl App {
         File::create(&mark)?;
         let settings = node.config().snapshot().console.clone();
         let now_ms = (options.now_ms)();
-        // The configuration takes no other than text here.
+        // The configuration accepts only text as this value.
         let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
         let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
         let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
@@ -118,10 +118,10 @@ impl App {
         Ok((app, made_up))
     }
 
-    /// The node ends by itself.
+    /// Called when the node stops in an orderly way.
     pub fn ends(&self) {
         self.sessions.lock().keep();
-        // Best effort: without this, the next start tells of a crash.
+        // Best effort: if this fails, the next start reports a crash.
         let _ = fs::remove_file(self.node.state_dir().join(RUNNING));
     }
 
@@ -137,7 +137,7 @@ impl App {
     }
 }
 
-/// Creates the folder if needed, and locks other nodes out.
+/// Creates the folder if needed, and locks it against other nodes.
 fn own(folder: &Path) -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     match lock::exclusive(&folder.join("console.lock")) {

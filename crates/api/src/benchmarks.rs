@@ -176,7 +176,7 @@ struct BenchmarksState {
     next: u64,
     all: VecDeque<Benchmark>,
     child: Option<Child>,
-    /// Benchmarks that ended without an event so far: id and result.
+    /// Benchmarks that have ended, and whose event is not written yet: id and result.
     untold: Vec<(String, Stage)>,
 }
 
@@ -308,7 +308,7 @@ fn say(state: &mut BenchmarksState, id: &str, line: &str) {
     benchmark.lines.push(line.chars().take(1000).collect());
 }
 
-/// Handles a line of `--json-lines`: progress or the report.
+/// Handles a line of the output of `--json-lines`: progress or the report.
 fn hear(state: &mut BenchmarksState, id: &str, line: &str) {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
     let Some(benchmark) = state.find(id) else { return };

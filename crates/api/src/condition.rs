@@ -1,5 +1,5 @@
-//! Owns what condition a database is in: a word, how bad it is, a sentence, and what to do about it. The API, the console, `flintkv`
-//! and /metrics show these and judge nothing themselves. Never reads a clock, a file or a socket.
+//! Owns the conditions of a database: a word, a severity, a sentence, and advice. The API, the console, `flintkv` and
+//! /metrics show these conditions, and do not judge by themselves. Never reads a clock, a file or a socket.
 
 use crate::words::{WordOf, Words};
 use base::{Policy, size};
@@ -87,7 +87,7 @@ pub struct Facts<'f> {
     pub failure: Option<String>,
     pub figures: &'f Figures,
     pub policy: Policy,
-    /// Whether a write was refused for want of room within the last second.
+    /// Whether a write was refused within the last second because there was no room.
     pub refuses: bool,
 }
 
@@ -200,7 +200,7 @@ impl<'f> Facts<'f> {
         let store = &self.figures.store;
         let (ram, flash) = (ram_percent(self.figures), flash_percent(self.figures));
         let is_near = |percent: Option<f64>| percent.is_some_and(|percent| percent >= NEAR_PERCENT);
-        // With a policy that evicts, the room is made; with another one, the writes of this second were refused.
+        // A policy that evicts makes room. With other policies, the writes of this second were refused.
         let refuses = self.refuses && (is_near(ram) || is_near(flash));
         if store.flash_full || store.ram_full || refuses {
             let what = match self.has_flash() {
@@ -339,7 +339,7 @@ pub fn ram_percent(figures: &Figures) -> Option<f64> {
     percent(figures.used_ram_bytes, figures.ram_limit_bytes)
 }
 
-/// 100 is where flash is full.
+/// At 100, flash is full.
 pub fn flash_percent(figures: &Figures) -> Option<f64> {
     percent(figures.store.flash_charged_bytes, figures.store.flash_full_at_bytes)
 }
@@ -397,10 +397,10 @@ mod tests {
         {
             assert_eq!(words(&facts(&figures)), [(word, Level::Critical)]);
         }
-        // RAM is at its limit, and no flag says so yet.
+        // RAM is at its limit, but no flag is set yet.
         let at_limit = Figures { used_ram_bytes: 4 * GB, ..figures(false) };
         assert_eq!(words(&Facts { refuses: true, ..facts(&at_limit) }), [("full", Level::Critical)]);
-        // One answer that was too large for the room of clients does not make a database full.
+        // A database is not full because one reply was too large for the memory of clients.
         assert_eq!(words(&Facts { refuses: true, ..facts(&figures(true)) }), [("active", Level::Good)]);
     }
 
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(level(84), (Level::Good, "active"));
         assert_eq!(level(86), (Level::Warning, "near full"));
         assert_eq!(level(96), (Level::Critical, "near full"));
-        // In front of flash, RAM is full on purpose; far above its limit it is not.
+        // With flash, RAM is full on purpose, but not far above its limit.
         let ram_of = |percent| Figures { used_ram_bytes: 4 * GB * percent / 100, ..figures(true) };
         assert_eq!(facts(&ram_of(99)).ram().level, Level::Good);
         assert_eq!(facts(&ram_of(111)).ram().level, Level::Critical);

@@ -13,7 +13,7 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 struct Files;
 
 const INDEX: &str = "index.html";
-/// Files that the build names after their content never change.
+/// The names of these files contain a hash of their content, so a file of a name never changes.
 const HASHED: &str = "assets/";
 
 /// A file by its path. Names without a dot are pages that index.html draws. Only embedded files can be found: the path

@@ -1,4 +1,4 @@
-//! Owns what a handler sees of a request, and what it answers. Never knows HTTP's bytes.
+//! Owns the view that a handler has of a request, and its reply. Never knows HTTP's bytes.
 
 use crate::app::App;
 use crate::auth::{Role, Who};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 /// A connection of the console.
 #[derive(Default)]
 pub struct OpenConnection {
-    /// A request has arrived whole, and is being answered.
+    /// A complete request has arrived and is being answered.
     pub works: AtomicBool,
     /// Ends the connection.
     pub end: Notify,
@@ -28,7 +28,7 @@ pub struct OpenConnection {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub address: IpAddr,
-    /// Over loopback, and not through a proxy.
+    /// The request came over loopback, and not through a proxy.
     pub is_local: bool,
     pub is_tls: bool,
 }
@@ -36,7 +36,7 @@ pub struct Peer {
 /// A request and what its handler needs.
 pub struct Cx {
     pub app: Arc<App>,
-    /// `None` only if the route needs no role.
+    /// The requester. `None` only if the route needs no role.
     pub who: Option<Who>,
     pub peer: Peer,
     pub params: Vec<(String, String)>,
@@ -45,16 +45,16 @@ pub struct Cx {
     pub note: Mutex<Note>,
 }
 
-/// What the audit log says besides who and when. Never a secret.
+/// What the audit log contains besides the user and the time. Never a secret.
 #[derive(Clone, Debug, Default)]
 pub struct Note {
-    /// Who, if the request itself says it: a login.
+    /// The user, if only the request itself names it, as in a login.
     pub user: Option<(String, Option<Role>)>,
     pub target: String,
     pub detail: String,
-    /// Why it was not done, although the request got an ordinary answer: an error reply of a command.
+    /// Why the action failed although the HTTP answer is a success: an error reply of a command.
     pub failure: Option<String>,
-    /// The request was not meant to change anything, so it is not recorded.
+    /// The request could not change anything, so it is not recorded.
     pub is_silent: bool,
 }
 
@@ -99,7 +99,7 @@ impl Cx {
 
     /// The body. It must have exactly these fields.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        // serde would take a list of the fields' values.
+        // serde would also accept a list of the fields' values.
         if self.body.trim_ascii_start().starts_with(b"[") {
             return Err(ApiError::invalid("the body is not what is expected: an object, not a list"));
         }
@@ -146,7 +146,7 @@ impl Cx {
         (note.target, note.detail, note.is_silent) = (target.into(), detail.into(), false);
     }
 
-    /// For the audit log: more of the detail.
+    /// For the audit log: appends to the detail.
     pub fn note_more(&self, more: &str) {
         self.note.lock().detail.push_str(more);
     }
@@ -156,12 +156,12 @@ impl Cx {
         self.note.lock().user = Some((user.into(), role));
     }
 
-    /// For the audit log: it was not done, although the request gets an ordinary answer.
+    /// For the audit log: the action failed although the HTTP answer is a success.
     pub fn note_failure(&self, why: impl Into<String>) {
         self.note.lock().failure = Some(why.into());
     }
 
-    /// The request had no effect.
+    /// The request has no effect, so it is not recorded.
     pub fn unaudited(&self) {
         self.note.lock().is_silent = true;
     }
@@ -206,7 +206,8 @@ pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) ->
     Option::deserialize(deserializer).map(Some)
 }
 
-/// serde's text without Rust's types, and for wrong values without the place in a body that nobody sees as lines.
+/// serde's error text without Rust's types, and for wrong values without the line and column, which mean nothing to a
+/// user who does not see the body as lines.
 fn in_words(text: &str) -> String {
     let Some((found, wanted)) = text.rsplit_once(", expected ") else { return text.to_owned() };
     let wanted = wanted.split(" at line ").next().unwrap_or(wanted);

@@ -32,7 +32,7 @@ pub struct FieldError {
 pub struct ApiError {
     pub status: u16,
     pub body: Box<ErrorBody>,
-    /// 429: when to come back.
+    /// For status 429: after how many seconds to try again.
     pub retry_after_s: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl ApiError {
         ApiError::new(403, "forbidden", message)
     }
 
-    /// Somebody else chose the user's password.
+    /// The user's password was chosen by somebody else and must be changed first.
     pub fn password(user: &str) -> ApiError {
         ApiError::new(403, "password", format!("{user} must choose a new password first"))
             .hint("on the page Account, or by flintkv user passwd NAME, or PUT /api/v1/session/password")
@@ -109,7 +109,7 @@ impl ApiError {
         ApiError::new(504, "timeout", message)
     }
 
-    /// The start is not over.
+    /// The node is still loading its datasets.
     pub fn loading(message: impl Into<String>) -> ApiError {
         ApiError::new(503, "loading", message)
             .hint("try again: flintkv database list, or GET /api/v1/databases, shows the progress")

@@ -120,7 +120,7 @@ impl Events {
     }
 }
 
-/// Tells of datasets that came back, and of backups that have ended. Called every second.
+/// Writes events about datasets that were restored, and about backups that have ended. Called every second.
 pub fn look(app: &App) {
     for database in app.node.databases() {
         if let Some(Recovered { keys, took_ms, from, to, records }) = database.take_recovered() {
@@ -165,7 +165,7 @@ pub fn look(app: &App) {
     }
 }
 
-/// What a restart has lost of a database that does not survive one. Told once, when the start is over.
+/// What a database without persistence has lost in a restart. Reported once, when the start is over.
 fn lost(app: &App, database: &Database) -> Option<String> {
     if matches!(database.state(), DatabaseState::Loading { .. }) {
         return None;
@@ -190,7 +190,7 @@ fn keys(count: u64) -> String {
     if count == 1 { "1 key".to_owned() } else { format!("{count} keys") }
 }
 
-/// What the scrubber has found, for people.
+/// Describes the damage that the scrubber has found.
 fn damage(rot: &Rot) -> Vec<String> {
     let Rot { pages, keys, rescued, checkpoints, journals, backups } = *rot;
     let mut found = Vec::new();

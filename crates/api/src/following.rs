@@ -1,5 +1,5 @@
-//! Owns telling of replication: links that are lost and restored, full synchronisations, promotions. It compares what is with what was a
-//! moment ago. Never changes who follows whom.
+//! Owns the events about replication: lost and restored links, full synchronisations, promotions. It finds them by comparing
+//! the state now with the state a moment ago. Never changes a role.
 
 use crate::app::App;
 use crate::events::{Event, Severity};
@@ -8,14 +8,14 @@ use node::ReplicationFigures;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 
-/// By the database's name.
+/// The last seen state of each database, by name.
 #[derive(Default)]
 pub struct Following(Mutex<BTreeMap<String, Seen>>);
 
-/// A database at the last look.
+/// The state of a database at the last call.
 struct Seen {
     upstream: Option<Upstream>,
-    /// By their address.
+    /// The replicas, by their addresses.
     replicas: BTreeMap<String, Downstream>,
     full_syncs: u64,
 }
@@ -23,7 +23,7 @@ struct Seen {
 struct Upstream {
     place: String,
     is_up: bool,
-    /// The loss of the link was told.
+    /// The event about the loss of the link was written.
     is_lost: bool,
     sync: Option<Sync>,
 }
@@ -32,7 +32,7 @@ struct Downstream {
     sync: Option<Sync>,
 }
 
-/// A full synchronisation.
+/// A full synchronisation in progress.
 struct Sync {
     since_ms: u64,
     bytes: u64,
@@ -44,11 +44,11 @@ impl Sync {
     }
 }
 
-/// What has happened, and the word that graphs show.
+/// An event: its severity, the word that graphs show, and the text.
 type Tale = (Severity, &'static str, String);
 
 impl Following {
-    /// Called several times a second, so that it sees synchronisations that are short.
+    /// Called several times a second, so that it also sees short synchronisations.
     pub fn look(&self, app: &App) {
         let now_ms = (app.now_ms)();
         let mut seen = self.0.lock();
@@ -58,7 +58,7 @@ impl Following {
         for database in &databases {
             let figures = database.replication_figures();
             let Some(before) = seen.get_mut(database.name()) else {
-                // How it was when the console began to look is no news.
+                // The state at the first call is not reported as a change.
                 let mut first = Seen { upstream: None, replicas: BTreeMap::new(), full_syncs: 0 };
                 first.saw(&figures, now_ms);
                 seen.insert(database.name().to_owned(), first);
@@ -128,7 +128,7 @@ impl Seen {
 
     fn saw_replicas(&mut self, figures: &ReplicationFigures, now_ms: u64, tales: &mut Vec<Tale>) {
         let mut before = std::mem::take(&mut self.replicas);
-        // A synchronisation may be over before it is seen.
+        // A synchronisation may be over before the first call that could see it.
         let had_full_sync = figures.full_syncs > self.full_syncs;
         for replica in &figures.replicas {
             let address = format!("{}:{}", replica.ip, replica.port);
@@ -139,7 +139,7 @@ impl Seen {
                 let short = (is_new && had_full_sync).then_some(Sync { since_ms: now_ms, bytes });
                 match now.sync.take().or(short) {
                     Some(mut sync) => {
-                        // What is known at the end is most.
+                        // The last known size is the largest.
                         sync.bytes = sync.bytes.max(bytes);
                         let text = format!(
                             "the full synchronisation of the replica {address} has ended: {}",
@@ -210,7 +210,7 @@ mod tests {
         ReplicationFigures { replicas: vec![replica], full_syncs, ..nothing() }
     }
 
-    /// What is told at each look after the first, one a second.
+    /// The events of each call after the first, with one call a second.
     fn messages(looks: &[ReplicationFigures]) -> Vec<String> {
         let mut seen = Seen { upstream: None, replicas: BTreeMap::new(), full_syncs: 0 };
         let tales = looks.iter().enumerate().map(|(second, figures)| seen.saw(figures, second as u64 * 1000));

@@ -1,11 +1,14 @@
 //! Owns FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask of
 //! a node. Never knows how a value is stored: it asks a database in RESP, as every client does.
 //!
-//! Reading order: [`serve`](start) opens the sockets; `middleware` is the way of one request, from its headers to its handler; `route` is
-//! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
-//! handler sees, `link` the conversation with a database, `terminals` those that go on between requests, `stream` one of messages. `metrics` watches and remembers, `condition` says how a database is,
-//! `following` tells of replication, `alerts` compares values with rules and tells others, `benchmarks` runs scenarios, `analysis` goes
-//! over keys, `surveys` measures other servers, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
+//! Reading order: [`serve`](start) opens the sockets; `middleware` takes a request from its headers to its handler; `route`
+//! is the type of a route, and `routes` has all of them, each beside its handler. `app` is the state that requests share,
+//! `cx` is what a handler sees of a request. `link` is a connection to a database, `terminals` are connections that stay
+//! open between requests, `stream` is a connection that receives messages. `metrics` collects metrics and their history,
+//! `condition` judges the state of a database, `following` writes events about replication, `alerts` compares metrics with
+//! rules and sends messages, `benchmarks` runs scenarios, `analysis` scans keys, `surveys` measures other servers, `auth`
+//! has users and sessions, `console` serves the console's files, `openapi` generates the API's documents, `typescript` the
+//! console's types.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Lines kept in memory for reading. The file holds more.
+/// The number of lines that are kept in memory for readers. The file holds more.
 pub const KEPT: usize = 1000;
 
 /// Newest last. Without a path, the lines are lost with the process.
@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
         Ok(())
     }
 
-    /// An error is that of the file. The line is kept in memory anyway.
+    /// Returns an error if the file cannot be written. The line is kept in memory anyway.
     pub fn push(&mut self, line: T) -> io::Result<()> {
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');

@@ -18,7 +18,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Link {
     stream: UnixStream,
     received: Vec<u8>,
-    /// Up to here it was returned.
+    /// The bytes before this offset were returned already.
     at: usize,
     until: Instant,
 }
@@ -37,7 +37,7 @@ impl Link {
         Ok(link)
     }
 
-    /// What is asked next has the whole time again.
+    /// The next command has the full time limit again.
     pub fn renew(&mut self) {
         self.until = Instant::now() + TIMEOUT;
     }
@@ -90,7 +90,7 @@ impl Link {
                     None => return Err(ApiError::failed("the database sent an invalid reply")),
                 }
             }
-            // The replies before are dropped together, and not one by one.
+            // The replies that were returned are removed together, not one by one.
             self.received.drain(..self.at);
             self.at = 0;
             if self.received.len() > REPLY_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! Owns the path of one request from its headers to its handler: where it comes from, who sent it, whether that user
-//! may, and the audit log. Never knows what a route does.
+//! Owns the path of a request from its headers to its handler: it checks the origin, identifies the user, checks the
+//! user's rights, and writes the audit log. Never knows what a route does.
 
 use crate::app::App;
 use crate::auth::users::TOKEN_PREFIX;
@@ -31,7 +31,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than a command may take. The handler continues, and the audit log records its result.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Of a path in the audit log.
+/// The most characters of a path in the audit log.
 const TARGET_CHARS_MAX: usize = 200;
 
 const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -71,7 +71,7 @@ async fn admitted(
             let error = ApiError::forbidden(text).hint("ask an administrator");
             return Err(turned_away(&app, route, who, peer, &parts, error));
         }
-        // Whoever chose the password knows it, so until it is changed nobody knows who is logged in.
+        // Somebody else chose the password and knows it, so until it is changed it does not prove who is logged in.
         if matches!(&who.by, By::Session { password_by: Some(_), .. }) && !route.path.starts_with("/api/v1/session") {
             let error = ApiError::password(&who.name);
             return Err(turned_away(&app, route, who, peer, &parts, error));
@@ -115,7 +115,7 @@ async fn admitted(
     }
 }
 
-/// Who may not is turned away before the handler runs: the audit log says so.
+/// Records in the audit log that a request was refused before its handler ran.
 fn turned_away(
     app: &App,
     route: &Route,
@@ -144,7 +144,7 @@ fn run(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     let outcome = (route.run)(cx);
     let Note { user, target, mut detail, failure, is_silent } = cx.note.lock().clone();
     if !route.action.is_empty() && !is_silent {
-        // What was wanted, and why it was not done.
+        // The line has what was requested, and why it was not done.
         let why = outcome.as_ref().err().map(|error| error.message().to_owned()).or(failure);
         if let Some(why) = &why {
             detail = if detail.is_empty() { why.clone() } else { format!("{detail}: {why}") };
@@ -166,7 +166,7 @@ fn run(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     outcome
 }
 
-/// The user of the request. An error if the headers claim something false.
+/// The user of the request. An error if the credentials in the headers are wrong.
 pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
     let now_ms = (app.now_ms)();
     if let Some(given) = headers.get(AUTHORIZATION) {
@@ -198,7 +198,8 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)
 }
 
-/// Whether a page of this console, or a program, sent what changes something, and not a page elsewhere.
+/// Checks that a request that changes something comes from a page of this console or from a program, not from a page of
+/// another site.
 fn is_meant(headers: &HeaderMap, who: Option<&Who>, route: &Route) -> Result<(), ApiError> {
     same_origin(headers)?;
     // The login route has no session to protect, and an old cookie must not block a login.
@@ -212,7 +213,7 @@ fn is_meant(headers: &HeaderMap, who: Option<&Who>, route: &Route) -> Result<(),
     Ok(())
 }
 
-/// A page of another origin must not change anything, whatever cookies a browser adds.
+/// A page of another origin must not change anything, even if the browser adds a cookie.
 fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, host)| host);
@@ -332,7 +333,7 @@ pub fn refuse(error: ApiError) -> Response<Body> {
     response
 }
 
-/// For an existing path with another method.
+/// The answer to a request for an existing path with a wrong method.
 pub fn refuse_method(allowed: &str) -> Response<Body> {
     let mut error = ApiError::invalid(format!("this path allows {allowed}"));
     error.status = 405;

@@ -1,5 +1,5 @@
-//! Owns the shape of a route: everything known of it without a request. Each row stands beside its handler. The router,
-//! the OpenAPI document, docs/api.md and the tests read the rows. Never knows a request.
+//! Owns the type of a route: everything about it that does not depend on a request. Each row is beside its handler. The
+//! router, the OpenAPI document, docs/api.md and the tests read the rows. Never knows a request.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -22,7 +22,7 @@ pub struct Route {
     pub reply: Answer,
     /// The name in the audit log. Empty for routes that change nothing.
     pub action: &'static str,
-    /// Runs on the console's own thread, at once: it must not block.
+    /// The handler runs directly on the console's own thread, so it must not block.
     pub inline: bool,
     /// May block unless `inline`: it runs on a thread of its own.
     pub run: fn(&Cx) -> Result<Reply, ApiError>,
@@ -86,7 +86,7 @@ pub struct Param {
 pub enum Kind {
     Text,
     Number,
-    /// With a fraction.
+    /// A number with a fraction.
     Decimal,
     Flag,
 }
@@ -132,7 +132,7 @@ pub fn list<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     Schema::Array(ArrayBuilder::new().items(item).build()).into()
 }
 
-/// For types without a name of their own: maps, values of any kind.
+/// The shape of types without a schema name: maps, and values of any type.
 pub fn plain<T: PartialSchema>(_: &mut Schemas) -> RefOr<Schema> {
     T::schema()
 }

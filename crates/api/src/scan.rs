@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// A scan for a rare pattern ends after this time, with the keys found so far.
 pub const SCAN_TIME: Duration = Duration::from_millis(500);
-/// Entries of the first step of a scan, and of elements of a key.
+/// The number of entries in the first step of a scan of keys, or of the elements of a key.
 pub const SCAN_STEP: u64 = 500;
-/// A step for a rare pattern has more entries, because the names of many cold keys take few reads together: at most so many times as many
-/// as the step before, and at most this many. The workers look at them in slices.
+/// A step for a rare pattern has more entries, because the names of many cold keys together take few reads: at most
+/// `STEP_GROWTH` times as many as the step before, and at most this many. The workers process them in slices.
 const STEP_GROWTH: u64 = 8;
 const SCAN_STEP_MAX: u64 = 100_000;
 
@@ -34,14 +34,14 @@ impl Filter {
     }
 }
 
-/// Keys that a scan has found, until there are enough of them or the time is over.
+/// The keys that one slice of a scan has found. It ends when there are enough keys or the time is over.
 pub struct Slice {
     /// 0: the scan is complete.
     pub cursor: String,
     pub keys: Vec<Vec<u8>>,
-    /// Entries looked at, about.
+    /// About how many entries were inspected.
     pub scanned: u64,
-    /// It has taken all the time that a request should take.
+    /// The slice has used up the time of a request.
     pub is_late: bool,
 }
 
@@ -80,7 +80,8 @@ pub fn slice(link: &mut Link, cursor: &str, filter: &Filter, wanted: usize) -> R
     }
 }
 
-/// The entries of the next step: about as many as have the keys that are still wanted, if all have as many as those before.
+/// The number of entries of the next step: about as many as should contain the keys that are still wanted, at the rate of
+/// the entries before.
 fn next_step(last: u64, scanned: u64, found: u64, wanted: u64) -> u64 {
     if scanned == 0 {
         return last;

@@ -1,6 +1,6 @@
 //! Owns the console's thread, its sockets and connections. Never knows a route.
 //!
-//! One thread with a runtime of its own, so that workers never wait for a browser. Blocking work (a command, a file, a
+//! One thread with its own runtime, so that workers never wait for a browser. Blocking work (a command, a file, a
 //! password) runs on at most [`THREADS_MAX`] further threads.
 
 use crate::app::{App, Options};
@@ -43,7 +43,7 @@ use tower::ServiceExt;
 const THREADS_MAX: usize = 16;
 /// Requests that have a thread or wait for one.
 const TURNS_MAX: usize = 64;
-/// When as many are open, a new one takes the place of the oldest that has no request under way.
+/// When as many are open, a new connection replaces the oldest one that has no request in progress.
 const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time limit for a request's headers, and between two requests.
@@ -126,7 +126,7 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
     Ok(Some(Console { stop, threads: vec![web, watching] }))
 }
 
-/// `console-bind`: addresses. One with a minus may be missing on this machine.
+/// `console-bind`: addresses. An address with a minus in front may be missing on this machine.
 fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
     let port = settings.port;
     let mut listeners = Vec::new();
@@ -153,7 +153,7 @@ fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// An IPv6 socket accepts no IPv4 connections, so that both can be bound.
+/// The IPv6 socket is set to accept no IPv4 connections, so that both addresses can be bound.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -210,7 +210,7 @@ async fn serve(
         ));
     }
     let _ = stopped.wait_for(|stopped| *stopped).await;
-    // Connections also see the signal. When all have ended, every permit is free.
+    // The connections get the signal too. When all of them have ended, every permit is free.
     let _ = tokio::time::timeout(GRACE, room.acquire_many(CONNECTIONS_MAX as u32)).await;
 }
 
@@ -230,7 +230,8 @@ async fn accept(
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Usually out of file descriptors: serving data comes first.
+                // Usually there are no file descriptors left. Data clients have priority, so this is only logged for
+                // debugging.
                 tracing::debug!("console: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -267,7 +268,7 @@ async fn accept(
     }
 }
 
-/// The open connections, the oldest first. Those that have ended go when a place is needed.
+/// The connections, the oldest first. Closed ones are removed when a place is needed.
 #[derive(Default)]
 struct OpenConnections(Mutex<VecDeque<Weak<OpenConnection>>>);
 
@@ -282,8 +283,8 @@ impl OpenConnections {
         connection
     }
 
-    /// Ends the oldest connection without a request under way: clients that open connections and send nothing, or half a
-    /// request, must not keep others waiting.
+    /// Closes the oldest connection without a request in progress: clients that open connections and send nothing, or
+    /// half a request, must not keep others waiting.
     fn end_oldest(&self) {
         let mut open_connections = self.0.lock();
         open_connections.retain(|connection| connection.strong_count() > 0);
@@ -326,7 +327,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // The browser closed the connection or broke it.
+        // The browser has closed the connection, or it has failed.
         _ = &mut connection => return,
         () = own.end.notified() => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),

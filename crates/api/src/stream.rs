@@ -1,8 +1,8 @@
 //! Owns a stream of messages: a connection that subscribes or monitors, the thread that reads it, and the newest messages. Never knows
 //! who reads them.
 //!
-//! The thread always reads, so that a reader who is slow, or gone, costs the database no memory: the oldest messages leave instead,
-//! and are counted.
+//! The thread always reads, so that a slow or vanished reader costs the database no memory: the oldest messages are dropped
+//! instead, and counted.
 
 use crate::error::ApiError;
 use crate::link::{TIMEOUT, bytes};
@@ -24,9 +24,9 @@ use utoipa::ToSchema;
 /// The newest rows are kept, up to both bounds.
 const ROWS_MAX: usize = 1000;
 const ROWS_BYTES_MAX: usize = 1 << 20;
-/// What a row takes besides its texts, about.
+/// About how many bytes a row takes besides its texts.
 const ROW_BYTES: usize = 64;
-/// What is shown of a payload, and of a channel's name.
+/// How much of a payload, and of a channel's name, is shown.
 const TEXT_BYTES_MAX: usize = 4096;
 /// A longer message ends the stream.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -36,13 +36,13 @@ const READ_BYTES: usize = 64 << 10;
 pub struct LiveStream {
     socket: UnixStream,
     kept: Arc<Mutex<StreamBuffer>>,
-    /// What the database answers to subscribing and the like.
+    /// The database's replies to SUBSCRIBE and similar commands.
     answers: Receiver<Value>,
 }
 
 impl Drop for LiveStream {
     fn drop(&mut self) {
-        // The thread's read ends, and the thread with it.
+        // This ends the thread's read, and so the thread.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -54,7 +54,7 @@ struct StreamBuffer {
     last: u64,
     subscriptions: BTreeSet<(Space, Vec<u8>)>,
     monitors: bool,
-    /// Why there will be no more.
+    /// Why the stream has ended; empty: it has not.
     ended: String,
 }
 
@@ -101,7 +101,7 @@ pub struct StreamPage {
 }
 
 impl StreamPage {
-    /// Of a terminal without a stream.
+    /// The page of a terminal without a stream.
     pub fn closed(last: u64) -> StreamPage {
         let (rows, subscriptions) = (Vec::new(), Vec::new());
         StreamPage { rows, last, left_out: 0, subscriptions, monitors: false, is_open: false, ended: String::new() }
@@ -109,7 +109,7 @@ impl StreamPage {
 }
 
 impl LiveStream {
-    /// Rows are numbered from `after` on, and have their time from `now_ms`.
+    /// The rows are numbered from `after` on; their times come from `now_ms`.
     pub fn open(database: &Database, role: Role, after: u64, now_ms: fn() -> u64) -> Result<LiveStream, ApiError> {
         let failed = |error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name()));
         let socket = database.connect(role).map_err(failed)?;
@@ -122,14 +122,15 @@ impl LiveStream {
         let (from, keeping) = (socket.try_clone()?, Arc::clone(&kept));
         thread::Builder::new().name("flintkv-stream".to_owned()).spawn(move || {
             let why = listen(&from, &keeping, &answer, now_ms);
-            // The database sends to nobody; otherwise it would keep messages until the stream is closed.
+            // Nothing reads this end any more. Without the shutdown the database would buffer messages until the stream
+            // is closed.
             let _ = from.shutdown(Shutdown::Both);
             keeping.lock().ended = why;
         })?;
         Ok(LiveStream { socket, kept, answers })
     }
 
-    /// Sends a command that gets so many answers; an error is the last.
+    /// Sends a command that gets `count` replies; an error is the last reply.
     pub fn ask(&mut self, words: &[&[u8]], count: usize) -> Result<Vec<Value>, ApiError> {
         let mut command = Vec::new();
         encode_command(words, &mut command);
@@ -156,17 +157,17 @@ impl LiveStream {
         self.kept.lock().subscriptions.len()
     }
 
-    /// How many of a kind there are: UNSUBSCRIBE without a name gets so many answers.
+    /// The number of subscriptions of a kind: UNSUBSCRIBE without a name gets so many replies.
     pub fn count_of(&self, space: Space) -> usize {
         self.kept.lock().subscriptions.iter().filter(|(of, _)| *of == space).count()
     }
 
-    /// The database has not ended it.
+    /// Whether the database has not closed the connection.
     pub fn is_open(&self) -> bool {
         self.kept.lock().ended.is_empty()
     }
 
-    /// Nothing can come any more.
+    /// Whether no message can arrive any more.
     pub fn is_silent(&self) -> bool {
         let kept = self.kept.lock();
         kept.subscriptions.is_empty() && !kept.monitors
@@ -175,7 +176,7 @@ impl LiveStream {
     pub fn page(&self, after: u64) -> StreamPage {
         let kept = self.kept.lock();
         let first = kept.last + 1 - kept.rows.len() as u64;
-        // A number from the future is a mistake: it gets what there is.
+        // A number above the newest row is a mistake of the reader: return all rows.
         let after = if after > kept.last { first - 1 } else { after };
         let known = (after + 1).saturating_sub(first) as usize;
         StreamPage {
@@ -224,7 +225,7 @@ impl StreamBuffer {
         }
     }
 
-    /// Takes a message or a line. Returns what is an answer.
+    /// Stores a message or a line of MONITOR. Returns the value if it is a reply.
     fn take(&mut self, value: Value, at_ms: u64) -> Option<Value> {
         if let Value::Simple(line) = &value
             && let Some((at_ms, rest)) = monitored(line)
@@ -268,7 +269,7 @@ impl StreamRow {
     }
 }
 
-/// The beginning of a text, without a half character at the end.
+/// The beginning of a text, without an incomplete character at the end.
 fn part(text: &[u8]) -> Bytes {
     let cut = &text[..text.len().min(TEXT_BYTES_MAX)];
     match std::str::from_utf8(cut) {
@@ -313,7 +314,7 @@ fn listen(mut socket: &UnixStream, kept: &Mutex<StreamBuffer>, answers: &Sender<
                 return "The database sent what cannot be read.".to_owned();
             };
             if let Some(answer) = kept.lock().take(value, at_ms) {
-                // Nobody waits for it any more: the stream is being closed.
+                // If the receiver is gone, the stream is being closed.
                 let _ = answers.send(answer);
             }
         }
@@ -321,7 +322,7 @@ fn listen(mut socket: &UnixStream, kept: &Mutex<StreamBuffer>, answers: &Sender<
         if received.len() > MESSAGE_BYTES_MAX {
             return format!("A message is longer than {}.", base::size::human(MESSAGE_BYTES_MAX as u64));
         }
-        // A long message has made the buffer large.
+        // A long message has made the buffer large: release it.
         if received.is_empty() {
             received.shrink_to(4 * READ_BYTES);
         }
@@ -416,7 +417,7 @@ mod tests {
         let kept = Arc::clone(&stream.kept);
         drop(stream);
         let mut rest = Vec::new();
-        // The end arrives only when both the stream and its thread have let go.
+        // The other side sees the end only when both the stream and its thread have dropped the socket.
         theirs.read_to_end(&mut rest).unwrap();
         let until = Instant::now() + std::time::Duration::from_secs(60);
         while kept.lock().ended.is_empty() {

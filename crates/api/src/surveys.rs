@@ -1,5 +1,6 @@
-//! Owns measuring another server for the planner: one at a time, on a thread of its own, with progress. What was sampled is kept until the next one, or the
-//! node's end. Never keeps, shows or logs a password, and never changes anything on that server.
+//! Owns measuring another server for the planner: one at a time, on a thread of its own, with progress. The sample is kept
+//! until the next survey, or until the node ends. Never keeps, shows or logs a password, and never changes anything on that
+//! server.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -15,7 +16,7 @@ use utoipa::ToSchema;
 
 const PATH: &str = "/api/v1/survey";
 const URL_BYTES_MAX: usize = 2048;
-/// Watching costs the other server some of its speed.
+/// MONITOR costs the other server some of its speed.
 const WATCHED_S_MAX: u32 = 300;
 
 pub const ROUTES: &[Route] = &[
@@ -106,24 +107,24 @@ struct SurveyInfo {
     writes_per_second: f64,
 }
 
-/// The last one.
+/// The state of the last survey.
 #[derive(Default)]
 pub struct Surveys(Mutex<Option<Survey>>);
 
 struct Survey {
-    /// Tells it from those before.
+    /// The number of the survey, which distinguishes it from earlier ones.
     number: u64,
     card: SurveyInfo,
     sampled: Option<Arc<SampledWorkload>>,
 }
 
 impl Surveys {
-    /// What the last one has sampled.
+    /// The sample of the last survey.
     pub fn sampled(&self) -> Option<Arc<SampledWorkload>> {
         self.0.lock().as_ref().and_then(|survey| survey.sampled.clone())
     }
 
-    /// The node ends.
+    /// Stops the survey, because the node ends.
     pub fn stop(&self) {
         if let Some(survey) = &mut *self.0.lock() {
             survey.card.state = SurveyState::Stopped;
@@ -184,7 +185,7 @@ fn start(cx: &Cx) -> Result<Reply, ApiError> {
         };
         let sampled = SampledWorkload::from_server(&address, None, watched, &go_on);
         let ended_ms = (app.now_ms)();
-        // Of one that was stopped nothing stays.
+        // A stopped survey leaves no sample.
         app.surveys.change(number, |survey| survey.end(ended_ms, sampled));
     };
     let thread = std::thread::Builder::new().name("flintkv-survey".to_owned()).spawn(work);
@@ -221,20 +222,20 @@ impl Survey {
     }
 }
 
-/// Where to, with the password, and for how long commands are watched.
+/// The address with the password, and for how long commands are monitored.
 fn checked(order: &SurveyOrder) -> Result<(Address, Option<Duration>), ApiError> {
     let wrong = |why: &str| ApiError::field("url", why.to_owned());
     if order.url.len() > URL_BYTES_MAX {
         return Err(wrong("longer than 2048 bytes"));
     }
-    // An address is shown and logged.
+    // Because the URL is shown and logged, it must not contain a password.
     if order.url.contains('@') {
         return Err(wrong("must not hold a user or password: they have fields of their own"));
     }
     let mut address: Address = order.url.trim().parse().map_err(|why: String| wrong(&why))?;
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     for (field, text) in [("user", &order.user), ("password", &order.password)] {
-        // They could end a line, and begin one, for a server of another kind.
+        // Control characters could end a line and begin another command if the server does not speak RESP.
         if text.as_ref().is_some_and(|text| text.contains(char::is_control)) {
             return Err(ApiError::field(field, "must not hold control characters"));
         }

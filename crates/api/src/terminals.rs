@@ -1,8 +1,8 @@
-//! Owns the connections of command lines, each with what a connection remembers: a transaction, watched keys, the logical database,
-//! and a stream of messages. Never knows a route.
+//! Owns the connections of command lines, each with its state: a transaction, watched keys, the logical database, and a
+//! stream of messages. Never knows a route.
 //!
-//! A browser may vanish without a word. So a terminal that nobody has used for [`IDLE_MS`] is closed, and there are bounds on how many
-//! there are.
+//! A browser may disappear without closing its terminal. So a terminal that was not used for [`IDLE_MS`] is closed, and the
+//! number of terminals is bounded.
 
 use crate::auth::{By, Role, Who, random};
 use crate::error::ApiError;
@@ -21,12 +21,12 @@ use utoipa::ToSchema;
 
 /// A terminal ends after this time without a request.
 pub const IDLE_MS: u64 = 10 * 60 * 1000;
-/// A stream ends when nobody has read it for so long: MONITOR costs the database something with every command. A browser lets a page in
-/// the background ask once a minute.
+/// A stream ends if it was not read for so long, because MONITOR costs the database work with every command. Browsers let a
+/// page in the background send a request only once a minute.
 pub const UNREAD_MS: u64 = 2 * 60 * 1000;
-/// Of one user. The one that was idle longest is closed for a new one.
+/// The most terminals of one user. A new one replaces the one that was idle longest.
 const EACH_MAX: usize = 8;
-/// Of all users. Each may have a thread and a buffer for its stream.
+/// The most terminals of all users. Each may have a thread and a buffer for its stream.
 const ALL_MAX: usize = 32;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub struct Terminals(Mutex<HashMap<String, Arc<Terminal>>>);
 
 pub struct Terminal {
     pub id: String,
-    /// A user and a token may have the same name.
+    /// Says whether the owner is a user or a token, because both may have the same name.
     owner: String,
     role: Role,
     database: String,
@@ -44,13 +44,13 @@ pub struct Terminal {
     pub listening: Mutex<Listening>,
 }
 
-/// The connection for commands, and what it remembers.
+/// The connection for commands, and its state.
 pub struct Line {
     link: Link,
     pub db: u32,
     pub transaction: Option<Transaction>,
     pub is_watching: bool,
-    /// A SELECT waits in the transaction.
+    /// A SELECT is queued in the transaction.
     selects: bool,
 }
 
@@ -64,7 +64,8 @@ pub struct Transaction {
 #[derive(Default)]
 pub struct Listening {
     pub stream: Option<LiveStream>,
-    /// The number of the last row of the streams before, so that a reader is never confused by a new stream.
+    /// The number of the last row of the earlier streams. A new stream continues the numbers, so that a reader cannot
+    /// confuse its rows with older ones.
     pub after: u64,
     /// When the stream was last read.
     pub read_ms: u64,
@@ -97,7 +98,7 @@ impl Terminals {
             line: Mutex::new(line),
             listening: Mutex::default(),
         });
-        // Ended outside the lock.
+        // Closed after the lock is released.
         let mut quietest = None;
         let mut open = self.0.lock();
         let own = || open.values().filter(|other| other.owner == terminal.owner);
@@ -115,7 +116,7 @@ impl Terminals {
         Ok(terminal)
     }
 
-    /// The terminal of a user. Whoever asks for another's learns nothing of it.
+    /// The terminal of this user. For another user's terminal, the error is the same as if it did not exist.
     pub fn find(&self, who: &Who, database: &str, id: &str, now_ms: u64) -> Result<Arc<Terminal>, ApiError> {
         let found = self.0.lock().get(id).cloned();
         let found = found.filter(|terminal| terminal.owner == owner(who) && terminal.database == database);
@@ -135,7 +136,7 @@ impl Terminals {
         drop(closed);
     }
 
-    /// Every second: closes what nobody uses.
+    /// Called every second: closes unused terminals and streams.
     pub fn look(&self, now_ms: u64) {
         let mut idle = Vec::new();
         let mut open = self.0.lock();
@@ -150,7 +151,7 @@ impl Terminals {
         drop(open);
         drop(idle);
         for terminal in rest {
-            // A handler has it: then it is in use.
+            // If it is locked, a handler is using it.
             let Some(mut listening) = terminal.listening.try_lock() else { continue };
             if listening.read_ms + UNREAD_MS <= now_ms {
                 listening.close();
@@ -165,7 +166,8 @@ impl Line {
         Ok(Line { link, db, transaction: None, is_watching: false, selects: false })
     }
 
-    /// Asks, and keeps what the connection now remembers. After an error the connection can't be used.
+    /// Sends a command, returns its reply, and tracks the state of the connection. After an error the connection cannot
+    /// be used.
     pub fn ask(&mut self, row: Option<&Row>, words: &[&[u8]]) -> Result<Value, ApiError> {
         self.link.renew();
         let value = self.link.ask(words)?;
@@ -184,7 +186,7 @@ impl Line {
                 *transaction = None;
                 (self.is_watching, self.selects) = (false, false);
             }
-            // These are refused inside a transaction, and the transaction goes on.
+            // These commands are refused inside a transaction, and the transaction stays open.
             ("multi" | "watch", Some(_)) => {}
             (_, Some(transaction)) if is_error => transaction.is_broken = true,
             (_, Some(transaction)) => {

@@ -80,8 +80,9 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A name for people, in one line: UTF-8 as it is, control characters, characters that turn the direction of text, and bytes that are no
-/// UTF-8 with escapes. The console shows names in the same way (binary.ts), so that one name is one text everywhere.
+/// A name for display, in one line: valid UTF-8 is unchanged; control characters, characters that change the direction of
+/// text, and bytes that are not UTF-8 are escaped. The console shows names in the same way (binary.ts), so that a name
+/// looks the same everywhere.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

@@ -24,7 +24,7 @@ pub fn api_ts() -> String {
         let _ = if schema["properties"].is_object() {
             writeln!(file, "export interface {name} {}", object(schema, is_reply, ""))
         } else if let Some(words) = schema["enum"].as_array() {
-            // Lists of choices are made of the words.
+            // A list of choices becomes a union of string literals.
             let words: Vec<String> = words.iter().map(Value::to_string).collect();
             let words = words.join(", ");
             writeln!(file, "export const {name} = [{words}] as const;\nexport type {name} = (typeof {name})[number];")
@@ -35,7 +35,7 @@ pub fn api_ts() -> String {
     file
 }
 
-/// The names of the types that replies consist of. Their fields are always there, if only as null.
+/// The names of the types that replies consist of. Their fields are always present, possibly as null.
 fn replied(document: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let operations = document["paths"].as_object().into_iter().flatten().filter_map(|(_, path)| path.as_object());

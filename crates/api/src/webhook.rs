@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 const CONNECT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const URL_BYTES_MAX: usize = 2048;
-/// Of the answer's head. Its body is not read.
+/// The most bytes of the answer's head. Its body is not read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// A URL that can be posted to.
@@ -64,7 +64,8 @@ pub fn post(target: &Target, headers: &[(&str, String)], body: &[u8]) -> Result<
     }
 }
 
-/// Too early, too late, too many: another time. Whatever else the sender did wrong, it would do wrong again.
+/// Statuses such as 408, 425, 429 and 5xx may change, so the message is sent again. Every other error would be repeated
+/// by the same message.
 fn judged(status: u16) -> Result<(), Failure> {
     let text = format!("the server answered with status {status}");
     match status {

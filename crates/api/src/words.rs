@@ -1,4 +1,5 @@
-//! Owns how choices that the configuration names by a word appear in the OpenAPI document. Never knows what a choice causes.
+//! Owns the schema of choices that the configuration names by a word, in the OpenAPI document. Never knows what a choice
+//! causes.
 
 use base::{Codec, Policy};
 use std::borrow::Cow;

@@ -1,9 +1,10 @@
-//! Owns the CRC-32C of a piece. Never knows what the bytes are.
+//! Owns the CRC-32C of a piece of bytes. Never knows what the bytes mean.
 //!
-//! The crate `crc32c` runs three streams in blocks of 768 bytes only. With fewer bytes each step waits for the one before: a piece of 540
-//! bytes takes some 200 cycles, while the journal's lock is held. And putting the streams together costs as much as half of a page's CRC. Here
-//! any length up to a page is cut into three streams, and their CRCs are put together with one multiplication each (Gopal et al., "Fast
-//! CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
+//! The crate `crc32c` computes three streams in parallel only in blocks of 768 bytes. With fewer bytes each step waits for
+//! the previous one: a piece of 540 bytes takes some 200 cycles, while the journal's lock is held. And combining the streams
+//! costs as much as half of a page's CRC. Here any length up to a page is divided into three streams, and their CRCs are
+//! combined with one multiplication each (Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction",
+//! Intel, 2011).
 
 /// CRC-32C, as in iSCSI.
 #[inline]
@@ -11,7 +12,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The CRC-32C of the bytes behind others, whose CRC is `crc`.
+/// The CRC-32C of earlier bytes, whose CRC is `crc`, followed by these bytes.
 #[inline]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -19,7 +20,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
         && std::arch::is_x86_feature_detected!("sse4.2")
         && std::arch::is_x86_feature_detected!("pclmulqdq")
     {
-        // SAFETY: the processor has the two features, which is all that the function asks for.
+        // SAFETY: the processor has the two features that the function requires.
         return unsafe { three_streams(crc, bytes) };
     }
     crc32c::crc32c_append(crc, bytes)
@@ -30,12 +31,12 @@ const WORD_BYTES: usize = 8;
 /// The most words of a stream: a page has 170.
 #[cfg(target_arch = "x86_64")]
 const STREAM_WORDS_MAX: usize = 176;
-/// So many words of each stream are one turn of the loop: the counting would cost half as much as the CRC.
+/// The loop is unrolled to so many words of each stream: counting single words would cost half as much as the CRC.
 #[cfg(target_arch = "x86_64")]
 const TURN_WORDS: usize = 4;
 
-/// `SHIFTS[n]` is what a CRC is multiplied by before the reduction that follows, to become that of the same bytes with `n` words of zeroes
-/// behind them: x^(64n − 33), since the product of two reflected polynomials has a factor x, and the reduction one of x^32.
+/// A CRC multiplied by `SHIFTS[n]`, and then reduced, is the CRC of the same bytes followed by `n` words of zeroes. It is
+/// x^(64n − 33), because the product of two reflected polynomials has an additional factor x, and the reduction one of x^32.
 #[cfg(target_arch = "x86_64")]
 static SHIFTS: [u32; STREAM_WORDS_MAX] = {
     const fn times_x(polynomial: u32, times: u32) -> u32 {

@@ -1,4 +1,5 @@
-//! Owns what a flash device that was measured means for reads: how long they take at a rate, and how many there can be. Pure functions.
+//! Owns the model of a measured flash device: how long reads take at a given rate, and the highest possible rate. Pure
+//! functions.
 
 use crate::sizing::Sizing;
 
@@ -7,7 +8,7 @@ const REACHED: f64 = 0.6;
 /// Bytes written to flash for each byte that leaves RAM, when every key is overwritten at random (docs/operations.md).
 const WRITTEN_PER_BYTE: f64 = 2.9;
 
-/// The device's reads with so many at a time.
+/// The device's reads at one queue depth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadPoint {
     pub reads_per_second: f64,
@@ -18,7 +19,7 @@ pub struct ReadPoint {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// With more and more at a time.
+    /// In ascending order of the queue depth.
     pub reads: Vec<ReadPoint>,
     pub write_bytes_per_second: f64,
 }
@@ -26,15 +27,15 @@ pub struct Device {
 /// What a sizing means on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// Of reads from flash, at their rate. `None`: the device does not do that many.
+    /// The reads from flash at their expected rate. `None`: the device cannot serve that many.
     pub read: Option<ReadPoint>,
-    /// What flash adds to a read on average, those that RAM answers included.
+    /// The latency that flash adds to a client's read, on average over all reads, RAM hits included.
     pub added_us: Option<f64>,
-    /// Cores that reads from flash take.
+    /// The number of cores that reads from flash take.
     pub cores: f64,
-    /// Reads of clients at which the device has no more to give. `None`: there are no reads from flash.
+    /// The rate of client reads at which the device is saturated. `None`: there are no reads from flash.
     pub reads_per_second_max: Option<f64>,
-    /// Share of what the device can write, at worst.
+    /// The used share of the device's write rate, in the worst case.
     pub written: f64,
 }
 
@@ -57,17 +58,17 @@ impl Device {
         (!first.reads.is_empty()).then(|| Device { reads: reads.collect(), write_bytes_per_second: written })
     }
 
-    /// Reads that clients can have from flash, a second.
+    /// The most reads from flash per second that clients can get.
     pub fn reads_per_second_max(&self) -> f64 {
         self.reads.iter().map(|point| point.reads_per_second).fold(0.0, f64::max) * REACHED
     }
 
-    /// Reads at this rate. `None`: more than there can be.
+    /// The reads at this rate. `None`: the rate is too high.
     pub fn at(&self, reads_per_second: f64) -> Option<ReadPoint> {
         let wanted = reads_per_second / REACHED;
         let to = self.reads.iter().position(|point| point.reads_per_second >= wanted)?;
         let high = self.reads[to];
-        // One at a time is as fast as it gets.
+        // No rate has a lower latency than that of one read at a time.
         let Some(low) = to.checked_sub(1).map(|at| self.reads[at]) else { return Some(high) };
         let part = (wanted - low.reads_per_second) / (high.reads_per_second - low.reads_per_second);
         let between = |low: f64, high: f64| low + (high - low) * part.clamp(0.0, 1.0);
@@ -79,7 +80,7 @@ impl Device {
         })
     }
 
-    /// `written_bytes_per_second`: what clients write.
+    /// `written_bytes_per_second`: the bytes that clients write.
     pub fn expected(&self, sizing: &Sizing, written_bytes_per_second: f64) -> Expected {
         let read = self.at(sizing.flash_reads_per_second);
         let missed = 1.0 - sizing.hit_ratio;

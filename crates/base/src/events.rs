@@ -19,9 +19,9 @@ impl Class {
     pub const MISS: Class = Class(1 << 10);
     /// The key did not exist before.
     pub const NEW: Class = Class(1 << 11);
-    /// Not an event. The bit says that effects of commands are kept.
+    /// Not an event. The bit says that the effects of commands are recorded.
     pub const EFFECT: Class = Class(1 << 30);
-    /// Not an event. The bit says that somebody listens to all changes of keys.
+    /// Not an event. The bit says that there is a listener for all changes of keys.
     pub const CHANGE: Class = Class(1 << 31);
 
     /// The class that a letter of `notify-keyspace-events` stands for.

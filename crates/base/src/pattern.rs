@@ -1,15 +1,16 @@
-//! Owns how the use of keys decides which share of the reads a RAM answers: by Zipf's law, or as it was measured. Pure functions.
+//! Owns the model of access patterns: which share of the reads is served from RAM of a given size, by Zipf's law or by
+//! measurement. Pure functions.
 
 /// Larger exponents make no difference: one key takes nearly all reads.
 pub(crate) const SKEW_MAX: f64 = 5.0;
-/// Ranks up to here are weighed one by one, later ones in groups that grow by a twentieth.
+/// Ranks up to here are computed individually, later ones in groups whose size grows by a twentieth.
 const SINGLE_RANKS: u64 = 100;
 const GROUP_GROWTH: f64 = 1.05;
-/// How finely, and up to where, a skew is sought that continues a curve.
+/// The step, and the upper end, of the search for a skew that continues a curve.
 const SKEW_STEP: f64 = 0.02;
 const FITTED_SKEW_MAX: f64 = 2.0;
 
-/// How evenly keys are used.
+/// How the uses are distributed over the keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
     /// The exponent of Zipf's law: key number k is read in proportion to 1 ÷ k^skew. 0: all keys alike.
@@ -17,12 +18,12 @@ pub enum Pattern {
     Measured(Curve),
 }
 
-/// What was measured for one number of values in RAM.
+/// The measurement for one number of values in RAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     pub values: f64,
     pub hit_ratio: f64,
-    /// How many of the values have no copy on flash: they were written since they came to RAM.
+    /// The number of values in RAM that have no copy on flash, because they were written since they came to RAM.
     pub uncopied: f64,
 }
 
@@ -47,7 +48,7 @@ impl Curve {
         self.points.is_empty()
     }
 
-    /// The largest number of values of which the curve tells something.
+    /// The last point: the largest number of values that the curve covers.
     pub fn end(&self) -> Point {
         self.points.last().copied().unwrap_or_default()
     }
@@ -72,10 +73,10 @@ impl Curve {
     }
 }
 
-/// Which share of the reads RAM answers.
+/// The model that gives the share of reads that are served from RAM.
 pub(crate) enum Reads {
     Skewed(Ranks),
-    /// Beyond the end of the curve it goes on as this law does.
+    /// Beyond its end, the curve is continued by this law.
     Measured {
         curve: Curve,
         beyond: Ranks,
@@ -108,7 +109,8 @@ impl Reads {
         }
     }
 
-    /// The values in RAM that have no copy on flash, as a share of all values. `read_share`: of reads among all uses.
+    /// The values in RAM that have no copy on flash, as a share of all values. `read_share`: the share of reads among
+    /// all uses.
     pub(crate) fn uncopied(&self, ram_share: f64, read_share: f64) -> f64 {
         let share = match self {
             Reads::Skewed(ranks) => ranks.uncopied(ram_share, read_share),
@@ -125,7 +127,7 @@ impl Reads {
         share.clamp(0.0, ram_share)
     }
 
-    /// The least share of the values.
+    /// The least share of the values that must be in RAM for this hit ratio.
     pub(crate) fn share_for(&self, hit_ratio: f64) -> f64 {
         match self {
             _ if hit_ratio >= 1.0 => 1.0,
@@ -144,7 +146,7 @@ impl Reads {
 
 /// The skew whose law is nearest to a curve.
 pub fn fitted(curve: &Curve, keys: u64) -> f64 {
-    // Some points tell as much as all.
+    // A few points are enough.
     let some: Vec<Point> = curve.points.iter().rev().step_by(8).take(6).copied().collect();
     let distance = |skew: f64| {
         let ranks = Ranks::new(keys, skew);
@@ -155,13 +157,13 @@ pub fn fitted(curve: &Curve, keys: u64) -> f64 {
     best.map_or(0.0, |(skew, _)| skew)
 }
 
-/// How the reads spread over the keys: groups of keys that are read equally often.
+/// The distribution of the reads over the keys: groups of keys that are read equally often.
 ///
-/// Which values are in RAM follows the approximation of H. Che, Y. Tung, Z. Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): a
-/// value is in RAM if it was used within a characteristic time, the same for all keys. Measured hit ratios lie within 1.5 points of it
-/// (docs/operations.md).
+/// Which values are in RAM is computed by the approximation of H. Che, Y. Tung, Z. Wang, "Hierarchical Web Caching Systems",
+/// IEEE JSAC 20 (2002): a value is in RAM if it was used within a characteristic time, the same for all keys. Measured hit
+/// ratios lie within 1.5 points of it (docs/operations.md).
 pub(crate) struct Ranks {
-    /// How many keys, and how often one of them is read, of all reads.
+    /// The number of keys, and the share of all reads that one of them gets.
     groups: Vec<(f64, f64)>,
     keys: f64,
 }
@@ -186,7 +188,8 @@ impl Ranks {
         Ranks { groups, keys: keys as f64 }
     }
 
-    /// Share of the keys, and of the reads, that a characteristic time of so many reads keeps in RAM.
+    /// The share of the keys that are in RAM, and of the reads that find them there, for a characteristic time of so
+    /// many reads.
     fn kept(&self, time: f64) -> (f64, f64) {
         let (mut keys, mut reads) = (0.0, 0.0);
         for &(count, weight) in &self.groups {
@@ -214,8 +217,8 @@ impl Ranks {
         if hit_ratio >= 1.0 { 1.0 } else { self.kept(self.time(|kept| kept.1 < hit_ratio)).0 }
     }
 
-    /// The time up to which what is kept is too little. Bisection of its logarithm: the rarest of 10^12 keys with skew 5 is read once
-    /// in 10^60 reads.
+    /// The characteristic time at which the kept share is just enough. Bisection of its logarithm: the rarest of 10^12 keys
+    /// with skew 5 is read once in 10^60 reads.
     fn time(&self, is_too_little: impl Fn((f64, f64)) -> bool) -> f64 {
         let (mut low, mut high) = (-10.0f64, 150.0f64);
         for _ in 0..60 {
@@ -226,13 +229,13 @@ impl Ranks {
     }
 }
 
-/// The chance that a value in RAM has a copy on flash.
+/// The probability that a value in RAM has a copy on flash.
 ///
-/// It has one if a read has brought it back, and all uses since were reads. Seen backwards from its last use, each use was a read with the chance
-/// `read_share`, and found the value in RAM with the chance `is_in_ram`; the first that did not find it ends the sum. So the chance is
-/// Σ (1 − p) pᵏ⁻¹ rᵏ over k ≥ 1.
+/// It has one if a read has brought it back, and all uses since were reads. Going backwards from its last use, each use was
+/// a read with the probability `read_share`, and found the value in RAM with the probability `is_in_ram`; the first use that
+/// did not find it in RAM ends the sum. So the probability is Σ (1 − p) pᵏ⁻¹ rᵏ over k ≥ 1.
 pub fn copied(is_in_ram: f64, read_share: f64) -> f64 {
-    // Only reads: every value has left RAM once, and nothing has freed its copy.
+    // With reads only, every value has left RAM once, and no write has freed its copy.
     if read_share >= 1.0 { 1.0 } else { read_share * (1.0 - is_in_ram) / (1.0 - is_in_ram * read_share) }
 }
 
@@ -253,7 +256,7 @@ mod tests {
         Point { values, hit_ratio, uncopied }
     }
 
-    /// A curve as a law has it, up to a number of values.
+    /// The curve of a law, up to a number of values.
     fn curve(keys: u64, skew: f64, upto: f64) -> Curve {
         let ranks = Ranks::new(keys, skew);
         let sizes = (0..).map(|step| f64::from(step / 4).exp2() * (1.0 + f64::from(step % 4) / 4.0));
@@ -309,12 +312,12 @@ mod tests {
     fn all_reads_within_the_curve_leave_nothing_to_miss() {
         let full = Reads::new(1000, &Pattern::Measured(Curve::new(vec![point(10.0, 1.0, 0.0)])));
         assert_eq!((full.hit_ratio(0.01), full.hit_ratio(0.5), full.hit_ratio(1.0)), (1.0, 1.0, 1.0));
-        // More values were used than there are now.
+        // The measurement saw more values than there are now.
         let more = Reads::new(5, &Pattern::Measured(Curve::new(vec![point(4.0, 0.5, 0.0), point(8.0, 0.75, 0.0)])));
         assert!(more.hit_ratio(0.8) <= more.hit_ratio(0.99) && more.hit_ratio(1.0) == 1.0);
     }
 
-    /// A RAM of so many values, the least recently used leaving first, and which of them have a copy on flash: used at random by a law, key by key.
+    /// Simulates an LRU list of so many values, used at random by a law, and counts which of them have a copy on flash.
     fn simulated(keys: u64, skew: f64, ram_values: usize, read_share: f64) -> f64 {
         let sums: Vec<f64> = (1..=keys)
             .scan(0.0, |sum, rank| {
@@ -324,7 +327,7 @@ mod tests {
             .collect();
         let mut random = SplitMix64(5);
         let mut part = || random.draw() as f64 / u64::MAX as f64;
-        // By their last use; all values were read from flash.
+        // Ordered by their last use. At the beginning, all values were read from flash.
         let mut in_ram = std::collections::BTreeMap::new();
         let mut values = vec![(0u64, true); keys as usize];
         let (uses, mut uncopied, mut counted) = (40 * keys, 0usize, 0usize);

@@ -4,12 +4,14 @@
 pub const OWN_BYTES: u64 = 16 << 20;
 pub const OWN_BYTES_PER_WORKER: u64 = 2 << 20;
 
-/// What the process has taken, beside workers, once it has served a load: 31 MB in all with 2 workers, at limits of 80 and of 130 MB. A limit at
-/// which that does not fit makes the rest smaller, so it is not the least.
+/// What the process takes, besides the workers, after it has served a load: measured 31 MB in total with 2 workers, at
+/// limits of 80 and of 130 MB. At a limit into which this does not fit, other memory becomes smaller, so it is not the
+/// minimum.
 pub const LOADED_BYTES: u64 = 26 << 20;
 
-/// Additional RAM of a database that survives restarts: the journal's ring and what the writer has of it, and the buffers of a base. Measured
-/// with 2 and 8 workers under writes and bases: 4 MB with values of 1 KB, and 8 MB with values of 20 KB. A restart takes less.
+/// Additional RAM of a database that survives restarts: the journal's ring, the records that its writer holds, and the
+/// buffers of a checkpoint. Measured with 2 and 8 workers under writes and checkpoints: 4 MB with values of 1 KB, and 8 MB
+/// with values of 20 KB. A restart takes less.
 pub const JOURNAL_BYTES: u64 = 8 << 20;
 
 /// Additional RAM that the console needs. Measured: 4 MB at rest, 8 MB during a login.

@@ -4,7 +4,8 @@
 /// The increment of the state for each number.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A generator. The field is its whole state. So a seed is a generator, and a generator can be stored as a number.
+/// A generator. The field is its whole state, so any seed is a valid generator, and a generator can be stored as a
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitMix64(pub u64);
 
@@ -31,7 +32,7 @@ impl SplitMix64 {
     }
 }
 
-/// The number that a generator with this state draws. Neighbouring states give unrelated numbers.
+/// The number that a generator with this state returns. Neighbouring states give unrelated numbers.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut mixed = state.wrapping_add(GAMMA);

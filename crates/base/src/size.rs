@@ -1,4 +1,5 @@
-//! Owns numbers of bytes as text, in three forms: of redis.conf, for people, and of Redis's INFO. 1kb is 1024 bytes, 1k is 1000.
+//! Owns numbers of bytes as text, in three forms: of redis.conf, for human readers, and of Redis's INFO. 1kb is 1024 bytes,
+//! 1k is 1000.
 
 /// Units in steps of 1024, the smallest first.
 const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -34,7 +35,7 @@ pub fn exact(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// The text for people: three figures and a unit, `1.5 GB`, `512 MB`, `0 B`.
+/// The text for human readers: three figures and a unit, `1.5 GB`, `512 MB`, `0 B`.
 pub fn human(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;

@@ -1,18 +1,18 @@
-//! Owns the arithmetic of sizing: what a dataset takes in RAM and on flash, and how many of its reads RAM answers. Pure functions. docs/operations.md
-//! has the formulas in words. Never knows a node or a device.
+//! Owns the formulas of sizing: how much RAM and flash a dataset needs, and which share of its reads is served from RAM.
+//! Pure functions. docs/operations.md has the formulas in words. Never knows a node or a device.
 
 use crate::pattern::{Pattern, Reads, SKEW_MAX};
 use crate::{ram, size};
 
 /// A key in the index: 24.9 measured with 10 million keys whose values are on flash.
 const INDEX_BYTES: f64 = 25.0;
-/// A value in RAM, beside key and value: header, place on flash, rounding.
+/// The bytes of an object in RAM besides key and value: header, flash address, rounding.
 const OBJECT_BYTES: f64 = 20.0;
-/// The place on flash of a value that is in RAM and has a copy there.
+/// The flash address of a value in RAM that has a copy on flash.
 const COPY_BYTES: f64 = 8.0;
-/// A record on flash, beside key and value.
+/// The bytes of a record on flash besides key and value.
 const RECORD_BYTES: f64 = 8.0;
-/// What headers and unused ends of pages add to the records.
+/// The overhead of page headers and unused ends of pages.
 const PAGE_FACTOR: f64 = 1.02;
 /// Values begin to move to flash at this share of the budget.
 const RAM_FILL: f64 = 0.9;
@@ -22,18 +22,18 @@ const FLASH_FILL: f64 = 0.8;
 pub const DATABASE_FLASH_BYTES_MAX: u64 = 2 << 40;
 /// Larger strings stay in RAM.
 pub const VALUE_BYTES_MAX: u64 = 16 << 20;
-/// More than any node was ever given; the sums stay far below what a number holds.
+/// Far above any real node, and small enough that the sums do not overflow.
 const KEYS_MAX: u64 = 1_000_000_000_000;
 const KEY_BYTES_MAX: u64 = 1 << 20;
 
-/// What is to be kept, and how it is used.
+/// The data to be stored, and how it is used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
     pub keys: u64,
     pub key_bytes: u64,
     /// On average.
     pub value_bytes: u64,
-    /// What the data take on flash ÷ what they are: 1 for data that do not compress.
+    /// Compressed size ÷ original size: 1 for data that does not compress.
     pub compression: f64,
     pub pattern: Pattern,
     pub reads_per_second: f64,
@@ -44,19 +44,19 @@ pub struct WorkloadSpec {
     pub has_console: bool,
 }
 
-/// Which number of a workload makes no sense, by its field's name, and why.
+/// A number of a workload that makes no sense: the name of its field, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub field: &'static str,
     pub why: String,
 }
 
-/// What a workload takes for one share of values in RAM.
+/// What a workload needs with one share of its values in RAM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
     /// Share of the values that are in RAM, 0 to 1.
     pub ram_share: f64,
-    /// Share of the reads that RAM answers, 0 to 1.
+    /// Share of the reads that are served from RAM, 0 to 1.
     pub hit_ratio: f64,
     /// The process itself.
     pub own_bytes: u64,
@@ -64,10 +64,11 @@ pub struct Sizing {
     pub hot_values: u64,
     pub hot_bytes: u64,
     pub ram_limit_bytes: u64,
-    /// Values with a record on flash: those that are not in RAM, and those in RAM that a read has brought there, and that were not written since.
+    /// Values with a record on flash: those that are not in RAM, and those that a read has brought to RAM and that were not
+    /// written since.
     pub flash_values: u64,
     pub flash_live_bytes: u64,
-    /// With the room that collection needs.
+    /// Includes the space that collection needs.
     pub flash_bytes: u64,
     pub memory_limit_bytes: u64,
     /// All files on flash. With a journal these are more than the values.
@@ -113,14 +114,14 @@ impl WorkloadSpec {
         Ok(())
     }
 
-    /// The least RAM that answers this share of the reads. The workload must be sound.
+    /// The sizing with the least RAM that serves this share of the reads. The workload must be valid.
     pub fn for_hit_ratio(&self, hit_ratio: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
         let ram_share = reads.share_for(hit_ratio);
         self.sized(ram_share, hit_ratio, &reads)
     }
 
-    /// With this share of the values in RAM. The workload must be sound.
+    /// The sizing with this share of the values in RAM. The workload must be valid.
     pub fn for_ram_share(&self, ram_share: f64) -> Sizing {
         let reads = Reads::new(self.keys, &self.pattern);
         self.sized(ram_share, reads.hit_ratio(ram_share), &reads)
@@ -187,22 +188,23 @@ impl WorkloadSpec {
 pub const SHARES: [f64; 8] = [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0];
 
 impl Sizing {
-    /// The directives of a database of this size, in whole megabytes. With all values in RAM there is no flash to ask for.
+    /// The directives of a database of this size, in whole megabytes. With all values in RAM, no flash is needed.
     pub fn directives(&self) -> [(&'static str, String); 2] {
         let ram = self.ram_limit_bytes.next_multiple_of(1 << 20);
         let memory = ram + self.flash_bytes.next_multiple_of(1 << 20);
         [("memory-limit", size::exact(memory)), ("ram-limit", size::exact(ram))]
     }
 
-    /// For prices of a gigabyte (2^30 bytes).
+    /// The cost, for prices per gigabyte (2^30 bytes).
     pub fn cost(&self, ram_price: f64, flash_price: f64) -> f64 {
         cost(self.ram_limit_bytes, ram_price) + cost(self.flash_bytes, flash_price)
     }
 }
 
-/// The size of the flash log. If the dataset survives restarts, values in RAM have a copy there too, so that checkpoints need not have them; and
-/// what a new checkpoint will make free takes room until then: as much as RAM, and a tenth for collecting. A limit of all files makes the log smaller
-/// down to what values need.
+/// The size of the flash log. If the dataset survives restarts, the log must be larger for two reasons: values in RAM have a
+/// copy there too, so that checkpoints need not contain them; and garbage takes space until a new checkpoint frees it. So as
+/// much as RAM is added, and a tenth for collection. A limit of all files makes the log smaller, but not smaller than the
+/// values need.
 pub fn log_bytes(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> u64 {
     let least = memory.saturating_sub(ram);
     let most = memory.saturating_add(memory / 10).saturating_add(ram).min(DATABASE_FLASH_BYTES_MAX).max(least);
@@ -213,7 +215,7 @@ pub fn log_bytes(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> u64 
     }
 }
 
-/// What all files take if no limit is given; 0: no limit, because there is no flash.
+/// The size of all files if no limit is given; 0: no limit, because there is no flash.
 pub fn files_bytes(memory: u64, ram: u64, is_kept: bool) -> u64 {
     match memory.saturating_sub(ram) {
         0 => 0,
@@ -222,13 +224,13 @@ pub fn files_bytes(memory: u64, ram: u64, is_kept: bool) -> u64 {
     }
 }
 
-/// What a dataset that survives restarts takes besides its values: two checkpoints, which may have all that is in RAM, their indexes, and the
-/// journal behind them.
+/// What a dataset that survives restarts takes besides its values: two checkpoints, which may contain everything that is in
+/// RAM, their indexes, and the journal after them.
 fn kept_bytes(memory: u64, ram: u64) -> u64 {
     (2 * ram).saturating_add(memory / 8).max(2 * KEPT_BYTES_MIN)
 }
 
-/// The sum behind [`files_bytes`], for people. `flash_limit`: 0 if none is given.
+/// A text that explains the sum of [`files_bytes`]. `flash_limit`: 0 if none is given.
 pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> String {
     let human = size::human;
     let log = log_bytes(memory, ram, is_kept, flash_limit);
@@ -262,7 +264,7 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
     }
 }
 
-/// A ring, a checkpoint of nearly nothing, and files of the journal to go on with.
+/// Room for a ring, a nearly empty checkpoint, and some files of the journal.
 pub const KEPT_BYTES_MIN: u64 = 256 << 20;
 
 pub fn cost(bytes: u64, price: f64) -> f64 {
@@ -317,7 +319,7 @@ mod tests {
         assert!(is_near(sizing.ram_limit_bytes as f64, (50.0 * 1_048_576.0 + 1.875e9 + 20.5e6 * 544.0) / 0.9, 100.0));
         assert!(is_near(sizing.flash_bytes as f64, 75e6 * 524.0 * 1.02 / 0.8, 100.0), "{sizing:?}");
         assert_eq!(sizing.memory_limit_bytes, sizing.ram_limit_bytes + sizing.flash_bytes);
-        // A half of the values is in RAM. Of those that were used once since they came, a tenth was read.
+        // Half of the values are in RAM. A tenth of the uses are reads.
         let written = WorkloadSpec { writes_per_second: 9.0, reads_per_second: 1.0, ..workload() }.for_ram_share(0.5);
         assert_eq!(written.flash_values, (75e6 * (0.5 + 0.5 * 0.1 * 0.5 / 0.95_f64)).round() as u64);
         let halved = WorkloadSpec { compression: 0.5, ..workload() }.for_ram_share(0.2);
@@ -339,7 +341,7 @@ mod tests {
                     .for_ram_share(share)
                     .hit_ratio
         };
-        // Summed key by key; see docs/operations.md for what a node measured.
+        // The expected values are sums over single keys. docs/operations.md has the measurements of a node.
         for (skew, share, expected) in [
             (0.0, 0.2438, 24.38),
             (0.6, 0.2438, 44.10),
@@ -364,7 +366,7 @@ mod tests {
                 for share in [0.01, 0.1, 0.5, 0.9, 1.0] {
                     let sizing = workload.for_ram_share(share);
                     assert!(sizing.hit_ratio >= before && sizing.hit_ratio <= 1.0, "{keys} {skew} {share}");
-                    // All keys alike: as many hits as values in RAM.
+                    // If all keys are used equally often, the hit ratio is the share of values in RAM.
                     assert!(
                         skew > 0.0 || is_near(sizing.hit_ratio, share, 1e-6),
                         "{keys} {share}: {}",

@@ -1,4 +1,4 @@
-//! Owns times as people write them: dates in UTC, and time spans. Never asks for the current time.
+//! Owns parsing and printing of times: dates in UTC, and time spans. Never reads the clock.
 
 /// `2026-11-21T18:04:05.678Z`, as RFC 3339 writes it.
 pub fn instant(ms: u64) -> String {
@@ -39,7 +39,7 @@ pub fn parse_ms(text: &str) -> Result<u64, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub every_ms: u64,
-    /// In milliseconds since midnight, UTC. `None`: whenever the interval is over.
+    /// In milliseconds since midnight, UTC. `None`: at no fixed time, only after the interval.
     pub at_ms: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Schedule {
         Ok(Schedule { every_ms, at_ms })
     }
 
-    /// The last moment of the day's time, at or before `now_ms`. `None`: the schedule has no time of the day.
+    /// The last occurrence of the time of the day, at or before `now_ms`. `None`: the schedule has no time of the day.
     pub fn last_moment_ms(&self, now_ms: u64) -> Option<u64> {
         let at_ms = self.at_ms?;
         let since = now_ms.checked_sub(at_ms)?;
@@ -108,7 +108,7 @@ pub fn parse_instant(text: &str) -> Result<u64, String> {
         }
         None => return Err(wrong()),
     };
-    // The day that has this date. 1970 to 9999 are some three million days.
+    // Searches the day that has this date, starting with a guess.
     let guess = year.checked_sub(1970).ok_or_else(wrong)? * 365;
     let days = (guess..guess + 2_500).find(|&days| civil(days) == (year, month, day)).ok_or_else(wrong)?;
     if hour > 23 || minute > 59 || second > 59 {

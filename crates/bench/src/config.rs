@@ -90,7 +90,7 @@ pub struct Ramp {
 pub enum Length {
     /// Per connection.
     Requests(u64),
-    /// Once over the key range: `max − min` requests per connection. If every pattern is parallel, each connection
+    /// One pass over the key range: `max − min` requests per connection. If every pattern is parallel, each connection
     /// sends exactly its own part of the range.
     AllKeys,
     Time(Duration),
@@ -350,7 +350,7 @@ impl Config {
         !patterns.is_empty() && patterns.iter().all(|&pattern| pattern == KeyPattern::Parallel)
     }
 
-    /// The number in the result's heading, if requests are counted at all.
+    /// The number in the result's heading, if the run's length is a number of requests.
     pub fn requests_per_client(&self) -> Option<u64> {
         let span = self.keys.max - self.keys.min;
         match self.length {
@@ -370,7 +370,7 @@ impl Config {
         self.requests_per_client()
     }
 
-    /// Requests of the whole run, if they are counted at all.
+    /// Requests of the whole run, if its length is a number of requests.
     pub fn requests_total(&self) -> Option<u64> {
         if self.length == Length::AllKeys && self.all_parallel() {
             return Some(self.keys.max - self.keys.min + 1);

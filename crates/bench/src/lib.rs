@@ -1,5 +1,5 @@
-//! Owns the load generator: what to send, how fast, and what came back. Never knows the server's code: everything it
-//! learns comes over a socket.
+//! Owns the load generator: which requests are sent, at which rate, and the statistics of the replies. Never knows the
+//! server's code: everything it learns comes over a socket.
 //!
 //! Plain data in, plain data out: a [`Config`] describes a run, [`run`] carries it out while an [`Observer`] watches,
 //! and a [`RunStats`] holds the result.

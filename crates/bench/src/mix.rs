@@ -34,7 +34,7 @@ pub struct Kind {
 /// What counts as a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// Nothing: the command looks no value up.
+    /// No reply: the command does not look up a value.
     None,
     /// A reply that is neither nil nor empty.
     Reply,
@@ -108,7 +108,7 @@ impl Kind {
     }
 }
 
-/// All that the connections of a workload share.
+/// The data that all connections of a workload share.
 pub struct Plan {
     pub kinds: Vec<Kind>,
     work: PlannedWork,
@@ -132,7 +132,7 @@ enum PlannedWork {
     },
 }
 
-/// With a time to live from a range that begins with 0, the SETs without one: one of so many.
+/// If the range of the times to live begins with 0, one of so many SETs has no time to live.
 struct Lasting {
     set: Template,
     one_of: u64,
@@ -289,7 +289,7 @@ pub struct Requests {
     scan_followed: u64,
 }
 
-/// Whose turn it is.
+/// The position in the ratio: which command is next.
 #[derive(Default)]
 struct MixProgress {
     sets_in_round: u32,
@@ -504,7 +504,7 @@ mod tests {
         config.keys.max = 1;
         config.data.size = crate::config::SizeSpec::Fixed(2);
         assert_eq!(requests(&config, 0, 2), ["SETEX k1 60 xx", "GET k1"]);
-        // A time to live of 0 is none.
+        // A time to live of 0 means none.
         config.work = Work::SetGet(SetGet { sets: 1, gets: 0, expiry: Some(0..=2), ..SetGet::default() });
         let all = requests(&config, 0, 300);
         for form in ["SET k1 xx", "SETEX k1 1 xx", "SETEX k1 2 xx"] {

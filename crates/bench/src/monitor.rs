@@ -1,21 +1,21 @@
-//! Owns the reading of command lines and of MONITOR captures: text to arguments. Never knows what a command does.
+//! Owns the parsing of command lines and of MONITOR captures into arguments. Never knows what a command does.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// The words of a line, with quotes as redis-cli has them.
+/// The words of a line, with redis-cli's quoting.
 pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     resp::words(line).context("a quote is not closed, or something other than a blank follows it")
 }
 
-/// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out. So is a last line
-/// that was cut, because whoever wrote the file was stopped: a warning says so.
+/// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out. An
+/// incomplete last line, which a stopped writer leaves, is left out too, with a warning.
 pub fn read_capture(path: &Path) -> Result<Vec<Vec<Vec<u8>>>> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut commands = Vec::new();
     let lines = text.split(|&byte| byte == b'\n');
-    // Behind the last line's end there is nothing.
+    // The index of the text after the last line end: an incomplete line, or nothing.
     let last = text.iter().filter(|&&byte| byte == b'\n').count();
     for (index, line) in lines.enumerate() {
         // `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`
@@ -70,7 +70,7 @@ mod tests {
         std::fs::write(&path, text).expect("write");
         let commands = read_capture(&path).expect("capture");
         assert_eq!(commands, [vec![b"SET".to_vec(), b"k] y".to_vec(), vec![0]], vec![b"get".to_vec(), b"k".to_vec()]]);
-        // Whoever wrote it was stopped in the middle of a line.
+        // The writer of this file was stopped in the middle of a line.
         std::fs::write(&path, format!("{text}1700000000.3 [0 lua] \"set\" \"k\" \"val")).expect("write");
         assert_eq!(read_capture(&path).expect("capture"), commands);
         std::fs::write(&path, format!("1700000000.3 [0 lua] \"set\" \"k\" \"val\n{text}")).expect("write");

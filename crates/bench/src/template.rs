@@ -118,8 +118,7 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Appends one request. Every `__key__` draws a key of its own; every `__data__` of a request belongs to the last
-    /// key.
+    /// Appends one request. Every `__key__` draws a new key; every `__data__` of a request belongs to the last key.
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, draw: &mut Draw<'_>) {
         let mut key = 0;

@@ -1,4 +1,4 @@
-//! Owns what a TLS client trusts and shows: authorities, certificate, versions. Never knows sockets.
+//! Owns the TLS settings of a client: trusted authorities, own certificate, versions. Never knows sockets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 /// TLS of connections to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities to trust, in PEM; the system's if there is none.
+    /// The authorities to trust, in PEM. `None`: the system's.
     pub cacert: Option<PathBuf>,
     /// The client's certificate and its key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Any certificate of the server is accepted, so anybody in between can read and change everything.
+    /// Any certificate of the server is accepted, so an attacker in between can read and change everything.
     pub skip_verify: bool,
-    /// Names such as TLSv1.3; all that are safe if there is none.
+    /// Names such as TLSv1.3. Empty: all safe versions.
     pub protocols: Vec<String>,
     /// The name that the certificate must have, if it is not the host's.
     pub name: Option<String>,

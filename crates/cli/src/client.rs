@@ -92,7 +92,7 @@ impl Client {
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
-            // The node is near: a proxy for the Internet would not know it.
+            // The node is on a near network, which a proxy for the Internet cannot reach.
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(timeout))
@@ -106,7 +106,7 @@ impl Client {
         &self.url
     }
 
-    /// The user whose password was given, if there is one.
+    /// The user and the password, if a password was given.
     pub fn user(&self) -> Option<(&str, &str)> {
         match &self.credentials {
             Credentials::User { name, password } => Some((name, password)),
@@ -122,7 +122,7 @@ impl Client {
         self.send(Method::POST, path, Some(body))
     }
 
-    /// A change that needs nothing but its path.
+    /// A POST request without a body.
     pub fn post_nothing(&self, path: &str) -> Result<Value, Unanswered> {
         self.send(Method::POST, path, None)
     }
@@ -139,7 +139,7 @@ impl Client {
         self.send(Method::DELETE, path, None)
     }
 
-    /// Logs in if need be, and once more if the session is no longer known: a node that was started again knows none.
+    /// Logs in if necessary, and logs in again if the node no longer knows the session, as after a restart.
     fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Unanswered> {
         let mut session = self.session.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut fresh = false;
@@ -162,7 +162,8 @@ impl Client {
     }
 
     fn log_in(&self, user: &str, password: &str) -> Result<Session, Unanswered> {
-        // Of one command: the node's audit log has what the command changes, and not that it came and went.
+        // The session is for one command: the node's audit log records what the command changes, but not its login and
+        // logout.
         let body = json!({ "user": user, "password": password, "brief": true });
         let (reply, cookie) = self.exchange(&Method::POST, "/session", Some(&body), None)?;
         let csrf = reply["csrf"].as_str().unwrap_or_default().to_owned();
@@ -190,7 +191,7 @@ impl Client {
                 let request = request.header("Content-Type", "application/json").body(body.to_string());
                 request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
             }
-            // Its length, 0, has to be said.
+            // The header with the length 0 must be set explicitly.
             None if method == Method::POST => {
                 request.body(String::new()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
             }
@@ -229,7 +230,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(session) = session {
-            // Otherwise the session ends by itself after some hours.
+            // Best effort: a session that is not closed expires by itself.
             let _ = self.exchange(&Method::DELETE, "/session", None, Some(&session));
         }
     }

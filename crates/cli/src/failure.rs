@@ -12,12 +12,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The command was understood and failed.
+    /// The command line was valid, but the command failed.
     pub fn failed(message: impl Into<String>) -> Failure {
         Failure { code: 1, message: message.into(), hint: String::new() }
     }
 
-    /// The command was not understood, contradicts itself, or was not confirmed. Nothing was changed.
+    /// The command line was invalid or contradictory, or the command was not confirmed. Nothing was changed.
     pub fn refused(message: impl Into<String>) -> Failure {
         Failure { code: 2, message: message.into(), hint: String::new() }
     }

@@ -3,11 +3,13 @@
 //! reads the files of a journal.
 //!
 //! In reading order: [`args`] is every command line in one tree; `client` uses a node's HTTP API, `database` and
-//! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `plan` says beforehand what data take here; `journal` reads what keeps a database over restarts; `prepare` measures flash and formats devices; `pages` writes manual
-//! pages and completions. `size`, `timestamp` and `table` read and print, `progress` shows what is waited for, `prompt` asks the user.
+//! `people` are the requests, `top` watches a node; `migrate` moves a running Redis into a database; `plan` estimates how
+//! much RAM and flash data need; `journal` reads the checkpoint and the journal of a database; `prepare` measures flash and
+//! formats devices; `pages` writes manual pages and completions. `size`, `timestamp` and `table` parse and print values,
+//! `progress` shows the progress of a wait, `prompt` asks the user.
 //!
 //! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
-//! Exit codes: 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
+//! Exit codes: 0 success, 1 failure, 2 invalid arguments or not confirmed, 130 interrupted.
 
 #![forbid(unsafe_code)]
 
@@ -48,21 +50,24 @@ pub use failure::Failure;
 /// Creating a database reserves its flash before the reply.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What reads the flash files of a dataset that no node serves. The formats there are the store's, which this crate does not know.
+/// Functions that read the flash files of a dataset that no node serves. The binary provides them, because the formats
+/// belong to the store, which this crate does not import.
 pub struct Flash {
-    /// Finds the keys again that damaged parts of an index named: of an index, the dump beside it, and the flash paths.
+    /// Recovers the keys that were in damaged parts of an index, from the index, the dump beside it, and the flash
+    /// paths.
     pub find_keys: FindAgain,
-    /// Writes a dump to a new file, with the values that are found on flash, because its index is lost.
+    /// Writes a dump to a new file, and adds the values that are found on flash, because the index is lost.
     pub save_values: FindAgain,
-    /// Reads all values that an index names: which cannot be read.
+    /// Reads all values that an index names, and returns those that cannot be read.
     pub check_values: fn(&Path, &[PathBuf]) -> Result<Unreadable, String>,
-    /// Follows what the journal makes of values that are not there, and returns the keys that are lost at its end.
+    /// Follows the effects of the journal on missing values, and returns the keys that are lost at its end.
     pub follow: fn(&Missing<'_>, &Records<'_>) -> Result<Names, String>,
-    /// Writes the values that an index names as a dump, but for those that cannot be read.
+    /// Writes the values that an index names as a dump, except those that cannot be read.
     pub write_values: WriteValues,
     /// Writes an index without the entries of values that cannot be read. Returns its size.
     pub write_index: fn(&Path, &Unread, &Path) -> Result<u64, String>,
-    /// Writes a dump of what can be read of a base: of an index, of so many bytes of its dump, if there is one, and of the flash paths.
+    /// Writes a dump with the readable values of a checkpoint: from its index, from the first bytes of its dump (if there is
+    /// one), and from the flash paths.
     pub save_readable: SaveReadable,
 }
 
@@ -72,7 +77,7 @@ pub type Unread = HashSet<(u16, u16, u64)>;
 /// Names of keys, with their logical databases.
 pub type Names = Vec<(u64, Vec<u8>)>;
 
-/// What a journal starts from.
+/// The values that are missing before the journal is applied.
 pub enum Missing<'m> {
     /// Entries of an index whose values cannot be read.
     Of(&'m Path, &'m Unread),
@@ -80,35 +85,37 @@ pub enum Missing<'m> {
     Keys(&'m [(u64, Vec<u8>)]),
 }
 
-/// What cannot be read on flash.
+/// The values and files on flash that cannot be read.
 pub struct Unreadable {
     pub entries: Unread,
     /// Flash files that are missing, cut, or have no superblock any more: a node does not start with them.
     pub files: Vec<String>,
 }
 
-/// Gives a function the logical database and the commands of each record of the journal. It returns what becomes of a record that needs a
-/// value that cannot be read; `None`: the record stays.
+/// Calls a function with the logical database and the commands of each record of the journal. The function returns the
+/// replacement of a record that needs an unreadable value; `None`: the record is kept.
 pub type Records<'r> = dyn Fn(&mut dyn FnMut(u32, &[u8]) -> Result<Option<Vec<u8>>, String>) -> Result<(), String> + 'r;
 
 pub type SaveReadable = fn(&Path, Option<(&Path, u64)>, &[PathBuf], &Unread, &Path) -> Result<(), String>;
 
-/// Calls a function with the logical database and the name of each key that the journal changes in a way that depends on what it was.
+/// Calls a function with the logical database and the name of each key that the journal changes in a way that depends on its
+/// earlier value.
 pub type Changed<'c> = dyn Fn(&mut dyn FnMut(u64, &[u8])) -> Result<(), String> + 'c;
 
-/// Gets the two files, the flash paths, and what the journal changes.
+/// Arguments: the two files, the flash paths, and the keys that the journal changes.
 pub type FindAgain = fn(&Path, &Path, &[PathBuf], &Changed<'_>) -> Result<FoundAgain, String>;
 
-/// Gets the index, the flash paths, what cannot be read, and where the dump goes.
+/// Arguments: the index, the flash paths, the unreadable entries, and the destination of the dump.
 pub type WriteValues = fn(&Path, &[PathBuf], &Unread, Box<dyn Write + Send>) -> Result<(), String>;
 
-/// What was found on flash.
+/// The result of a search of the flash files.
 pub struct FoundAgain {
-    /// For the damaged parts of an index.
+    /// Entries that replace the damaged parts of an index.
     pub entries: ::journal::index::Entries,
-    /// Keys that the journal changes, and that must not be there after it: nobody knows what they were before.
+    /// Keys that must not exist after the journal is applied: it changes them in a way that depends on their earlier
+    /// value, which is unknown.
     pub left_out: Names,
-    /// What to say of it.
+    /// A text for the user.
     pub said: String,
 }
 

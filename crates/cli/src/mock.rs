@@ -1,5 +1,5 @@
-//! Owns a small node that speaks the API's HTTP, for tests: sessions, tokens, and databases that need a few looks to
-//! change. Never opens a database.
+//! Owns a mock of a node's HTTP API, for tests: sessions, tokens, and databases whose changes are complete only after a
+//! few queries. Never opens a database.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,9 +26,9 @@ pub struct Inner {
     /// Method, path with query, body.
     pub requests: Vec<(String, String, Value)>,
     pub databases: BTreeMap<String, Value>,
-    /// The number of looks until a resize or a deletion is done.
+    /// The number of queries until a resize or a deletion is complete.
     pub looks_left: u32,
-    /// A resize takes these looks and then fails.
+    /// A resize fails after these queries.
     pub resize_fails: bool,
     /// A backup fails.
     pub backup_fails: bool,

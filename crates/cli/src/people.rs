@@ -27,7 +27,7 @@ pub fn users(client: &Client, action: &UserAction, as_json: bool) -> Result<Stri
         }
         UserAction::Passwd { name } => {
             let reply = match client.user() {
-                // All users may change their own password, and must change a generated one.
+                // Any user may change their own password, and must change a temporary one.
                 Some((user, old)) if user == name => {
                     let new = prompt::new_secret(name)?;
                     client.put("/session/password", &json!({ "old": old, "new": new }))?

@@ -1,5 +1,5 @@
-//! Owns bars and spinners on standard error: nothing of one is left when something else is printed, whatever ended it, and a signal
-//! ends the wait with a line that says what goes on. Never knows what is waited for.
+//! Owns progress bars and spinners on standard error. A bar is always cleared before anything else is printed, and a signal
+//! ends the wait with a line that says which work the node continues. Never knows the work itself.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::Failure;
 
-/// Between two looks at whether a signal came.
+/// The pause between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// It is cleared when it is dropped, so that an error that ends the work is not printed behind it.
+/// The bar is cleared when it is dropped, so that an error message does not appear behind it.
 pub fn bar(template: &str, length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is fixed");
     ProgressBar::new(length).with_finish(ProgressFinish::AndClear).with_style(style.progress_chars("=> "))
@@ -26,20 +26,20 @@ pub fn spinner(template: &str) -> ProgressBar {
     ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear).with_style(style)
 }
 
-/// A wait for what the node does by itself. A signal ends the process with 130, and the node goes on.
+/// A wait for work of the node. A signal ends the process with exit code 130, and the node continues.
 pub struct Wait {
     bar: ProgressBar,
     is_over: Arc<AtomicBool>,
 }
 
 impl Wait {
-    /// `goes_on` says what the node does although nobody waits, and how to look at it.
+    /// `goes_on`: a text that says which work the node continues after the wait was ended, and how to see its progress.
     pub fn new(bar: ProgressBar, goes_on: String) -> Wait {
         static SIGNALLED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
         let signalled = SIGNALLED.get_or_init(|| {
             let signalled = Arc::new(AtomicBool::new(false));
             for signal in [SIGINT, SIGTERM] {
-                // Without it, the signal ends the process as it would anyway.
+                // If this fails, the signal ends the process by default.
                 let _ = signal_hook::flag::register(signal, Arc::clone(&signalled));
             }
             signalled
@@ -83,7 +83,7 @@ mod tests {
     use std::io;
     use std::sync::Mutex;
 
-    /// A terminal's last line.
+    /// A mock of the last line of a terminal.
     #[derive(Debug, Clone, Default)]
     struct Line(Arc<Mutex<String>>);
 

@@ -24,7 +24,7 @@ pub fn secret(question: &str) -> Result<String, Failure> {
     let failed = |error| Failure::failed(format!("the terminal: {error}"));
     let shown = tcgetattr(&stdin).map_err(failed)?;
     let mut hidden = shown.clone();
-    // Ctrl-C would end the process while the terminal still hides input. Here it ends the line instead.
+    // With ISIG, Ctrl-C would end the process while the terminal still hides input. Without it, Ctrl-C ends the line.
     hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
     hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
     tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(failed)?;
@@ -54,7 +54,7 @@ fn hidden_line(input: &mut impl BufRead) -> Result<String, Failure> {
     }
 }
 
-/// Asks for a new password: twice at a terminal, so that a typing mistake locks nobody out.
+/// Asks for a new password: twice at a terminal, so that a typing mistake does not lock the user out.
 pub fn new_secret(whose: &str) -> Result<String, Failure> {
     let first = secret(&format!("New password of {whose}: "))?;
     if io::stdin().is_terminal() && secret("Once more: ")? != first {

@@ -1,4 +1,5 @@
-//! Owns sizes, counts and times as the operator's commands take and print them: sizes beyond redis.conf's, with fractions and terabytes.
+//! Owns parsing and printing of sizes, counts and times for the operator's commands: sizes as in redis.conf, and in addition
+//! fractions and terabytes.
 
 use base::size::{exact, three_figures, unit_bytes};
 
@@ -23,7 +24,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if unit.is_empty() || bytes >= u64::MAX as f64 { Err(wrong()) } else { Ok(bytes as u64) }
 }
 
-/// How many of something: `75000000`, `75m`, `1.5g`. Units are of 1000, as redis.conf has them without a b.
+/// A count: `75000000`, `75m`, `1.5g`. Units are powers of 1000, like those of redis.conf without a `b`.
 pub fn number(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no number; write 75000000, 75m or 1.5g");
     let (digits, factor) = match text.char_indices().next_back() {
@@ -47,7 +48,7 @@ pub fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| format!("{text:?} is no share; write 85% or 0.85"))
 }
 
-/// A count for people: `950`, `12.3k`, `4.56M`.
+/// A count as text: `950`, `12.3k`, `4.56M`.
 pub fn count(value: f64) -> String {
     let mut value = value;
     for unit in ["", "k", "M", "G", "T"] {
@@ -60,7 +61,7 @@ pub fn count(value: f64) -> String {
     format!("{value:.0}P")
 }
 
-/// As flintkv.conf takes it, rounded down to what a person would write.
+/// A size for flintkv.conf, rounded down to a short number.
 pub fn directive(bytes: u64) -> String {
     const MB: u64 = 1 << 20;
     const GB: u64 = 1 << 30;
@@ -72,7 +73,7 @@ pub fn directive(bytes: u64) -> String {
     exact(bytes / unit * unit)
 }
 
-/// Microseconds for people: `85 µs`, `1.2 ms`, `3 s`.
+/// Microseconds as text: `85 µs`, `1.2 ms`, `3 s`.
 pub fn micros(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{} µs", three_figures(us)),

@@ -1,4 +1,4 @@
-//! Owns tables of text for people. Never knows their content.
+//! Owns the layout of text tables. Never knows their content.
 
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

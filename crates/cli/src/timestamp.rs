@@ -1,4 +1,4 @@
-//! Owns times as people write and read them. Never asks for the current time, except in [`now_ms`].
+//! Owns parsing and printing of times. Never reads the clock, except in [`now_ms`].
 
 pub use base::time::{instant, parse_ms as parse_span};
 

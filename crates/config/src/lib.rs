@@ -5,8 +5,8 @@
 //! `typed` (what the server reads, checks between directives), `rewrite`, `docs`.
 //!
 //! There is one way for a setting to take effect. Code that reads a setting when it needs it reads the current [`Config`].
-//! Code that keeps something made of a setting subscribes to changes ([`ConfigStore::subscribe`]). Work that can refuse a
-//! change (files, limits) is done between [`ConfigStore::draft`] and [`ConfigStore::keep`].
+//! Code that stores something derived from a setting subscribes to changes ([`ConfigStore::subscribe`]). Work that can
+//! refuse a change (files, limits) is done between [`ConfigStore::draft`] and [`ConfigStore::keep`].
 //!
 //! A worker keeps the [`Config`] that it got from [`ConfigStore::snapshot`]. When [`ConfigStore::version`] has changed, the
 //! worker takes a new snapshot. So a command reads the configuration without a lock.
@@ -105,7 +105,7 @@ impl Draft {
         set_failed(&self.blamed, why)
     }
 
-    /// The same, where it is known which directive cannot.
+    /// The same, if it is known which directive is the cause.
     pub fn refused_for(&self, name: &str, why: &str) -> String {
         set_failed(name, why)
     }
@@ -223,8 +223,8 @@ impl ConfigStore {
     }
 
     /// CONFIG GET: the names that any pattern matches, with their values, each once, in the table's order.
-    /// For a pattern without wildcards, the reply repeats the name as the client spelled it. A password may be other than text:
-    /// see [`word_bytes`].
+    /// For a pattern without wildcards, the reply repeats the name as the client spelled it. A password may be bytes that
+    /// are not text: see [`word_bytes`].
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
         let state = self.state.lock();
         let config = self.snapshot();
@@ -238,7 +238,7 @@ impl ConfigStore {
                 });
                 let Some(shown_name) = matching else { continue };
                 let shown = match name {
-                    // Without a limit of its own it reads back as it was set.
+                    // If `maxmemory` was set, CONFIG GET shows the RAM limit.
                     "maxmemory" if value::show(row, value) != "0" => config.ram_limit_bytes.to_string(),
                     "io-threads" => config.io_threads.to_string(),
                     _ => value::show(row, value),

@@ -55,7 +55,8 @@ impl Loaded {
         Ok(Loaded { values, named: vec![false; ROWS.len()] })
     }
 
-    /// The default of `appendonly` depends on flash. Not for a database with a file of its own, which says it.
+    /// Sets the default of `appendonly`, which depends on flash. Not called for a database with its own file, because
+    /// that file names the value.
     pub fn keep_what_is_on_flash(&mut self) {
         let at = |name| table::find(name).expect("it is in the table");
         let (kept, paths) = (at("appendonly"), at("flash-path"));

@@ -86,7 +86,7 @@ fn what_is_on_flash_survives_unless_the_configuration_says_no() {
     let flash = [("memory-limit", "1gb"), ("flash-path", "/flash")];
     assert!(!keeps(&[]) && keeps(&flash));
     assert!(!keeps(&[&flash[..], &[("appendonly", "no")]].concat()));
-    // A database's own file says it.
+    // A database's own file names the value of `appendonly`.
     let file = std::env::temp_dir().join(format!("flintkv-own-{}.conf", std::process::id()));
     std::fs::write(&file, "memory-limit 1gb\n").unwrap();
     let own = ConfigStore::from_file_and(&file, &[("flash-path", vec!["/flash".to_owned()])]).unwrap();
@@ -113,8 +113,8 @@ fn files_on_flash_have_a_limit() {
     assert_eq!(store(&[("appendonly", "yes"), ("flash-limit", "1gb")]).snapshot().flash_limit_bytes, mb(1 << 10));
 }
 
-/// Values that are in RAM too have a copy in the log of a dataset that survives, and what waits for a checkpoint has room there. A limit of all
-/// files makes the log smaller, but never smaller than values need.
+/// The log of a dataset that survives restarts is larger, because values in RAM have a copy there, and garbage waits there
+/// for a checkpoint. A limit of all files makes the log smaller, but never smaller than the values need.
 #[test]
 fn the_log_of_what_survives_has_room_for_copies() {
     let mb = |n: u64| n << 20;
@@ -269,7 +269,7 @@ fn config_set_changes_all_or_nothing() {
         assert!(store.set(&[(name.as_bytes(), &b"\xff"[..])]).is_err(), "{name}");
         assert!(store.set(&[(name, "a\0b")]).is_err(), "{name}");
     }
-    // Passwords may be anything, also what a word of the configuration would mean.
+    // Passwords may be any bytes, including bytes that have a meaning in the configuration's syntax.
     for password in [&b"\xff"[..], b"abc\0def", b"\0ff", b"\0"] {
         store.set(&[(&b"requirepass"[..], password)]).unwrap();
         assert_eq!(store.snapshot().requirepass.as_ref().map(Secret::expose), Some(password));

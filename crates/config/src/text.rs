@@ -55,10 +55,10 @@ pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     }
 }
 
-/// No text contains a NUL. A word that begins with one is no text: the bytes follow in hex.
+/// The first character of a word that is not text; the bytes follow in hex. Text never contains a NUL.
 const NO_TEXT: char = '\0';
 
-/// A word of any bytes. Only passwords may be other than text, see [`is_text`].
+/// The word for any bytes. Only passwords may be bytes that are not text, see [`is_text`].
 pub fn word(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(NO_TEXT) => text.to_owned(),

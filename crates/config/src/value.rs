@@ -78,7 +78,8 @@ impl Kind {
 /// Reads the words after a directive's name. `before` is the directive's old value. Error texts are Redis's.
 pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<Value, String> {
     let kind = row.kind;
-    // Whoever reads the console's password gets text. Lines name users, whose passwords may be anything.
+    // The console's password must be text. Other passwords, and lines (which define users with passwords), may be any
+    // bytes.
     let takes_bytes = kind == Kind::Lines || kind == Kind::Password && row.name != "console-password";
     if !takes_bytes && !words.iter().all(|word| text::is_text(word)) {
         return Err("argument must be valid UTF-8 without NUL bytes".to_owned());
@@ -100,7 +101,7 @@ pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<V
     read_word(kind, word).map(|word| if word.is_empty() { vec![] } else { vec![word] })
 }
 
-/// A number with at most six decimals, and none that says nothing: as Redis shows percentiles.
+/// A number with at most six decimals and without trailing zeros, as Redis shows percentiles.
 fn decimal(number: f64) -> String {
     let text = format!("{number:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -11,8 +11,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// allocator does this, so that a worker never pays for it. Pages are not freed lazily, because the kernel still counts
 /// lazily freed pages as resident. Allocations above `oversize_threshold` (the buffers of large requests and replies) have
 /// an arena of their own, which gives freed pages back at once: see `node::memory`. Large allocations (16 KiB and more)
-/// do not get the extra page with which jemalloc
-/// varies their addresses.
+/// do not get the extra page by which jemalloc varies their addresses.
 const SETTINGS: &[u8] =
     b"background_thread:true,max_background_threads:1,dirty_decay_ms:1000,muzzy_decay_ms:0,cache_oblivious:false,\
       oversize_threshold:524288\0";
@@ -21,7 +20,7 @@ const SETTINGS: &[u8] =
 #[repr(transparent)]
 pub struct Settings(*const u8);
 
-// SAFETY: it points to a constant that nobody writes.
+// SAFETY: the pointer points to a constant, which is never written.
 unsafe impl Sync for Settings {}
 
 // SAFETY: jemalloc declares this symbol for its users to define, as a `const char *`; the string ends with NUL.
@@ -30,7 +29,7 @@ pub static MALLOC_CONF: Settings = Settings(SETTINGS.as_ptr());
 
 #[cfg(test)]
 mod tests {
-    /// Nobody would notice a symbol that jemalloc does not read, so ask the allocator for its settings.
+    /// If jemalloc did not read the symbol, nothing would fail, so the test asks the allocator for its settings.
     #[test]
     fn the_allocator_has_read_its_settings() {
         let report = node::allocator_report();

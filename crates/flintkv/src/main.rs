@@ -1,4 +1,4 @@
-//! Owns the binary: which part of FlintKV runs. Never knows what that part does.
+//! Owns the choice of the part of FlintKV that runs. Never knows what that part does.
 
 mod allocator;
 mod node;
@@ -42,10 +42,10 @@ usage:
 Each subcommand has its own --help. Called as redis-server, the binary is `flintkv server`.
 ";
 
-/// scripts/notice.py writes it.
+/// The licences of third-party code. scripts/notice.py writes the file.
 const NOTICE: &str = include_str!("../NOTICE");
 
-/// What the operator's commands read on flash.
+/// The functions by which the operator's commands read flash files.
 const FLASH: cli::Flash = cli::Flash {
     find_keys: |index, dump, paths, changed| ::node::salvage::find_keys(index, dump, paths, changed).map(found_again),
     save_values: |dump, to, paths, changed| ::node::salvage::save_values(dump, to, paths, changed).map(found_again),
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Some("licences" | "licenses") => {
-            // A pager that was left reads no more.
+            // Ignore the error: a pager may have been closed.
             let _ = std::io::stdout().write_all(NOTICE.as_bytes());
             ExitCode::SUCCESS
         }

@@ -1,5 +1,5 @@
-//! Owns `flintkv server`: from arguments to a configuration, and detaching from the terminal. Never knows workers,
-//! sockets or data.
+//! Owns `flintkv server`: it makes a configuration from the arguments, and detaches from the terminal. Never knows
+//! workers, sockets or data.
 
 use std::any::Any;
 use std::io;
@@ -29,7 +29,8 @@ All directives: docs/configuration.md, or CONFIG GET '*' of a running node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Called {
     ByItsName,
-    /// In place of redis-server: the node opens only the ports that Redis has, unless the configuration asks for more.
+    /// The binary replaces redis-server: the node opens only the ports that Redis has, unless the configuration names
+    /// more.
     AsRedis,
 }
 

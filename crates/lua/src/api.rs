@@ -169,7 +169,7 @@ fn status_reply(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     one(Value::Table(table))
 }
 
-/// Every valid choice is accepted without effect: replicas and the journal always get what a script has changed.
+/// Every valid choice is accepted without effect: replicas and the journal always get all changes of a script.
 fn set_repl(lua: &Lua, args: &MultiValue, _: &Shared) -> Native {
     if args.len() != 1 {
         return Err(refuse(lua, "redis.set_repl() requires two arguments."));

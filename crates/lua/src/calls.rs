@@ -1,5 +1,5 @@
-//! Owns the trait through which a running script asks the server, and the link to the server's side of the running script.
-//! Never knows a command.
+//! Owns the trait through which a running script calls the server, and the pointer to the server's side of the running
+//! script. Never knows a command.
 
 use super::library::Function as Registered;
 use super::words::Words;
@@ -31,8 +31,8 @@ pub trait Calls {
     /// Whether the user may run the command whose words are in [`Calls::words`]. `None`: there is no such command.
     fn may_call(&mut self) -> Option<bool>;
     fn log(&mut self, level: i64, text: &str);
-    /// The script's reply is or contains this error. `counted`: a command of the script has caused it, and the statistics have
-    /// it already.
+    /// The script's reply is or contains this error. `counted`: a command of the script has caused the error, so the
+    /// statistics already include it.
     fn note_error(&mut self, _text: &[u8], _counted: bool) {}
     /// Called regularly while the script runs. `Err`: the script ends with this error text.
     fn tick(&mut self) -> std::result::Result<(), &'static str>;
@@ -59,8 +59,8 @@ impl Shared {
 
     pub fn with<T>(&self, run: impl FnOnce(&mut dyn Calls) -> T) -> Option<T> {
         let calls = self.calls.get()?;
-        // SAFETY: `serve` sets the pointer for as long as its exclusive reference lives. Only our native functions come
-        // here, and none of them calls back into Lua. So there is one reference at a time.
+        // SAFETY: `serve` sets the pointer for as long as its exclusive reference lives. Only our native functions call
+        // this, and none of them calls back into Lua. So there is only one reference at a time.
         Some(run(unsafe { &mut *calls }))
     }
 

@@ -18,18 +18,20 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The least that [`Engine::limit_memory`] allows. The interpreter with its libraries and some scripts needs it.
+/// The smallest limit that [`Engine::limit_memory`] sets: the interpreter with its libraries and some scripts needs
+/// this much.
 const MEMORY_BYTES_MIN: usize = 4 << 20;
-/// Until another limit is set.
+/// The limit until another one is set.
 const MEMORY_BYTES: usize = 256 << 20;
 /// If an interpreter holds more than this after a script, or a quarter of its limit, its garbage is collected at once.
 const MEMORY_KEPT_BYTES: usize = 16 << 20;
-/// The collector begins anew when the memory has grown to this share of what lived. With Lua's 200 % the garbage of short scripts
-/// would grow to the size of what lives.
+/// The collector starts a new cycle when the memory has grown to this share of the live memory. With Lua's default of 200 %,
+/// the garbage of short scripts would grow to the size of the live memory.
 const COLLECT_AT_PERCENT: c_int = 130;
-/// Lua instructions between two calls of [`Calls::tick`]: a tenth of a millisecond, some milliseconds if each makes a string.
+/// Lua instructions between two calls of [`Calls::tick`]: a tenth of a millisecond, or some milliseconds if each instruction
+/// creates a string.
 const TICK_INSTRUCTIONS: u32 = 20_000;
-/// How much one step of [`Engine::tidy`] collects, in Lua's measure: about a millisecond.
+/// The size of one step of [`Engine::tidy`], in the unit of Lua's collector: about a millisecond.
 const COLLECT_STEP_KIB: c_int = 64;
 /// Maximum number of compiled scripts kept.
 const COMPILED_MAX: usize = 2_000;
@@ -44,7 +46,7 @@ pub struct Engine {
     functions: Functions,
     /// The error handler: converts an error to a table.
     handler: Function,
-    /// What a library sees while it is loaded, made for the first one.
+    /// The globals of a library while it is loaded. Created when the first library is loaded.
     loading: OnceCell<Table>,
     version: Box<str>,
     by_body: HashMap<Box<[u8]>, Rc<Compiled>>,
@@ -103,7 +105,7 @@ impl Functions {
     /// Drops the functions whose numbers are free.
     fn empty_free(&self) {
         for &number in self.free.borrow().iter() {
-            // Out of memory the function stays until its number is used again.
+            // If Lua is out of memory, the function stays until its number is used again.
             let _ = self.table.raw_set(number, Value::Nil);
         }
     }
@@ -150,7 +152,7 @@ impl Engine {
         let handler = lua.create_function(handle)?;
         lua.set_memory_limit(MEMORY_BYTES)?;
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(COLLECT_AT_PERCENT)));
-        // What was needed only to make the libraries.
+        // Frees what was needed only to create the libraries.
         lua.gc_collect()?;
         Ok(Engine {
             functions: Functions::new(&lua, &handler, &sandbox.builtins)?,
@@ -195,7 +197,7 @@ impl Engine {
         let _ = self.lua.gc_collect();
     }
 
-    /// Forgets the libraries that are there no more.
+    /// Drops the libraries that no longer exist.
     pub fn forget_libraries(&mut self, is_there: impl Fn(&str) -> bool) {
         let before = self.libraries.len();
         self.libraries.retain(|name, _| is_there(name));
@@ -305,18 +307,19 @@ impl Engine {
         if self.lua.used_memory() <= MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
             return;
         }
-        // The first cycle may have begun before the garbage was garbage. Each halves the table of strings.
+        // The first cycle may have begun before the garbage became unreachable, so more than one may be needed. Each
+        // cycle also halves the table of strings.
         let mut before = usize::MAX;
         while self.collect(&between) && self.lua.used_memory() < before / 4 * 3 {
             before = self.lua.used_memory();
         }
     }
 
-    /// Carries out the rest of the collector's cycle. False: Lua has no memory for it, and the next allocation tries again.
+    /// Runs the rest of the collector's cycle. False: Lua has no memory for it, and the next allocation tries again.
     fn collect(&self, between: impl Fn()) -> bool {
         let mut is_over = false;
         while !is_over {
-            // SAFETY: the step leaves the stack as it is.
+            // SAFETY: a step of the collector does not change the stack.
             let step = unsafe {
                 self.lua.exec_raw::<()>((), |state| {
                     is_over = ffi::lua_gc(state, ffi::LUA_GCSTEP, COLLECT_STEP_KIB) != 0;
@@ -404,8 +407,8 @@ pub enum Passed {
     AsArguments,
 }
 
-/// Clears the pointer to the server's side when it is dropped, also after a panic of a handler. So no code can reach the data
-/// of the run afterwards.
+/// Clears the pointer to the server's side when it is dropped, even after a panic of a handler. So no code can access the
+/// data of the run afterwards.
 struct Serving<'a>(&'a Shared);
 
 impl Drop for Serving<'_> {

@@ -1,9 +1,10 @@
 //! Owns the Lua 5.1 interpreter of scripts and functions: the sandbox, the libraries, and the conversion of values between Lua
-//! and commands. Never knows a command, a key or the store: it asks for all of them through one trait, [`Calls`].
+//! and commands. Never knows a command, a key or the store: it uses them only through the trait [`Calls`].
 //!
 //! `calls` is that trait, and `words` holds the words of a command that a script calls. `engine` is a worker's interpreter, `api`
-//! the table `redis`, `sandbox` the part of Lua that scripts can reach, `libs` the libraries for scripts. `stack` moves values
-//! over Lua's stack. `library` holds the functions that FUNCTION LOAD registers. `try_out` runs any text for the fuzz target.
+//! the table `redis`, `sandbox` the part of Lua that scripts can reach, `libs` the libraries for scripts. `stack` passes
+//! values over Lua's stack. `library` holds the functions that FUNCTION LOAD registers. `try_out` runs arbitrary text for
+//! the fuzz target.
 
 mod api;
 mod calls;

@@ -64,7 +64,7 @@ pub struct Library {
 #[derive(Default, Clone)]
 pub struct Libraries {
     by_name: BTreeMap<String, Arc<Library>>,
-    /// From a function's name in lower case to its library, and its place there.
+    /// Maps a function's name in lower case to its library and its index there.
     functions: HashMap<String, (Arc<Library>, usize)>,
 }
 
@@ -81,7 +81,7 @@ impl Libraries {
         self.functions.len()
     }
 
-    /// The library of a function, and the function's place there. Case is ignored.
+    /// The library of a function, and the function's index there. Case is ignored.
     pub fn find(&self, function: &str) -> Option<(Arc<Library>, usize)> {
         let (library, at) = self.functions.get(&function.to_ascii_lowercase())?;
         Some((Arc::clone(library), *at))

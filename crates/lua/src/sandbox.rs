@@ -83,13 +83,13 @@ pub fn string(lua: &Lua, args: &MultiValue, at: usize, function: &str) -> std::r
 
 pub type Native = std::result::Result<MultiValue, Raise>;
 
-/// A native function: its arguments, and what the functions of its library share.
+/// A native function. It gets its arguments, and the state that the functions of its library share.
 pub type NativeFn<C> = fn(&Lua, &MultiValue, &C) -> Native;
 
 /// Puts native functions for scripts into a table. Their errors are strings or tables, as those of Lua's own functions.
 ///
-/// They share one function of mlua, because each of those takes 120 bytes of the interpreter. What scripts see is a closure of 72
-/// bytes with that function and a number.
+/// They share one mlua function, because each mlua function takes 120 bytes of the interpreter. Scripts see a closure of 72
+/// bytes, which contains that function and a number.
 pub fn add_natives<C: 'static, const N: usize>(
     lua: &Lua,
     table: &Table,
@@ -307,8 +307,8 @@ unsafe fn is_ended(state: *mut lua_State) -> bool {
     unsafe { (*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>()).ended.get() }
 }
 
-/// Makes the error on top of the stack what scripts may see: an error of mlua becomes its text. Upvalue 2: the function for this.
-/// If the running script must end, it raises the error again.
+/// Converts the error on top of the stack to a form that scripts may see: an error of mlua becomes its text. Upvalue 2: the
+/// function that converts. If the running script must end, it raises the error again.
 ///
 /// # Safety
 /// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
@@ -335,8 +335,8 @@ unsafe fn as_text(state: *mut lua_State) {
     }
 }
 
-/// Replaces Lua's pcall. It returns an error table as its text, as scripts written for older versions of Redis expect. Upvalues: see
-/// [`catch`].
+/// Replaces Lua's pcall. For an error table it returns the table's text, as scripts written for older versions of Redis
+/// expect. Upvalues: see [`catch`].
 ///
 /// # Safety
 /// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
@@ -406,7 +406,8 @@ unsafe extern "C-unwind" fn handled(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Calls the function at position 1 with the error handler at position 2. The handler, or what is left of it, is below the results.
+/// Calls the function at position 1 with the error handler at position 2. The stack position of the handler, or a value in
+/// its place, is below the results.
 ///
 /// # Safety
 /// `state` is live, and its stack is that of the running C function. An error of Lua jumps over the caller.
@@ -448,7 +449,8 @@ unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Replaces Lua's getmetatable, so that it gives no real metatable of a locked table. Upvalue 1: the locked tables.
+/// Replaces Lua's getmetatable, so that it never returns the real metatable of a locked table. Upvalue 1: the locked
+/// tables.
 ///
 /// # Safety
 /// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
@@ -466,7 +468,7 @@ unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
         {
             return 1;
         }
-        // What is shown in place of a metatable.
+        // The field of the metatable that getmetatable returns instead of it.
         ffi::lua_pushvalue(state, -1);
         ffi::lua_rawget(state, ffi::lua_upvalueindex(1));
         if ffi::lua_toboolean(state, -1) == 0 {
@@ -479,7 +481,7 @@ unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Replaces Lua's load: what the pieces make is not loaded if it is bytecode. Upvalue 1: see [`loadstring`].
+/// Replaces Lua's load: the joined pieces are refused if they are bytecode. Upvalue 1: see [`loadstring`].
 ///
 /// # Safety
 /// Only Lua calls it: with a live state, and the upvalues that the closure was made with.
@@ -656,7 +658,7 @@ impl Sandbox {
         };
         sandbox.replace(lua, shared)?;
 
-        // SAFETY: pushes a string, and puts its metatable in its place.
+        // SAFETY: pushes a string, and replaces it by its metatable.
         let string_metatable: Table = unsafe {
             lua.exec_raw((), |state| {
                 ffi::lua_pushstring(state, c"".as_ptr());
@@ -746,7 +748,7 @@ impl Sandbox {
     }
 }
 
-/// Lua's own words.
+/// The text of Lua's error.
 pub const NOT_ENOUGH_MEMORY: &str = "not enough memory";
 
 /// The error text as in plain Lua, without the text that mlua adds.

@@ -1,8 +1,9 @@
-//! Owns the values that every script passes over Lua's stack: its arguments, the words and replies of its commands, and its
+//! Owns the transfer of values over Lua's stack: a script's arguments, the words and replies of its commands, and its
 //! result. Never knows what a command is.
 //!
 //! This file uses Lua's C interface directly, because mlua makes a protected call for each value: with mlua an EVAL of one GET
-//! took twice as long. Lua's errors jump over these functions. So none holds anything that needs dropping while it calls Lua.
+//! took twice as long. A Lua error is a longjmp over these functions. So none of them holds a value that needs dropping
+//! while it calls Lua.
 
 use super::calls::{Called, Calls, NOT_RUNNING, Shared};
 use super::words::Words;
@@ -63,7 +64,7 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
     }
 }
 
-/// The field of an error that a command of the script has caused: the statistics have it already.
+/// The field that marks an error that a command of the script has caused: the statistics already include it.
 pub const COUNTED: &CStr = c"ignore_error_stats_update";
 
 /// Raises or returns `{err = text}`. `counted`: see [`COUNTED`].
@@ -411,7 +412,7 @@ pub struct Raised {
     pub text: Vec<u8>,
     /// `@user_script:1`.
     pub place: Option<String>,
-    /// A command of the script has caused it: the statistics have it already.
+    /// A command of the script has caused the error, so the statistics already include it.
     pub counted: bool,
 }
 

@@ -41,8 +41,8 @@ impl<'a> Args<'a> {
         called.len() == name.len() && called.iter().zip(name.as_bytes()).all(|(a, b)| (a ^ b) & !CASE == 0)
     }
 
-    /// The whole command in the bytes in which it was sent. `None`: they are not the usual ones of a command that is sent as an array:
-    /// at most nine arguments, a name of at most nine bytes, and `\r\n` behind each line.
+    /// The bytes in which the whole command was sent. `None`: the command does not have the usual form of an array with at
+    /// most nine arguments, a name of at most nine bytes, and `\r ` after each line.
     #[inline]
     pub fn sent(&self) -> Option<&'a [u8]> {
         let (first, others) = self.spans.split_first()?;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::request::{Limits, Parsed, Progress, Source, parse};
 
-    /// What [`Args::sent`] says of the command that the bytes begin with.
+    /// The result of [`Args::sent`] for the command at the beginning of the bytes.
     fn sent(input: &[u8]) -> Option<Vec<u8>> {
         let (mut progress, mut spans) = (Progress::default(), Vec::new());
         let parsed = parse(input, &mut progress, &Limits::DEFAULT, &mut spans);
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn quoted_arguments_that_look_like_a_command_as_it_is_sent_are_not_passed_on() {
-        // Words in quotes lie one behind the other: those of the first command look like the head of an array.
+        // Unquoted words are stored one after the other: here the words of the first command look like the head of an
+        // array.
         let words = b"*2\r\n$3\r\nDELk\r\n";
         let spans = [Span { start: 8, len: 3 }, Span { start: 11, len: 1 }];
         assert_eq!(Args::new(words, &spans).sent(), None);

@@ -88,7 +88,7 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     format_shortest(value, out);
 }
 
-/// As [`format_double`], without the rule for integers: `1e+8`. This is what Redis's double printer makes by itself.
+/// As [`format_double`], without the rule for integers: `1e+8`. This is the output of Redis's double printer.
 pub fn format_shortest(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");

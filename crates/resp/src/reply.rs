@@ -231,7 +231,7 @@ impl<'a> Out<'a> {
         });
     }
 
-    /// Text for people. The name of its format has exactly three bytes (`txt`, `mkd`).
+    /// Text for human readers. The name of its format has exactly three bytes (`txt`, `mkd`).
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
         assert_eq!(format.len(), 3, "RESP3 fixes the length of a verbatim string's format");
         match self.proto {

@@ -101,11 +101,11 @@ impl Progress {
     /// Whether a part of a command has arrived.
     #[inline]
     pub fn is_partial(&self) -> bool {
-        // Each processed byte shows in one of the two.
+        // Each processed byte is counted in one of the two.
         self.cursor.position + self.cursor.searched > 0
     }
 
-    /// Whether the command that arrives can be left out with [`skip`]: its count line is known.
+    /// Whether the command that is arriving can be skipped with [`skip`], because its count line is known.
     pub fn can_skip(&self) -> bool {
         self.cursor.args_left > 0
     }
@@ -202,8 +202,8 @@ pub struct Skipped {
     pub is_complete: bool,
 }
 
-/// Leaves out a command that has begun to arrive ([`Progress::can_skip`]), so that nobody needs to keep it whole. At the first call,
-/// `input` starts where the command starts, and at the next ones behind what was consumed.
+/// Leaves out a command that has begun to arrive ([`Progress::can_skip`]), so that the command need not be stored. At the
+/// first call, `input` starts where the command starts; at later calls, it starts after the bytes that were consumed.
 pub fn skip(input: &[u8], progress: &mut Progress, limits: &Limits) -> Result<Skipped, ProtocolError> {
     let parsed = multibulk(input, &mut progress.cursor, limits, &mut Vec::new())?;
     progress.args = Vec::new();

@@ -1,40 +1,41 @@
-//! Owns which values a command uses, by its words. Facts of Redis's commands; `tests/tests/plan.rs` compares them with what a node says of its own.
+//! Owns a table that says which values a command uses, by its arguments. `tests/tests/plan.rs` compares the table with the
+//! command table of a node.
 
 /// What a command does with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Read,
-    /// The value is needed, and changes.
+    /// The command needs the old value, and changes it.
     Change,
-    /// A new value, whatever the old one was.
+    /// The command sets a new value without reading the old one.
     Overwrite,
 }
 
-/// Where a command's keys are among its words.
+/// The positions of a command's keys among its arguments.
 enum Keys {
     None,
-    /// The first so many words after the name.
+    /// This many words after the name.
     First(usize),
-    /// All words after the name, but for so many at the end.
+    /// All words after the name, except this many at the end.
     AllBut(usize),
-    /// Keys and values in turns.
+    /// Keys and values alternate.
     Pairs,
-    /// At this word stands how many keys follow it.
+    /// The word at this position is the number of keys that follow it.
     Counted(usize),
     /// The destination, then a number of keys.
     StoredCounted,
-    /// The first word, and what follows the word STORE or STOREDIST.
+    /// The first word, and the word after STORE or STOREDIST.
     Stored,
     /// From this word to the end.
     From(usize),
     /// Only this word.
     Only(usize),
-    /// The first half of what follows the word STREAMS.
+    /// The first half of the words after STREAMS.
     Streams,
 }
 
-/// Calls `each` with every key whose value the command uses, and how. Commands that only ask whether a key is there, or when it expires, use
-/// no value; EVAL and FCALL do not either, as MONITOR shows the commands of a script.
+/// Calls `each` with every key whose value the command uses, and how. Commands that only ask whether a key exists, or when
+/// it expires, use no value. EVAL and FCALL are ignored too, because MONITOR shows the commands of a script separately.
 pub fn uses<'a>(words: &'a [Vec<u8>], mut each: impl FnMut(&'a [u8], Use)) {
     let Some((name, arguments)) = words.split_first() else { return };
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
@@ -190,7 +191,7 @@ const WITHOUT: &[&str] = &[
     "watch",
 ];
 
-/// Commands that change nothing, of those that use values.
+/// Commands that use values without changing them.
 const READS: &[&str] = &[
     "bitcount",
     "bitfield_ro",
@@ -296,7 +297,7 @@ mod tests {
             ("XINFO STREAM a", "a Read"),
             ("EXISTS a", ""),
             ("EVAL x 1 a", ""),
-            // Nonsense is no panic.
+            // Invalid commands must not cause a panic.
             ("XINFO", ""),
             ("ZUNION 9 a", "a Read"),
             ("ZUNION x a", ""),

@@ -1,4 +1,4 @@
-//! Owns where a server is: `redis://user:password@host:port/db`. Never connects.
+//! Owns the address of a server: `redis://user:password@host:port/db`. Never connects.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,7 +60,7 @@ impl FromStr for Address {
     }
 }
 
-/// Without the percent signs of a URL.
+/// Decodes the percent-encoding of a URL.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

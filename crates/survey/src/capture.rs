@@ -1,4 +1,4 @@
-//! Owns what a capture of MONITOR tells of the use of keys. Never connects.
+//! Owns the analysis of a capture of MONITOR: how keys are used. Never connects.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,21 +10,21 @@ use crate::{Error, Sample, Usage};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What was seen, line by line.
+/// The result of the lines that were read so far.
 #[derive(Debug, Default)]
 pub struct Capture {
     pub usage: Usage,
-    /// Of the values that were set.
+    /// A sample of the values that were set.
     pub written: Sample,
-    /// Whether `written` is wanted: it costs more than all else.
+    /// Whether `written` is wanted, which costs more than everything else.
     samples_values: bool,
-    /// Of this logical database only. `None`: of all.
+    /// Use only lines of this logical database. `None`: of all.
     only_db: Option<u32>,
     pub commands: u64,
-    /// Lines that are none of MONITOR's.
+    /// The number of lines that are not MONITOR's.
     pub skipped: u64,
     pub bytes: u64,
-    /// In seconds since 1970, as the server has them.
+    /// In seconds since 1970, by the server's clock.
     first_s: f64,
     last_s: f64,
 }
@@ -34,11 +34,12 @@ impl Capture {
         Capture { samples_values, only_db, ..Capture::default() }
     }
 
-    /// A line such as `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`, without its end. Others are passed over, and counted.
+    /// A line such as `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`, without its line end. Other lines are
+    /// skipped and counted.
     pub fn line(&mut self, line: &[u8]) {
         self.bytes += line.len() as u64 + 1;
         let Some((at_s, db, words)) = parsed(line) else {
-            // The first line of redis-cli's is its own.
+            // The first line, `OK`, is written by redis-cli.
             self.skipped += u64::from(!line.is_empty() && line != b"OK");
             return;
         };
@@ -70,7 +71,8 @@ impl Capture {
     }
 }
 
-/// Reads a file that has what MONITOR, or `redis-cli MONITOR`, has shown. `report` gets how much of it is read, 0 to 1.
+/// Reads a file with the output of MONITOR, or of `redis-cli MONITOR`. `report` gets the part of the file that is read,
+/// 0 to 1.
 pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error> {
     let about = |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| about(&error))?;
@@ -92,7 +94,7 @@ pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error>
         .hint("write one with: redis-cli -h HOST MONITOR > FILE"));
     }
     capture.written.finish();
-    // Keys that were only read are keys too.
+    // Count all keys of the capture, including those that were only read.
     capture.written.keys = capture.usage.keys().round() as u64;
     Ok(capture)
 }
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!((written.keys, written.name_bytes(), written.value_bytes()), (150, 8, 50));
         assert_eq!(capture.traffic(), Traffic { reads_per_second: 200.0, writes_per_second: 100.0 });
         let curve = capture.usage.curve();
-        // What was just set is found; the others come round every 100 and 50 keys.
+        // A read of a key that was just set is a hit; the other keys are used again after 100 and 50 keys.
         assert_eq!((curve.hit_ratio(2.0), curve.hit_ratio(64.0)), (Some(0.5), Some(0.5)));
         assert!(curve.hit_ratio(139.0).is_some_and(|ratio| ratio > 0.99), "{curve:?}");
         std::fs::write(&path, "nothing of the kind\n").expect("written");

@@ -1,4 +1,4 @@
-//! Owns a sample that is a whole RDB file. Never holds more of it than a piece.
+//! Owns reading a whole RDB file as a sample. Never holds more than a piece of the file.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,10 +7,10 @@ use rdb::{Item, Reader};
 
 use crate::{Error, Sample};
 
-/// How many items are read between two looks at how far the file is read.
+/// How many items are read between two reports of the progress.
 const ITEMS_PER_REPORT: u64 = 4096;
 
-/// Reads all keys of a dump of Redis's. `report` gets how much of the file is read, 0 to 1.
+/// Reads all keys of a Redis dump. `report` gets the part of the file that is read, 0 to 1.
 pub fn read_dump(path: &Path, report: &dyn Fn(f64)) -> Result<Sample, Error> {
     let about = |error: &dyn std::fmt::Display| {
         Error::new(format!("{}: {error}", path.display()))

@@ -1,4 +1,5 @@
-//! Owns what was sampled of a dataset from one or several sources. Never calculates what the data take here.
+//! Owns the combined sample of a dataset from one or several sources. Never calculates the RAM and flash that the data
+//! need.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,18 +12,18 @@ use crate::look::{Traffic, look};
 use crate::watch::{Cost, watch};
 use crate::{Address, Error, Sample, Server, Usage};
 
-/// How many keys of a running server are measured.
+/// The number of keys of a running server that are sampled.
 const SAMPLES: usize = 10_000;
 
-/// What was sampled of the data and their use.
+/// A sample of the data, and of how it is used.
 #[derive(Debug, Clone, Default)]
 pub struct SampledWorkload {
-    /// Where from, for people.
+    /// The sources, as text.
     pub sources: Vec<String>,
     pub sample: Option<Sample>,
     pub traffic: Option<Traffic>,
     pub uses: Option<Uses>,
-    /// What watching a server has cost it.
+    /// What MONITOR has cost the server.
     pub cost: Option<Cost>,
 }
 
@@ -32,7 +33,7 @@ pub struct Uses {
     pub keys: u64,
     pub reads: u64,
     pub changes: u64,
-    /// Empty: the reads were too few.
+    /// Empty: there were too few reads.
     pub curve: Curve,
 }
 
@@ -42,18 +43,18 @@ impl Uses {
     }
 }
 
-/// What is being done with a running server.
+/// The stage of the measurement of a running server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its commands are watched.
+    /// Its commands are monitored.
     Watching,
-    /// Its keys are looked at.
+    /// Its keys are sampled.
     Looking,
 }
 
 impl SampledWorkload {
-    /// Measures a running server. `watched`: for how long its commands are watched. `go_on` gets how much of a stage is over, 0 to 1; its no ends
-    /// the stage with what was seen so far.
+    /// Measures a running server. `watched`: for how long its commands are monitored. `go_on` gets the progress of a stage,
+    /// 0 to 1; if it returns false, the stage ends with the data collected so far.
     pub fn from_server(
         address: &Address,
         cacert: Option<&Path>,
@@ -61,7 +62,7 @@ impl SampledWorkload {
         go_on: &dyn Fn(Stage, f64) -> bool,
     ) -> Result<SampledWorkload, Error> {
         let mut server = Server::connect(address, cacert)?;
-        // Before the sample, which is a load of its own.
+        // Before the sample is taken, because sampling is a load itself.
         let mut sampled = SampledWorkload { traffic: Some(Traffic::of(&mut server)?), ..SampledWorkload::default() };
         if let Some(time) = watched {
             let watched = watch(address, cacert, time, &|part| go_on(Stage::Watching, part))?;
@@ -77,7 +78,7 @@ impl SampledWorkload {
         Ok(sampled)
     }
 
-    /// `report` gets how much of the file is read, 0 to 1.
+    /// `report` gets the part of the file that is read, 0 to 1.
     pub fn add_dump(&mut self, path: &Path, report: &dyn Fn(f64)) -> Result<(), Error> {
         let sample = read_dump(path, report)?;
         self.sources.push(format!("{}, written by version {}", path.display(), sample.version));
@@ -85,7 +86,8 @@ impl SampledWorkload {
         Ok(())
     }
 
-    /// A capture of MONITOR tells how keys are used, and, if nothing else does, how large the values are that it sets.
+    /// Adds a capture of MONITOR, which tells how keys are used. If there is no other source, it also tells the sizes
+    /// of the values that its commands set.
     pub fn add_capture(&mut self, path: &Path, report: &dyn Fn(f64)) -> Result<(), Error> {
         let capture = read_capture(path, report)?;
         let skipped = match capture.skipped {

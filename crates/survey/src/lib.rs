@@ -1,12 +1,12 @@
-//! Owns what can be sampled of a dataset of Redis from outside: how large its keys and values are, how well they compress, how they are used. A running
-//! server is only read. Never knows who asks.
+//! Owns the measurement of a Redis dataset from outside: the sizes of its keys and values, how well they compress, and how
+//! they are used. A running server is only read. Never knows its callers.
 //!
-//! - `address` is where a server is, `server` a connection to it.
-//! - `sample` adds up sizes, and compresses what it is given as flash would.
+//! - `address` is the address of a server, `server` a connection to it.
+//! - `sample` adds up sizes, and compresses the values as the log on flash would.
 //! - `look` fills a sample from a running server, `dump` from an RDB file.
-//! - `access` says which keys a command uses; `reuse` makes of these how many reads a RAM of each size would answer.
-//! - `watch` feeds it from a running server, `capture` from a file of what MONITOR has shown.
-//! - `learn` puts together what the sources tell, and `plan` makes of it what the data take here.
+//! - `access` says which keys a command uses; `reuse` computes from these uses the hit ratio for each size of RAM.
+//! - `watch` feeds `reuse` from a running server, `capture` from a file with MONITOR's output.
+//! - `learn` combines the sources, and `plan` computes the RAM and flash that the data need in FlintKV.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub use sample::Sample;
 pub use server::{Server, bytes, list};
 pub use watch::Cost;
 
-/// Why something could not be sampled, for people.
+/// Why something could not be sampled, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub message: String,

@@ -1,4 +1,4 @@
-//! Owns a sample of a running server's keys, and how often they are used. Never changes anything there.
+//! Owns sampling the keys of a running server, and reading how often they are used. Never changes anything there.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,14 @@ use value::rdb::restore;
 use crate::server::{Server, bytes, list};
 use crate::{Error, Sample};
 
-/// Keys that are asked for at once.
+/// The number of keys of one pipeline.
 const BATCH: u64 = 100;
-/// A larger value is not fetched: the server would stand still for it. Its size is what MEMORY USAGE says.
+/// A larger value is not fetched, because the server would serve no other client meanwhile. Its size is then that of
+/// MEMORY USAGE.
 const VALUE_BYTES_MAX: u64 = 4 << 20;
 /// Values are fetched together up to this size.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Of all values together. So much tells how they compress.
+/// The limit of all values together. This is enough to tell how well they compress.
 const FETCHED_BYTES_MAX: u64 = 256 << 20;
 const REPLY_BYTES_MAX: usize = 64 << 20;
 const TIME_MAX: Duration = Duration::from_secs(300);
@@ -27,7 +28,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// As the server has counted it: its rate now, and its share of reads since it started.
+    /// From the server's counters: its current rate, and the share of reads since it started.
     pub fn of(source: &mut Server) -> Result<Traffic, Error> {
         let stats = source.info("stats")?;
         let number = |name: &str| stats.get(name).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
@@ -39,8 +40,8 @@ impl Traffic {
     }
 }
 
-/// Looks at this many keys: all, if there are no more, else random ones. `go_on` gets how much is done, 0 to 1; its no ends the sample with what was
-/// seen. `only_db`: only of this logical database.
+/// Samples this many keys: all keys if there are no more, otherwise random ones. `go_on` gets the progress, 0 to 1; if it
+/// returns false, the sample ends with the keys seen so far. `only_db`: sample only this logical database.
 pub fn look(
     source: &mut Server,
     wanted: usize,
@@ -48,7 +49,7 @@ pub fn look(
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Sample, Error> {
     source.limit_replies(REPLY_BYTES_MAX);
-    // So that looking at a key does not count as a use of it. Servers before Redis 7.2 do not know the command.
+    // With this, sampling a key does not count as a use of it. Servers before Redis 7.2 do not have the command.
     source.call(&[b"CLIENT", b"NO-TOUCH", b"ON"])?;
     let version = source.info("server")?.get("redis_version").cloned().unwrap_or_default();
     let mut databases = source.keys()?;
@@ -60,7 +61,7 @@ pub fn look(
     for (&db, &of_it) in &databases {
         looker.source.select(db)?;
         let part = |of: u64| (u128::from(of) * u128::from(of_it)).div_ceil(u128::from(keys.max(1))) as u64;
-        // Each logical database has its share of what is fetched.
+        // Each logical database gets its share of the bytes that may be fetched.
         looker.fetched_bytes_max += part(FETCHED_BYTES_MAX);
         let share = part(wanted as u64).min(of_it);
         let mut names = Names { cursor: share == of_it, next: b"0".to_vec() };
@@ -84,7 +85,7 @@ pub fn look(
     Ok(sample)
 }
 
-/// The names of a logical database's keys: one after the other, or at random.
+/// An iterator over the names of a logical database's keys: all of them in turn, or random ones.
 struct Names {
     cursor: bool,
     next: Vec<u8>,
@@ -173,7 +174,7 @@ fn add(sample: &mut Sample, name: &[u8], dump: &[u8]) {
     sample.begin(name);
     match restore(dump) {
         Ok(value) => sample.value(&value),
-        // Newer than what is known here: it counts as it is.
+        // The format is newer than the ones known here: count the payload as it is.
         Err(_) => sample.string(dump),
     }
     sample.end();

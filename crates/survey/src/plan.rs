@@ -1,5 +1,6 @@
-//! Owns a plan: what data take here, of what was sampled of them and what is said in numbers. One description for people, programs and the console. The
-//! arithmetic is `base::sizing`'s and `base::device`'s. Never connects, never reads a file.
+//! Owns a plan: the RAM and flash that data need, computed from a sample and from given numbers. The same plan is shown by
+//! the command line, the API and the console. `base::sizing` and `base::device` have the formulas. Never connects, never
+//! reads a file.
 
 use base::device::{Device, Expected, ReadPoint};
 use base::pattern::{Pattern, fitted};
@@ -11,14 +12,14 @@ use crate::watch::Cost;
 use crate::{Error, Sample, SampledWorkload, Uses};
 
 const KEY_BYTES: u64 = 16;
-/// Of a load of which nothing else is known.
+/// The skew that is assumed if nothing is known about the load.
 const TYPICAL_SKEW: f64 = 0.8;
-/// Such a load lies between these: all keys alike, and most reads on few keys.
+/// The range of skews of such a load: from equal use of all keys to most reads on few keys.
 const SKEWS: [f64; 2] = [0.0, 1.1];
-/// A gigabyte costs no more, in any currency.
+/// An upper bound for the price of a gigabyte, in any currency.
 const PRICE_MAX: f64 = 1e9;
 
-/// What is said in numbers. It counts before what was sampled.
+/// The given numbers. They have priority over sampled ones.
 #[derive(Debug, Clone)]
 pub struct Said {
     pub keys: Option<u64>,
@@ -31,17 +32,17 @@ pub struct Said {
     pub workers: u64,
     pub has_journal: bool,
     pub aim: Aim,
-    /// Of a gigabyte of RAM, and of flash.
+    /// The prices of a gigabyte of RAM, and of flash.
     pub prices: Option<(f64, f64)>,
     pub device: Option<Device>,
 }
 
-/// What decides how much RAM there is.
+/// The goal from which the amount of RAM follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
-    /// Of the reads, RAM shall answer this share.
+    /// This share of the reads is to be served from RAM.
     HitRatio(f64),
-    /// Of the values, this share shall be in RAM.
+    /// This share of the values is to be in RAM.
     RamShare(f64),
 }
 
@@ -174,7 +175,7 @@ pub struct ExpectedInfo {
     pub flash_written_share: f64,
 }
 
-/// What is wrong with a number is told by the field's name.
+/// An error names the field of the wrong number.
 pub fn plan(sampled: &SampledWorkload, said: &Said) -> Result<PlanInfo, Wrong> {
     let wrong = |field, why: &str| Err(Wrong { field, why: why.to_owned() });
     let sample = sampled.sample.as_ref();
@@ -348,7 +349,7 @@ impl ExpectedInfo {
     }
 }
 
-/// The devices in what `flintkv prepare-flash --json` has printed.
+/// The devices in the output of `flintkv prepare-flash --json`.
 pub fn printed_devices(text: &str) -> Result<Vec<Device>, Error> {
     let wrong = |why: String| {
         Error::new(why).hint("it takes what flintkv prepare-flash --json DIR has printed, for a directory on the flash")

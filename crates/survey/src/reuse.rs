@@ -1,29 +1,32 @@
-//! Owns how the reads of a sequence of uses would be answered by a RAM of each size: a miss-ratio curve by reuse distances. Never knows commands.
+//! Owns the hit ratio of a sequence of uses for each size of RAM: a miss-ratio curve from reuse distances. Never knows
+//! commands.
 //!
-//! A value that was used is found in a RAM that holds `n` values, the least recently used leaving first, if fewer than `n` others were used since. So one
-//! pass tells the hit ratio for every size at once (R. Mattson and others, "Evaluation techniques for storage hierarchies", IBM Systems Journal 9, 1970).
-//! Only a sample of the keys, those with the smallest hashes, is followed, and distances are scaled up; of keys that are used very often the sample may
-//! have too many or too few, which the difference to the number of all reads corrects (C. Waldspurger and others, "Efficient MRC construction with
-//! SHARDS", FAST 2015).
+//! An LRU list of `n` values still has a value if fewer than `n` others were used since its last use. So one pass gives the
+//! hit ratio for every size (R. Mattson and others, "Evaluation techniques for storage hierarchies", IBM Systems Journal 9,
+//! 1970). Only a sample of the keys, those with the smallest hashes, is followed, and distances are scaled up; the sample
+//! may contain too many or too few of the very often used keys, which is corrected by the difference to the number of all
+//! reads (C. Waldspurger and others, "Efficient MRC construction with SHARDS", FAST 2015).
 //!
-//! The same pass tells how many values in RAM have no copy on flash. A copy comes to be when a value leaves RAM, and a write frees it. So a value has none
-//! in a RAM that holds more values than were used between any two of its uses since it was last written.
+//! The same pass gives the number of values in RAM that have no copy on flash. A copy is made when a value leaves RAM, and a
+//! write frees it. So a value has no copy if RAM holds more values than were used between any two uses of this value since
+//! its last write.
 //!
-//! At the beginning nothing was used before. A size counts only the reads that came after so many keys had been seen, so a short sequence says
-//! nothing of large sizes, instead of something wrong.
+//! At the beginning of the sequence, no value was used before, so the hit ratio would be too low. Therefore a size counts
+//! only the reads that came after so many keys had been seen. So a short sequence gives no result for large sizes, rather
+//! than a wrong one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base::pattern::{Curve, Point, copied};
 
-/// Keys that are followed at once: some 5 MB. The error of a hit ratio is about 1 ÷ √of them, 0.4 points.
+/// The most keys that are followed: some 5 MB. The error of a hit ratio is about 1 ÷ √of them, 0.4 points.
 const FOLLOWED_MAX: usize = 64 << 10;
-/// Sizes are compared in steps of this fraction of a doubling.
+/// The number of size steps per doubling.
 const STEPS_PER_DOUBLING: f64 = 8.0;
-/// More than any dataset has keys, in steps.
+/// The number of steps, enough for more keys than any dataset has.
 const STEPS: usize = 48 * STEPS_PER_DOUBLING as usize;
-/// A hit ratio is an average of at least so many reads.
+/// A hit ratio is given only if it is the average of at least so many reads.
 const READS_MIN: f64 = 1000.0;
 
 /// How values are used.
@@ -37,21 +40,23 @@ pub struct Usage {
     order: Order,
     reads: u64,
     changes: u64,
-    /// Reads by how many keys had been seen, as steps: all, and those of followed keys, scaled up.
+    /// The number of reads by the number of keys seen before them, in steps: all reads (`seen`), and those of followed
+    /// keys, scaled up (`followed_seen`).
     seen: Vec<f64>,
     followed_seen: Vec<f64>,
-    /// Hits by size: each entry is the difference to the one before.
+    /// Hits by size: each entry is the difference to the previous one.
     hits: Vec<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Followed {
-    /// Where in `order` it was last used.
+    /// The place in `order` of its last use.
     place: usize,
-    /// In a RAM of a smaller step it has left since it was last written, or since it was first seen: there it has a copy on flash.
+    /// In a RAM of a smaller step the value has left RAM since it was last written, or since it was first seen, and so it
+    /// has a copy on flash.
     kept_from: u16,
     was_written: bool,
-    /// Until it is written.
+    /// The number of reads since the last write.
     reads: u32,
 }
 
@@ -76,7 +81,7 @@ impl Usage {
         }
     }
 
-    /// A value was used. `is_read`: somebody waits for it. `is_change`: it was written.
+    /// Adds a use of a value. `is_read`: the client needs the value. `is_change`: the value was written.
     pub fn add(&mut self, db: u32, key: &[u8], is_read: bool, is_change: bool) {
         self.changes += u64::from(is_change);
         let seen = step_below(self.keys());
@@ -92,7 +97,8 @@ impl Usage {
         }
         let scale = 1.0 / self.rate();
         let before = self.followed.get(&hash).copied();
-        // The least RAM in which it was still. No smaller one than all keys seen had a key that comes for the first time.
+        // The step of the smallest RAM that still had the value. A key that is seen for the first time was only in a RAM
+        // that holds all keys seen so far.
         let least = before.map_or(seen + 1, |before| self.least_with(before.place));
         if is_read {
             self.followed_seen[seen] += scale;
@@ -126,19 +132,20 @@ impl Usage {
         }
     }
 
-    /// The step of the least RAM that still has what was used at this place.
+    /// The step of the smallest RAM that still has the value that was used at this place.
     fn least_with(&self, place: usize) -> usize {
         step_above(self.order.after(place) as f64 / self.rate() + 1.0)
     }
 
-    /// How many values have no copy on flash in a RAM of each step: each entry is the difference to the one before.
+    /// The number of values without a copy on flash, for a RAM of each step: each entry is the difference to the
+    /// previous one.
     fn uncopied(&self) -> Vec<f64> {
         let mut counts = vec![0.0; STEPS + 2];
         let uses = self.reads + self.changes;
         let read_share = if uses > 0 { self.reads as f64 / uses as f64 } else { 1.0 };
         for followed in self.followed.values() {
-            // Whether a value had a copy before it was first read is not seen: what is likely counts, for a value that was in RAM each time
-            // (by Laplace's rule of succession).
+            // The sequence does not show whether a value had a copy before its first read. For a value that was in RAM at
+            // each use, the probability is estimated by Laplace's rule of succession.
             let reads = f64::from(followed.reads);
             let share = match followed.was_written {
                 true => 1.0,
@@ -154,7 +161,7 @@ impl Usage {
         (self.hash_max as f64 + 1.0) / (u64::MAX as f64 + 1.0)
     }
 
-    /// How many keys were used, nearly.
+    /// An estimate of the number of keys that were used.
     pub fn keys(&self) -> f64 {
         self.followed.len() as f64 / self.rate()
     }
@@ -163,12 +170,12 @@ impl Usage {
         self.reads
     }
 
-    /// Uses that have changed a value.
+    /// The number of uses that have changed a value.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The hit ratio by the number of values in RAM, for the sizes of which the sequence tells something.
+    /// The hit ratio by the number of values in RAM, for the sizes that the sequence covers.
     pub fn curve(&self) -> Curve {
         let mut points = Vec::new();
         let (mut all, mut followed) = (self.seen.iter().sum::<f64>(), self.followed_seen.iter().sum::<f64>());
@@ -180,7 +187,7 @@ impl Usage {
                 break;
             }
             highest = highest.max(((hits + all - followed) / all).clamp(0.0, 1.0));
-            // Several steps at the beginning are the same number of values.
+            // The first steps round to the same number of values.
             let values = (step as f64 / STEPS_PER_DOUBLING).exp2();
             if values.fract() == 0.0 || values > 8.0 {
                 points.push(Point { values, hit_ratio: highest, uncopied });
@@ -202,7 +209,7 @@ fn step_above(values: f64) -> usize {
     (values.max(1.0).log2() * STEPS_PER_DOUBLING).ceil().min(STEPS as f64) as usize
 }
 
-/// Places in the order of use, and how many are taken after one of them: a Fenwick tree.
+/// Places in the order of use; a Fenwick tree counts the occupied places after a given one.
 #[derive(Debug)]
 struct Order {
     sums: Vec<u32>,
@@ -240,7 +247,7 @@ impl Order {
         }
     }
 
-    /// How many places after this one are taken.
+    /// The number of occupied places after this one.
     fn after(&self, place: usize) -> usize {
         let (mut at, mut upto) = (place + 1, 0);
         while at > 0 {
@@ -250,7 +257,7 @@ impl Order {
         self.taken - upto
     }
 
-    /// Moves what is taken to the front. `removed` has a place that is taken no more.
+    /// Moves the occupied places to the front. The place of `removed` is no longer occupied.
     fn compact(&mut self, followed: &mut BTreeMap<u64, Followed>, removed: u64) {
         let kept = followed.iter_mut().filter(|(hash, _)| **hash != removed);
         let mut places: Vec<&mut usize> = kept.map(|(_, followed)| &mut followed.place).collect();
@@ -269,7 +276,7 @@ mod tests {
     use base::random::SplitMix64;
     use std::collections::VecDeque;
 
-    /// The hit ratio of a list that is ordered by use, over the reads after it was full.
+    /// The hit ratio of an LRU list, over the reads after it was full.
     fn simulated(keys: &[u64], size: usize) -> f64 {
         let (mut recent, mut hits, mut reads) = (VecDeque::new(), 0u32, 0u32);
         for key in keys {
@@ -284,7 +291,7 @@ mod tests {
         f64::from(hits) / f64::from(reads)
     }
 
-    /// Draws of which a few are frequent: a number below a number.
+    /// Random numbers of which small ones are frequent: each is drawn below another random number.
     fn draws(count: usize, keys: u64) -> Vec<u64> {
         let mut random = SplitMix64(7);
         (0..count)
@@ -305,7 +312,7 @@ mod tests {
     fn a_curve_is_what_a_list_by_use_would_answer() {
         let keys = draws(40_000, 2000);
         let exact = measured(&keys, 1 << 20).curve();
-        // A place is used again after the order was compacted many times.
+        // With a small sample, the order is compacted many times.
         let compacted = measured(&keys, 2000).curve();
         for size in [1, 4, 16, 64, 256, 1024] {
             let expected = simulated(&keys, size);
@@ -331,7 +338,8 @@ mod tests {
 
     #[test]
     fn a_size_counts_as_soon_as_so_many_keys_were_seen() {
-        // Each of eight keys comes again after seven others, so eight values answer all reads, and four none.
+        // Each of eight keys is used again after seven others, so a RAM of eight values serves all reads, and one of
+        // four none.
         let keys: Vec<u64> = (0..8000).map(|number| number % 8).collect();
         let curve = measured(&keys, 100).curve();
         assert_eq!((curve.hit_ratio(4.0), curve.hit_ratio(8.0)), (Some(0.0), Some(1.0)), "{curve:?}");
@@ -348,7 +356,8 @@ mod tests {
             (0u32, &hot.to_le_bytes()[..]).hash(&mut hasher);
             was_followed[usize::from(usage.followed.contains_key(&hasher.finish()))] = true;
             let (found, expected) = (usage.curve().hit_ratio(256.0).expect("it was seen"), simulated(&keys, 256));
-            // Far from 0 and 1, which it would be without the correction; a thousand keys are a small sample.
+            // Without the correction the ratio would be near 0 or 1. The tolerance is large because a thousand keys are
+            // a small sample.
             assert!((found - expected).abs() < 0.06, "{hot}: {found} instead of {expected}");
         }
         assert_eq!(was_followed, [true; 2]);
@@ -359,7 +368,7 @@ mod tests {
         let mut usage = Usage::default();
         for number in 0..3000u64 {
             usage.add(0, &number.to_le_bytes(), false, true);
-            // The same key of another logical database is another key.
+            // A key of the same name in another logical database is another key.
             usage.add(1, &number.to_le_bytes(), true, false);
             usage.add(0, &number.to_le_bytes(), true, false);
         }
@@ -369,7 +378,8 @@ mod tests {
         assert!(curve.hit_ratio(2.0).is_some_and(|ratio| (ratio - 0.5).abs() < 0.001), "{curve:?}");
     }
 
-    /// How many values of a list that is ordered by use have no copy on flash: written since they came.
+    /// The number of values of an LRU list without a copy on flash: those that were written since they entered the
+    /// list.
     fn simulated_uncopied(uses: &[(u64, bool)], size: usize) -> usize {
         let (mut recent, mut copies) = (VecDeque::new(), std::collections::HashSet::new());
         for &(key, is_read) in uses {
@@ -392,10 +402,10 @@ mod tests {
             let mut random = SplitMix64(9);
             let uses: Vec<(u64, bool)> =
                 draws(40_000, 2000).into_iter().map(|key| (key, random.below(100) < read_percent)).collect();
-            // What was before the watch is seen by its traces only.
+            // The uses before the measurement are known only by their effects.
             let mut usage = Usage::following(followed_max);
             uses[20_000..].iter().for_each(|(key, is_read)| usage.add(0, &key.to_le_bytes(), *is_read, !*is_read));
-            // Reads decide how long a curve is; here they may be none.
+            // The length of a curve depends on reads, and here there may be none.
             let counts = usage.uncopied();
             for size in [64, 256, 512, 1024] {
                 let expected = simulated_uncopied(&uses, size) as f64;

@@ -6,28 +6,28 @@ use value::rdb::{Decoded, Parts};
 
 /// Values are compressed together, as on flash.
 const PAGE_BYTES: usize = 16 << 10;
-/// What a member of a collection takes beside its bytes.
+/// The bytes that a member of a collection takes besides its own.
 const MEMBER_BYTES: u64 = 2;
 const EXPIRY_BYTES: u64 = 8;
 
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// Of the server that has the keys, or has written them.
+    /// The version of the server that has the keys, or that has written them.
     pub version: String,
-    /// How many there are, also of those that were not looked at.
+    /// The number of all keys, including those that were not sampled.
     pub keys: u64,
     pub sampled: u64,
     pub largest_bytes: u64,
-    /// Of the sampled ones, those whose sizes are what the server says.
+    /// The number of sampled keys whose sizes come from the server's MEMORY USAGE.
     pub estimated: u64,
     name_bytes: u64,
-    /// As the values lie in RAM here.
+    /// The size of the values in RAM in FlintKV.
     value_bytes: u64,
-    /// Of the sampled values and names, compressed.
+    /// The compressed size of the sampled values and names.
     packed_bytes: u64,
     unpacked_bytes: u64,
     page: Vec<u8>,
-    /// Of the value that is being added.
+    /// The size so far of the value that is being added.
     adding_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl Sample {
         Sample { version, keys, ..Sample::default() }
     }
 
-    /// A key whose value follows in parts.
+    /// Begins a key whose value follows in parts.
     pub fn begin(&mut self, name: &[u8]) {
         self.page.extend_from_slice(name);
         self.name_bytes += name.len() as u64;
@@ -89,7 +89,7 @@ impl Sample {
         }
     }
 
-    /// A key that was not fetched, with the size that the server says. It counts as one that does not compress.
+    /// Adds a key that was not fetched, with the size that the server reports. It counts as incompressible.
     pub fn estimate(&mut self, name: &[u8], value_bytes: u64) {
         self.name_bytes += name.len() as u64;
         self.value_bytes += value_bytes;
@@ -100,7 +100,7 @@ impl Sample {
         self.estimated += 1;
     }
 
-    /// Nothing more is added.
+    /// Ends the sample.
     pub fn finish(&mut self) {
         self.pack();
         self.keys = self.keys.max(self.sampled);
@@ -122,7 +122,7 @@ impl Sample {
         self.value_bytes.div_ceil(self.sampled.max(1))
     }
 
-    /// What the data take on flash, of what they are.
+    /// Compressed size ÷ original size.
     pub fn compression(&self) -> f64 {
         if self.unpacked_bytes == 0 { 1.0 } else { self.packed_bytes as f64 / self.unpacked_bytes as f64 }
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!((noise.value_bytes(), noise.dataset_bytes()), (1000, 100_400));
         assert!((0.99..=1.0).contains(&noise.compression()), "{}", noise.compression());
         assert_eq!(Sample::default().compression(), 1.0);
-        // What was not fetched counts with its size, as if it did not compress.
+        // A value that was not fetched counts with its full size, as if it did not compress.
         let before = text.compression();
         text.estimate(b"giant", 101 * 810);
         let compression = text.compression();

@@ -1,4 +1,4 @@
-//! Owns a connection to a server that speaks RESP. Never knows what is asked for.
+//! Owns a connection to a server that speaks RESP. Never knows the meaning of a command.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,10 +15,10 @@ use crate::{Address, Error};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first answers come at once, or the server is stopped.
+/// The time limit of the first answers, which a working server sends at once.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 const RECEIVE_BYTES: usize = 256 << 10;
-/// Of an error that a server sends, for people.
+/// How much of a server's error text is shown.
 const ERROR_CHARS_MAX: usize = 200;
 
 trait Wire: Read + Write + Send {}
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// What an error that a command got means.
+    /// Converts the error reply to a command into an error with a hint.
     pub fn refused(&self, command: &str, text: &[u8]) -> Error {
         let text: String = String::from_utf8_lossy(text).chars().take(ERROR_CHARS_MAX).collect();
         let code = text.split(' ').next().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Server {
         Error::new(format!("{}: {command}: {text}", self.name)).hint(hint)
     }
 
-    /// Longer replies are a failure, from now on.
+    /// From now on, longer replies are errors.
     pub fn limit_replies(&mut self, bytes: usize) {
         self.reply_bytes_max = bytes;
     }
@@ -120,7 +120,7 @@ impl Server {
         Ok(replies.into_iter().next().expect("a reply for each command"))
     }
 
-    /// Commands without waiting in between. The replies are in their order.
+    /// Sends all commands before it reads the replies, which are returned in order.
     pub fn pipeline<'w>(&mut self, commands: impl IntoIterator<Item = Vec<&'w [u8]>>) -> Result<Vec<Value>, Error> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for words in commands {
@@ -131,7 +131,7 @@ impl Server {
         (0..count).map(|_| self.receive_next()).collect()
     }
 
-    /// A command whose reply comes among messages.
+    /// Sends a command whose reply arrives among messages.
     pub fn send(&mut self, words: &[&[u8]]) -> Result<(), Error> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
@@ -232,7 +232,7 @@ impl Server {
     }
 }
 
-/// Addresses of the link only, where clouds tell a machine its secrets, and of groups.
+/// Whether the address is link-local, where cloud providers serve a machine's secrets, or multicast.
 fn is_no_server(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => address.is_link_local() || address.is_multicast() || address.is_broadcast(),
@@ -252,7 +252,7 @@ fn encrypted(
     Ok(StreamOwned::new(client, stream))
 }
 
-/// The bytes of a reply that is a text.
+/// The bytes of a string reply.
 pub fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::Bulk(bytes) | Value::Simple(bytes) | Value::Verbatim { text: bytes, .. } => Some(bytes),

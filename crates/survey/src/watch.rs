@@ -1,4 +1,5 @@
-//! Owns watching a running server's commands for a time, by MONITOR. It ends early rather than let the server keep much for it.
+//! Owns recording a running server's commands for a time, with MONITOR. It ends early if the server would have to buffer
+//! much output for it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use crate::capture::Capture;
 use crate::server::{Server, bytes};
 use crate::{Address, Error};
 
-/// The server keeps what is not read yet, without bound: more than this ends the watch.
+/// The server buffers unread output of MONITOR without a limit. If its buffers grow above this size, the recording
+/// ends.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 const CHECK_TIME: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(100);
@@ -18,20 +20,21 @@ pub struct Watched {
     pub cost: Cost,
 }
 
-/// What watching has cost the server.
+/// What MONITOR has cost the server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cost {
     pub seconds: f64,
     pub commands: u64,
     pub bytes: u64,
-    /// The share of a core that the server took in the second before, and while it was watched. `None`: it does not say.
+    /// The number of cores that the server used in the second before MONITOR, and during it. `None`: the server does not
+    /// report it.
     pub cores_before: Option<f64>,
     pub cores_meanwhile: Option<f64>,
-    /// The server had to keep too much.
+    /// The server had to buffer too much.
     pub ended_early: bool,
 }
 
-/// Watches for this time, or until `go_on`, which gets how much of it is over, says no.
+/// Records for this time, or until `go_on` returns false. `go_on` gets the elapsed part of the time, 0 to 1.
 pub fn watch(
     address: &Address,
     cacert: Option<&Path>,
@@ -71,7 +74,7 @@ pub fn watch(
     Ok(Watched { capture, cost: Cost { seconds, commands, bytes, cores_before, cores_meanwhile, ended_early } })
 }
 
-/// Cores that the server takes while something is done.
+/// The number of cores that the server uses while `done` runs.
 fn cores(server: &mut Server, mut done: impl FnMut(&mut Server) -> Result<(), Error>) -> Result<Option<f64>, Error> {
     let used = |server: &mut Server| -> Result<Option<f64>, Error> {
         let fields = server.info("cpu")?;
@@ -85,7 +88,7 @@ fn cores(server: &mut Server, mut done: impl FnMut(&mut Server) -> Result<(), Er
     Ok(before.zip(after).map(|(before, after)| (after - before) / begun.elapsed().as_secs_f64()))
 }
 
-/// What the server keeps for all its clients. Servers before Redis 5 do not say.
+/// The bytes that the server buffers for all its clients. Servers before Redis 5 do not report them.
 fn kept_bytes(server: &mut Server) -> Result<u64, Error> {
     Ok(server.info("memory")?.get("mem_clients_normal").and_then(|bytes| bytes.parse().ok()).unwrap_or(0))
 }

@@ -232,7 +232,7 @@ def client_side_caching(t):
     eventually(lambda: r.mget("k", "none") == [None, None])
     t.side.set("short", "v")
     same(r.get("short"), "v")
-    # It may be read and cached again before it has expired, and expiry tells once more.
+    # The key may be read and cached again before it has expired; its expiry then sends another invalidation.
     t.side.pexpire("short", 30)
     eventually(lambda: r.get("short") is None)
     t.side.flushdb()
@@ -247,7 +247,7 @@ def tracking(t):
     side = redis.Redis(host=HOST, port=PORT, decode_responses=True, protocol=2)
     listener = side.pubsub(ignore_subscribe_messages=True)
     listener.subscribe("__redis__:invalidate")
-    # The invalidation was sent on another connection, and nobody waited for it.
+    # SUBSCRIBE was sent on another connection, without waiting for its reply.
     ids = lambda: [int(c["id"]) for c in t.side.client_list() if int(c["sub"]) == 1]
     eventually(lambda: len(ids()) == 1)
     ids = ids()

@@ -152,7 +152,7 @@ pub fn keyspace_events(s: &mut Session) -> RedisResult<()> {
     cmd("CONFIG").arg(&["SET", "notify-keyspace-events", ""]).exec(&mut s.r)
 }
 
-/// The library's cache in front of the server. The server tells it what to forget.
+/// The library's cache in front of the server. The server sends it invalidations.
 pub fn caching(s: &mut Session) -> RedisResult<()> {
     let client = s.client();
     ASYNC.block_on(async {

@@ -1,10 +1,10 @@
-//! Owns how long random tests run, and with which seeds. Never knows what a test does with a seed.
+//! Owns the duration and the seeds of random tests. Never knows what a test does with a seed.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `FLINTKV_TEST_SECONDS` | what each random test may take, [`SECONDS`] without it; the least that it does it always does |
+//! | `FLINTKV_TEST_SECONDS` | the time budget of each random test, [`SECONDS`] by default; a test always completes its minimum |
 //! | `FLINTKV_CRASHES` | how many crashes each simulation of crashes makes at least |
-//! | `FLINTKV_SEED` | a number: only this seed, to replay a failure. `random`: begin at a seed that the clock gives |
+//! | `FLINTKV_SEED` | a number: run only this seed, to replay a failure. `random`: begin with a seed from the clock |
 
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

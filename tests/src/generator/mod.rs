@@ -1,6 +1,6 @@
-//! Owns the random commands of all tests that compare two places: [`Commands`], valid and hostile, for FlintKV and a real
-//! Redis, and [`Writes`], which change data, for the effects of changes. Never knows a reply, and never where the commands
-//! run: a node takes all of them, a store alone those on data.
+//! Owns the random commands of all tests that compare two servers or stores: [`Commands`], valid and hostile, for FlintKV
+//! and a real Redis, and [`Writes`], which change data, for the effects of changes. Never knows a reply, and never where
+//! the commands run: a node can run all of them, a store without a server only the commands on data.
 
 mod scripts;
 mod streams;
@@ -373,7 +373,7 @@ impl Commands {
         with_consumer(command)
     }
 
-    /// A command, and before it the one that makes the consumer that it names.
+    /// A command, preceded by the one that creates the consumer that it names.
     pub fn single(&mut self) -> Vec<Vec<Vec<u8>>> {
         let command = if self.random.one_in(60) { self.blocking(&["0.001", "x"]) } else { self.command() };
         with_consumer(command)
@@ -387,7 +387,7 @@ impl Commands {
                 true => self.blocking(&["0", "0.001", "1000", "-1", "x", "inf", "1e300", "9223372036854775807", ""]),
                 false => self.command(),
             };
-            // RESET would end the transaction, and the next commands would block. 7.2 treats COMMAND differently.
+            // RESET would end the transaction, so the next commands could block. 7.2 treats COMMAND differently.
             if command[0] != b"RESET" && command[0] != b"COMMAND" {
                 all.extend(with_consumer(command));
             }

@@ -1,16 +1,16 @@
-//! Owns the language in which random commands are written. Never knows a command.
+//! Owns the template language for random commands. Never knows a command.
 
 use crate::Random;
 
-/// Where the words of a template come from.
+/// The source of the words of a template.
 pub trait Template {
     fn random(&mut self) -> &mut Random;
 
-    /// Adds a word of this kind, or several. Text that names no kind stands for itself.
+    /// Adds a word of this kind, or several. Text that names no kind is added unchanged.
     fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>);
 }
 
-/// Makes a command of a template. Parts are separated by spaces:
+/// Makes a command from a template. Parts are separated by spaces:
 ///
 /// | part | stands for |
 /// | --- | --- |

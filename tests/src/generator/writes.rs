@@ -134,7 +134,7 @@ const WRITES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// Read commands in between: they meet what has expired.
+/// Read commands between the writes: they access keys and fields that have expired.
 const READS: &[&str] = &[
     "GET $k",
     "LRANGE $l 0 -1",
@@ -160,7 +160,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// `dumps` are what RESTORE restores: serialised values, at least one.
+    /// `dumps`: serialised values for RESTORE, at least one.
     pub fn new(seed: u64, dumps: Vec<Vec<u8>>) -> Writes {
         Writes { random: Random::new(seed), steps: 0, now_ms: 0, ids: Ids::default(), dumps }
     }

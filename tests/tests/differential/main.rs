@@ -81,7 +81,7 @@ fn small_flash(dir: &tempfile::TempDir) -> [(&'static str, &str); 3] {
 #[test]
 fn while_others_fill_the_node() {
     let node = Node::start(&[("memory-limit", "168mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
-    // Under this load the node needs some 13 MB more for itself than at the start.
+    // Under this load the node itself needs some 13 MB more than at the start.
     node.limit_objects(24 << 20);
     let stop = AtomicBool::new(false);
     let report = thread::scope(|scope| {
@@ -237,7 +237,7 @@ impl Pair {
             }
         }
         if apart {
-            // Equal again, after what may be a transaction.
+            // Make both servers equal again. DISCARD, because a transaction may be open.
             for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
                 self.ours.call(words);
                 self.theirs.call(words);
@@ -274,7 +274,7 @@ impl Pair {
             });
             words.collect::<Vec<_>>().join(" ")
         };
-        // Two commands that ask for an encoding are not related by that.
+        // Two OBJECT commands are not related only because they have the same subcommand.
         let telling = |words: &[Vec<u8>]| if words[0] == b"OBJECT" { words.len().min(2) } else { 1 };
         let touches = |past: &&Vec<Vec<u8>>| {
             past[telling(past)..].iter().any(|word| words[telling(words)..].contains(word))
@@ -409,7 +409,7 @@ impl Pair {
         let mut words = vec![b"ZRANDMEMBER".as_slice(), key];
         words.extend(options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes));
         let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
-        // With a count: all members. Without one: as if the member stood in an array.
+        // With a count, compare all members. Without one, treat the member as an array of one.
         let call = [&[b"ZRANDMEMBER".as_slice(), key, b"1000000"], words.get(3..).unwrap_or_default()].concat();
         let all = self.theirs.call(&call);
         let is_pairs = words.len() == 4;

@@ -1,4 +1,4 @@
-//! Owns the messages about alerts: FlintKV's own JSON, the form that Slack takes, and the signature. docs/operations.md describes them.
+//! Owns the messages about alerts: FlintKV's own JSON, Slack's format, and the signature. docs/operations.md describes them.
 //! Never knows where they go.
 
 use super::rule::Op;
@@ -19,7 +19,7 @@ pub enum Format {
     Slack,
 }
 
-/// Who speaks.
+/// The sender, as messages name it.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub host: String,
@@ -34,7 +34,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// A receiver that has seen this text before may drop the message: an attempt whose answer was lost is repeated.
+    /// Identifies the message: the receiver may drop a message whose text it has seen before. An attempt is repeated if
+    /// its answer was lost.
     pub fn delivery(&self) -> String {
         match self {
             Message::Alert(told) => format!("{}/{}", told.alert.id(), status(told)),
@@ -102,7 +103,7 @@ fn of(scope: &str) -> &str {
     scope.strip_prefix("database:").unwrap_or(scope)
 }
 
-/// As events and messages say it.
+/// The sentence about an alert, for events and messages.
 pub fn text(told: &Told) -> String {
     let rule = &told.alert.rule;
     let value = told.value.map_or("no data".to_owned(), |value| format!("{value}"));
@@ -112,12 +113,13 @@ pub fn text(told: &Told) -> String {
     format!("{name} {what} for {scope}: {} is {value} ({op} {} for {} s)", rule.metric, rule.threshold, rule.for_s)
 }
 
-/// Slack's own three characters.
+/// Escapes the three characters that have a meaning in Slack's format.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The signature of a message: it shows that the sender knows the secret, and that nobody has changed or repeated the message later.
+/// The signature of a message: it proves that the sender knows the secret, and that the message was neither changed nor
+/// replayed later.
 pub fn signature(secret: &str, at_s: u64, body: &[u8]) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let mut signing = hmac::Context::with_key(&key);

@@ -1,9 +1,10 @@
-//! Owns alerts as a resource: rules, how they stand, who works on them, who is silent until when, and whom they tell. Never knows how
-//! a metric is measured.
+//! Owns alerts as a resource: rules, their states, acknowledgements, silences and the webhook. Never knows how a metric is
+//! measured.
 //!
 //! Every second, each rule is compared with the current values. A rule for all databases has a state for each of them: ok → pending
-//! (beyond the threshold) → firing (for long enough) → ok, or no_data if the metric is unknown. `rule` is a rule and those of the
-//! beginning, `standing` compares, `message` is what is told, `outbox` brings it to the webhook.
+//! (beyond the threshold) → firing (for long enough) → ok, or no_data if the metric is unknown. `rule` has the rules,
+//! including the default ones; `standing` compares them with values; `message` writes the messages; `outbox` sends them to
+//! the webhook.
 
 mod message;
 mod outbox;
@@ -220,8 +221,8 @@ struct All {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Stored {
     rules: Vec<Rule>,
-    /// The rules of [`GIVEN`] that were added, by their ids. Those that an operator deletes stay away; those of a later release are
-    /// added.
+    /// The ids of the rules of [`GIVEN`] that were already added. So a default rule that an operator deletes is not added
+    /// again, and the new ones of a later release are added.
     #[serde(default)]
     offered: BTreeSet<String>,
     webhook: StoredWebhook,
@@ -321,7 +322,7 @@ impl Alerts {
         replace(path, &serde_json::to_vec_pretty(stored)?)
     }
 
-    /// Every second.
+    /// Called every second.
     pub fn look(&self, app: &App, now_ms: u64) {
         let databases: Vec<String> = app.node.databases().iter().map(|database| database.name().to_owned()).collect();
         let of_databases: Vec<_> = databases.iter().map(|name| (name, app.watch.now(name))).collect();
@@ -337,7 +338,7 @@ impl Alerts {
             let mut state = self.state.lock();
             let AlertsState { stored, standings } = &mut *state;
             let outcome = step(&stored.rules, &mut stored.kept, standings, &databases, value, now_ms);
-            // Written before anybody is told, so that nobody is told twice.
+            // The state is written before messages are sent, so that no message is sent twice.
             if outcome.is_changed
                 && let Err(error) = self.write(stored)
             {
@@ -358,7 +359,7 @@ impl Alerts {
     }
 }
 
-/// The machine's name, which tells more than a run's id.
+/// The machine's name, which tells a reader more than a run's id.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

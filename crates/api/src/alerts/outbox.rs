@@ -1,5 +1,5 @@
-//! Owns messages on their way to the webhook: one after the other, each tried again after growing pauses. Never knows what a message
-//! says.
+//! Owns the queue of messages to the webhook: they are sent one after the other, and each failed one is tried again after
+//! growing pauses. Never knows the content of a message.
 
 use super::message::{Message, Sender, signature};
 use super::{Delivery, Webhook};
@@ -11,10 +11,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Messages that wait. When there are more, the oldest is dropped, and the log says so.
+/// The most messages that wait. If there are more, the oldest is dropped, and the log says so.
 const WAITING_MAX: usize = 200;
-/// The pauses before further attempts: about a quarter of an hour together. The messages behind wait as long, because they go to
-/// the same place.
+/// The pauses before further attempts: about a quarter of an hour in total. Later messages wait too, because they go to the
+/// same address.
 const PAUSES_S: [u64; 6] = [1, 5, 30, 120, 300, 600];
 
 pub struct Outbox(Arc<Shared>);
@@ -29,7 +29,7 @@ struct OutboxState {
     webhook: Webhook,
     waiting: VecDeque<Message>,
     is_closed: bool,
-    /// Grows with each change of the webhook: a pause ends, because the new one may be reachable.
+    /// The number of changes of the webhook. A change ends a pause, because the new webhook may be reachable.
     changes: u64,
 }
 
@@ -38,7 +38,7 @@ impl Outbox {
         let state = OutboxState { webhook, waiting: VecDeque::new(), is_closed: false, changes: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), woken: Condvar::new(), sender });
         let mine = Arc::clone(&shared);
-        // Nobody waits for a message in progress.
+        // The thread is not joined: nothing needs to wait until a message in progress is sent.
         std::thread::Builder::new().name("flintkv-webhook".to_owned()).spawn(move || mine.run())?;
         Ok(Outbox(shared))
     }
@@ -68,7 +68,7 @@ impl Outbox {
         self.0.woken.notify_all();
     }
 
-    /// One attempt at once.
+    /// One attempt, without waiting in the queue.
     pub fn try_now(&self, message: &Message) -> Delivery {
         let webhook = self.webhook();
         let delivery = delivery(message, &send(&webhook, message, &self.0.sender), "");
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a message. `None`: no more come.
+    /// Waits for a message. `None`: the outbox is closed.
     fn next(&self) -> Option<Message> {
         let mut state = self.state.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Owns a rule: its shape, its bounds, and the rules that every node begins with. Never knows how it stands.
+//! Owns a rule: its fields, their bounds, and the default rules of every node. Never knows the state of a rule.
 
 use crate::error::ApiError;
 use crate::events::Severity;
@@ -9,14 +9,14 @@ use utoipa::ToSchema;
 const NAME_BYTES_MAX: usize = 100;
 const FOR_S_MAX: u64 = 7 * 24 * 3600;
 
-/// A rule of the beginning. There is one for each metric at most: the metric is its id.
+/// A default rule. There is at most one for each metric, because the metric is the rule's id.
 pub struct Given {
     /// Its name in contrib/prometheus/alerts.yml.
     #[allow(dead_code, reason = "a test compares the two lists")]
     pub prometheus: &'static str,
     name: &'static str,
     metric: &'static str,
-    /// `databases`: each of them; or `node`.
+    /// `databases`: the rule applies to each database; or `node`.
     scope: &'static str,
     op: Op,
     threshold: f64,
@@ -37,7 +37,7 @@ const fn above(
 }
 
 impl Given {
-    /// For what happens in a moment and is to be seen for a while.
+    /// For conditions that last only a moment: the alert stays visible for a while.
     const fn kept(self, keep_s: u64) -> Given {
         Given { keep_s, ..self }
     }
@@ -53,8 +53,8 @@ impl Given {
 
 use Severity::{Critical, Info, Warning};
 
-/// They apply to every database, or to the node. `FlintKVDown` and `FlintKVRestarted` are only for Prometheus: a node that is down tells nobody, and a
-/// restart is an event.
+/// The default rules. Each applies to every database, or to the node. `FlintKVDown` and `FlintKVRestarted` exist only for
+/// Prometheus: a node that is down cannot report it, and a restart is an event.
 #[rustfmt::skip]
 pub const GIVEN: &[Given] = &[
     above("FlintKVJournalFailed", Critical, "journal_failed", 0.0, 0, "the journal cannot be written: writes are refused"),
@@ -220,7 +220,7 @@ mod tests {
         let only_theirs: Vec<&&str> = theirs.difference(&ours).collect();
         assert_eq!(only_theirs, [&"FlintKVDown", &"FlintKVRestarted"]);
         assert_eq!(ours.difference(&theirs).count(), 0, "{ours:?}");
-        // Both wait as long, and call it as bad.
+        // Both lists must have the same duration and severity.
         for rule in text.split("- alert: ").skip(1) {
             let Some(given) = GIVEN.iter().find(|given| rule.lines().next() == Some(given.prometheus)) else {
                 continue;

@@ -1,4 +1,5 @@
-//! Owns how every rule stands: it compares rules with values, and says what is to be told. Never knows who is told, a file or a clock.
+//! Owns the state of every rule: it compares rules with values, and says which messages are to be sent. Never knows a
+//! receiver, a file or a clock.
 
 use super::rule::Rule;
 use serde::{Deserialize, Serialize};
@@ -29,20 +30,20 @@ pub struct Change {
     pub value: Option<f64>,
 }
 
-/// An alert that fires. It is kept over a restart of the node, so that nobody is told of it twice.
+/// An alert that fires. It is stored over a restart of the node, so that its message is not sent twice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alert {
-    /// As it was when the alert began to fire.
+    /// The rule as it was when the alert began to fire.
     pub rule: Rule,
     pub scope: String,
     pub since_ms: u64,
-    /// Somebody was told of it, and is to be told of its end.
+    /// A message about the alert was sent, so one about its end is due.
     pub is_told: bool,
     pub acknowledged: Option<Acknowledged>,
 }
 
 impl Alert {
-    /// The same for the messages that an alert fires and that it has ended.
+    /// The same id for the message that the alert fires and for the one that it has ended.
     pub fn id(&self) -> String {
         format!("{}/{}/{}", self.rule.id, self.scope, self.since_ms)
     }
@@ -79,7 +80,7 @@ impl Silence {
     }
 }
 
-/// What of the alerts is kept on disk beside the rules.
+/// The state of alerts that is stored on disk beside the rules.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StoredAlerts {
     #[serde(default)]
@@ -90,21 +91,21 @@ pub struct StoredAlerts {
     pub history: VecDeque<Change>,
 }
 
-/// A rule in one scope.
+/// The state of a rule in one scope.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub state: Stand,
     pub since_ms: u64,
     pub value: Option<f64>,
-    /// When its value was last known, and last beyond the threshold.
+    /// The times at which its value was last known, and was last beyond the threshold.
     known_ms: u64,
     beyond_ms: u64,
 }
 
-/// By the rule's id and the scope.
+/// The states, by the rule's id and the scope.
 pub type Standings = BTreeMap<(String, String), Standing>;
 
-/// What somebody is to be told.
+/// A message that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     pub alert: Alert,
@@ -119,11 +120,11 @@ pub struct Outcome {
     /// Alerts that began or ended, with the rule.
     pub changes: Vec<(Change, Rule)>,
     pub told: Vec<Told>,
-    /// What is kept has changed.
+    /// The stored state has changed.
     pub is_changed: bool,
 }
 
-/// How the alerts of an earlier run of the node stand.
+/// The states that follow from the alerts of an earlier run of the node.
 pub fn resumed(kept: &StoredAlerts, now_ms: u64) -> Standings {
     let of = |alert: &Alert| {
         let standing = Standing {
@@ -179,7 +180,7 @@ pub fn step(
                 value,
             };
             (found.state, found.since_ms) = (next, now_ms);
-            // Pending is part of the way to firing, and alone it is not recorded.
+            // Pending is only a step on the way to firing, so it is not recorded.
             if change.to == Stand::Firing || change.from == Stand::Firing {
                 kept.record(&change, rule, &mut outcome);
                 outcome.changes.push((change, rule.clone()));
@@ -207,7 +208,7 @@ impl Standing {
         self.beyond_ms = now_ms;
         match self.state {
             Stand::Firing => Stand::Firing,
-            // It counts from the start of pending.
+            // `for_s` counts from the start of pending.
             Stand::Pending if now_ms >= self.since_ms + rule.for_s * 1000 => Stand::Firing,
             _ if rule.for_s == 0 => Stand::Firing,
             _ => Stand::Pending,
@@ -236,7 +237,7 @@ impl StoredAlerts {
         }
     }
 
-    /// Alerts whose rule or database is gone, and silences that are over.
+    /// Removes alerts whose rule or database is gone, and silences that have ended.
     fn forget(&mut self, seen: &BTreeSet<(String, String)>, now_ms: u64, outcome: &mut Outcome) {
         let is_seen = |alert: &Alert| seen.contains(&(alert.rule.id.clone(), alert.scope.clone()));
         let (here, gone) = std::mem::take(&mut self.firing).into_iter().partition(is_seen);
@@ -248,7 +249,7 @@ impl StoredAlerts {
         outcome.is_changed |= self.silences.len() != count;
     }
 
-    /// Each alert is told once, when no silence covers it.
+    /// Reports each alert once, as soon as no silence covers it.
     fn report(&mut self, standings: &Standings, now_ms: u64, outcome: &mut Outcome) {
         let silences = &self.silences;
         let is_silent = |alert: &Alert| silences.iter().any(|silence| silence.covers(&alert.rule.id, &alert.scope));
@@ -317,7 +318,8 @@ mod tests {
             Bench { rules: vec![rule], kept: StoredAlerts::default(), standings: Standings::new() }
         }
 
-        /// One value for everything, at a second. What is told: firing or not.
+        /// One step with this value for every rule, at this second. Returns the messages that are due: whether each
+        /// says that an alert fires.
         fn at(&mut self, second: u64, value: Option<f64>) -> Vec<bool> {
             let told = self.step(&[], second, |_| value).told;
             told.into_iter().map(|told| told.is_firing).collect()
@@ -400,7 +402,7 @@ mod tests {
         assert_eq!(bench.at(4, Some(200.0)), NOTHING);
         assert_eq!(bench.at(5, Some(200.0)), [true]);
         assert!(bench.kept.silences.is_empty());
-        // Whoever was told of an alert is told of its end, and of no end otherwise.
+        // The end of an alert is reported only if its beginning was.
         bench.silence(9);
         assert_eq!(bench.at(6, Some(0.0)), [false]);
         assert_eq!([bench.at(7, Some(200.0)), bench.at(8, Some(0.0)), bench.at(9, Some(0.0))].concat(), NOTHING);

@@ -51,7 +51,7 @@ pub struct Who {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A cookie, which a browser sends by itself: changes also need `csrf`.
+    /// A cookie. Browsers send it automatically, so requests that change something also need `csrf`.
     Session {
         id: String,
         csrf: String,
@@ -66,7 +66,7 @@ pub enum By {
 /// `count` random bytes as base64url.
 pub fn random(count: usize) -> String {
     let mut bytes = vec![0; count];
-    // The system's generator fails only if there is none at all.
+    // This fails only if the system has no random generator.
     SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
     crate::text::base64url(&bytes)
 }

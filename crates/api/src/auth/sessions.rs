@@ -1,8 +1,8 @@
 //! Owns the open sessions, on disk in `sessions.json` so that they survive a restart of the node. Never knows a password or a
 //! cookie's value, and never reads the clock.
 //!
-//! A cookie is 256 random bits, which nobody can guess. Only its SHA-256 is kept, so that whoever reads the file can't log in. The CSRF
-//! token is another hash of the cookie, and kept nowhere.
+//! A cookie is 256 random bits, which nobody can guess. Only its SHA-256 is stored, so that nobody can log in with the
+//! content of the file. The CSRF token is another hash of the cookie, and is not stored.
 
 use super::{random, sha256};
 use crate::lines::replace;
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 
 /// A session ends after this time without a request.
 pub const SLIDING_MS: u64 = 12 * 3600 * 1000;
-/// The same of a session of one command.
+/// The same for a session that was opened for one `flintkv` command.
 pub const BRIEF_MS: u64 = 10 * 60 * 1000;
 /// The most open sessions of all users. The one that was idle longest is dropped for a new one.
 const SESSIONS_MAX: usize = 1000;
-/// The file may be so much behind the last use of a session.
+/// How old the time of a session's last use in the file may be.
 const KEEP_MS: u64 = 60 * 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Session {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Open {
-    /// Of the cookie's value.
+    /// The hash of the cookie's value.
     sha256: String,
     user: String,
     used_ms: u64,
@@ -44,10 +44,10 @@ impl Open {
 
 #[derive(Default)]
 pub struct Sessions {
-    /// By the hash of the cookie's value, so that the time of a look-up reveals nothing of it.
+    /// The key is the hash of the cookie's value, so that the duration of a look-up reveals nothing about the value.
     open: HashMap<String, Open>,
     path: Option<PathBuf>,
-    /// When a use was first noted that the file does not have.
+    /// The time of the first use of a session that is not in the file yet.
     unkept_ms: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Sessions {
     pub fn open(path: PathBuf, now_ms: u64) -> io::Result<Sessions> {
         let stored: Vec<Open> = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                // Whoever had a session logs in again.
+                // All users must log in again.
                 tracing::warn!("sessions.json cannot be read: {error}");
                 Vec::new()
             }),
@@ -96,7 +96,7 @@ impl Sessions {
         Some(Session { user: open.user.clone(), csrf: csrf(id) })
     }
 
-    /// Returns whether it was a brief one.
+    /// Returns whether it was a session for one command.
     pub fn end(&mut self, id: &str) -> bool {
         let ended = self.open.remove(&sha256(id));
         if ended.is_some() {
@@ -112,7 +112,7 @@ impl Sessions {
         self.keep();
     }
 
-    /// Every second.
+    /// Called every second.
     pub fn look(&mut self, now_ms: u64) {
         if self.unkept_ms.is_some_and(|since_ms| now_ms >= since_ms + KEEP_MS) {
             self.forget(now_ms);
@@ -124,7 +124,7 @@ impl Sessions {
         self.open.retain(|_, open| open.ends_ms() > now_ms);
     }
 
-    /// Writes the file. Without it sessions go on, and end with the node.
+    /// Writes the file. If that fails, sessions continue, but end with the node.
     pub fn keep(&mut self) {
         self.unkept_ms = None;
         let Some(path) = &self.path else { return };
@@ -199,7 +199,7 @@ mod tests {
         let (late, _) = sessions.begin("bob", false, 0);
         sessions.end(&ended);
         assert!(sessions.find(&late, 1000).is_some());
-        // A killed node has the uses up to a minute ago.
+        // After a kill, the file has the uses up to a minute before.
         sessions.look(1000 + KEEP_MS - 1);
         assert!(Sessions::open(path.clone(), SLIDING_MS).unwrap().open.is_empty());
         sessions.look(1000 + KEEP_MS);

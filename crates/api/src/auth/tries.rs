@@ -6,7 +6,7 @@ const WINDOW_MS: u64 = 60_000;
 /// Allowed failures in a window, by user and address, and by address alone (many users from one address).
 const FAILURES_MAX: usize = 5;
 const FAILURES_OF_ADDRESS_MAX: usize = 20;
-/// The most names that are remembered: a flood of invented users does not make the table grow further.
+/// The most names that are remembered, so that a flood of invented users cannot make the table grow further.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Default)]

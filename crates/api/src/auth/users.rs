@@ -23,14 +23,14 @@ const PASSWORD_BYTES_MAX: usize = 1024;
 const USERS_MAX: usize = 1000;
 const TOKENS_MAX: usize = 1000;
 pub const TOKEN_PREFIX: &str = "fkv_";
-/// The first user.
+/// The user that the first start creates.
 pub const ADMIN: &str = "admin";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct User {
     name: String,
     role: Role,
-    /// As a PHC string.
+    /// The hash of the password, as a PHC string.
     hash: String,
     created_ms: u64,
     last_login_ms: Option<u64>,
@@ -88,7 +88,8 @@ pub struct Users {
     stored: RwLock<Stored>,
     /// Only one password is hashed at a time, which bounds the memory and the processor time of a flood of logins.
     hashing: Mutex<()>,
-    /// An unknown user's password is compared with this, so that the answer takes as long.
+    /// The password of an unknown user is compared with this hash, so that the answer takes as long as for a known
+    /// user.
     nobody: String,
 }
 
@@ -132,7 +133,7 @@ impl Users {
         Ok((users, made_up))
     }
 
-    /// All or nothing: if the file cannot be written, nothing changes.
+    /// If the file cannot be written, nothing is changed.
     fn change<T>(&self, change: impl FnOnce(&mut Stored) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let mut stored = self.stored.write();
         let mut changed = stored.clone();
@@ -215,7 +216,7 @@ impl Users {
         hash(password).map_err(|error| ApiError::failed(error.to_string()))
     }
 
-    /// `by` chooses it. If that is the user, nobody else knows it.
+    /// `by`: who chooses the password. If it is another user, the password is temporary.
     pub fn set_password(&self, name: &str, password: &str, by: &str, field: &str) -> Result<(), ApiError> {
         let hash = self.hash_of(password, field)?;
         self.change(|stored| {

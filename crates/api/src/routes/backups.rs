@@ -194,7 +194,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn of_database(cx: &Cx) -> Result<Reply, ApiError> {
     let database = cx.database()?;
-    // Before the list: a backup that ends now is in one of them.
+    // Read before the list, so that a backup that ends now is in at least one of the two.
     let running = running(&database);
     let node = &cx.app.node;
     let mut backups = node.backups();
@@ -227,7 +227,7 @@ fn begin(cx: &Cx) -> Result<Reply, ApiError> {
     })
 }
 
-/// A second one would read the same device at the same time.
+/// Only one verification at a time: two would compete for the same device.
 static VERIFIES: AtomicBool = AtomicBool::new(false);
 
 fn verify(cx: &Cx) -> Result<Reply, ApiError> {

@@ -1,5 +1,5 @@
-//! Owns work on many keys, a slice at a time: deletion by pattern, export, import. Whoever asks continues with the cursor, so no
-//! request is long. Never works with more rights than the requester's role has on the database.
+//! Owns work on many keys, a slice at a time: deletion by pattern, export, import. The client continues with the cursor in
+//! its next request, so no request takes long. Never works with more rights than the requester's role has on the database.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// Keys of one export.
+/// The most keys of one export request.
 const SLICE_KEYS: usize = 1000;
-/// Keys that a deletion looks for at a time, and keys of one command.
+/// The number of keys that a deletion searches for at a time, and the most keys of one command.
 const STEP_KEYS: usize = 500;
 const BATCH_KEYS: usize = 100;
 /// A deletion, or its preview, answers after this time. It shows progress, and can be stopped in between.
 const DELETE_TIME: Duration = Duration::from_millis(250);
-/// Keys that a preview names.
+/// The number of keys that a preview names.
 const SAMPLE_KEYS: usize = 20;
-/// An export ends a slice after so many bytes, and leaves out single values above it: a reply holds no more.
+/// A slice of an export ends after so many bytes, and larger values are left out, because a reply must not be larger.
 const EXPORT_BYTES: usize = 4 << 20;
 const EXPORT_BATCH_KEYS: usize = 10;
 const EXPORT_TIME: Duration = Duration::from_secs(2);
@@ -170,7 +170,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
         if done.cursor == "0" || Instant::now() >= until {
             break;
         }
-        // The database has as much time for its clients.
+        // Pauses as long as the step took, so that the database has as much time for its clients.
         std::thread::sleep(begun.elapsed());
     }
     if !preview {
@@ -194,8 +194,8 @@ fn export(cx: &Cx) -> Result<Reply, ApiError> {
         (cursor, scanned) = (slice.cursor, scanned + slice.scanned);
         for key in slice.keys {
             let ttl_ms = int(&link.call(&[b"PTTL", &key])?).filter(|&ms| ms >= 0).map(i64::unsigned_abs);
-            // A value that is larger than a reply may be ends this link, so its size is asked first. It is none of DUMP's size, but
-            // DUMP's is never much more.
+            // A reply that is too large would end this link, so the size of the value is asked for first. MEMORY USAGE is
+            // not the size of DUMP's reply, but that is never much larger.
             let usage = int(&link.call(&[b"MEMORY", b"USAGE", &key])?).unwrap_or(0).unsigned_abs();
             if usage > EXPORT_BYTES as u64 {
                 left_out.push(Bytes(key));
@@ -231,7 +231,7 @@ fn import(cx: &Cx) -> Result<Reply, ApiError> {
         }
         match link.ask(&args)? {
             Value::Error(why) if why.starts_with(b"BUSYKEY") => done.kept += 1,
-            // All others would be refused too.
+            // The same error would refuse all other keys too.
             error @ Value::Error(_) if is_for_all(&error) => {
                 link::refused(error)?;
             }
@@ -244,7 +244,7 @@ fn import(cx: &Cx) -> Result<Reply, ApiError> {
     Reply::json(&done)
 }
 
-/// An error that is about the database or the user, not about one value.
+/// Whether the error is about the database or the user, not about one value.
 fn is_for_all(error: &Value) -> bool {
     let Value::Error(text) = error else { return false };
     [&b"NOPERM"[..], b"OOM", b"MISCONF", b"READONLY", b"LOADING", b"NOREPLICAS"]

@@ -1,5 +1,5 @@
-//! Owns one command: its words, its typed reply, what the audit log says of it, and the commands' documentation. Never decides what a
-//! user may do: the database's ACL does.
+//! Owns running one command: its arguments, its typed reply, its line in the audit log, and the documentation of commands.
+//! Never decides what a user may do: the database's ACL does.
 
 use crate::cx::{Cx, Reply as Answered};
 use crate::error::ApiError;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use utoipa::ToSchema;
 
-/// Commands without the flag of a read that only tell something, and subcommands of any container that do.
+/// Commands, and subcommands of any container, that only query something although they do not have the flag of a read.
 const TELL: &[&str] = &["info", "ping", "echo", "time", "command"];
 const SUBCOMMANDS_TELL: &[&str] = &[
     "cat",
@@ -46,7 +46,7 @@ const SUBCOMMANDS_TELL: &[&str] = &[
     "users",
     "whoami",
 ];
-/// Keys of one command in the audit log.
+/// The most keys of one command in the audit log.
 const AUDITED_KEYS_MAX: usize = 8;
 
 pub const ROUTES: &[Route] = &[
@@ -149,7 +149,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
     if line.contains(['\r', '\n']) {
         return Err(wrong("one line is expected; use args for values with line ends".to_owned()));
     }
-    // Without the space, a leading * would start the other form of the protocol.
+    // Without the space, a leading `*` would be taken for the beginning of a RESP array.
     let line = format!(" {line}\r\n");
     let (mut spans, mut progress) = (Vec::<Span>::new(), Progress::default());
     let limits = Limits { inline_bytes_max: 1 << 20, ..Limits::DEFAULT };
@@ -166,14 +166,15 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
 /// Where a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandContext {
-    /// On a connection of its own.
+    /// On a separate connection, which is closed after the command.
     Alone,
     Terminal,
-    /// In a terminal, after MULTI: there nothing blocks.
+    /// In a terminal, after MULTI: there no command blocks.
     Transaction,
 }
 
-/// Refuses commands that need what their place does not have: more than one reply, a connection that stays open, time.
+/// Refuses commands that cannot work in this context because they need more than one reply, a connection that stays
+/// open, or time to wait.
 pub fn unsuited(args: &[Vec<u8>], place: CommandContext) -> Result<(), ApiError> {
     let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let Some(row) = args.first().and_then(|name| table::find(name)) else { return Ok(()) };
@@ -181,7 +182,7 @@ pub fn unsuited(args: &[Vec<u8>], place: CommandContext) -> Result<(), ApiError>
         let name = row.name.to_uppercase();
         Err(ApiError::unsupported(format!("{name} {why}")).hint("use redis-cli with the database's address"))
     };
-    // XREAD and its like wait only where BLOCK says so.
+    // XREAD and XREADGROUP wait only with BLOCK.
     let may_wait = row.flags.contains(&Flag::Blocking);
     let waits =
         may_wait && (!row.syntax.contains("[BLOCK") || args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")));
@@ -205,7 +206,8 @@ pub fn unsuited(args: &[Vec<u8>], place: CommandContext) -> Result<(), ApiError>
     }
 }
 
-/// What the audit log says of a command: its name, and its keys or what else it changes, never a value.
+/// The text of a command in the audit log: its name, and its keys or the directives or user that it changes, never a
+/// value.
 fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     let word = |word: &[u8]| shown(word).chars().take(64).collect::<String>();
     let mut text = word(&args[0]).to_uppercase();
@@ -225,7 +227,7 @@ fn audited(row: Option<&'static Row>, args: &[Vec<u8>], db: u32) -> String {
     if let Some(row) = row {
         row.keys.positions(&Args::new(&bytes, &spans), &mut places);
     }
-    // What is changed, where it is no key: directives, and a user.
+    // Commands that change something other than keys: directives, or a user.
     match row.map(|row| (&*text, row.name)) {
         Some(("CONFIG SET", _)) => places.extend((2..args.len()).step_by(2)),
         Some(("ACL SETUSER" | "ACL DELUSER", name)) => places.extend(2..if name == "deluser" { args.len() } else { 3 }),
@@ -259,7 +261,7 @@ pub fn words(args: Option<Vec<Bytes>>, line: Option<String>) -> Result<Vec<Vec<u
     Ok(words)
 }
 
-/// Whether the command only tells something: it is a read, or a question to the server.
+/// Whether the command only queries something: it is a read, or a query about the server.
 fn tells(row: Option<&'static Row>, args: &[Vec<u8>]) -> bool {
     let Some(row) = row else { return false };
     let is = |words: &[&str], word: &[u8]| words.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(word));
@@ -268,13 +270,13 @@ fn tells(row: Option<&'static Row>, args: &[Vec<u8>]) -> bool {
         || !row.subcommands.is_empty() && args.get(1).is_some_and(|name| is(SUBCOMMANDS_TELL, name))
 }
 
-/// Tells the audit log of the command before it runs.
+/// Notes the command for the audit log before it runs.
 pub fn note(cx: &Cx, row: Option<&'static Row>, args: &[Vec<u8>], db: u32) {
     cx.note(cx.param("name"), audited(row, args, db));
 }
 
-/// Tells the audit log of the reply. A command that only tells, and did, is not a change; one that failed is worth a line.
-/// A right that the role lacks is an error of the API too.
+/// Notes the reply for the audit log. A query that succeeded is not recorded, because it changes nothing; one that failed
+/// is recorded. If the role lacks a right, this is an error of the API too.
 pub fn note_reply(cx: &Cx, row: Option<&'static Row>, args: &[Vec<u8>], reply: &Value) -> Result<(), ApiError> {
     let is_exec = row.is_some_and(|row| row.name == "exec");
     match reply {

@@ -191,8 +191,8 @@ fn expire(key: &[u8], ms: u64) -> Result<Command, ApiError> {
     Ok(expire)
 }
 
-/// Runs MULTI … EXEC. The first error is the answer. A malformed command leaves nothing done, because EXEC is then
-/// refused. A value of another type was already found by the reads after WATCH.
+/// Runs MULTI … EXEC. The first error is the answer. If a command is malformed, nothing is changed, because EXEC is
+/// then refused. A value of another type was already found by the reads after WATCH.
 fn transact(link: &mut Link, commands: &[Command]) -> Result<(), ApiError> {
     link.call(&[b"MULTI"])?;
     for command in commands {

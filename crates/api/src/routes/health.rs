@@ -44,7 +44,7 @@ fn ready(cx: &Cx) -> Result<Reply, ApiError> {
     match node.is_ready() {
         true => Ok(Reply::text(TEXT, "ready\n")),
         false if node.is_stopping() => Err(ApiError::stopping()),
-        // A moment later the clock will see that nothing is left.
+        // The clock will notice in a moment that no dataset is left to load.
         false => {
             Err(ApiError::loading(node.loading().map_or("the node is starting".to_owned(), |all| all.to_string())))
         }

@@ -1,5 +1,5 @@
-//! Owns reading keys and values, one page at a time, whatever their size. Never changes one. A list of keys reads no
-//! value.
+//! Owns reading keys and values, one page at a time, whatever their size. Never changes a key. Listing keys reads no
+//! values.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -15,11 +15,11 @@ use utoipa::ToSchema;
 
 /// At most this much of a string is shown, from the offset on.
 const STRING_BYTES_MAX: u64 = 64 << 10;
-/// What a step of a search reads from a list or a stream, by the mean size of a member.
+/// How many bytes a step of a search reads from a list or a stream, estimated with the mean size of a member.
 const STEP_BYTES: u64 = 1 << 20;
-/// A page of a search is full when it has so much, even of few members.
+/// A page of a search is full when it has so many bytes, even if it has few members.
 const FOUND_BYTES_MAX: usize = 2 << 20;
-/// A step whose reply was too large is tried again with so many times fewer members, and in the end with one: 500, 22, 1.
+/// If the reply of a step was too large, the step is tried again with so many times fewer members: 500, 22, 1.
 const SMALLER_STEP: u64 = 22;
 
 pub const KEY: &[Param] = &[
@@ -140,7 +140,7 @@ fn scan(cx: &Cx) -> Result<Reply, ApiError> {
     Reply::json(&KeyPage { cursor, keys: cards, scanned })
 }
 
-/// The facts about each key. A key that was removed in the meantime is left out.
+/// The properties of each key. A key that was removed in the meantime is left out.
 fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyInfo>, ApiError> {
     let mut cards = Vec::with_capacity(keys.len());
     for keys in keys.chunks(100) {
@@ -150,7 +150,7 @@ fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyInfo>, ApiError> 
             .collect();
         let replies = link.pipeline(&commands)?;
         let tiers: Vec<String> = replies.iter().step_by(3).map(|tier| link::text(tier.clone())).collect();
-        // Only for values in RAM: finding the size of others would read them from flash.
+        // Only for values in RAM: the size of other values is known only after reading them from flash.
         let hot: Vec<&Vec<u8>> =
             keys.iter().zip(&tiers).filter(|(_, tier)| *tier == "ram").map(|(key, _)| key).collect();
         let asked: Vec<Vec<&[u8]>> = hot
@@ -180,7 +180,7 @@ fn ttl(reply: &Value) -> Option<i64> {
 struct Wanted {
     /// A glob.
     pattern: Option<String>,
-    /// Of a stream: the first and the last id, as XRANGE takes them.
+    /// For a stream: the first and the last id, as in XRANGE.
     from: Option<String>,
     to: Option<String>,
     /// A search reads at most so many members at a time.
@@ -203,7 +203,8 @@ pub fn view(cx: &Cx, key: &[u8]) -> Result<KeyView, ApiError> {
     }
     loop {
         match page_of(&mut cx.link()?, key, cx.query("offset").unwrap_or(""), count, &wanted) {
-            // Here the members are much larger than on average. After a reply that was not read to its end a link is of no use.
+            // These members are much larger than the average. The reply was not read to its end, so the link cannot be used
+            // any more.
             Err(error) if error.body.code == "too_large" && wanted.pattern.is_some() && wanted.step_max > 1 => {
                 wanted.step_max /= SMALLER_STEP;
             }
@@ -242,7 +243,7 @@ fn page_of(link: &mut Link, key: &[u8], offset: &str, count: u64, wanted: &Wante
     Ok(KeyView { key: Bytes(key.to_vec()), kind, encoding, ttl_ms, bytes, tier, length, value, looked_at, next })
 }
 
-/// The length, what was found, how many members were looked at, and the offset of the next page.
+/// The length, the members that were found, how many members were inspected, and the offset of the next page.
 type Part = (i64, ValueView, u64, Option<String>);
 
 fn place(offset: &str) -> Result<u64, ApiError> {
@@ -354,8 +355,8 @@ fn found(
     Ok((length, value, looked_at.min(length.unsigned_abs()), next))
 }
 
-/// How far a search goes in one request. After each step it rests as long as the step took, so that others get their turn at the worker
-/// and at flash.
+/// How far a search goes in one request. After each step it pauses as long as the step took, so that other clients can use
+/// the worker and the flash.
 struct Pace {
     wanted: u64,
     until: Instant,
@@ -368,7 +369,7 @@ impl Pace {
         Pace { wanted, until: began + SCAN_TIME, began }
     }
 
-    /// After a step, with what was found so far.
+    /// Called after a step, with what was found so far. Returns whether the search continues.
     fn goes_on(&mut self, count: usize, bytes: usize) -> bool {
         let now = Instant::now();
         if count as u64 >= self.wanted || bytes >= FOUND_BYTES_MAX || now >= self.until {
@@ -380,7 +381,7 @@ impl Pace {
     }
 }
 
-/// How many members a step reads: [`STEP_BYTES`] of them, about.
+/// How many members a step reads: about [`STEP_BYTES`] of data.
 fn step_of(link: &mut Link, key: &[u8], length: i64, step_max: u64) -> Result<u64, ApiError> {
     let bytes = int(&link.call(&[b"MEMORY", b"USAGE", key])?).unwrap_or(0).max(1).unsigned_abs();
     Ok((STEP_BYTES * length.unsigned_abs() / bytes).clamp(1, step_max))
@@ -420,7 +421,7 @@ fn elements(
 fn score(reply: Value) -> Score {
     match reply {
         Value::Double(score) if score.is_finite() => Score::Number(score),
-        // ZSCAN tells scores as texts.
+        // ZSCAN returns scores as strings.
         other => {
             let text = link::text(other);
             match text.parse::<f64>() {
@@ -441,7 +442,8 @@ fn is_id(text: &str) -> bool {
     ms.parse::<u64>().is_ok() && number.parse::<u64>().is_ok()
 }
 
-/// The entries of a stream, or those that have a field or a value that matches. The offset is the id of the last entry that was looked at.
+/// The entries of a stream, or those that have a field or a value that matches. The offset is the id of the last entry that
+/// was inspected.
 fn entries(link: &mut Link, key: &[u8], after: &str, count: u64, wanted: &Wanted) -> Result<Part, ApiError> {
     if !after.is_empty() && !is_id(after) {
         return Err(ApiError::field("offset", "the value of next from an earlier page is expected"));

@@ -1,4 +1,4 @@
-//! Owns what the database's latency monitor knows: events that took long, and when. Never knows what made them long.
+//! Owns the data of the database's latency monitor: events that took long, and when. Never knows their causes.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -90,7 +90,7 @@ fn history(cx: &Cx) -> Result<Reply, ApiError> {
             name,
         });
     }
-    // Viewers have no right to it.
+    // Viewers may not run LATENCY DOCTOR.
     let report = if cx.role() >= Role::Operator { words(link.call(&[b"LATENCY", b"DOCTOR"])?) } else { String::new() };
     Reply::json(&LatencyHistory { threshold_ms, events, report })
 }

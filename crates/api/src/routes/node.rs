@@ -112,7 +112,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     })
 }
 
-/// Only INFO knows it.
+/// The driver's name is only in INFO.
 fn flash_driver(cx: &Cx) -> Result<String, ApiError> {
     let Some(database) = cx.app.node.databases().into_iter().next() else { return Ok("none".to_owned()) };
     let mut link = link::Link::open(&database, cx.role().on_database(), 0)?;

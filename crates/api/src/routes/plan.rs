@@ -1,4 +1,5 @@
-//! Owns the planner's answer: what data take in RAM and on flash. The plan is `survey::plan`'s. Never changes anything.
+//! Owns the planner's answer: how much RAM and flash the data need. `survey::plan` computes the plan. Never changes
+//! anything.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -11,7 +12,7 @@ use survey::SampledWorkload;
 use survey::plan::{Aim, PlanInfo, Said, printed_devices};
 use utoipa::ToSchema;
 
-/// The reads that RAM shall answer, unless said.
+/// The default share of reads that should be served from RAM.
 const HIT_RATIO: f64 = 0.85;
 
 pub const ROUTES: &[Route] = &[Route {
@@ -88,7 +89,7 @@ fn plan(cx: &Cx) -> Result<Reply, ApiError> {
     })
 }
 
-/// A number of the query. The plan knows its bounds.
+/// A number of the query. The plan checks its bounds.
 fn said<T: FromStr>(cx: &Cx, name: &str, expected: &str) -> Result<Option<T>, ApiError> {
     let wrong = |_| ApiError::field(name, format!("{expected} is expected"));
     cx.query(name).map(|text| text.parse().map_err(wrong)).transpose()

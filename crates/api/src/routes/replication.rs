@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// A switchover that nobody bounds waits this long for the replica.
+/// How long a switchover without a time limit waits for the replica.
 const SWITCHOVER_MS: u64 = 10_000;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -233,7 +233,7 @@ fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
     }
 }
 
-/// Keeps the role in the configuration file, if there is one, and says what has happened.
+/// Writes the role to the configuration file, if there is one, and returns what was done.
 fn answer(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<Reply, ApiError> {
     let kept = link.ask(&[b"CONFIG", b"REWRITE"])?;
     let event = match kept {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use utoipa::ToSchema;
 
-/// Passwords checked at the same time. Further logins are told to retry, so that a flood of logins leaves threads for
-/// other requests.
+/// The most passwords that are checked at the same time. Further logins are told to retry, so that a flood of logins
+/// leaves threads for other requests.
 const LOGINS_MAX: usize = 4;
 const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
 const BRIEF_S: u64 = crate::auth::sessions::BRIEF_MS / 1000;

@@ -1,6 +1,6 @@
 //! Owns terminals: command lines whose connection stays open between requests, so that MULTI, WATCH, SELECT, subscriptions and MONITOR
-//! work. What comes by itself is kept by the node and read in slices, as all other live data of the console are. Never decides what a
-//! user may do: the database's ACL does.
+//! work. The node buffers messages that arrive without a request, and the page reads them in slices, like all other live
+//! data of the console. Never decides what a user may do: the database's ACL does.
 
 use super::command::{self, CommandContext, CommandOutcome, typed, unsuited};
 use crate::app::wall_ms;
@@ -103,7 +103,7 @@ fn terminal(cx: &Cx) -> Result<Arc<Terminal>, ApiError> {
 }
 
 fn open(cx: &Cx) -> Result<Reply, ApiError> {
-    // What is done with it is audited.
+    // Opening a terminal is not recorded; the commands that are run in it are.
     cx.unaudited();
     let NewTerminal { db } = cx.body()?;
     let who = cx.who.as_ref().ok_or_else(|| ApiError::unauthenticated("log in first"))?;
@@ -134,7 +134,7 @@ fn run(cx: &Cx) -> Result<Reply, ApiError> {
     let started = Instant::now();
     let value = match row.filter(|row| row.handling.contains(&Handling::Streams)) {
         Some(row) => listen(cx, terminal.listening.lock(), row.name, &words)?,
-        // The reply that did not come would be taken for that of the next command.
+        // A reply that did not arrive in time would be taken for the reply of the next command.
         None => line.ask(row, &words).inspect_err(|_| cx.app.terminals.close(&terminal.id))?,
     };
     let elapsed_us = started.elapsed().as_micros() as u64;
@@ -144,8 +144,8 @@ fn run(cx: &Cx) -> Result<Reply, ApiError> {
     Reply::json(&CommandOutcome { reply: typed(value), elapsed_us, db, transaction, is_watching, is_listening })
 }
 
-/// Runs a command of the stream, which has a connection of its own: the lines of MONITOR look like replies, and a subscriber that does
-/// not read is closed.
+/// Runs a command of the stream, which has a connection of its own: the lines of MONITOR look like replies, and a subscriber
+/// that does not read is disconnected.
 fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: &[&[u8]]) -> Result<Value, ApiError> {
     let (space, begins) = match name {
         "subscribe" => (Space::Channel, true),
@@ -157,7 +157,7 @@ fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: 
         _ => (Space::Channel, true),
     };
     let is_of_channels = name != "monitor";
-    // The database has ended it, and whoever begins again wants another.
+    // The database has closed the old stream, so a new subscription needs a new one.
     if begins && listening.stream.as_ref().is_some_and(|stream| !stream.is_open()) {
         listening.close();
     }

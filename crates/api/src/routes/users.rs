@@ -131,7 +131,7 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
     }
     let own = cx.who.as_ref().is_some_and(|who| who.name == name && matches!(who.by, By::Session { .. }));
     if let Some(password) = password {
-        // A token may have the name of a user, and is not that user.
+        // A token may have the same name as a user, but it is not that user.
         let by = if own {
             name.to_owned()
         } else {

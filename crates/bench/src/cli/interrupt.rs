@@ -1,4 +1,4 @@
-//! Owns Ctrl-C: the first asks the run to end, a second one ends the process.
+//! Owns the handling of Ctrl-C: the first asks the run to end, a second one ends the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -55,7 +55,7 @@ pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// The run of a command line, with a seed of its own if it asks for one.
+/// The run that a command line describes, with its own random seed if the command line asks for one.
 pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) -> Result<Config> {
     let Parsed { args, mut config } = args::parse(argv.into_iter().map(Into::into))?;
     if args.randomize() {
@@ -64,7 +64,7 @@ pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) ->
     Ok(config)
 }
 
-/// Runs and reports. True: it was interrupted.
+/// Runs and reports. Returns true if the run was interrupted.
 fn measure(parsed: &Parsed) -> Result<bool> {
     let Parsed { args, config } = parsed;
     interrupt::install();
@@ -200,7 +200,7 @@ fn report(args: &Args, settings: &[Setting], runs: &[RunStats], has_hits: bool) 
     Ok(())
 }
 
-/// One run is ALL STATS. Of several runs, the best, the worst and the average are shown.
+/// A single run has the title ALL STATS. Of several runs, the best, the worst and the average are shown.
 fn titles<'a>(runs: &'a [RunStats], aggregate: Option<&'a RunStats>, every_run: bool) -> Vec<Titled<'a>> {
     if let [only] = runs {
         return vec![Titled { title: String::from("ALL STATS"), stats: only, runs: 1 }];

@@ -32,7 +32,7 @@ impl Observer for Line {
             };
             let line = text(self.run, progress.elapsed, workload);
             let mut stderr = std::io::stderr().lock();
-            // A closed terminal is no reason to end the run.
+            // Ignore the error: the run goes on if the terminal is closed.
             let _ = write!(stderr, "\r{line:<width$}");
             if ended {
                 let _ = writeln!(stderr, "\n");

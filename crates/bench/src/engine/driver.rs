@@ -54,7 +54,7 @@ pub(super) fn drive(workload: &Workload<'_>, thread: u32, barrier: &StartBarrier
             ThreadEnd { fatal: Some(format!("cannot set up a thread: {error}")), ..ThreadEnd::default() }
         }
     };
-    // The last message of this thread about its seconds.
+    // This message says that the thread sends no more seconds.
     messenger.send(Body::Second { second: 0, cells: Cells::new(), next: u64::MAX });
     messenger.send(Body::Done(Box::new(end)));
 }
@@ -76,7 +76,7 @@ struct Driver<'a> {
     clients: Vec<Client>,
     /// Clients that have not finished.
     running: usize,
-    /// Clients that connect or pause: they need a look even without events.
+    /// The number of clients that are connecting or pausing: they must be checked even without events.
     unsettled: usize,
 
     ticks: Option<Ticks>,
@@ -399,7 +399,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Handles connections that are due to connect, or that take too long.
+    /// Handles connections that are due to connect, or whose connecting takes too long.
     fn look_after_unsettled(&mut self, now_ns: u64) {
         let timeout_ns = self.config.reconnect.timeout.as_nanos() as u64;
         for index in 0..self.clients.len() {
@@ -710,7 +710,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Hands in the past second.
+    /// Sends the statistics of the past second.
     #[inline]
     fn roll(&mut self, now_ns: u64) {
         let second = (now_ns - self.start_ns) / SECOND_NS;

@@ -19,7 +19,7 @@ use crate::mix::Plan;
 use crate::stats::{Cells, ClientStats, ErrorTexts, Gather, RunStats};
 
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// The progress display shows rates over the last second: this many looks.
+/// The progress display shows rates over the last second, which is this many updates.
 const RATE_TICKS: usize = 4;
 
 /// Receives the progress of a run about four times a second, on the thread that called [`run`].
@@ -230,7 +230,7 @@ struct Director<'a> {
     started: SystemTime,
     start_ns: u64,
     next_progress: Instant,
-    /// For each workload: time, operations, bytes and latency of the last few looks.
+    /// For each workload: time, operations, bytes and latency at the last few updates.
     history: Vec<VecDeque<[u64; 4]>>,
     interrupted: bool,
 }

@@ -1,5 +1,5 @@
-//! Owns when requests may be sent: in bursts per connection, or at fixed times for the whole workload. Never reads a
-//! clock.
+//! Owns the decision when requests may be sent: in bursts per connection, or at fixed times for the whole workload.
+//! Never reads a clock.
 
 const SECOND_NS: u64 = 1_000_000_000;
 const TICKS_PER_S_MAX: u64 = 50;

@@ -21,7 +21,7 @@ use crate::tls::Tls;
 /// The time limit for the first connection if no other is given.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One record of TLS has at most this much.
+/// The most bytes of one TLS record.
 const RECORD_BYTES: usize = 16 << 10;
 
 /// A target with a resolved name that has answered once.
@@ -115,7 +115,7 @@ impl Address {
     }
 }
 
-/// One connection. No call waits: what cannot be done now is `WouldBlock`.
+/// One connection. No call waits: a call that cannot be completed now returns `WouldBlock`.
 pub struct Socket {
     fd: OwnedFd,
     tls: Option<Box<ClientConnection>>,
@@ -126,7 +126,7 @@ impl Socket {
         &self.fd
     }
 
-    /// Goes on with the connection's handshake, if it has one. True: requests may be sent.
+    /// Continues the TLS handshake, if the connection has one. True: requests may be sent.
     pub fn shake_hands(&mut self) -> io::Result<bool> {
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             let step = self.push().and_then(|()| {
@@ -138,7 +138,7 @@ impl Socket {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => {
-                    // Why, for the server.
+                    // Tells the server the reason by a TLS alert.
                     let _ = self.push();
                     return Err(error);
                 }
@@ -169,7 +169,8 @@ impl Socket {
         }
     }
 
-    /// How many of the bytes were taken: with TLS, perhaps before the socket has them (`is_behind`).
+    /// The number of bytes that were accepted. With TLS they may be buffered before the socket accepts them
+    /// (`is_behind`).
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(rustix::io::write(&self.fd, bytes)?) };
         push(&self.fd, tls)?;
@@ -180,18 +181,18 @@ impl Socket {
         }
     }
 
-    /// Whether bytes that were taken wait for the socket.
+    /// Whether accepted bytes are still buffered.
     pub fn is_behind(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Sends what was taken.
+    /// Sends the buffered bytes.
     pub fn push(&mut self) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| push(&self.fd, tls))
     }
 }
 
-/// Gives TLS what the socket has, at most a record; 0 bytes if the server has closed the connection.
+/// Passes received bytes to TLS, at most a record. Returns 0 if the server has closed the connection.
 fn receive(fd: &OwnedFd, tls: &mut ClientConnection) -> io::Result<usize> {
     let mut record = [0; RECORD_BYTES];
     let bytes = rustix::io::read(fd, &mut record)?;

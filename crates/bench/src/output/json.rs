@@ -123,7 +123,7 @@ fn percentile_name(percentile: f64) -> String {
     if exact { short } else { format!("p{percentile}") }
 }
 
-/// Five decimals are finer than a histogram, and as much as a reader wants.
+/// Five decimals are more precise than a histogram, and enough for a reader.
 fn number(value: f64) -> Value {
     json!((value * 1e5).round() / 1e5)
 }

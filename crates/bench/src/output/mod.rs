@@ -1,5 +1,5 @@
-//! Owns the format of results: tables, JSON, HDR files, files per client. Never knows how results came about, and
-//! writes nothing itself: every function returns text.
+//! Owns the format of results: tables, JSON, HDR files, files per client. Never knows how results were measured, and
+//! writes no files: every function returns text.
 
 mod client;
 mod hdr;
@@ -22,7 +22,7 @@ use crate::stats::RunStats;
 pub struct Titled<'a> {
     pub title: String,
     pub stats: &'a RunStats,
-    /// How many runs are in it.
+    /// The number of merged runs.
     pub runs: u32,
 }
 

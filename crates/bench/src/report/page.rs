@@ -20,7 +20,7 @@ pub fn html(report: &Report) -> String {
     ];
     let mut page = String::with_capacity(TEMPLATE.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
     let mut rest = TEMPLATE;
-    // In one pass, so that inserted text is never searched for marks.
+    // All marks are replaced in one pass, so that inserted text is never searched for marks.
     while let Some((at, (mark, text))) =
         parts.iter().filter_map(|part| Some((rest.find(part.0)?, part))).min_by_key(|(at, _)| *at)
     {

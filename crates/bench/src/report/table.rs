@@ -1,4 +1,4 @@
-//! Owns tables and the way numbers are written. Never knows what they mean.
+//! Owns tables and the format of numbers. Never knows their meaning.
 
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ pub fn grouped(number: f64) -> String {
     text
 }
 
-/// Decimal units, three digits: a memory limit is 100 GB, as disks count.
+/// Decimal units, as for disks, with three digits: 100 GB is 10^11 bytes.
 pub fn bytes(count: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB"];
     let mut value = count as f64;
@@ -84,7 +84,7 @@ pub fn bytes(count: u64) -> String {
 
 pub fn milliseconds(ms: f64) -> String {
     match ms {
-        // Three digits of a millisecond would say 0.000 of what a node does in a fraction of a microsecond.
+        // With three decimals of a millisecond, a fraction of a microsecond would be shown as 0.000.
         ms if ms > 0.0 && ms < 0.1 => format!("{:.2} µs", ms * 1000.0),
         ms if ms < 10.0 => format!("{ms:.3} ms"),
         ms if ms < 100.0 => format!("{ms:.1} ms"),
@@ -92,7 +92,7 @@ pub fn milliseconds(ms: f64) -> String {
     }
 }
 
-/// Of a share from 0 to 1.
+/// A share from 0 to 1 as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

@@ -1,4 +1,4 @@
-//! Owns a server's own figures: INFO's text as fields, and the counters that a run is judged by. Never invents a
+//! Owns the figures that a server reports: INFO's fields, and the counters by which a run is judged. Never invents a
 //! figure: a server without a Tiering section (any but FlintKV) has no figures of flash.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub misses: u64,
     pub resident: u64,
     pub evicted_keys: u64,
-    /// The server's own limit, whatever its name is there. `None`: no limit.
+    /// The limit that the server reports, under whatever name. `None`: no limit.
     pub ram_limit: Option<u64>,
     pub tiering: Option<Tiering>,
 }
@@ -62,7 +62,7 @@ pub struct Tiering {
     pub values_in_ram: u64,
     pub values_in_flash: u64,
     pub flash_limit: u64,
-    /// What live values may take of it.
+    /// The part of the flash that live values may take.
     pub flash_live_limit: u64,
     pub flash_used: u64,
     pub flash_live: u64,

@@ -2,8 +2,8 @@
 //! knows the server's code: everything it learns comes over sockets and from /proc.
 //!
 //! Reading order: `spec` (what is published, at a scale), `steps` (populate, centralise, dry run, measured run), `phase`
-//! (one step), `search` (for a hit ratio), `node` and `wire` (the server under test), `info` and `watch` (what it says of itself), `outcome` (the
-//! table).
+//! (one step), `search` (for a hit ratio), `node` and `wire` (the server under test), `info` and `watch` (the figures that
+//! it reports), `outcome` (the table).
 
 mod args;
 pub(crate) mod info;
@@ -160,7 +160,7 @@ fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)
     Ok((node, compared, shown))
 }
 
-/// A node of ours with the scenario's limits.
+/// A FlintKV node with the scenario's limits.
 pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
     let Limits { memory, ram } = spec.limits;
     ensure!(ram > 0 && memory > ram, "scale {} leaves no memory", spec.scale);
@@ -178,17 +178,18 @@ pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
     Ok(program)
 }
 
-/// The workers of a node with these directives: as many as cores, unless they say.
+/// The number of workers of a node with these directives: one per core, unless a directive sets it.
 fn workers(directives: &[String]) -> u64 {
     let given =
         directives.iter().filter_map(|directive| directive.strip_prefix("io-threads=")?.parse().ok()).next_back();
     given.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64))
 }
 
-/// A node refuses a RAM limit that it needs for itself. Say so before it is started, and which scale is enough.
+/// A node refuses a RAM limit below its own need. This is checked before the node is started; the error says which
+/// scale is large enough.
 fn fits(name: args::Name, spec: &Spec, workers: u64) -> Result<()> {
     let (ram, least) = (spec.limits.ram, base::ram::least_limit(workers));
-    // Rounding may take a byte from the smallest scale: so one part less.
+    // One part less, because rounding may make the limit at the smallest scale a byte too small.
     let whole = spec::spec(name, Scale::ONE).limits.ram;
     let parts = (whole / least).saturating_sub(1).max(1);
     ensure!(
@@ -201,8 +202,8 @@ fn fits(name: args::Name, spec: &Spec, workers: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether every load has a key for each of its clients: with fewer it would be another load, whatever server runs it. Says
-/// which scale is enough.
+/// Checks that every load has at least one key for each of its clients; with fewer keys the load would differ from the
+/// published one, on any server. The error says which scale is large enough.
 fn has_keys(spec: &Spec) -> Result<()> {
     let (least, scarcest) = (u64::from(spec::FILL_CLIENTS), spec.scarcest);
     let left = spec.scale.of(scarcest);

@@ -16,17 +16,17 @@ use tempfile::TempDir;
 use super::info::{Info, Snapshot};
 use super::wire::{Client, Endpoint};
 
-/// Somebody else may take a free port before the server does.
+/// Another process may take the free port before the server does.
 const PORT_ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(15);
 /// A server may write its dataset before it ends.
 const STOPPED_WITHIN: Duration = Duration::from_secs(300);
-/// A dataset that comes back, of a hundred million keys too.
+/// The time limit of a restart, enough for a dataset of a hundred million keys.
 const BACK_WITHIN: Duration = Duration::from_secs(600);
-/// A restart is measured with this error.
+/// The precision with which a restart is measured.
 const BACK_POLL: Duration = Duration::from_millis(2);
 const LOG_TAIL_BYTES: usize = 2000;
-/// In a node's directory.
+/// The name of the log in a node's directory.
 const LOG: &str = "server.log";
 const FLASH: &str = "flash";
 
@@ -42,21 +42,21 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, as a node. Without flash everything stays in RAM, without a limit.
+    /// This program, run as a node. Without flash, all values stay in RAM, without a limit.
     pub fn flintkv() -> Result<Program> {
         let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
-        // Several nodes run side by side, and the data path is what is measured.
+        // No console, because several nodes run side by side, and only the data path is measured.
         let first = ["server", "--console-port", "0"].map(String::from).to_vec();
         Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
     }
 
-    /// redis-server from the PATH, without persistence, as FlintKV in [`Program::tiered`].
+    /// redis-server from the PATH, without persistence, like FlintKV in [`Program::tiered`].
     pub fn redis() -> Program {
         let directives = ["--save", "", "--appendonly", "no"].map(String::from).to_vec();
         Program { path: OsString::from("redis-server"), first: Vec::new(), directives, flash: false, password: None }
     }
 
-    /// Takes the place of an earlier value.
+    /// Sets a directive, and replaces an earlier value.
     pub fn directive(mut self, name: &str, value: impl ToString) -> Program {
         let (name, value) = (format!("--{name}"), value.to_string());
         match self.directives.chunks_exact_mut(2).find(|pair| pair[0] == name) {
@@ -66,7 +66,7 @@ impl Program {
         self
     }
 
-    /// With flash, and without persistence, as the servers that it is compared with.
+    /// With flash, and without persistence, like the servers to which it is compared.
     pub fn tiered(mut self, memory_limit: u64, ram_limit: u64) -> Program {
         self.flash = true;
         self.directive("memory-limit", memory_limit).directive("ram-limit", ram_limit).directive("appendonly", "no")
@@ -149,7 +149,7 @@ impl Started {
             }
             if let Ok(mut client) = Client::connect(endpoint)
                 && let Ok(info) = client.info()
-                // Somebody else could have the port by now.
+                // Another process could have taken the port.
                 && info.number::<u32>("process_id") == Some(self.child.id())
             {
                 return Node::from_info(endpoint.clone(), client, &info).map(Some);
@@ -169,7 +169,7 @@ impl Started {
 
     /// Asks the process to end. Returns whether it has.
     fn end(&mut self) -> bool {
-        // The number of a process that has ended may be another's by now.
+        // Check first whether it runs: the id of an ended process may be reused.
         if self.runs()
             && let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32)
         {
@@ -187,9 +187,10 @@ impl Started {
 }
 
 impl Drop for Started {
-    /// Kills the process. Nobody needs its dataset, which it might write if it were asked to end.
+    /// Kills the process. Its dataset is not needed; if it were asked to end, it might spend time on writing the
+    /// dataset.
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -266,7 +267,7 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the program on what an ended process has left in its directory, on the same port. Returns the time from the start of
+    /// Starts the program again in the directory of the ended process, on the same port. Returns the time from the start of
     /// the process to its first answer to PING that is not LOADING.
     pub fn restart(&mut self, program: &Program) -> Result<Duration> {
         let endpoint = self.endpoint.clone();
@@ -323,7 +324,7 @@ impl Process {
         self.statm(1)
     }
 
-    /// Resident bytes that are no file's and not shared.
+    /// Resident bytes that do not belong to a file and are not shared.
     pub fn private(self) -> Option<u64> {
         Some(self.statm(1)?.saturating_sub(self.statm(2)?))
     }
@@ -398,11 +399,11 @@ mod tests {
         assert_eq!(cpu_ticks("42 (short) S 1"), None);
     }
 
-    /// On a tmpfs nothing would be measured but RAM.
+    /// A tmpfs must be refused, because only RAM would be measured on it.
     #[test]
     fn a_tmpfs_is_no_place_for_flash() {
         assert!(!is_ram(Path::new("/proc")) && !is_ram(Path::new("/no/such")));
-        // Every Linux with POSIX shared memory has one.
+        // Every Linux with POSIX shared memory has this tmpfs.
         if Path::new("/dev/shm").exists() {
             assert!(is_ram(Path::new("/dev/shm")));
         }

@@ -21,9 +21,9 @@ use crate::config::{Config, Length, Target};
 use crate::engine::{Observer, Progress, WorkloadProgress};
 use crate::stats::RunStats;
 
-/// Without a terminal, print one line this often.
+/// How often a line is printed if there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// The same for JSON, which a program reads.
+/// The same for JSON, which is read by a program.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 const BAR_STEPS: u64 = 1000;
 /// A RAM hit ratio counts as stable when this many windows in a row lie within the tolerance.

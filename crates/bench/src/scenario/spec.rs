@@ -52,7 +52,7 @@ pub struct Spec {
     pub name: &'static str,
     pub scale: Scale,
     pub keys: u64,
-    /// The fewest keys that one of its loads goes over, at full size.
+    /// The number of keys of its load with the fewest keys, at full size.
     pub scarcest: u64,
     /// Keys and values as the client sends them.
     pub raw_bytes: u64,
@@ -61,7 +61,7 @@ pub struct Spec {
     pub centralise: Vec<Load>,
     pub work: Work,
     pub published: Published,
-    /// Directives for a node of ours, besides the limits.
+    /// Directives for a FlintKV node, besides the limits.
     pub directives: &'static [(&'static str, &'static str)],
     pub needs_password: bool,
     pub notes: Vec<String>,
@@ -100,7 +100,7 @@ pub struct Published {
 }
 
 const DASH: &str = "–";
-/// The published speeds do not include populating. This setting is quick, and any server can take it.
+/// The published speeds do not include populating. One thread is fast enough, and any server can handle it.
 const FILL_THREADS: u32 = 1;
 pub const FILL_CLIENTS: u32 = 20;
 const FILL_PIPELINE: u32 = 24;

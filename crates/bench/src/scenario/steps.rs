@@ -307,7 +307,7 @@ impl Stage<'_> {
     }
 
     fn report(&self, node: &Node, tiles: Vec<Tile>, tables: Vec<Table>, sweep: Option<Sweep>) -> Report {
-        // What went wrong comes first.
+        // Errors come first.
         let mut notes: Vec<String> = self.runs.iter().flat_map(refusals).collect();
         notes.extend(self.notes.iter().cloned());
         notes.extend(self.differences(node));

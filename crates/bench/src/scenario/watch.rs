@@ -1,5 +1,5 @@
 //! Owns the observation of a running server: resident size ten times a second and INFO once a second, on a thread of
-//! its own. Never changes anything, and never stops a run: a failed question is a missing sample.
+//! its own. Never changes anything, and never stops a run: a failed query is a missing sample.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,9 +32,10 @@ struct Shared {
     /// The highest resident size ÷ RAM limit, in millionths.
     fill_max: AtomicU64,
     ram_limit: AtomicU64,
-    /// The server tells the RAM of the database itself: its process may have other databases.
+    /// The server reports the RAM of the database, which is used instead of the process's, because the process may have
+    /// other databases.
     tells: AtomicBool,
-    /// `used_ram_max` at the start: what was before does not count.
+    /// `used_ram_max` at the start of the observation: an earlier maximum does not count.
     max_before: AtomicU64,
     samples: Mutex<Vec<Sample>>,
 }
@@ -59,7 +60,7 @@ impl Watch {
                     asked = Instant::now();
                     match client.as_mut().map(Client::info) {
                         Some(Ok(info)) => state.take(Snapshot::of(&info)),
-                        // Perhaps only that one connection failed.
+                        // Reconnect: perhaps only this connection has failed.
                         _ => client = Client::connect(&endpoint).ok(),
                     }
                 }
@@ -106,7 +107,7 @@ impl Shared {
         self.ram_limit.store(snapshot.ram_limit.unwrap_or(0), Relaxed);
         self.saw(snapshot.resident);
         if let Some(tiering) = &snapshot.tiering {
-            // CONFIG RESETSTAT lowers it, and then a new maximum begins.
+            // CONFIG RESETSTAT lowers the maximum. From then on a new maximum counts.
             let before = self.max_before.fetch_min(tiering.resident_max, Relaxed);
             if tiering.resident_max > before {
                 self.saw(tiering.resident_max);

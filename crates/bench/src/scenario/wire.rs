@@ -1,5 +1,5 @@
-//! Owns the connection that a scenario uses for questions: commands out, complete replies in, blocking. Never carries
-//! the load itself.
+//! Owns the connection that a scenario uses for queries: it sends commands and reads complete replies, blocking. Never
+//! carries the load itself.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -10,7 +10,7 @@ use resp::client::{Value, encode_command, parse_value};
 
 use super::info::Info;
 
-/// A server under load answers late, but it answers.
+/// Long enough for a server under load.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
 

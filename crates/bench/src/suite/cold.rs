@@ -24,7 +24,7 @@ const PROBE_DEPTH: usize = 4;
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let half = lab.scaled(5_000_000, 500_000);
     let raw = half * (KEY_BYTES + VALUE_BYTES) + half * (LONG_PREFIX_BYTES as u64 + 8 + LONG_VALUE_BYTES);
-    // RAM for populating; it is taken away afterwards.
+    // RAM for populating; the limit is lowered afterwards.
     let (memory, ram) = (raw * 2, raw / 5);
     let mut subject = lab.start("cold", &Program::flintkv()?.tiered(memory, ram).directive("io-threads", 2))?;
     let empty = subject.resident_settled()?;

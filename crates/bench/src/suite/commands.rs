@@ -43,12 +43,13 @@ const fn named(name: &'static str) -> Line {
     Line { name, test: Test::Named(name), share: 1.0 }
 }
 
-/// redis-benchmark fills the list before each of these; here that happens before and belongs to no line.
+/// redis-benchmark fills the list before each of these tests. Here the list is filled before the measurement, so its
+/// cost is not included.
 const fn range(name: &'static str, words: &'static [&'static str], share: f64) -> Line {
     Line { name, test: Test::Words(words), share }
 }
 
-/// In redis-benchmark's order: one line pushes what the next one pops.
+/// In redis-benchmark's order, because some lines pop elements that an earlier line has pushed.
 const LINES: [Line; 20] = [
     named("ping_inline"),
     named("ping_mbulk"),
@@ -114,7 +115,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
         let (script, of_list) = medians.split_last().context("no lines")?;
         let detail: Vec<String> =
             LINES[..EVAL].iter().zip(of_list).map(|(line, ratio)| format!("{} {ratio:.2}", line.name)).collect();
-        // A failed line is NaN, and must not be skipped.
+        // A failed line is NaN, and must count as the worst.
         let worst = of_list
             .iter()
             .copied()
@@ -138,7 +139,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     let mut added = Vec::new();
     let mut detail = Vec::new();
     for line in &LINES[..EVAL] {
-        // Once to create the keys, once to measure them hot.
+        // The first run creates the keys, the second one measures them in RAM.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
         force_demote(&mut subject)?;
@@ -158,10 +159,10 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
-/// redis-benchmark's collections. The skeleton of one in parts stays in RAM.
+/// The number of large collections of redis-benchmark, which have a skeleton in RAM even when their parts are on flash.
 const LARGE_VALUES: u64 = 4;
 
-/// Sends every value to flash. When the mode has been switched on, they are there.
+/// Moves every value to flash. CONFIG SET of the mode replies only when the values are there.
 fn force_demote(subject: &mut Subject) -> Result<()> {
     for mode in ["cold", "off"] {
         subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;

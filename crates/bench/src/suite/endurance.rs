@@ -14,7 +14,7 @@ use crate::scenario::phase::Until;
 use crate::scenario::spec::Load;
 
 pub const UTILISATION: f64 = 0.80;
-/// A record of 516 bytes that does not compress, with its share of the page.
+/// The flash space of a record of 516 incompressible bytes, with its share of the page's overhead.
 pub const FLASH_BYTES_PER_KEY: u64 = 4096 / 7;
 /// Filler keys come in steps of this share of the keys.
 const STEP_SHARE: u64 = 40;
@@ -56,8 +56,8 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     )])
 }
 
-/// Runs the load, and adds keys that it never touches, until [`UTILISATION`] of flash is live and flash has been written over: before,
-/// collection costs nothing.
+/// Runs the load, and adds keys that it never touches, until [`UTILISATION`] of flash is live and all of flash has been
+/// written once. Before that, collection costs nothing.
 pub fn warm_up(lab: &mut Lab, subject: &mut Subject, load: &Load, keys: u64) -> Result<()> {
     let warm_up = Instant::now() + Duration::from_secs(lab.scaled(60, 20));
     let mut next_key = FIRST_KEY + keys;
@@ -87,7 +87,7 @@ pub fn warm_up(lab: &mut Lab, subject: &mut Subject, load: &Load, keys: u64) -> 
     }
 }
 
-/// Bytes that do not compress.
+/// The same load with incompressible values.
 pub fn real(load: Load) -> Load {
     load.with(String::from("--data-compressibility=0"))
 }

@@ -12,7 +12,7 @@ pub struct Figure {
     pub unit: &'static str,
     pub target: Target,
     pub verdict: Verdict,
-    /// The numbers behind it.
+    /// The numbers from which the value was computed.
     pub detail: String,
 }
 

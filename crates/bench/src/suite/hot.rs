@@ -1,4 +1,4 @@
-//! Measures processor time and throughput all in RAM and with flash, and resident bytes per hot key, always in turns
+//! Measures processor time and throughput all in RAM and with flash, and resident bytes per hot key, always alternating
 //! with redis-server in the same run. Never knows the server's code.
 
 use anyhow::Result;

@@ -1,5 +1,5 @@
-//! Owns what every figure needs: starting and stopping servers, filling them, short measured loads, and the highest
-//! fill of every RAM limit. Never knows a target.
+//! Owns the tools that all figures use: starting and stopping servers, filling them, short measured loads, and the
+//! highest resident size ÷ RAM limit. Never knows a target.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const RAM_SHARE: f64 = 0.3;
 pub const FIRST_KEY: u64 = 10_000_001;
 pub const KEY_BYTES: u64 = 16;
 pub const VALUE_BYTES: u64 = 500;
-/// The allocator gives lazily freed pages back within a second or two.
+/// The allocator returns lazily freed pages within a second or two.
 const SETTLE: Duration = Duration::from_secs(3);
 const CALIBRATION_MAX: Duration = Duration::from_secs(12);
 const CALIBRATIONS_MAX: usize = 9;
@@ -32,7 +32,7 @@ const HIT_RATIO_TOLERANCE: f64 = 0.006;
 
 pub struct Lab {
     pub quick: bool,
-    /// With the figures of a hundred million keys.
+    /// Also measure the figures of a hundred million keys.
     pub big: bool,
     base: PathBuf,
     pub repetitions: usize,
@@ -66,7 +66,7 @@ pub struct Shot {
     pub errors: u64,
 }
 
-/// One shot of every subject, several times.
+/// Several rounds, each with one shot of every subject.
 pub struct Rounds(pub Vec<Vec<Shot>>);
 
 impl Rounds {
@@ -168,7 +168,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs every subject in turn, every other round backwards, so that a drift of the machine affects all alike.
+    /// Runs every subject in turn, in every other round in reverse order, so that a drift of the machine's speed
+    /// affects all subjects equally.
     pub fn rounds(&mut self, subjects: &mut [Subject], load: &Load, time: Duration) -> Result<Rounds> {
         let mut rounds = Vec::new();
         for round in 0..self.repetitions {
@@ -248,14 +249,14 @@ impl Subject {
         self.node.snapshot()
     }
 
-    /// Starts the program again on what its ended process has left. Returns how long clients waited.
+    /// Starts the program again in the directory of its ended process. Returns how long clients waited.
     pub fn restart(&mut self, program: &Program) -> Result<Duration> {
         let took = self.node.restart(program)?;
         self.watch = Watch::start(&self.node);
         Ok(took)
     }
 
-    /// The resident size after the allocator has given back what it will.
+    /// The resident size after the allocator has returned its free pages.
     pub fn resident_settled(&mut self) -> Result<u64> {
         std::thread::sleep(SETTLE);
         self.node.process.and_then(Process::resident).context("the server's process is not of this machine")

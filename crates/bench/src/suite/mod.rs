@@ -1,5 +1,5 @@
-//! Owns `flintkv bench-suite`: every figure that the project promises, measured on this machine within one run, beside
-//! its target. Never knows the server's code.
+//! Owns `flintkv bench-suite`: all published figures, measured on this machine within one run, with their targets.
+//! Never knows the server's code.
 //!
 //! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `durability` and `scenarios`
 //! measure.
@@ -110,7 +110,7 @@ fn run(args: &Args) -> Result<bool> {
         match measure(&mut lab) {
             Ok(measured) => figures.extend(measured),
             Err(error) if interrupt::interrupted() => return Err(error),
-            // One figure that cannot be measured must not cost all the others.
+            // If a figure cannot be measured, the others are still measured.
             Err(error) => lab.note_failure(name, &error),
         }
         eprintln!("   {name} took {:.0} s", begun.elapsed().as_secs_f64());

@@ -1,5 +1,6 @@
-//! Measures what a replica costs its primary, how fast a dataset is copied and moved in, how far a replica is behind, and what is lost
-//! with a primary. Primary, replica and load share this machine. Never knows the server's code.
+//! Measures the cost of a replica for its primary, the speed of a full synchronisation between FlintKVs and from
+//! redis-server, the lag of a replica, and the writes that are lost with a primary. Primary, replica and load share
+//! this machine. Never knows the server's code.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,12 +19,12 @@ use crate::scenario::node::{Process, Program};
 use crate::scenario::spec::Load;
 use crate::scenario::wire::{Client, Endpoint};
 
-/// A copy of some gigabytes, beside a load.
+/// The time limit for a copy of some gigabytes under a load.
 const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(10);
 /// How many writes wait for the replica, one after the other.
 const WAITED_WRITES: usize = 5000;
-/// What a client gets that waits for a replica: no write takes as long.
+/// The timeout of WAIT, longer than any write takes.
 const WAIT_MS: &str = "10000";
 const COPY_BYTES: usize = 1 << 20;
 
@@ -35,7 +36,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Lets `replica` follow `primary`, and waits until it has all. Returns how long that took.
+/// Makes `replica` follow `primary`, and waits until it is synchronised. Returns how long that took.
 fn follow(replica: &mut Subject, primary: &Subject) -> Result<Duration> {
     let begun = Instant::now();
     begin_to_follow(replica, primary)?;
@@ -80,7 +81,7 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// Resident bytes that no file has, after the allocator has given back what it will.
+/// Resident bytes that belong to no file, after the allocator has returned its free pages.
 fn private_settled(subject: &mut Subject) -> Result<u64> {
     subject.resident_settled()?;
     subject.node.process.and_then(Process::private).context("the server's process is not of this machine")
@@ -145,7 +146,8 @@ fn cost(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// How far a replica is behind at half of the highest unpipelined rate: a client waits for each of its writes.
+/// The lag of a replica under half of the highest unpipelined rate, measured by a client that waits for the replica
+/// after each of its writes.
 fn lag(lab: &mut Lab, primary: &mut Subject, keys: u64, rate: f64) -> Result<Figure> {
     let endpoint = primary.node.endpoint.clone();
     let load = rof_load(keys, 1, keys as f64 / 10.0).with(format!("--rate-limiting={}", (rate / 20.0).max(1.0) as u64));
@@ -174,7 +176,8 @@ fn lag(lab: &mut Lab, primary: &mut Subject, keys: u64, rate: f64) -> Result<Fig
 
 // --- how fast a dataset is copied ---
 
-/// A full synchronisation of a dataset of which 30 % fits RAM, beside `cp` of the same bytes, alone and under a load.
+/// A full synchronisation of a dataset of which 30 % fits into RAM, compared with `cp` of the same bytes, without and
+/// under a load.
 fn copy(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(5_000_000, 500_000);
     let raw = keys * (KEY_BYTES + VALUE_BYTES);
@@ -228,7 +231,7 @@ fn copy(lab: &mut Lab) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How long a copy of a file of so many bytes takes, its last byte on the device.
+/// How long a copy of a file of so many bytes takes, including the sync.
 fn copy_of_a_file(base: &Path, raw: u64) -> Result<Duration> {
     let scratch = tempfile::Builder::new().prefix("flintkv-copy-").tempdir_in(base)?;
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -238,7 +241,7 @@ fn copy_of_a_file(base: &Path, raw: u64) -> Result<Duration> {
         file.write_all(&block)?;
     }
     file.sync_all()?;
-    // As a dataset that is read from the device.
+    // Drop the file from the page cache, so that it is read from the device, like the dataset.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
     let begun = Instant::now();
     fs::copy(&from, &to).context("a file cannot be copied")?;
@@ -248,10 +251,10 @@ fn copy_of_a_file(base: &Path, raw: u64) -> Result<Duration> {
 
 // --- how fast a dataset moves in ---
 
-/// A dataset of redis-server, taken over by a FlintKV and by another redis-server.
+/// A dataset of redis-server is copied by replication: to a FlintKV, and to another redis-server.
 fn moving_in(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(2_000_000, 300_000);
-    // Without its usual pause before a copy, which has nothing to do with the copy.
+    // Without redis-server's usual delay before a copy, which is not part of the copy.
     let redis = Program::redis().directive("repl-diskless-sync-delay", 0);
     let mut source = lab.start("redis-server", &redis)?;
     lab.populate(&mut source, &[fill(FIRST_KEY, keys)])?;
@@ -277,7 +280,7 @@ fn moving_in(lab: &mut Lab) -> Result<Vec<Figure>> {
 
 // --- what is lost with a primary ---
 
-/// A client waits for the replica after each write; the primary is killed under it, and the replica promoted.
+/// A client waits for the replica after each write; the primary is killed meanwhile, and the replica is promoted.
 fn loss(lab: &mut Lab) -> Result<Vec<Figure>> {
     let program = Program::flintkv()?.directive("io-threads", 2);
     let mut primary = lab.start("a primary that is lost", &program)?;

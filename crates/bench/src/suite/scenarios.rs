@@ -20,7 +20,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let scale = Scale::new(1, lab.scaled(2000, 4000));
     let own = run(lab, Name::GeminiRta, scale, None);
     let half = run(lab, Name::GeminiRta, scale, Some(0.5));
-    // What could not be measured counts as missed, and must not take the other figures with it.
+    // A figure that could not be measured counts as missed; the other figures are still measured.
     let figure = |name: &str, target, outcome: Result<(f64, String)>| {
         let (ratio, detail) = outcome.unwrap_or_else(|error| (f64::NAN, format!("{error:#}")));
         Figure::new(name, "÷ its raw size, every value on flash", ratio, target, detail)
@@ -31,7 +31,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Runs one scenario, then sends everything to flash. Returns the share of the raw size that it takes there.
+/// Runs one scenario, then moves all values to flash. Returns their size on flash as a share of the raw size.
 fn run(lab: &mut Lab, name: Name, scale: Scale, compressibility: Option<f64>) -> Result<(f64, String)> {
     let spec = spec(name, scale);
     let settings = Settings {

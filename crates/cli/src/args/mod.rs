@@ -1,5 +1,5 @@
 //! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`,
-//! `bench` and `scenario` parse their own; the tree lists their options. Never runs anything.
+//! `bench` and `scenario` parse their own arguments; the tree only lists their options. Never runs anything.
 
 mod remote;
 
@@ -334,7 +334,7 @@ pub fn tree() -> clap::Command {
         .fold(ours, |tree, (command, name)| tree.subcommand(command.name(name)))
 }
 
-/// `flintkv licences`, whose text is the binary's.
+/// `flintkv licences`; the binary has its text.
 fn licences() -> clap::Command {
     clap::Command::new("licences").about("Print the licences of all code in the binary").disable_version_flag(true)
 }

@@ -19,7 +19,7 @@ use crate::table::{Align, pairs, table};
 use crate::timestamp;
 use base::size::human;
 
-/// The pause between two looks at a slow change.
+/// The pause between two queries about a slow change.
 const LOOK: Duration = Duration::from_millis(200);
 /// The default RAM share of a memory limit, as in the API.
 const RAM_PERCENT: u32 = 30;
@@ -132,7 +132,7 @@ fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Resul
     }
 }
 
-/// A bar for what the node does to a database by itself.
+/// A progress bar for work that the node does without the command.
 fn waits(template: &str, name: &str) -> Wait {
     let bar = progress::bar(template, 0).with_prefix(name.to_owned());
     Wait::new(bar, format!("the node goes on: flintkv database show {name}"))
@@ -255,7 +255,7 @@ pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// The API's reply, if there is one, or otherwise a sentence.
+/// The API's reply with `--json`, otherwise a sentence.
 pub fn said(reply: &Value, text: &str, as_json: bool) -> String {
     match as_json {
         true if reply.is_null() => "{}\n".to_owned(),
@@ -298,12 +298,12 @@ fn percent(value: &Value) -> String {
     figure(value, |ratio| format!("{:.1} %", ratio * 100.0))
 }
 
-/// The node's words, the worst first.
+/// The conditions of a database, in the node's words, the worst first.
 fn state(database: &Value) -> String {
     let mut words: Vec<String> = conditions(database).map(|condition| text(&condition["name"])).collect();
     words.dedup();
     if words.is_empty() {
-        // A node of an earlier release.
+        // Nodes of earlier releases send no conditions.
         words.push(text(&database["state"]));
     }
     let (done, total) = (integer(&database["progress"]["done_bytes"]), integer(&database["progress"]["total_bytes"]));

@@ -10,7 +10,7 @@ use crate::prompt;
 use crate::table::{Align, pairs, table};
 use base::size::human;
 
-/// Until the primary's dataset is here.
+/// The pause between two queries whether the primary's dataset has arrived.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(200);
 
 pub fn show(client: &Client, name: &str, as_json: bool) -> Result<String, Failure> {

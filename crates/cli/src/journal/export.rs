@@ -1,6 +1,6 @@
-//! Owns the way from a journal to an append-only file that Redis 7.0 loads: values on flash and the checkpoint as commands, and then the records. Never
-//! knows what a command does, but for the few that Redis 7.0 lacks, that carry bytes in a newer format, or that choose the
-//! logical database.
+//! Owns the export of a journal to an append-only file that Redis 7.0 loads: first the values on flash and the checkpoint as
+//! commands, then the records. Never knows what a command does, except for the few that Redis 7.0 lacks, that carry bytes in
+//! a newer format, or that choose the logical database.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -20,9 +20,9 @@ use super::{
 use crate::failure::Failure;
 use crate::{Flash, Missing, Unread};
 
-/// The file's logical database is not known.
+/// The logical database that the file has selected is not known.
 const UNKNOWN: u64 = u64::MAX;
-/// Of Redis 7.0, for DUMP and RDB files.
+/// The version of Redis 7.0, for DUMP and RDB files.
 const RDB_VERSION: u16 = 10;
 
 pub fn export(
@@ -65,7 +65,7 @@ pub fn export(
         .and_then(|()| out.all(dir, &opened, to, followed.map(|index| (index, flash, &unread))))
         .and_then(|()| out.file.flush().and_then(|()| out.file.get_ref().sync_all()).map_err(about));
     if let Err(failure) = written {
-        // Best effort: a part of a dataset must not be taken for all of it.
+        // Best effort: an incomplete file must not be mistaken for the whole dataset.
         let _ = fs::remove_file(to);
         return Err(failure);
     }
@@ -90,12 +90,13 @@ struct Export {
     db: u64,
     commands: u64,
     with_field_expiry: bool,
-    /// Commands that let fields expire.
+    /// The number of commands that set the expiry time of fields.
     left_out: u64,
 }
 
 impl Export {
-    /// Writes the values that are on flash and that an index names. They come as a dump, of which nothing but what is on its way is in memory.
+    /// Writes the values on flash that an index names. They arrive as a dump through a pipe, so that only the bytes in the
+    /// pipe are in memory.
     fn on_flash(
         &mut self,
         index: Option<&Path>,
@@ -114,12 +115,13 @@ impl Export {
                 self.item(item, &mut key).map_err(about).inspect_err(|_| is_full = true)
             });
             let written = writing.join().expect("reading flash does not panic");
-            // What ends the dump too early is told by who writes it, unless nobody read it any more.
+            // If the dump ended too early, the writer's error has the reason, unless the reader had stopped first.
             if is_full { read } else { written.map_err(Failure::failed).and(read) }
         })
     }
 
-    /// `followed`: values on flash that the records must not need.
+    /// `followed`: the index, and its entries whose values cannot be read; records that need one of these values are
+    /// replaced. `None`: all records are exported unchanged.
     fn all(
         &mut self,
         dir: &Path,
@@ -137,7 +139,7 @@ impl Export {
         let written = match followed {
             None => each_record(&opened.view, &mut |record| put(record.db, record.resp)),
             Some((index, flash, unread)) => {
-                // Lent to a function that may be called more than once, but is not.
+                // In a cell because the records are passed as an `Fn`, although it is called only once.
                 let put = RefCell::new(put);
                 let records: &crate::Records<'_> = &|each| {
                     each_record(&opened.view, &mut |record| {
@@ -168,7 +170,7 @@ impl Export {
                     continue;
                 }
                 (b"function", [_, what, payload, options @ ..]) if what.eq_ignore_ascii_case(b"restore") => {
-                    // The libraries have the same form in both versions.
+                    // Function libraries have the same format in both versions.
                     let mut payload = payload.clone();
                     reseal(&mut payload, RDB_VERSION);
                     let mut args: Vec<&[u8]> = vec![b"FUNCTION", b"RESTORE", &payload];
@@ -199,7 +201,7 @@ impl Export {
                 }
                 _ => Ok(()),
             },
-            // FlintKV's own checkpoints have no data of modules.
+            // Checkpoints of FlintKV contain no data of modules.
             Item::Aux(..) | Item::Skipped { .. } | Item::End => Ok(()),
             Item::Pages(_) | Item::Dictionary(_) => unreachable!("only a replica asks for them"),
         }

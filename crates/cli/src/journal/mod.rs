@@ -1,5 +1,5 @@
-//! Owns `flintkv journal`: showing, checking and exporting what keeps a database over restarts, and `flintkv repair`. Never changes the directory, and
-//! never knows what a command does.
+//! Owns `flintkv journal`, which shows, checks and exports the checkpoint and the journal of a database, and `flintkv
+//! repair`. Never changes the directory, and never knows what a command does.
 
 mod export;
 mod repair;
@@ -23,7 +23,7 @@ use crate::{Flash, Missing, Names, Unreadable};
 
 const ADVICE: &str = "restore the directory from a copy, or move it away to start without it";
 const IN_USE: &str = "in use by a running node: the end may be missing";
-/// So many keys are named.
+/// The most keys that are listed by name.
 const NAMES_MAX: usize = 1000;
 /// A running node may replace its checkpoint, and use a file again, between two reads.
 const ATTEMPTS: u32 = 5;
@@ -42,7 +42,7 @@ pub fn run(args: &Journal, flash: &Flash) -> Result<String, Failure> {
     }
 }
 
-/// A directory as it was read.
+/// A directory, and what was read of it.
 struct Opened {
     manifest: Manifest,
     view: View,
@@ -54,7 +54,7 @@ fn open(dir: &Path) -> Result<Opened, Failure> {
     let mut attempt = 1;
     loop {
         match open_once(dir) {
-            // Only a running node changes files.
+            // Try again only if a node is running: otherwise the files cannot have changed.
             Err(_) if attempt < ATTEMPTS && ::journal::is_in_use(dir) => attempt += 1,
             opened => return opened,
         }
@@ -99,7 +99,7 @@ fn open_index(dir: &Path, opened: &Opened) -> Result<Option<Index>, Failure> {
     Index::open(&path).map(Some).map_err(broken)
 }
 
-/// What cannot be read of the values on flash, and the keys that are lost by that behind the journal.
+/// The values on flash that cannot be read, and the keys that are lost because of them after the journal is applied.
 fn check_values(
     dir: &Path,
     (manifest, view): (&Manifest, &View),
@@ -129,7 +129,7 @@ fn each_record(view: &View, each: &mut dyn FnMut(&Record<'_>) -> Result<(), Stri
     read.map_err(|error| error.to_string()).and(ended)
 }
 
-/// What cannot be read, for people.
+/// A text that describes what cannot be read.
 fn describe(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
     let mut text: String = unreadable.files.iter().map(|file| format!("{file}\n")).collect();
     text.push_str(&format!("{} values on flash cannot be read", unreadable.entries.len()));
@@ -145,7 +145,7 @@ fn describe(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
     text
 }
 
-/// Gives `each` every item of the checkpoint, with its checksum compared.
+/// Calls `each` with every item of the checkpoint, and checks its checksum.
 fn read_checkpoint(
     dir: &Path,
     opened: &Opened,
@@ -155,7 +155,7 @@ fn read_checkpoint(
     read_items(&dir.join(&checkpoint.name), file, &mut each)
 }
 
-/// Gives `each` every item of a dump.
+/// Calls `each` with every item of a dump.
 fn read_items(path: &Path, dump: impl Read, each: &mut dyn FnMut(Item) -> Result<(), Failure>) -> Result<(), Failure> {
     let broken = |error: rdb::Error| Failure::failed(format!("{}: {error}", path.display())).hint(ADVICE);
     let mut reader = Reader::new(BufReader::with_capacity(256 << 10, dump), true).map_err(broken)?;
@@ -170,7 +170,7 @@ fn read_items(path: &Path, dump: impl Read, each: &mut dyn FnMut(Item) -> Result
 /// A command of a record: its arguments and its bytes.
 type Command<'a> = (Vec<Vec<u8>>, &'a [u8]);
 
-/// The commands of a record. `None`: it is no list of commands.
+/// The commands of a record. `None`: the record is not a list of commands.
 fn commands(mut resp: &[u8]) -> Option<Vec<Command<'_>>> {
     let mut commands = Vec::new();
     while !resp.is_empty() {

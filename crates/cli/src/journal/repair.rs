@@ -1,5 +1,5 @@
-//! Owns `flintkv repair`: what can be saved of a damaged directory, written into a new one. Never changes the damaged one, and never
-//! knows what is on flash: [`Flash`] reads that.
+//! Owns `flintkv repair`, which writes the recoverable part of a damaged directory into a new one. Never changes the damaged
+//! directory, and never reads flash files itself: [`Flash`] does.
 
 use base::size::human;
 use std::collections::HashSet;
@@ -23,19 +23,19 @@ use crate::failure::Failure;
 use crate::timestamp;
 use crate::{Flash, FoundAgain, Missing, Unreadable};
 
-/// As a node makes them.
+/// The size of a journal file, as a node creates it.
 const FILE_BYTES: u64 = 64 << 20;
 const RING_BYTES: u64 = 8 << 20;
-/// The end of a dump, with the checksum that says that there is none.
+/// The end of a dump, with the checksum 0, which means that there is no checksum.
 const END: [u8; 9] = [0xff, 0, 0, 0, 0, 0, 0, 0, 0];
 const DUMP: &str = "dump.rdb";
-/// Logical databases that a journal may name.
+/// The most logical databases that a journal may name.
 const DATABASES_MAX: u64 = 64;
 
-/// A dump as far as it can be read.
+/// The readable part of a dump.
 struct Dump {
     keys: u64,
-    /// Up to the end of the last whole key.
+    /// The bytes up to the end of the last complete key.
     sound_bytes: u64,
     damage: Option<String>,
 }
@@ -50,7 +50,7 @@ pub fn repair(args: &Repair, flash: &Flash) -> Result<String, Failure> {
     }
 }
 
-/// `is_guessed`: the manifest must be written anew.
+/// `is_guessed`: the manifest was lost and must be written.
 fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: bool) -> Result<String, Failure> {
     let dir = &*args.dir;
     let checkpoint = manifest.checkpoint.as_ref().map(|checkpoint| read_dump(dir, checkpoint)).transpose()?;
@@ -58,7 +58,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
     let on_flash = match manifest.index.as_ref().map(|index| read_index(dir, index, None)).transpose() {
         Err(failure) if args.from_segments => return without_index(args, manifest, sound, flash, &failure),
         Err(failure) if sound => return Err(failure),
-        // Both are damaged: what the dump has is all that there is.
+        // Both are damaged: only the values in the dump can be recovered.
         Err(_) => None,
         Ok(on_flash) => on_flash,
     };
@@ -87,7 +87,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
         _ => String::new(),
     };
     let Some(salvage) = salvage else {
-        // The start looks at it in another way.
+        // A start reads the journal in another way than the scan above, so try that too.
         View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
         return match (is_guessed, args.to.as_deref()) {
             (false, _) => {
@@ -185,8 +185,8 @@ fn repair_dump(
     ))
 }
 
-/// Writes the dataset without the keys whose values cannot be read on flash. If a flash file is broken, no node starts with it: then all values
-/// that can be read come into the checkpoint's dump.
+/// Writes the dataset without the keys whose values cannot be read on flash. If a flash file is broken, no node can start
+/// with it: then all readable values are written into the checkpoint's dump.
 fn repair_values(
     args: &Repair,
     manifest: &Manifest,
@@ -254,7 +254,8 @@ fn repair_values(
     ))
 }
 
-/// Writes a new journal with the records of another, which removes keys where they are lost. Returns its id.
+/// Writes a new journal with the records of another one; where a record loses keys, the new journal removes them.
+/// Returns the new journal's id.
 fn follow_journal(to: &Path, view: &View, missing: &Missing<'_>, flash: &Flash) -> Result<[u8; 16], Failure> {
     let (log, log_id) = new_journal(to)?;
     let records: &crate::Records<'_> = &|each| {
@@ -272,7 +273,7 @@ fn follow_journal(to: &Path, view: &View, missing: &Missing<'_>, flash: &Flash) 
     Ok(log_id)
 }
 
-/// The manifest, or what the other files tell, and then why that is needed.
+/// The manifest. If it cannot be read: a manifest reconstructed from the other files, and the reason.
 fn dataset(dir: &Path) -> Result<(Manifest, Option<String>), Failure> {
     if ::journal::is_in_use(dir) {
         return Err(Failure::refused(format!("{}: a node uses it: stop the node, or repair a copy", dir.display())));
@@ -294,7 +295,7 @@ fn dataset(dir: &Path) -> Result<(Manifest, Option<String>), Failure> {
     Ok((manifest, Some(said)))
 }
 
-/// What a manifest must have said, by the names of the checkpoint's files and the heads of the journal's.
+/// Reconstructs a manifest from the names of the checkpoint's files and the heads of the journal's files.
 fn guess(dir: &Path) -> Option<Manifest> {
     let log_id = ::journal::log_id_in(dir)?;
     let names = std::fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -309,7 +310,7 @@ fn guess(dir: &Path) -> Option<Manifest> {
     Some(Manifest { log_id, position: position.unwrap_or(0), checkpoint, index, stream: None })
 }
 
-/// What the cut costs.
+/// A text that says what the cut loses.
 fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
     let ((at, durable), (lost, until_ms)) = (salvage.lost(), salvage.lost_records());
     let mut text = format!("{}\n", salvage.damage());
@@ -366,12 +367,12 @@ fn read_dump(dir: &Path, checkpoint: &CheckpointFile) -> Result<Dump, Failure> {
 /// The keys whose values are on flash, as far as the index can be read.
 struct OnFlash {
     keys: u64,
-    /// How many places of the index are damaged, and the keys that were named there.
+    /// The number of damaged places of the index, and of the keys in them.
     places: usize,
     lost: u64,
 }
 
-/// Reads an index, and writes what is sound of it as another one.
+/// Reads an index, and writes its intact part as a new index.
 fn read_index(dir: &Path, file: &CheckpointFile, mut sound: Option<&mut IndexWriter>) -> Result<OnFlash, Failure> {
     let path = dir.join(&file.name);
     let read = Index::open(&path).and_then(|mut index| {
@@ -391,8 +392,8 @@ fn read_index(dir: &Path, file: &CheckpointFile, mut sound: Option<&mut IndexWri
     })
 }
 
-/// Writes the dataset without the keys that damaged parts of its index named, or with those of them that are found on flash. `checkpoint_is_sound`: the
-/// dump is.
+/// Writes the dataset without the keys that were in damaged parts of its index, or with those of them that are found on
+/// flash. `checkpoint_is_sound`: the dump is intact.
 fn repair_index(
     args: &Repair,
     manifest: &Manifest,
@@ -442,7 +443,8 @@ fn repair_index(
     ))
 }
 
-/// Writes the dataset of a directory whose index is lost: its dump has the values that are found on flash too.
+/// Writes the dataset of a directory whose index is lost: the new dump also contains the values that are found on
+/// flash.
 fn without_index(
     args: &Repair,
     manifest: &Manifest,
@@ -474,7 +476,7 @@ fn without_index(
     ))
 }
 
-/// The journal is given up, or can be read.
+/// Checks that the journal can be read, unless it is to be discarded.
 fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), Failure> {
     match View::open(&args.dir, manifest.log_id, manifest.position) {
         Err(error) if !args.cut => {
@@ -485,7 +487,7 @@ fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), F
     }
 }
 
-/// Copies the journal, if it stays as it is, and a dump.
+/// Copies the journal, if it is kept unchanged, and a dump.
 fn copy_others(args: &Repair, to: &Path, dump: Option<&str>, with_journal: bool) -> Result<(), Failure> {
     let dir = &*args.dir;
     let is_journal = |name: &str| name.starts_with("journal-") && !name.ends_with("lock") && !name.ends_with(".new");
@@ -499,8 +501,8 @@ fn copy_others(args: &Repair, to: &Path, dump: Option<&str>, with_journal: bool)
     Ok(())
 }
 
-/// Calls `each` with the keys whose first change in the journal depends on what they were. What is no key may be among them: only a command's
-/// row tells its keys.
+/// Calls `each` with the keys whose first change in the journal depends on their earlier value. Some of the names may not be
+/// keys, because only a command's row tells which of its arguments are keys.
 fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
     if args.cut {
         return Ok(());
@@ -548,8 +550,8 @@ fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[
     ended
 }
 
-/// Makes a new journal if the old one is given up, or if some keys are not there any more: then it removes what it would make of them. Returns
-/// what to say of it.
+/// Writes a new journal if the old one is discarded, or if some keys are left out: then the new journal removes what the
+/// records would make of these keys. Returns a text for the user.
 fn end_journal(
     args: &Repair,
     to: &Path,
@@ -588,11 +590,11 @@ fn dump_name(manifest: &Manifest) -> Option<&str> {
 }
 
 fn make(to: &Path) -> Result<(), Failure> {
-    // It must not be there: nothing is ever changed in place.
+    // The directory must not exist yet, because nothing is ever changed in place.
     DirBuilder::new().mode(0o700).create(to).map_err(about(to))
 }
 
-/// Copies a file, or the sound part of a dump.
+/// Copies a file, or the intact part of a dump.
 fn copy(from: &Path, to: &Path, sound_bytes: Option<u64>) -> io::Result<()> {
     let mut source = File::open(from)?.take(sound_bytes.unwrap_or(u64::MAX));
     let mut target = File::options().write(true).create_new(true).mode(0o600).open(to)?;
@@ -603,7 +605,7 @@ fn copy(from: &Path, to: &Path, sound_bytes: Option<u64>) -> io::Result<()> {
     target.sync_all()
 }
 
-/// The files of the checkpoint.
+/// Copies the files of the checkpoint.
 fn copy_checkpoint(dir: &Path, to: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let copied = |file: &CheckpointFile| {
         copy(&dir.join(&file.name), &to.join(&file.name), None).map_err(about(&to.join(&file.name)))
@@ -621,7 +623,7 @@ fn write_journal(to: &Path, salvage: Option<&Salvage>) -> Result<[u8; 16], Failu
     Ok(log_id)
 }
 
-/// Begins a journal. Returns its id too.
+/// Begins a new journal, and returns it and its id.
 fn new_journal(to: &Path) -> Result<(Arc<Log>, [u8; 16]), Failure> {
     let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
     let mut log_id = [0; 16];

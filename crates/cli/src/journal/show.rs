@@ -1,4 +1,4 @@
-//! Owns a journal as people read it, and the check of all its bytes. Never writes a file.
+//! Owns the output of a journal as text, and the check of all its bytes. Never writes a file.
 
 use base::size::human;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::table::{Align, pairs, table};
 use crate::timestamp;
 
-/// Of one argument.
+/// The most bytes that are shown of one argument.
 const SHOWN_BYTES_MAX: usize = 64;
 
 pub fn show(dir: &Path, from: u64, limit: u64) -> Result<String, Failure> {
@@ -144,7 +144,7 @@ fn line(start: u64, record: &Record) -> String {
     text
 }
 
-/// An argument as one types it in redis-cli.
+/// An argument, written as in redis-cli.
 fn typed(arg: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     let shown = &arg[..arg.len().min(SHOWN_BYTES_MAX)];

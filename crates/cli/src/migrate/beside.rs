@@ -1,5 +1,5 @@
-//! Owns what a server has beside its keys: functions, users, cached scripts, settings; what of it moves, and naming what does not. Never moves
-//! a key.
+//! Owns everything of a server except its keys: it moves functions and users, and lists what is not moved, such as settings
+//! and cached scripts. Never moves a key.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use survey::{Server, bytes, list};
 use super::Ends;
 use crate::failure::Failure;
 
-/// How many users are named.
+/// The most users that are listed by name.
 const NAMED: usize = 5;
 
 /// The code of each library, by its name.
 type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Makes the target's functions those of the source.
+/// Replaces the target's functions by those of the source.
 pub fn copy_functions(ends: &mut Ends) -> Result<(), Failure> {
     let Some(theirs) = libraries(&mut ends.source)? else { return Ok(()) };
     let ours = libraries(&mut ends.target)?;
@@ -32,7 +32,8 @@ pub fn copy_functions(ends: &mut Ends) -> Result<(), Failure> {
     }
 }
 
-/// Whether both have the same functions, and how many libraries that are. `None`: the source has no functions, or does not show them.
+/// Whether both have the same functions, and the number of libraries. `None`: the source has no functions, or does not show
+/// them.
 pub fn are_same(ends: &mut Ends) -> Result<Option<(bool, usize)>, Failure> {
     let Some(theirs) = libraries(&mut ends.source)? else { return Ok(None) };
     let ours = libraries(&mut ends.target)?.unwrap_or_default();
@@ -62,7 +63,7 @@ struct User {
     rules: Vec<String>,
 }
 
-/// All users but 'default', whose password the tool itself may need. The error says why they are not known.
+/// All users but 'default', whose password the tool itself may need. The inner error says why they could not be read.
 fn users(server: &mut Server) -> Result<Result<Vec<User>, String>, Failure> {
     let lines = match server.call(&[b"ACL", b"LIST"])? {
         Value::Error(text) => return Ok(Err(String::from_utf8_lossy(&text).into_owned())),
@@ -84,7 +85,7 @@ fn user(line: &str) -> Option<User> {
     Some(User { name, rules })
 }
 
-/// Makes the source's users at the target, and keeps them there. Returns what was done, for people.
+/// Creates the source's users at the target, and saves them there. Returns a text that says what was done.
 pub fn move_users(ends: &mut Ends) -> Result<String, Failure> {
     let users = users(&mut ends.source)?.map_err(|why| {
         Failure::failed(format!("{}: ACL LIST: {why}", ends.from))
@@ -104,7 +105,7 @@ pub fn move_users(ends: &mut Ends) -> Result<String, Failure> {
     if users.is_empty() {
         return Ok(String::new());
     }
-    // With an aclfile the first of them keeps the users, without one the other.
+    // With an `aclfile` the first command saves the users, without one the second.
     let is_kept = [&[&b"ACL"[..], b"SAVE"][..], &[&b"CONFIG"[..], b"REWRITE"]]
         .into_iter()
         .any(|command| ends.target.call(command).is_ok_and(|reply| !matches!(reply, Value::Error(_))));
@@ -123,7 +124,7 @@ fn some_of(names: &[&str]) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-/// What stays behind, for people.
+/// A text that lists what is not moved.
 pub fn left_behind(source: &mut Server, moves_users: bool) -> Result<String, Failure> {
     let mut left = vec!["the settings (CONFIG GET *) and the rights of the user 'default'".to_owned()];
     match users(source)? {
@@ -132,7 +133,7 @@ pub fn left_behind(source: &mut Server, moves_users: bool) -> Result<String, Fai
             let names: Vec<&str> = users.iter().map(|user| &*user.name).collect();
             left.push(format!("{} ACL users ({}), unless --users is said", names.len(), some_of(&names)));
         }
-        // Before Redis 6.0 there was none.
+        // Redis before 6.0 has no ACL command.
         Err(why) if why.contains("unknown command") => {}
         Err(why) => left.push(format!("ACL users, which this user does not see ({why})")),
     }

@@ -1,4 +1,4 @@
-//! Owns comparing the copy with the source. Never changes either.
+//! Owns the comparison of the copy with the source. Never changes either.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,25 +11,26 @@ use crate::failure::Failure;
 
 /// A longer collection is compared by its length and its first elements only.
 const ELEMENTS_MAX: &str = "999";
-/// The source goes on changing: a key that differs is looked at again.
+/// How often a key that differs is read again, because the source keeps changing.
 const TRIES: usize = 5;
 const REST: Duration = Duration::from_millis(200);
-/// Two clocks.
+/// The tolerated difference of expiry times, because the two servers have different clocks.
 const EXPIRY: Duration = Duration::from_secs(2);
 const NAMED: usize = 5;
-/// How a HyperLogLog begins, and where it keeps its last count: PFCOUNT changes that, which is no change of the value.
+/// The first bytes of a HyperLogLog, and the position of its cached count: PFCOUNT changes the cached count without a
+/// change of the value.
 const HYPERLOGLOG: &[u8] = b"HYLL";
 const COUNT_CACHE: Range<usize> = 8..16;
 
-/// Brings the target to what the source has.
+/// Waits until the target has everything that the source has now.
 type Reach<'a> = &'a mut dyn FnMut(&mut Ends) -> Result<(), Failure>;
 
-/// What came of comparing one key.
+/// The result of the comparison of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Same,
     Different,
-    /// The source changes it again and again.
+    /// The source changed the key between all attempts.
     Changing,
 }
 
@@ -88,7 +89,8 @@ fn outcome(ends: &mut Ends, db: u32, name: &[u8], reach: Reach<'_>) -> Result<Ou
     if target.is_near(&source) {
         return Ok(Outcome::Same);
     }
-    // What the source has changed may be on its way. So the target gets all of it between two looks at the source.
+    // Changes of the source may still be in transit. So the target is brought up to date between two reads of the
+    // source.
     let mut is_changing = false;
     for _ in 0..TRIES {
         ends.source.select(db)?;
@@ -101,7 +103,7 @@ fn outcome(ends: &mut Ends, db: u32, name: &[u8], reach: Reach<'_>) -> Result<Ou
         match judge(&before, &target, &after) {
             Outcome::Same => return Ok(Outcome::Same),
             Outcome::Changing => is_changing = true,
-            // It may have changed and changed back: it must be seen again and again.
+            // The key may have changed and changed back, so a difference counts only if all attempts show it.
             Outcome::Different => {}
         }
         std::thread::sleep(REST);
@@ -109,7 +111,8 @@ fn outcome(ends: &mut Ends, db: u32, name: &[u8], reach: Reach<'_>) -> Result<Ou
     Ok(if is_changing { Outcome::Changing } else { Outcome::Different })
 }
 
-/// The target has everything that was there before, and was looked at in between.
+/// Judges one attempt: `target` was read after `before` and before `after`, and had applied everything that the source
+/// had at `before`.
 fn judge(before: &Seen, target: &Seen, after: &Seen) -> Outcome {
     if target.is_near(before) || target.is_near(after) {
         Outcome::Same
@@ -120,12 +123,12 @@ fn judge(before: &Seen, target: &Seen, after: &Seen) -> Outcome {
     }
 }
 
-/// What is compared of a key.
+/// The properties of a key that are compared.
 struct Seen {
     kind: Vec<u8>,
-    /// By the clock here, which both servers' answers have in common.
+    /// The expiry time by this process's clock, so that the answers of both servers can be compared.
     expires: Option<Instant>,
-    /// How much later or earlier that may be, because the answer has taken time.
+    /// The uncertainty of that time, which is the duration of the query.
     about: Duration,
     at: Instant,
     length: Value,
@@ -137,7 +140,7 @@ impl Seen {
         let may_be_apart = EXPIRY + self.about + other.about;
         match (self.is_there(), other.is_there()) {
             (false, false) => return true,
-            // One of them is a moment ahead.
+            // One of the servers may have expired the key a moment before the other.
             (true, false) => return self.expires.is_some_and(|expires| expires <= other.at + may_be_apart),
             (false, true) => return other.is_near(self),
             (true, true) => {}
@@ -176,7 +179,7 @@ fn look(server: &mut Server, name: &[u8]) -> Result<Seen, Failure> {
     };
     let length = server.call(&[length, name])?;
     let is_whole = matches!(length, Value::Int(count) if count.to_string().len() <= ELEMENTS_MAX.len());
-    // The order of these differs from server to server.
+    // The order of the members of these types differs between servers.
     let is_unordered = matches!(&*kind, b"hash" | b"set");
     let elements = match is_whole || !is_unordered {
         true => comparable(server.call(&elements)?, &kind),
@@ -185,7 +188,7 @@ fn look(server: &mut Server, name: &[u8]) -> Result<Seen, Failure> {
     Ok(Seen { kind, expires, about: at - begun, at, length, elements })
 }
 
-/// Without what differs between two servers that have the same value.
+/// Removes the parts of a reply that may differ between two servers that have the same value.
 fn comparable(value: Value, kind: &[u8]) -> Value {
     match (value, kind) {
         (Value::Bulk(mut text), b"string") if text.starts_with(HYPERLOGLOG) && text.len() >= COUNT_CACHE.end => {
@@ -214,7 +217,7 @@ fn sorted(values: &[Value], step: usize) -> Value {
     Value::Array(rows.concat())
 }
 
-/// Compares how many keys both have.
+/// Compares the number of keys of both.
 pub fn counts(ends: &mut Ends) -> Result<String, Failure> {
     let (theirs, ours) = (ends.source.keys()?, ends.target.keys()?);
     let only = ends.from.db;
@@ -224,7 +227,7 @@ pub fn counts(ends: &mut Ends) -> Result<String, Failure> {
     let (theirs, ours) = (sum(&theirs), sum(&ours));
     Ok(match theirs == ours {
         true => format!("{ours} keys, as many as the source has\n"),
-        // Keys that have expired are counted until they are removed, and each server removes them in its own time.
+        // Expired keys are counted until they are removed, and the servers remove them at different times.
         false => {
             format!("{ours} keys; the source has {theirs} (each server counts expired keys until it removes them)\n")
         }
@@ -247,9 +250,9 @@ mod tests {
     fn only_a_key_that_the_source_leaves_alone_differs() {
         let now = Instant::now();
         let one = |value: &str| seen("string", None, now, text(value));
-        // The target had not got it yet.
+        // The target had not received the change yet.
         assert_eq!(judge(&one("1"), &one("1"), &one("2")), Outcome::Same);
-        // The target had got it meanwhile.
+        // The target had already received the change.
         assert_eq!(judge(&one("1"), &one("2"), &one("2")), Outcome::Same);
         // It was changed twice.
         assert_eq!(judge(&one("1"), &one("2"), &one("3")), Outcome::Changing);
@@ -265,7 +268,7 @@ mod tests {
         assert!(!key(10).is_near(&key(13)) && !key(10).is_near(&lasting) && !lasting.is_near(&key(10)));
         assert!(key(1).is_near(&gone) && gone.is_near(&key(1)));
         assert!(!key(10).is_near(&gone) && !gone.is_near(&key(10)) && !lasting.is_near(&gone));
-        // An answer that took long says less.
+        // An answer that took long has a larger uncertainty.
         let vague = Seen { about: 3 * second, ..key(10) };
         assert!(vague.is_near(&key(14)) && key(14).is_near(&vague));
     }
@@ -283,7 +286,7 @@ mod tests {
         assert!(same("zset", list(&["m", "0.10000000000000001"]), list(&["m", "0.1"])));
         assert!(same("zset", list(&["m", "-inf", "n", "1e+20"]), list(&["m", "-inf", "n", "100000000000000000000"])));
         assert!(!same("zset", list(&["m", "0.1"]), list(&["m", "0.2"])));
-        // PFCOUNT has kept its count in one of them.
+        // PFCOUNT has stored its count in one of them.
         let (counted, stale) = ("HYLL\x01\0\0\0\x07\0\0\0\0\0\0\0reg", "HYLL\x01\0\0\0\x05\0\0\0\0\0\0\x7freg");
         assert!(same("string", text(counted), text(stale)));
         assert!(!same("string", text(counted), text(&stale.replace("reg", "gre"))));

@@ -1,4 +1,5 @@
-//! Owns moving a dataset key by key: SCAN and DUMP, and again what keyspace notifications tell of. Never needs a right to replicate.
+//! Owns moving a dataset key by key with SCAN and DUMP; keys that change according to keyspace notifications are copied
+//! again. Never needs the right to replicate.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::Path;
@@ -16,44 +17,45 @@ use crate::progress;
 
 const BATCH: usize = 256;
 const SCAN_COUNT: &str = "512";
-/// In sync: so many keys have changed and are not copied yet.
+/// The target counts as in sync if at most this many changed keys are not copied yet.
 const NEAR_KEYS: usize = 1000;
-/// How often who listens looks whether a mark is wanted, and who wants it whether it is there.
+/// How often the listening thread checks whether a mark is wanted, and the waiting thread whether the mark has arrived.
 const LOOK: Duration = Duration::from_millis(10);
-/// Streams that are copied between two looks at the pause.
+/// The number of streams that are copied between two checks of the pause.
 const STREAMS: usize = 16;
 const NOTIFICATIONS: &str = "notify-keyspace-events";
 /// Keyspace events of every class.
 const EVERYTHING: &str = "KA";
 const CHANNEL: &[u8] = b"__keyspace@";
-/// No keyspace event tells of them.
+/// Commands that change keys without keyspace events.
 const UNTOLD: [&str; 3] = ["cmdstat_flushall", "cmdstat_flushdb", "cmdstat_swapdb"];
-/// The first bytes of a DUMP that has a stream.
+/// The first byte of a DUMP payload that contains a stream: one of these.
 const STREAM_TYPES: [u8; 3] = [15, 19, 21];
 
 type Changed = Arc<Changes>;
 type Names = HashSet<(u32, Vec<u8>)>;
 
-/// What a source has told of.
+/// The changed keys that a source has reported.
 #[derive(Default)]
 struct Changes {
     keys: Mutex<Names>,
-    /// How many marks are wanted, and how many have come: everything that was told before a mark was wanted is in `keys` when it has come.
+    /// The number of marks that are wanted, and that have arrived. When a mark has arrived, `keys` contains every key that
+    /// was reported before the mark was wanted.
     wanted: AtomicU64,
     come: AtomicU64,
     /// The connection has ended, so changes may be missing.
     is_over: AtomicBool,
 }
 
-/// One for each node of a cluster, or one.
+/// A server that is copied: a single one, or one of the primaries of a cluster.
 struct Source {
     server: Server,
     changed: Changed,
-    /// What `notify-keyspace-events` was.
+    /// The value of `notify-keyspace-events` before the copy.
     events_before: Option<String>,
-    /// How often it was emptied or its databases were swapped.
+    /// How often the source was emptied or its logical databases were swapped.
     untold: u64,
-    /// It knows PEXPIRETIME (Redis 7.0).
+    /// The source supports PEXPIRETIME (Redis 7.0).
     tells_moments: bool,
     streams: Names,
 }
@@ -87,7 +89,7 @@ impl Copy {
         Ok(ends.target.ask(&["FLUSHALL"]).map(drop)?)
     }
 
-    /// Copies what has changed up to now. Returns how many keys.
+    /// Copies the keys that have changed up to now. Returns their number.
     fn copy_changed(&mut self, ends: &mut Ends) -> Result<usize, Failure> {
         let mut count = 0;
         for source in &mut self.sources {
@@ -107,7 +109,8 @@ impl Copy {
         Ok(count)
     }
 
-    /// No keyspace event tells of what XREADGROUP, XACK and XCLAIM change. So streams with groups are copied again when nobody writes.
+    /// XREADGROUP, XACK and XCLAIM cause no keyspace events. So streams with groups are copied again while the source is
+    /// paused.
     fn copy_groups(&mut self, ends: &mut Ends) -> Result<(), Failure> {
         for source in &mut self.sources {
             let streams: Vec<(u32, Vec<u8>)> = std::mem::take(&mut source.streams).into_iter().collect();
@@ -116,7 +119,7 @@ impl Copy {
                 for (db, name) in names {
                     source.server.select(*db)?;
                     let groups = source.server.call(&[b"XINFO", b"GROUPS", name])?;
-                    // Who may not ask copies them all.
+                    // If the user may not run XINFO, all streams are copied.
                     if matches!(groups, Value::Error(_)) || !list(groups).is_empty() {
                         with_groups.push((*db, name.clone()));
                     }
@@ -139,7 +142,7 @@ impl Copy {
 }
 
 impl Source {
-    /// Makes these keys of the target as they are here, so many at once.
+    /// Copies these keys to the target, a number of them at a time.
     fn copy(
         &mut self,
         ends: &mut Ends,
@@ -160,11 +163,12 @@ impl Source {
         Ok(())
     }
 
-    /// Makes these keys of the target as they are here.
+    /// Copies the current state of these keys to the target.
     fn copy_keys(&mut self, target: &mut Server, db: u32, names: &[&[u8]]) -> Result<(), Failure> {
         self.server.select(db)?;
         target.select(db)?;
-        // The moment is by the source's clock, however long the answers take to get here.
+        // The expiry is asked for as a point in time by the source's clock, so the duration of the query does not
+        // matter.
         let asked: &[&[u8]] =
             if self.tells_moments { &[b"DUMP", b"PEXPIRETIME"] } else { &[b"DUMP", b"PTTL", b"TIME"] };
         let commands = names
@@ -173,7 +177,8 @@ impl Source {
         let replies = self.server.pipeline(commands)?;
         let mut texts = Vec::with_capacity(names.len());
         for (name, replies) in names.iter().zip(replies.chunks(asked.len())) {
-            // Not every error is an absent key: a user may not read it, or a cluster has moved it.
+            // An error does not mean that the key is absent: the user may lack the right, or a cluster may have moved
+            // the key.
             if let Some(Value::Error(text)) = replies.iter().find(|reply| matches!(reply, Value::Error(_))) {
                 let failure = Failure::from(self.server.refused("DUMP", text));
                 return Err(Failure { message: format!("the key '{}': {}", shown(name), failure.message), ..failure });
@@ -223,7 +228,7 @@ fn expiry(replies: &[Value]) -> Option<i64> {
 }
 
 impl Changes {
-    /// Everything that the source has changed up to now is known when this returns.
+    /// When this returns, all keys that the source has changed before the call are in the list.
     fn catch_up(&self, ends: &Ends) -> Result<(), Failure> {
         let mark = self.wanted.fetch_add(1, SeqCst) + 1;
         loop {
@@ -240,7 +245,7 @@ impl Changes {
     }
 }
 
-/// How often the source was emptied, or its databases swapped.
+/// How often the source was emptied, or its logical databases were swapped.
 fn untold_calls(server: &mut Server) -> Result<u64, Failure> {
     let fields = server.info("commandstats")?;
     let calls = |name: &&str| {
@@ -270,7 +275,7 @@ fn addresses(ends: &mut Ends) -> Result<Vec<Address>, Failure> {
     Ok(found)
 }
 
-/// Lets the source tell of changed keys. Returns what the setting was, if it was changed.
+/// Makes the source report changed keys. Returns the old value of the setting if it was changed.
 fn notify(server: &mut Server) -> Result<Option<String>, Failure> {
     let hint = "without notifications, what changes during the copy is not seen: allow CONFIG, or set notify-keyspace-events KA \
                 at the source";
@@ -280,20 +285,20 @@ fn notify(server: &mut Server) -> Result<Option<String>, Failure> {
     if before.contains('K') && before.contains('A') {
         return Ok(None);
     }
-    // Whoever listens there goes on hearing what was asked for.
+    // Keep the classes of events that others may listen to.
     server
         .ask(&["CONFIG", "SET", NOTIFICATIONS, &format!("{before}{EVERYTHING}")])
         .map_err(|error| Failure::from(error).hint(hint))?;
     Ok(Some(before))
 }
 
-/// Collects the names of changed keys on a connection of its own, until that ends. The answer to a PING comes behind everything that was told
-/// before it: it is the mark.
+/// Collects the names of changed keys on its own connection until that ends. The reply to a PING arrives after every event
+/// that was sent before it, so it serves as the mark.
 fn listen(address: &Address, cacert: Option<&Path>, changed: Changed) -> Result<(), Failure> {
     let mut server = Server::connect(address, cacert)?;
     server.ask(&["PSUBSCRIBE", "__keyspace@*__:*"])?;
     std::thread::spawn(move || {
-        // The marks that the PINGs on their way stand for.
+        // The marks of the PINGs whose replies have not arrived yet.
         let mut asked = VecDeque::new();
         let mut last = 0;
         loop {
@@ -361,7 +366,8 @@ impl Mover for Copy {
             }
         }
         bar.finish_and_clear();
-        // A source that changes as fast as its keys are copied does not get nearer: the pause at the switch brings the end.
+        // If the source changes as fast as its keys are copied, the target does not come nearer: then the pause at the
+        // switch finishes the copy.
         let mut before = usize::MAX;
         loop {
             let count = self.copy_changed(ends)?;
@@ -381,7 +387,7 @@ impl Mover for Copy {
     }
 
     fn hold(&mut self, _: &mut Ends, on: bool) -> bool {
-        // All are asked, also behind one that refuses.
+        // All sources are asked, even if one of them refuses.
         let refused = self.sources.iter_mut().map(|source| pause(&mut source.server, on)).filter(|&paused| !paused);
         refused.count() == 0
     }
@@ -390,7 +396,7 @@ impl Mover for Copy {
         self.copy_changed(ends)?;
         self.copy_groups(ends)?;
         while self.copy_changed(ends)? > 0 {
-            // It takes as long as it takes. A source that cannot be paused may go on for ever: Ctrl-C ends it.
+            // There is no time limit. If the source cannot be paused, this may never end: Ctrl-C ends it.
             self.hold(ends, true);
             self.copy_groups(ends)?;
         }
@@ -426,7 +432,7 @@ mod tests {
             (vec![Value::Int(1_700_000_000_500)], Some(1_700_000_000_500)),
             (vec![Value::Int(-1), time()], Some(0)),
             (vec![Value::Int(-2), time()], None),
-            // It expires now: not never.
+            // It expires now. This must not become 0, which means never.
             (vec![Value::Int(0), time()], Some(1_700_000_000_123)),
             (vec![Value::Int(1000), time()], Some(1_700_000_001_123)),
         ] {

@@ -11,11 +11,11 @@ use crate::failure::Failure;
 use crate::progress;
 
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the target may take to have what the paused source has written.
+/// How long the target may take to receive everything that the paused source has written.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(9);
-/// The same while the source takes writes.
+/// The same while the source accepts writes.
 const REACH_TIMEOUT: Duration = Duration::from_secs(60);
-/// In sync: so many bytes behind.
+/// The target counts as in sync if it is at most so many bytes behind.
 const NEAR_BYTES: u64 = 1 << 20;
 
 pub struct Follow;
@@ -36,8 +36,8 @@ impl Follow {
     }
 }
 
-/// Tells the target to take over, as a primary does at the end of FAILOVER: so the target knows that the change is meant, and is no second
-/// primary by mistake. False: it does not understand that (before Redis 6.2, or without the right).
+/// Tells the target to take over, as a primary does at the end of FAILOVER. So the target knows that the change is intended,
+/// and does not report a second primary. False: the target does not support this (before Redis 6.2, or without the right).
 fn hand_over(ends: &mut Ends) -> Result<bool, Failure> {
     let ours = ends.target.info("replication")?;
     let (Some(id), Some(Ok(offset))) =
@@ -45,7 +45,7 @@ fn hand_over(ends: &mut Ends) -> Result<bool, Failure> {
     else {
         return Ok(false);
     };
-    // The connection becomes a replica's, so it is another, and ends.
+    // This command makes the connection that of a replica, so a separate connection is used and closed.
     let mut primary = Server::connect(&ends.to, ends.cacert.as_deref())?;
     let reply = primary.call(&[b"PSYNC", id.as_bytes(), (offset + 1).to_string().as_bytes(), b"FAILOVER"])?;
     Ok(!matches!(reply, Value::Error(_)))

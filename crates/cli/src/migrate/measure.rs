@@ -1,4 +1,5 @@
-//! Owns what a dataset will take here, and how long its source takes to give it. Never changes anything.
+//! Owns the estimate of the RAM and flash that a dataset needs in FlintKV, and of the time that the copy takes. Never
+//! changes anything.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +13,15 @@ use crate::failure::Failure;
 use crate::size::count;
 use crate::table::pairs;
 
-/// The share of values in RAM that a target begins with.
+/// The share of values in RAM that the estimate assumes.
 const RAM_SHARE: f64 = 0.3;
-/// A database with less is hardly one.
+/// The smallest memory limit, in MB, that is recommended.
 const MEGABYTES_MIN: u64 = 64;
 /// How long the rate of the source is measured.
 const RATE_TIME: Duration = Duration::from_secs(1);
 const BATCH: usize = 100;
 
-/// What the dataset takes here with this share of its values in RAM, on one worker.
+/// What the dataset needs in FlintKV with this share of its values in RAM, on one worker.
 fn sized(sample: &Sample, ram_share: f64) -> Sizing {
     let workload = WorkloadSpec {
         keys: sample.keys,
@@ -37,7 +38,7 @@ fn sized(sample: &Sample, ram_share: f64) -> Sizing {
     workload.for_ram_share(ram_share)
 }
 
-/// What a target needs at least: the index, and room for all values on flash.
+/// The least memory limit of a target: the index, and room for all values on flash.
 fn needed_bytes(sample: &Sample) -> u64 {
     let sized = sized(sample, 0.0);
     sized.flash_bytes + sized.index_bytes
@@ -97,7 +98,7 @@ pub fn duration(sample: &Sample, bytes_a_second: u64) -> String {
     )])
 }
 
-/// How many bytes of values the source gives in a second, one connection.
+/// How many bytes of values per second the source sends on one connection.
 pub fn rate(source: &mut Server, sample: &Sample) -> Result<u64, Failure> {
     if sample.sampled == 0 {
         return Ok(u64::MAX);

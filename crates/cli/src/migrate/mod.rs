@@ -1,9 +1,10 @@
-//! Owns `flintkv migrate`: a running Redis or Valkey moves into a database, which can be a node's of ours or any other server that takes its
-//! commands. Never knows a file of either.
+//! Owns `flintkv migrate`: a running Redis or Valkey moves into a database, which can be one of a FlintKV node or any other
+//! server that accepts the same commands. Never reads files of either server.
 //!
-//! - `measure` says beforehand what the dataset will take.
-//! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key, where the source forbids replication.
-//! - `beside` moves what is no key, and names what does not move.
+//! - `measure` estimates what the dataset will need.
+//! - `follow` moves it as replication: the target follows the source. `copy` moves it key by key if the source forbids
+//!   replication.
+//! - `beside` moves functions and users, and lists what does not move.
 //! - `compare` compares the copy with the source.
 
 mod beside;
@@ -25,27 +26,28 @@ use survey::{Address, Server, look};
 
 /// Writes of the source's clients wait at most this long at the switch.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How many keys are measured.
+/// The number of keys that are sampled.
 const SAMPLES: usize = 1000;
 /// How many keys are compared.
 const COMPARED: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What moves the dataset.
+/// A method of moving the dataset.
 trait Mover {
-    /// Brings the target as near to the source as it can be while the source takes writes. Shows how far it is.
+    /// Brings the target as near to the source as possible while the source accepts writes, and shows the progress.
     fn catch_up(&mut self, ends: &mut Ends) -> Result<(), Failure>;
-    /// The target has what the source has had when this was called.
+    /// Waits until the target has everything that the source had at the time of the call.
     fn reach(&mut self, ends: &mut Ends) -> Result<(), Failure>;
-    /// How far the target is behind, for people.
+    /// A text that says how far the target is behind.
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure>;
-    /// Lets the writes of the source's clients wait, or go on. Returns whether the source can do that.
+    /// Pauses or resumes the writes of the source's clients. Returns whether the source supports this.
     fn hold(&mut self, ends: &mut Ends, on: bool) -> bool {
         pause(&mut ends.source, on)
     }
-    /// The source takes no writes now, if it can be paused: the target gets the rest, and belongs to itself.
+    /// Called while the source is paused, if it supports that: the target receives the remaining changes and becomes
+    /// independent.
     fn switch(&mut self, ends: &mut Ends) -> Result<(), Failure>;
-    /// The target stays as it is, and belongs to itself.
+    /// The target keeps its current data and becomes independent.
     fn abort(&mut self, ends: &mut Ends);
 }
 
@@ -56,7 +58,7 @@ struct Ends {
     from: Address,
     to: Address,
     cacert: Option<PathBuf>,
-    /// Somebody has pressed Ctrl-C.
+    /// Ctrl-C was pressed.
     interrupted: Arc<AtomicBool>,
 }
 
@@ -140,13 +142,13 @@ fn catch_up_and_switch(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -
     Ok(said)
 }
 
-/// Until somebody presses Enter. The target stays in sync meanwhile.
+/// Waits until Enter is pressed. The target stays in sync meanwhile.
 fn wait_for_the_word(ends: &mut Ends, mover: &mut dyn Mover) -> Result<(), Failure> {
     let entered = Arc::new(AtomicBool::new(false));
     let enter = Arc::clone(&entered);
     std::thread::spawn(move || {
         let mut line = String::new();
-        // Without a terminal there is nobody, and the end of the input is no word.
+        // Without a terminal nobody can press Enter, so the end of the input does not count as Enter.
         if std::io::stdin().read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
             enter.store(true, Relaxed);
         }
@@ -162,14 +164,14 @@ fn wait_for_the_word(ends: &mut Ends, mover: &mut dyn Mover) -> Result<(), Failu
     Ok(())
 }
 
-/// Lets the writes of a server's clients wait, or go on. Returns whether it can do that.
+/// Pauses or resumes the writes of a server's clients. Returns whether the server supports this.
 fn pause(source: &mut Server, on: bool) -> bool {
     let millis = PAUSE.as_millis().to_string();
     let command: &[&str] = if on { &["CLIENT", "PAUSE", &millis, "WRITE"] } else { &["CLIENT", "UNPAUSE"] };
     source.ask(command).is_ok()
 }
 
-/// The old server follows the new one.
+/// Makes the old server a replica of the new one.
 fn turn_around(ends: &mut Ends) -> Result<(), Failure> {
     let Address { host, port, user, password, .. } = &ends.to;
     for (name, value) in [("masteruser", user), ("masterauth", password)] {
@@ -180,7 +182,7 @@ fn turn_around(ends: &mut Ends) -> Result<(), Failure> {
     Ok(ends.source.ask(&["REPLICAOF", host, &port.to_string()]).map(drop)?)
 }
 
-/// What was asked for, or what the source allows.
+/// The method that the user asked for, otherwise the one that the source allows.
 fn method(source: &mut Server, wanted: Option<Method>) -> Result<Method, Failure> {
     if let Some(method) = wanted {
         return Ok(method);
@@ -198,7 +200,7 @@ fn said_of(method: Method) -> String {
     .to_owned()
 }
 
-/// Where the target is: its address, or a database's name, which its node knows.
+/// The address of the target: as given, or that of the database with this name, from its node.
 fn target(args: &Migrate) -> Result<Address, Failure> {
     let to = args.to.as_deref().unwrap_or_default();
     let address: Address = match to.contains("://") {

@@ -1,5 +1,5 @@
-//! Owns `flintkv plan`: what data take here, described by numbers, or measured in a running Redis, a dump or a capture of MONITOR. Measuring and
-//! planning are `survey`'s. Never changes anything.
+//! Owns `flintkv plan`: how much RAM and flash data need, described by numbers, or measured in a running Redis, a dump or a
+//! capture of MONITOR. The crate `survey` measures and plans. Never changes anything.
 
 mod report;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::prepare::{measure_directory, stop_on_signals};
 use crate::progress;
 
-/// What is sampled from, if the data are not said in numbers.
+/// The hint that names the sources of a sample, for when the data are not described by numbers.
 const SOURCES: &str = "or measure them: --from redis://HOST[:PORT] a running Redis, which is only read, --rdb FILE a dump, --trace FILE a capture \
                        of MONITOR; flintkv plan --help has all options";
 
@@ -112,7 +112,7 @@ fn learn(args: &args::Plan) -> Result<SampledWorkload, Failure> {
 fn from_server(from: &str, args: &args::Plan) -> Result<SampledWorkload, Failure> {
     let address: Address = from.parse().map_err(|why: String| Failure::refused(format!("--from: {why}")))?;
     let address = address.with_password(args.from_password.as_deref());
-    // A first signal ends only the watch.
+    // The first signal ends only the monitoring, not the command.
     let stop = args.monitor.map(|_| stop_on_signals()).transpose()?;
     let bar = bar(&address.to_string());
     let go_on = |stage: Stage, part: f64| {
@@ -129,7 +129,7 @@ fn from_server(from: &str, args: &args::Plan) -> Result<SampledWorkload, Failure
     Ok(sampled?)
 }
 
-/// What flash can do: measured now, or as `prepare-flash --json` has printed it. Several share the reads.
+/// The speed of flash: measured now, or from the output of `prepare-flash --json`. Several devices share the reads.
 fn device(paths: &[PathBuf]) -> Result<Option<Device>, Failure> {
     let mut devices = Vec::new();
     for path in paths {
@@ -169,7 +169,8 @@ mod tests {
         run(&args)
     }
 
-    /// 42.8 M values in RAM and 60.9 M on flash are no 103.7 M keys.
+    /// The report explains that 42.8 M values in RAM and 60.9 M on flash are not 103.7 M keys, because some values are
+    /// in both.
     #[test]
     fn values_that_are_in_ram_and_on_flash_are_named() {
         let text = plan("--keys 75m --value-size 500 --skew 0.8 --hit-ratio 85% --reads 100k --writes 10k").unwrap();

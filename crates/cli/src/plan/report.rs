@@ -1,4 +1,4 @@
-//! Owns how a plan is shown to people. Never calculates one.
+//! Owns the text output of a plan. Never calculates one.
 
 use base::size::human;
 use survey::plan::{ExpectedInfo, MonitorInfo, PlanInfo, SizingInfo};
@@ -15,7 +15,7 @@ fn percent(share: f64) -> String {
     format!("{:.digits$} %", share * 100.0)
 }
 
-/// What was measured, and what measuring has cost.
+/// What was measured, and the cost of the measurement.
 fn sampled(planned: &PlanInfo) -> String {
     if planned.sources.is_empty() {
         return String::new();
@@ -126,7 +126,7 @@ fn answer(planned: &PlanInfo) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Why there are more values in RAM and on flash together than keys.
+/// Explains why there are more values in RAM and on flash together than keys.
 fn copies(planned: &PlanInfo) -> String {
     let sizing = &planned.chosen;
     let cold = planned.workload.keys.saturating_sub(sizing.hot_values);
@@ -140,7 +140,7 @@ fn copies(planned: &PlanInfo) -> String {
     }
 }
 
-/// The hit ratio, and what it rests on.
+/// The hit ratio, and how it was estimated.
 fn hit_ratio(planned: &PlanInfo) -> String {
     let (sizing, workload) = (&planned.chosen, &planned.workload);
     let said = format!("{} with {} of the values in RAM", percent(sizing.hit_ratio), percent(sizing.ram_share));
@@ -194,7 +194,7 @@ fn on_device(expected: &ExpectedInfo) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What other shares of values in RAM mean.
+/// A table of other shares of values in RAM.
 fn choices(planned: &PlanInfo) -> String {
     let mut head = vec!["VALUES IN RAM", "HIT RATIO", "RAM LIMIT", "FLASH", "FLASH READS/S"];
     head.extend(planned.chosen.expected.as_ref().map(|_| "FLASH ADDS"));

@@ -15,7 +15,7 @@ const RAM_SHARE: f64 = 0.6;
 const INDEX_BYTES_PER_KEY: u64 = 19;
 /// What a database needs on flash besides its RAM.
 const FLASH_BYTES_MIN: u64 = 4 << 20;
-/// Below these rates it is not flash, or something slow is in front of it.
+/// A lower rate means that the device is not flash, or that something slow is in front of it.
 const READS_PER_SECOND_MIN: f64 = 5_000.0;
 const WRITE_BYTES_PER_SECOND_MIN: f64 = 100e6;
 /// A rate this close counts as the highest rate.
@@ -42,7 +42,7 @@ pub struct Advice {
     pub warnings: Vec<String>,
 }
 
-/// The smallest depth that reaches nearly the highest rate.
+/// The smallest queue depth that reaches nearly the highest rate.
 pub fn knee(reads: &[ReadPoint]) -> Option<&ReadPoint> {
     let best = reads.iter().map(|point| point.reads_per_second).fold(0.0, f64::max);
     reads.iter().find(|point| point.reads_per_second >= best * NEAR)
@@ -99,12 +99,12 @@ pub fn advise(machine: Machine, measured: &[(StorageInfo, Measured)]) -> Advice 
 
 /// The largest memory limit whose files fit, and its RAM limit.
 fn limits(machine: Machine, files_bytes: u64) -> (u64, u64) {
-    // What the node needs for itself, with its journal and its console.
+    // The RAM that the node itself needs, with journal and console.
     let ram_min = (36 + 2 * machine.cores as u64) << 20;
     // 30 % of the memory limit is FlintKV's default. More RAM is left to the rest of the system.
     let ram_max = ((machine.ram_bytes as f64 * RAM_SHARE) as u64).max(ram_min);
     let ram_of = |memory: u64| (memory / 10 * 3).clamp(ram_min, ram_max);
-    // Whole megabytes: what a directive says of them is exact.
+    // In whole megabytes, so that a directive can state the value exactly.
     let (mut fits, mut too_large) = ((ram_min + FLASH_BYTES_MIN) >> 20, files_bytes >> 20);
     while fits + 1 < too_large {
         let middle = fits.midpoint(too_large);
@@ -280,7 +280,7 @@ mod tests {
         let store = config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
         let config = store.snapshot();
         assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (640 * GB, 38 * GB));
-        // With the journal and the checkpoints, which are the default.
+        // Persistence is the default, so the files include the journal and the checkpoints.
         let most = 900 * GB;
         assert!((most / 100 * 98..=most).contains(&config.flash_limit_bytes), "{}", config.flash_limit_bytes);
     }

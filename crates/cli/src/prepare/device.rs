@@ -1,4 +1,4 @@
-//! Owns what a block device is, what it holds and who uses it. Never changes anything.
+//! Owns the inspection of a block device: its type, its contents and its users. Never changes anything.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::storage::{self, Disk, Mount};
 
-/// Devices of these kinds are members of something larger, even if nothing has assembled it.
+/// Devices with these signatures are members of an array or volume, even if it is not assembled now.
 const MEMBERS: [&str; 5] = ["LVM2_member", "zfs_member", "bcache", "ceph_bluestore", "drbd"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Device {
     /// The path as given.
     pub path: PathBuf,
     pub disk: Disk,
-    /// File systems, partition tables and the like, for people. Empty: nothing was recognised.
+    /// File systems, partition tables and similar contents, as text. Empty: nothing was recognised.
     pub holds: Vec<String>,
     /// Why the device must not be formatted. Empty: it may be.
     pub in_use: Vec<String>,
@@ -91,8 +91,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The kernel's own answer, for users that /sys and /proc do not show: every user of a device, or of a part of it, has
-/// claimed it. Skipped if there are reasons already.
+/// Asks the kernel by an exclusive open, for users that /sys and /proc do not show: every user of a device, or of a
+/// part of it, has claimed it. Skipped if there are reasons already.
 fn exclusive(path: &Path, known: &[String]) -> Option<String> {
     match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => None,

@@ -26,7 +26,7 @@ const COMPARED_DEPTH: usize = 64;
 const LATENCY_NANOS_MAX: u64 = 60_000_000_000;
 /// Less would measure only the device's caches.
 pub const BYTES_MIN: u64 = 32 << 20;
-/// Shares of the time: writing, then each depth, then the comparison.
+/// Shares of the time: for writing, then for the read depths, then for the comparison.
 const WRITE_SHARE: f64 = 0.25;
 const READ_SHARE: f64 = (1.0 - WRITE_SHARE) / (DEPTHS.len() + 1) as f64;
 
@@ -57,7 +57,7 @@ pub struct Measured {
     /// The bytes that were written, and then read.
     pub bytes: u64,
     pub write_bytes_per_second: f64,
-    /// With io_uring if available, otherwise with threads.
+    /// The reads at each depth, with io_uring if available, otherwise with threads.
     pub reads: Vec<ReadPoint>,
     /// The measurement with threads, in addition to io_uring.
     pub threads: Option<ReadPoint>,

@@ -27,7 +27,7 @@ use format::Formatted;
 use measure::{MeasureError, Measured, Plan, ReadPoint, measure};
 use storage::StorageInfo;
 
-/// As `flintkv prepare-flash` measures unless told otherwise.
+/// The duration of a measurement for `flintkv plan`: the default of `flintkv prepare-flash`.
 const PLANNED_SECONDS: f64 = 10.0;
 const PLANNED_BYTES: u64 = 1 << 30;
 
@@ -52,7 +52,7 @@ pub fn run(args: &PrepareFlash) -> Result<String, Failure> {
     }
     let stop = stop_on_signals()?;
     let (formatted, fstab) = if devices.is_empty() { (vec![], None) } else { prepare_devices(args, &devices, &stop)? };
-    // In the order of the targets.
+    // The mount points are in the order of the targets.
     let mut mount_points = formatted.iter().map(|done| done.mount_point.clone());
     let is_device = |target: &PathBuf| devices.iter().any(|device| &device.path == target);
     let of_target = |target: &PathBuf| if is_device(target) { mount_points.next() } else { Some(target.clone()) };

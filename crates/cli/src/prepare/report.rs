@@ -1,4 +1,4 @@
-//! Owns how findings and changes are shown, for people and as JSON. Never finds anything out.
+//! Owns the output of findings and changes, as text and as JSON. Never measures or inspects anything.
 
 use serde_json::{Value, json};
 

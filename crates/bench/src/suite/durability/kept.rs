@@ -1,5 +1,5 @@
-//! Owns the dataset that these figures are of, and what they ask its node: checkpoints, the journal's figures, values before and after
-//! a restart. Never measures.
+//! Owns the dataset of these figures, and queries to its node: checkpoints, the journal's figures, values before and after a
+//! restart. Never measures.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::suite::endurance::FLASH_BYTES_PER_KEY;
 use crate::suite::lab::{FIRST_KEY, KEY_BYTES, Subject, VALUE_BYTES, ranged};
 
 const RAM_SHARE: f64 = 0.3;
-/// A node with flash and a journal needs this much.
+/// The smallest RAM limit of a node with flash and a journal here.
 const RAM_MIN: u64 = 48 << 20;
 /// The share of flash that the values take, hot ones with a copy there included.
 const FILL: f64 = 0.8;
@@ -25,7 +25,7 @@ const SAMPLE: u64 = 2000;
 /// Keys of one MGET.
 pub const BATCH: usize = 100;
 
-/// A node whose RAM has room for 30 % of so many keys, and whose flash for all of them.
+/// A node with room for 30 % of the values in RAM, and for all of them on flash.
 pub fn program(keys: u64) -> Result<Program> {
     let ram = (((keys * (KEY_BYTES + VALUE_BYTES)) as f64 * RAM_SHARE) as u64).max(RAM_MIN);
     let flash = ((keys * FLASH_BYTES_PER_KEY) as f64 / FILL) as u64;
@@ -36,7 +36,7 @@ pub fn journalled(program: Program) -> Program {
     program.directive("io-threads", 2).directive("appendonly", "yes").directive("appendfsync", "everysec")
 }
 
-/// Checkpoints are written when they are asked for only.
+/// Configures the node so that checkpoints are written only on request.
 pub fn without_checkpoints(program: Program) -> Program {
     program.directive("auto-aof-rewrite-percentage", 0).directive("recovery-time-target", 0)
 }
@@ -76,13 +76,13 @@ pub fn wait_for_checkpoint(subject: &mut Subject) -> Result<()> {
     }
 }
 
-/// Writes a checkpoint, so that the journal begins anew.
+/// Writes a checkpoint, so that the journal after it is empty.
 pub fn write_checkpoint(subject: &mut Subject) -> Result<()> {
     let begun = Instant::now();
     let before = checkpoints(subject)?;
     loop {
         wait_for_checkpoint(subject)?;
-        // Unless another one has just begun by itself.
+        // This fails if another checkpoint has just begun automatically.
         if subject.node.client().call(&["BGREWRITEAOF"]).is_ok() {
             break;
         }
@@ -94,7 +94,7 @@ pub fn write_checkpoint(subject: &mut Subject) -> Result<()> {
     Ok(())
 }
 
-/// A dataset before its node ends.
+/// The state of a dataset before its node ends.
 pub struct Before {
     keys: u64,
     sample: Vec<Option<Vec<u8>>>,
@@ -141,7 +141,7 @@ impl Before {
     }
 }
 
-/// Keys all over the dataset.
+/// Keys that are spread over the whole dataset.
 fn sample_of(keys: u64) -> Vec<String> {
     let count = SAMPLE.min(keys);
     (0..count).map(|n| format!("memtier-{}", FIRST_KEY + n * keys / count)).collect()
@@ -169,7 +169,7 @@ pub fn values(client: &mut Client, keys: &[String]) -> Result<Vec<Option<Vec<u8>
     Ok(all)
 }
 
-/// How many values are not what they should be.
+/// The number of values that differ from the wanted ones.
 pub fn differing(wanted: &[Option<Vec<u8>>], found: &[Option<Vec<u8>>]) -> usize {
     let missing = wanted.len().saturating_sub(found.len());
     missing + wanted.iter().zip(found).filter(|(wanted, found)| wanted != found).count()

@@ -1,5 +1,5 @@
-//! Measures what clients notice of a checkpoint that is written: commands under a steady load, and a PING each millisecond. Never knows
-//! the server's code.
+//! Measures the latency that clients see while a checkpoint is written: of commands under a steady load, and of a PING each
+//! millisecond. Never knows the server's code.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::suite::figure::{Figure, Target, median};
 use crate::suite::lab::{Lab, Subject, populate_loads, rof_load};
 
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Between two attempts to begin a checkpoint.
+/// The pause between two attempts to begin a checkpoint.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(5);
-/// Of the highest unpipelined rate: some processor time must be left for the checkpoint.
+/// The load, as a share of the highest unpipelined rate. Some processor time must be left for the checkpoint.
 const SHARE: f64 = 0.5;
 
-/// rof's: around the middle of the keys.
+/// The standard deviation of rof's keys around the middle, as a share of all keys.
 const STDDEV_SHARE: f64 = 10.25 / 150.0;
 const WARM_UP: Duration = Duration::from_secs(12);
 
@@ -36,14 +36,15 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let populate: Vec<Load> = populate_loads(keys).into_iter().map(real).collect();
     lab.populate(&mut subject, &populate)?;
     let load = |pipeline| real(rof_load(keys, pipeline, keys as f64 * STDDEV_SHARE));
-    // Until RAM has what the load asks for. A pipeline gets there sooner.
+    // Run the load until RAM has the values that it reads. With a pipeline this takes less time.
     lab.run(&mut subject, &load(24), Until::Stable(WARM_UP))?;
     let load = load(1);
     let rate = lab.shoot(&mut subject, &load)?.0.ops_per_s * SHARE;
     let load = load.with(format!("--rate={rate:.0}"));
     let mut rounds: Vec<[Look; 2]> = Vec::new();
     for round in 0..lab.repetitions {
-        // Every other round the other way around, so that a drift of the machine affects both alike.
+        // The order is reversed in every other round, so that a drift of the machine's speed affects both sides
+        // equally.
         let mut of = |writes_checkpoints| look(lab, &mut subject, &load, writes_checkpoints);
         rounds.push(match round % 2 {
             0 => [of(false)?, of(true)?],
@@ -56,7 +57,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     lab.note_fill_of(&subject);
     let each = |value: &dyn Fn(&[Look; 2]) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
     let written: u64 = rounds.iter().map(|[_, busy]| busy.checkpoints).sum();
-    // That the node needed.
+    // Checkpoints that the node wrote by itself.
     let without: u64 = rounds.iter().map(|[calm, _]| calm.checkpoints).sum();
     let seconds = lab.shot.as_secs() * lab.repetitions as u64;
     let how = format!(
@@ -86,7 +87,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
 }
 
 fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_checkpoints: bool) -> Result<Look> {
-    // Or emptied segments of flash would soon ask for a checkpoint, in a run without checkpoints too.
+    // Otherwise emptied segments of flash would soon cause a checkpoint, even in a run without checkpoints.
     write_checkpoint(subject)?;
     let endpoint = subject.node.endpoint.clone();
     let before = checkpoints(subject)?;
@@ -110,7 +111,7 @@ fn look(lab: &mut Lab, subject: &mut Subject, load: &Load, writes_checkpoints: b
 fn write_checkpoints(endpoint: &Endpoint, is_over: &AtomicBool) -> Result<()> {
     let mut client = Client::connect(endpoint)?;
     while !is_over.load(Ordering::Relaxed) {
-        // Refused while one is being written.
+        // The command is refused while a checkpoint is being written.
         let _ = client.call(&["BGREWRITEAOF"]);
         std::thread::sleep(CHECKPOINT_EVERY);
     }

@@ -1,5 +1,5 @@
-//! Measures what is lost of acknowledged writes when a node is killed under load, while it writes a checkpoint. Never knows the
-//! server's code.
+//! Measures how many acknowledged writes are lost when a node is killed under load, while it writes a checkpoint. Never
+//! knows the server's code.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::suite::figure::{Figure, Target};
 use crate::suite::lab::{FIRST_KEY, Lab, VALUE_BYTES, fill};
 
 const WRITERS: u64 = 8;
-/// From the beginning of a checkpoint to the kill.
+/// The time from the beginning of a checkpoint to the kill.
 const INTO_THE_CHECKPOINT: Duration = Duration::from_millis(50);
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
@@ -31,7 +31,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
             let begun = subject.node.client().call(&["BGREWRITEAOF"]);
             std::thread::sleep(INTO_THE_CHECKPOINT);
             let info = persistence(subject.node.client());
-            // Whatever went wrong: without this the writers would not end.
+            // Also after an error: the writers end only when the server is gone.
             subject.node.kill()?;
             begun?;
             in_checkpoints += usize::from(info?.text("aof_rewrite_in_progress") == Some("1"));
@@ -77,7 +77,7 @@ fn write(endpoint: &Endpoint, round: usize, writer: u64) -> u64 {
     (0..).take_while(is_written).count() as u64
 }
 
-/// How many of a writer's acknowledged writes are not there.
+/// The number of a writer's acknowledged writes that are missing.
 fn lost_of(endpoint: &Endpoint, round: usize, writer: u64, count: u64) -> Result<u64> {
     let mut client = Client::connect(endpoint)?;
     let mut lost = 0;

@@ -1,8 +1,8 @@
-//! Owns the figures of a dataset that survives restarts (`appendonly yes`): what the journal and its checkpoints cost, how fast a
-//! node is back, and what is lost with it. Never knows the server's code.
+//! Owns the figures of a dataset that survives restarts (`appendonly yes`): the cost of the journal and its checkpoints, the
+//! time of a restart, and the losses when a node is killed. Never knows the server's code.
 //!
-//! `kept` is such a dataset and what is asked of it; the others measure. That persistence which is off costs nothing is a matter of
-//! single instructions, which no throughput shows: `scripts/instructions.sh --journal` counts them.
+//! `kept` is such a dataset; the other modules measure. Whether persistence costs anything while it is off is a matter of
+//! single instructions, which a throughput cannot show: `scripts/instructions.sh --journal` counts them.
 
 mod kept;
 mod latency;
@@ -36,7 +36,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         match part(lab) {
             Ok(measured) => figures.extend(measured),
             Err(error) if interrupt::interrupted() => return Err(error),
-            // As with groups: the other figures are measured.
+            // As with groups, the other figures are still measured.
             Err(error) => lab.note_failure(&format!("durability, {name}"), &error),
         }
     }

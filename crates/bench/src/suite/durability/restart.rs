@@ -1,4 +1,4 @@
-//! Measures how soon a node that was killed, or stopped, serves its dataset again. Never knows the server's code.
+//! Measures the time until a killed or stopped node serves its dataset again. Never knows the server's code.
 
 use std::time::{Duration, Instant};
 
@@ -16,21 +16,21 @@ use crate::suite::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, fill, r
 const HOW: &str = "from the start of the process to the first PING that is not LOADING; flash, 500-byte values";
 const CONNECTIONS: u64 = 20;
 const PIPELINE: u32 = 24;
-/// The default of `recovery-time-target`, and how often a restart may take as long.
+/// The default of `recovery-time-target`, and the factor by which a restart may exceed it.
 const TARGET_S: f64 = 10.0;
 const LATE: f64 = 2.0;
 
-/// What is restarted, and how long that may take.
+/// A dataset that is restarted, and the goals of the restart.
 struct Case {
     keys: u64,
-    /// Blind SETs behind the checkpoint.
+    /// The number of blind SETs after the checkpoint.
     tail: u64,
     killed: Target,
     stopped: Target,
 }
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
-    // Fewer keys say nothing of the goal.
+    // The goal holds only for the full number of keys.
     let goal = |lab: &Lab, seconds| if lab.quick { Target::None } else { Target::AtMost(seconds) };
     let keys = lab.scaled(10_000_000, 500_000);
     let case = Case { keys, tail: keys / 5, killed: goal(lab, 3.0), stopped: goal(lab, 1.0) };
@@ -47,7 +47,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A tail of SETs, which need no old value: after kill -9, and after a clean stop with the same tail.
+/// A journal tail of SETs, which do not need the old value: after kill -9, and after a clean stop with the same tail.
 fn blind(lab: &mut Lab, subject: &mut Subject, program: &Program, case: &Case) -> Result<Vec<Figure>> {
     write_checkpoint(subject)?;
     let load = real(sets(case.keys, PIPELINE)).with(format!("--requests={}", case.tail / CONNECTIONS));
@@ -74,8 +74,8 @@ fn blind(lab: &mut Lab, subject: &mut Subject, program: &Program, case: &Case) -
     Ok(vec![killed, figure(&name("a clean stop"), took, case.stopped, detail)])
 }
 
-/// A tail of commands that need the old value, which is on flash. The node decides when a checkpoint is due, so that
-/// `recovery-time-target` holds.
+/// A journal tail of commands that need the old value, which is on flash. The node decides itself when a checkpoint is
+/// due, so this tests `recovery-time-target`.
 fn cold_changes(lab: &mut Lab, subject: &mut Subject, program: &Program, keys: u64) -> Result<Figure> {
     write_checkpoint(subject)?;
     let options = ["--command=SETRANGE __key__ 100 changed", "--command-key-pattern=R", "--distinct-client-seed"];
@@ -107,7 +107,7 @@ fn big(lab: &mut Lab) -> Result<Vec<Figure>> {
     const RAM: u64 = 8 << 30;
     const FLASH: u64 = 12 << 30;
     const FILES: u64 = 32 << 30;
-    /// So long the journal gets before a checkpoint is due: 64 bytes a key.
+    /// The number of SETs whose records fill the journal until a checkpoint is due: 64 bytes for each key.
     const TAIL: u64 = 64 * KEYS / (KEY_BYTES + VALUE_BYTES);
     let case = Case { keys: KEYS, tail: TAIL, killed: Target::AtMost(12.0), stopped: Target::AtMost(5.0) };
     let program = journalled(Program::flintkv()?.tiered(RAM + FLASH, RAM)).directive("flash-limit", FILES);

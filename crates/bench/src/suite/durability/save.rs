@@ -1,5 +1,5 @@
-//! Measures a dump (BGSAVE) of a dataset ten times as large as RAM, against what the device reads and one processor encodes. Never
-//! knows the server's code.
+//! Measures a dump (BGSAVE) of a dataset ten times as large as RAM, compared with the read rate of the device and the
+//! encoding rate of one processor. Never knows the server's code.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -36,7 +36,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let ram = lab.scaled(300 << 20, 64 << 20);
     let keys = TIMES_RAM * ram / (KEY_BYTES + VALUE_BYTES);
     let memory = ram + keys * FLASH_BYTES_PER_KEY * 10 / 8;
-    // No dump by itself: the one that is measured would be refused meanwhile.
+    // No automatic dumps: while one is written, the measured dump would be refused.
     let program = journalled(Program::flintkv()?.tiered(memory, ram)).directive("save", "");
     let mut subject = lab.start("saved", &program)?;
     lab.populate(&mut subject, &[values(keys)])?;
@@ -96,7 +96,7 @@ fn encoding_rate(lab: &mut Lab) -> Result<f64> {
 fn save(subject: &mut Subject) -> Result<(Duration, u64)> {
     let tried = Instant::now();
     let begun = loop {
-        // A checkpoint that is being written, or begins just now, keeps a dump from beginning.
+        // A dump cannot begin while a checkpoint is being written.
         wait_for_checkpoint(subject)?;
         let begun = Instant::now();
         match subject.node.client().call(&["BGSAVE"]) {
@@ -118,7 +118,7 @@ fn save(subject: &mut Subject) -> Result<(Duration, u64)> {
     Ok((took, fs::metadata(subject.node.directory()?.join("dump.rdb")).context("no dump")?.len()))
 }
 
-/// Reads the first `bytes` of a file past the page cache, some chunks at once.
+/// Reads the first `bytes` of a file past the page cache, several chunks at a time.
 fn sequential_read_rate(path: &Path, bytes: u64) -> Result<f64> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
     let file = file.with_context(|| format!("{} cannot be read directly", path.display()))?;

@@ -1,6 +1,6 @@
-//! Measures throughput with a journal against the same node without one, over whole cycles with checkpoints too, what RAM journal and
-//! checkpoints take, and `appendfsync always` against redis-server. All in RAM, where nothing hides what a journal costs. Never knows the
-//! server's code.
+//! Measures throughput with a journal compared with the same node without one, also over whole cycles with checkpoints; the
+//! RAM of journal and checkpoints; and `appendfsync always` compared with redis-server. All values are in RAM, so that flash
+//! reads do not hide the cost of the journal. Never knows the server's code.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::suite::endurance::real;
 use crate::suite::figure::{Figure, Target};
 use crate::suite::lab::{FIRST_KEY, Lab, Rounds, Shot, Subject, fill, rof_load};
 
-/// Of both nodes: the journal's ring is a share of it.
+/// The limit of both nodes; the size of the journal's ring is a share of it.
 const RAM_LIMIT: u64 = 1 << 30;
 const ALWAYS_CONNECTIONS: u32 = 200;
 const ALWAYS_KEYS: u64 = 100_000;
@@ -49,7 +49,7 @@ pub fn between_checkpoints_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
         let rounds = lab.rounds(&mut subjects, &load, lab.shot)?;
         ensure!(checkpoints(&mut subjects[KEPT])? == before, "a checkpoint was written although none was asked for");
         figures.push(figure(name, &rounds, least, keys, ""));
-        // Or the journal of all loads would be on the disk at once.
+        // Otherwise the journal of all loads would stay on the disk.
         write_checkpoint(&mut subjects[KEPT])?;
     }
     figures.extend(cycles(lab, &mut subjects, keys)?);
@@ -72,7 +72,7 @@ fn cycles(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<Figu
     let ratio =
         figure("SET only, pipeline 24, over whole cycles with checkpoints", &rounds, 0.65, keys, &of_checkpoints);
     Ok(vec![
-        // Between checkpoints it is another figure.
+        // Without enough checkpoints this would be the figure between checkpoints.
         if written >= lab.repetitions as u64 { ratio } else { of_too_few_checkpoints(ratio) },
         Figure::new(
             "RAM of journal and checkpoints",

@@ -1,5 +1,5 @@
-//! Measures how many bytes reach the device for each byte of the journal: journal, values on flash, checkpoints and collecting together. Never
-//! knows the server's code.
+//! Measures how many bytes reach the device for each byte of the journal: from the journal, values on flash, checkpoints and
+//! collection together. Never knows the server's code.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const PIPELINE: u32 = 24;
 const HOW: &str =
     "written for each byte of the journal, by the kernel's count; incompressible values, a checkpoint at the end";
 
-/// Counters at one moment, in bytes but for the checkpoints.
+/// Counters at one moment, in bytes except for the checkpoints.
 #[derive(Clone, Copy)]
 struct Mark {
     device: u64,
@@ -80,7 +80,7 @@ fn inserts(lab: &mut Lab) -> Result<Figure> {
 
 fn overwrites(lab: &mut Lab) -> Result<Figure> {
     let keys = lab.scaled(800_000, 300_000);
-    // A little less than what the figure is of: the rest are keys that are never overwritten.
+    // A little below the wanted utilisation; keys that are never overwritten fill the rest.
     let memory = (keys * FLASH_BYTES_PER_KEY) as f64 / (UTILISATION - 0.05);
     let program = journalled(Program::flintkv()?.tiered(memory as u64, (memory * 0.3) as u64));
     let mut subject = lab.start("overwrites", &program)?;
