@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use store::{Effects, Sent};
+use store::{ChangeLog, Effects, Sent};
 
 /// The journal of a database, if it has one, and the stream for its replicas, if it may have some.
 #[derive(Default)]
@@ -203,63 +203,37 @@ impl Journaling {
         }
     }
 
-    /// What puts the effects of each outermost command into the journal, as one record. It does nothing without a journal, so that
-    /// what is replayed is not journalled.
-    pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
-        let journaling = Arc::clone(self);
-        Box::new(move |effects| {
-            if journaling.stream.follows() {
-                return;
-            }
-            if journaling.stream.is_on() {
-                return journaling.keep_in_both(effects);
-            }
-            journaling.with(|log| {
-                keep(log, effects);
-                journaling.notice(log);
-            });
-        })
+    /// Appends commands to the stream for replicas and to the journal. Both have one order: the stream is locked meanwhile.
+    fn append_to_both(&self, db: u32, time_ms: u64, commands: &[u8]) {
+        let Some(mut addition) = self.stream.addition() else { return };
+        if let Some(select) = addition.select(db) {
+            self.append_to_log(db, time_ms, &select);
+        }
+        self.append_to_log(db, time_ms, commands);
+        addition.push(db, commands);
     }
 
-    /// As [`Journaling::keeper`], for commands whose own bytes are their effect.
-    pub fn sent_keeper(self: &Arc<Self>) -> Box<dyn Fn(&Sent<'_>) + Send + Sync> {
-        let journaling = Arc::clone(self);
-        Box::new(move |sent| {
-            if journaling.stream.follows() {
-                return;
-            }
-            if journaling.stream.is_on() {
-                return journaling.stream.add(sent.db as u32, sent.bytes, |db, resp| {
-                    journaling.log(db, sent.now_ms, resp);
-                });
-            }
-            journaling.with(|log| {
-                append_sent(log, sent);
-                journaling.notice(log);
-            });
-        })
+    #[cold]
+    fn append_effects_to_both(&self, effects: &Effects) {
+        let (Some(first), Some(mut addition)) = (effects.iter().next(), self.stream.addition()) else { return };
+        let (db, time_ms) = (first.db as u32, first.now_ms);
+        if let Some(select) = addition.select(db) {
+            self.append_to_log(db, time_ms, &select);
+        }
+        let mut commands = addition.take_scratch();
+        commands.resize(encoded_bytes_max(effects), 0);
+        let bytes = encode(effects, &mut commands);
+        self.append_to_log(db, time_ms, &commands[..bytes]);
+        addition.push(db, &commands[..bytes]);
+        addition.give_back(commands);
     }
 
-    // --- while there is a stream ---
-
-    /// A record of the journal, if there is one. The stream is locked, so that both have one order.
-    fn log(&self, db: u32, time_ms: u64, resp: &[u8]) {
+    /// Appends a record to the journal, if there is one.
+    fn append_to_log(&self, db: u32, time_ms: u64, resp: &[u8]) {
         self.with(|log| {
             append(log, db, time_ms, resp);
             self.notice(log);
         });
-    }
-
-    #[cold]
-    fn keep_in_both(&self, effects: &Effects) {
-        let Some(first) = effects.iter().next() else { return };
-        let write = |out: &mut Vec<u8>| {
-            let from = out.len();
-            out.resize(from + encoded_bytes_max(effects), 0);
-            let bytes = encode(effects, &mut out[from..]);
-            out.truncate(from + bytes);
-        };
-        self.stream.add_written(first.db as u32, write, |db, resp| self.log(db, first.now_ms, resp));
     }
 
     /// Whether the stream gets what [`Journaling::keep_for_replicas`] keeps.
@@ -272,14 +246,47 @@ impl Journaling {
         if self.has_replicas_to_tell() {
             let mut message = Vec::new();
             resp::client::encode_command(words, &mut message);
-            self.stream.add_message(&message, |db, resp| self.log(db, now_ms, resp));
+            let Some(mut addition) = self.stream.addition() else { return };
+            self.append_to_log(addition.db(), now_ms, &message);
+            addition.push_message(&message);
         }
     }
 
     /// What a primary has sent: whole commands, which begin in logical database `db` and end in `db_after`. Nothing has expired for them:
     /// the primary says what has.
     pub fn keep_verbatim(&self, db: u32, db_after: u32, resp: &[u8]) {
-        self.stream.add_verbatim(db_after, resp, |resp| self.log(db, 0, resp));
+        let Some(mut addition) = self.stream.addition() else { return };
+        self.append_to_log(db, 0, resp);
+        addition.push(db_after, resp);
+    }
+}
+
+/// Without a journal and without a stream nothing is kept, so that what is replayed is not journalled. A replica keeps the primary's stream
+/// instead: see [`Journaling::keep_verbatim`].
+impl ChangeLog for Journaling {
+    fn append(&self, effects: &Effects) {
+        if self.stream.follows() {
+            return;
+        }
+        if self.stream.is_on() {
+            return self.append_effects_to_both(effects);
+        }
+        self.with(|log| {
+            append_effects(log, effects);
+            self.notice(log);
+        });
+    }
+
+    fn append_sent(&self, sent: &Sent<'_>) -> bool {
+        let &Sent { db, now_ms, bytes } = sent;
+        if self.stream.follows() {
+            return true;
+        }
+        match self.stream.is_on() {
+            true => self.append_to_both(db as u32, now_ms, bytes),
+            false => self.append_to_log(db as u32, now_ms, bytes),
+        }
+        true
     }
 }
 
@@ -390,16 +397,13 @@ impl PerThreadRwLock {
     }
 }
 
-fn append_sent(log: &Log, sent: &Sent<'_>) {
-    append(log, sent.db as u32, sent.now_ms, sent.bytes);
-}
-
 #[inline]
 fn append(log: &Log, db: u32, time_ms: u64, resp: &[u8]) {
     log.append(&Record { stripe: None, db, time_ms, resp });
 }
 
-fn keep(log: &Log, effects: &Effects) {
+/// As one record.
+fn append_effects(log: &Log, effects: &Effects) {
     let Some(first) = effects.iter().next() else { return };
     let draft =
         Draft { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp_bytes_max: encoded_bytes_max(effects) };
@@ -569,14 +573,13 @@ mod tests {
         let settings = Settings { log_id: [1; 16], file_bytes: 512 << 10, ring_bytes: 1 << 20, policy: Policy::Always };
         let log = Opened::open(scratch.path(), &settings, 0).unwrap().start().unwrap();
         let journaling = Arc::<Journaling>::default();
-        let keeper = journaling.keeper();
         let mut effects = Effects::default();
         effects.push(Why::Command, 2, 17, [&b"DEL"[..], b"k"]);
-        keeper(&effects);
+        journaling.append(&effects);
         assert!(journaling.is_clear() && journaling.write_admission() == WriteAdmission::Open);
 
         journaling.attach(Arc::clone(&log));
-        keeper(&effects);
+        journaling.append(&effects);
         let position = journaling.position();
         assert!(position > 0);
         let commit_waiter = CommitWaiter::new(Arc::clone(&journaling), 0);
@@ -604,7 +607,7 @@ mod tests {
         commit_waiter.forget(7);
         assert!(commit_waiter.waiting.borrow().is_empty());
         log.close().unwrap();
-        drop((journaling, keeper, log));
+        drop((journaling, log));
 
         let opened = Opened::open(scratch.path(), &settings, 0).unwrap();
         let mut found = Vec::new();

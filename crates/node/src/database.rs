@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
-use store::Effects;
+use store::ChangeLog;
 use store::counters::Counter;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -197,10 +197,9 @@ impl Database {
         self.hub.clients.suspended.load(Relaxed)
     }
 
-    /// Passes the effects of every later change to `keeper`, as described at `Store::set_effect_sink`. Call this at most
-    /// once, before any client's command.
-    pub fn set_effect_sink(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
-        self.shard.store.set_effect_sink(keeper);
+    /// Appends every later change to this log. Call this at most once, before any client's command.
+    pub fn set_change_log(&self, log: Arc<dyn ChangeLog>) {
+        self.shard.store.set_change_log(log);
     }
 
     /// What the database's journal is to its workers.

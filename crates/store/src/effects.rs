@@ -95,6 +95,25 @@ struct Head {
     end: usize,
 }
 
+/// Where the changes of a store go: the journal, and the stream for replicas. Called while the stripes of the outermost command are locked,
+/// so that the changes of a key are appended in their order. It must not call the store.
+pub trait ChangeLog: Send + Sync {
+    /// Appends the effects of an outermost command.
+    fn append(&self, effects: &Effects);
+
+    /// Appends a command whose effect is the bytes that its client sent, which saves a copy. False: it takes effects only.
+    fn append_sent(&self, sent: &Sent<'_>) -> bool {
+        let _ = sent;
+        false
+    }
+}
+
+impl<F: Fn(&Effects) + Send + Sync> ChangeLog for F {
+    fn append(&self, effects: &Effects) {
+        self(effects);
+    }
+}
+
 /// A command to repeat, as the bytes that its client sent. It is the only effect of its outermost command.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent<'b> {

@@ -1,10 +1,10 @@
 //! Owns the notifications about keys: keyspace events, and that a key has changed.
 //! Never knows the listeners. Usually there are none; then each event costs one relaxed load.
 
-use crate::effects::{Effects, News, Sent};
+use crate::effects::{ChangeLog, Effects, News, Sent};
 use base::events::Class;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Called while the key's stripe is locked, so that notifications of one key are in order. It must not call the store.
 pub trait Listener: Send + Sync {
@@ -21,16 +21,8 @@ pub trait Listener: Send + Sync {
 pub(crate) struct EventSinks {
     wanted: AtomicU32,
     listener: OnceLock<Box<dyn Listener>>,
-    sink: OnceLock<EffectSink>,
-    command_sink: OnceLock<CommandSink>,
+    change_log: OnceLock<Arc<dyn ChangeLog>>,
 }
-
-/// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
-pub type EffectSink = Box<dyn Fn(&Effects) + Send + Sync>;
-
-/// Like [`EffectSink`], for a command whose effect is the bytes that its client sent. Passing these bytes directly
-/// saves a copy.
-pub type CommandSink = Box<dyn Fn(&Sent<'_>) + Send + Sync>;
 
 impl EventSinks {
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
@@ -49,25 +41,20 @@ impl EventSinks {
         };
     }
 
-    pub fn set_effect_sink(&self, sink: EffectSink) {
-        assert!(self.sink.set(sink).is_ok(), "a store's effects have one sink");
+    pub fn set_change_log(&self, log: Arc<dyn ChangeLog>) {
+        assert!(self.change_log.set(log).is_ok(), "a store has one change log");
         self.wanted.fetch_or(Class::EFFECT.bits(), Relaxed);
     }
 
-    pub fn set_command_sink(&self, sink: CommandSink) {
-        assert!(self.command_sink.set(sink).is_ok(), "a store's effects have one sink");
-    }
-
-    /// Gives a command's own bytes to the command sink. False: no such sink is set.
+    /// Appends a command's own bytes to the change log. False: it takes effects only, or there is none.
     #[inline]
-    pub fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
-        let sink = self.command_sink.get();
-        sink.inspect(|sink| sink(sent)).is_some()
+    pub fn append_sent(&self, sent: &Sent<'_>) -> bool {
+        self.change_log.get().is_some_and(|log| log.append_sent(sent))
     }
 
-    pub fn send_effects(&self, effects: &Effects) {
-        if let Some(sink) = self.sink.get().filter(|_| !effects.is_empty()) {
-            sink(effects);
+    pub fn append(&self, effects: &Effects) {
+        if let Some(log) = self.change_log.get().filter(|_| !effects.is_empty()) {
+            log.append(effects);
         }
     }
 

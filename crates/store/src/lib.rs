@@ -35,7 +35,7 @@ pub use base::{Codec, Policy};
 pub use checkpoint_index::{Adding, CheckpointIndex, Restoring, Unsuitable, key_in_parts};
 pub use config::{FlashConfig, StoreConfig};
 
-pub use effects::{Effect, Effects, Sent, Why};
+pub use effects::{ChangeLog, Effect, Effects, Sent, Why};
 pub use event_sinks::Listener;
 pub use keyspace::guards::{Held, NotHeld, Reach};
 pub use keyspace::{

@@ -3,8 +3,8 @@
 
 use crate::config::StoreConfig;
 use crate::counters::{Counter, Counters};
-use crate::effects::{Effects, Sent};
-use crate::event_sinks::{CommandSink, EffectSink, EventSinks, Listener};
+use crate::effects::{ChangeLog, Effects, Sent};
+use crate::event_sinks::{EventSinks, Listener};
 use crate::log::compression::Compression;
 use crate::log::page::{Dictionary, scan};
 use crate::log::parts::Owners;
@@ -802,21 +802,15 @@ impl Store {
         self.event_sinks.set_change_events(on);
     }
 
-    /// Sets the sink that receives the effects of all changes from now on. May be called once.
-    pub fn set_effect_sink(&self, sink: EffectSink) {
-        self.event_sinks.set_effect_sink(sink);
+    /// Appends the changes to this log from now on. May be called once.
+    pub fn set_change_log(&self, log: Arc<dyn ChangeLog>) {
+        self.event_sinks.set_change_log(log);
     }
 
-    /// Sets the sink for effects that are a command's own bytes; these do not go to the effect sink. May be called
-    /// once, after [`Store::set_effect_sink`].
-    pub fn set_command_sink(&self, sink: CommandSink) {
-        self.event_sinks.set_command_sink(sink);
-    }
-
-    /// Gives a command's own bytes to the command sink. False: no such sink is set.
+    /// Appends a command's own bytes to the change log. False: it takes effects only, or there is none.
     #[inline]
-    pub(crate) fn send_command_bytes(&self, sent: &Sent<'_>) -> bool {
-        self.event_sinks.send_command_bytes(sent)
+    pub(crate) fn append_sent(&self, sent: &Sent<'_>) -> bool {
+        self.event_sinks.append_sent(sent)
     }
 
     /// Whether effects are kept. If not, handlers need not state them.
@@ -825,11 +819,11 @@ impl Store {
         self.wants(Class::EFFECT)
     }
 
-    /// Gives the effects of an outermost command to the sink, while the command's stripes are locked. Then sends the
+    /// Appends the effects of an outermost command to the change log, while the command's stripes are locked. Then sends the
     /// notifications that waited for these effects.
     #[cold]
-    pub(crate) fn send_effects(&self, effects: &mut Effects) {
-        self.event_sinks.send_effects(effects);
+    pub(crate) fn publish(&self, effects: &mut Effects) {
+        self.event_sinks.append(effects);
         for news in effects.take_news() {
             self.event_sinks.send_news(&news);
             match news.lent_bytes() {

@@ -425,7 +425,7 @@ fn every_command_states_what_it_has_changed() {
             let reply = here.run(line);
             assert!(!reply.starts_with("(error)"), "{line}: {reply}");
         }
-        let kept = here.set_effect_sink();
+        let kept = here.keep_effects();
         let reply = here.run(command);
         let stated = stated(&kept);
         if !fits(&stated, expected) {
@@ -478,7 +478,7 @@ fn run_and_repeat<'c>(
     commands: impl Iterator<Item = &'c str>,
     what: &str,
 ) {
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     let mut there = Replay::new();
     for command in commands {
         before(here);
@@ -526,7 +526,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
         let mut here = Harness::new();
         here.session.db = 3;
         here.run("SET k v");
-        let kept = here.set_effect_sink();
+        let kept = here.keep_effects();
         here.run(command);
         let groups = kept.lock().expect("no panic");
         let dbs: Vec<usize> = groups.iter().flat_map(|group| group.iter().map(|effect| effect.db)).collect();
@@ -534,7 +534,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
     }
     // Also while the handler works on another database.
     let here = Harness::new();
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     let key = here.store.hasher().key(b"k");
     let mut resume = Resume::default();
     let mut ks = here.store.lock(&[key], 3, here.now_ms, true, &mut resume);
@@ -554,7 +554,7 @@ fn a_rehearsal_states_nothing() {
         here.run(&format!("HSET h f{field} a-value-of-some-length-{field}"));
     }
     here.squeeze();
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     let key = here.store.hasher().key(b"h");
     let mut resume = Resume::default();
     let mut ks = here.store.lock(&[key], 0, here.now_ms, true, &mut resume);
@@ -575,7 +575,7 @@ fn trimming_by_chunks_is_stated_as_a_length() {
     for entry in 1..=35 {
         here.run(&format!("XADD s {entry}-0 a 1"));
     }
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     assert_eq!(here.run("XTRIM s MAXLEN ~ 18"), "(integer) 10");
     assert_eq!(stated(&kept), ["XTRIM s MAXLEN = 25"]);
     assert_eq!(here.run("XADD s MINID ~ 25 LIMIT 100 36 a 1"), "\"36-0\"");
@@ -589,7 +589,7 @@ fn trimming_by_chunks_is_stated_as_a_length() {
 fn a_hyperloglog_that_becomes_dense_is_stated_to() {
     let mut here = Harness::new();
     here.settings.hll_sparse_max_bytes = 30;
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     here.run("PFADD p 0 1 2");
     assert_eq!(stated(&kept), ["PFADD p 0 1 2"]);
     here.run("PFADD p 3 4 5 6 7");
@@ -618,7 +618,7 @@ impl Told {
         here.store.set_event_classes(classes.fold(Class::NEW, Class::and));
         here.store.set_change_events(true);
         let keeper = told.clone();
-        here.store.set_effect_sink(Box::new(move |_| keeper.note("effects")));
+        here.store.set_change_log(Arc::new(move |_: &Effects| keeper.note("effects")));
         told
     }
 

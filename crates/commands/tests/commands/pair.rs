@@ -173,8 +173,7 @@ impl Up {
         let journaling = Arc::<Journaling>::default();
         journaling.stream.prepare(mark, 0, None);
         journaling.stream.turn_on();
-        here.store.set_effect_sink(journaling.keeper());
-        here.store.set_command_sink(journaling.sent_keeper());
+        here.store.set_change_log(journaling.clone());
         let mut up = Up { here, journaling, journalled: mark.offset, db: mark.db.unwrap_or(0) };
         up.set_follows(follows);
         up

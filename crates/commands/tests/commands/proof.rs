@@ -50,7 +50,7 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
     here.settings.stream_node_max_entries = 4;
     here.settings.hll_sparse_max_bytes = 200;
     let (mut writes, mut hostile) = (Writes::new(seed, dumps()), Commands::on_data(seed, HOSTILE_KEYS));
-    let (mut replay, kept) = (Replay::new(), here.set_effect_sink());
+    let (mut replay, kept) = (Replay::new(), here.keep_effects());
     let commands = number("FLINTKV_COMMANDS", COMMANDS);
     for step in 0..commands {
         here.now_ms += match writes.random.below(60) {
@@ -230,7 +230,7 @@ fn words_of(effect: store::Effect<'_>) -> String {
 fn a_consumer_that_is_made_before_its_client_waits_stays() {
     let mut here = Harness::new();
     here.run("XGROUP CREATE s g 0 MKSTREAM");
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     let read = "XREADGROUP GROUP g ann BLOCK 5 STREAMS s >";
     assert_eq!(states(&mut here, &kept, read), "Command XGROUP CREATECONSUMER s g ann");
     assert_eq!(states(&mut here, &kept, read), "Command XCLAIM s g ann 0 0-0 JUSTID");
@@ -245,7 +245,7 @@ fn storing_nothing_where_a_key_has_expired_states_one_removal() {
         here.run("GEOADD from 50 50 m");
         here.run("ZADD to 1 m");
         here.run("PEXPIRE to 5");
-        let kept = here.set_effect_sink();
+        let kept = here.keep_effects();
         here.now_ms += 5;
         assert_eq!(states(&mut here, &kept, store), "Command DEL to", "{store}");
     }
@@ -256,7 +256,7 @@ fn storing_nothing_where_a_key_has_expired_states_one_removal() {
 fn trimming_that_spares_the_only_chunk_changes_nothing() {
     let mut here = Harness::new();
     (1..=3).for_each(|at| _ = here.run(&format!("XADD s {at} f v")));
-    let kept = here.set_effect_sink();
+    let kept = here.keep_effects();
     for trim in ["MAXLEN ~ 1", "MINID ~ 3", "MAXLEN ~ 1 LIMIT 1"] {
         assert_eq!(states(&mut here, &kept, &format!("XTRIM s {trim}")), "", "{trim}");
     }

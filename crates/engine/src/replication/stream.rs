@@ -7,7 +7,7 @@
 use super::backlog::{Backlog, Gone, PORTION_BYTES};
 use crate::random;
 use journal::{Id, Mark};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use resp::client::encode_command;
 use std::fs::File;
 use std::io;
@@ -187,63 +187,22 @@ impl Stream {
         });
     }
 
-    /// Adds a command, or commands that belong together, which begin and end in logical database `db`. `log` gets what is added, a record
-    /// at a time, with its logical database.
-    pub(crate) fn add(&self, db: u32, commands: &[u8], mut log: impl FnMut(u32, &[u8])) {
-        self.change(|state| state.add(db, commands, &mut log));
-    }
-
-    /// As [`Stream::add`]. `write` writes the commands.
-    pub(crate) fn add_written(&self, db: u32, write: impl FnOnce(&mut Vec<u8>), mut log: impl FnMut(u32, &[u8])) {
-        self.change(|state| {
-            let mut scratch = std::mem::take(&mut state.scratch);
-            write(&mut scratch);
-            state.add(db, &scratch, &mut log);
-            scratch.clear();
-            scratch.shrink_to(SCRATCH_KEPT_BYTES);
-            state.scratch = scratch;
-        });
-    }
-
     /// The next command says its logical database again: as in Redis, who reads the stream from here on needs no field of the dump.
     pub fn select_again(&self) {
         self.with(|state| state.selects_again = true);
     }
 
-    /// Adds what changes no logical database.
-    pub(crate) fn add_message(&self, message: &[u8], mut log: impl FnMut(u32, &[u8])) {
-        self.change(|state| {
-            log(state.mark.db.unwrap_or(0), message);
-            state.push_bytes(message);
-        });
-    }
-
-    /// Adds what a primary has sent, which ends in logical database `db`.
-    pub(crate) fn add_verbatim(&self, db: u32, bytes: &[u8], mut log: impl FnMut(&[u8])) {
-        self.change(|state| {
-            log(bytes);
-            state.push(bytes, db);
-        });
+    /// Begins to add bytes. `None`: there is no stream. As long as the addition lives, nobody else adds or reads.
+    #[inline]
+    pub fn addition(&self) -> Option<Addition<'_>> {
+        let state = self.state.lock();
+        state.is_some().then_some(Addition { stream: self, state: Some(state) })
     }
 
     /// Adds what the journal has, which ends in logical database `db`.
     pub fn replay(&self, db: u32, bytes: &[u8]) {
-        self.change(|state| state.push(bytes, db));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut StreamState)) {
-        let mut guard = self.state.lock();
-        let Some(state) = &mut *guard else { return };
-        change(state);
-        self.offset.store(state.mark.offset, Relaxed);
-        if state.is_spiller_idle && state.backlog.is_due() {
-            state.is_spiller_idle = false;
-            self.due.notify_one();
-        }
-        if !state.readers.is_empty() {
-            let readers = std::mem::take(&mut state.readers);
-            drop(guard);
-            readers.into_iter().for_each(|(_, waker)| waker.wake());
+        if let Some(mut addition) = self.addition() {
+            addition.push(db, bytes);
         }
     }
 
@@ -270,6 +229,79 @@ impl Stream {
     }
 }
 
+/// Bytes that are being added. When it is dropped, readers get them.
+pub struct Addition<'s> {
+    stream: &'s Stream,
+    /// `None` while it is being dropped.
+    state: Option<MutexGuard<'s, Option<StreamState>>>,
+}
+
+impl Addition<'_> {
+    #[inline]
+    fn state(&mut self) -> &mut StreamState {
+        self.state.as_deref_mut().and_then(Option::as_mut).expect("there is a stream, until it is dropped")
+    }
+
+    /// The logical database of the last command.
+    pub fn db(&mut self) -> u32 {
+        self.state().mark.db.unwrap_or(0)
+    }
+
+    /// Adds a SELECT if a command of this logical database needs one, and returns it.
+    #[inline]
+    pub fn select(&mut self, db: u32) -> Option<Vec<u8>> {
+        let state = self.state();
+        if state.mark.db == Some(db) && !state.selects_again {
+            return None;
+        }
+        state.selects_again = false;
+        let mut select = Vec::new();
+        encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut select);
+        self.push(db, &select);
+        Some(select)
+    }
+
+    /// Adds whole commands, which end in logical database `db`.
+    pub fn push(&mut self, db: u32, commands: &[u8]) {
+        self.state().mark.db = Some(db);
+        self.push_message(commands);
+    }
+
+    /// Adds what changes no logical database.
+    pub fn push_message(&mut self, message: &[u8]) {
+        self.state().push_bytes(message);
+    }
+
+    /// A buffer for commands that are encoded before they are added. [`Addition::give_back`] keeps it for the next addition.
+    pub fn take_scratch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.state().scratch)
+    }
+
+    pub fn give_back(&mut self, mut scratch: Vec<u8>) {
+        scratch.clear();
+        scratch.shrink_to(SCRATCH_KEPT_BYTES);
+        self.state().scratch = scratch;
+    }
+}
+
+impl Drop for Addition<'_> {
+    fn drop(&mut self) {
+        let stream = self.stream;
+        let state = self.state();
+        stream.offset.store(state.mark.offset, Relaxed);
+        if state.is_spiller_idle && state.backlog.is_due() {
+            state.is_spiller_idle = false;
+            stream.due.notify_one();
+        }
+        if !state.readers.is_empty() {
+            let readers = std::mem::take(&mut state.readers);
+            // Not under the lock, which they take.
+            self.state = None;
+            readers.into_iter().for_each(|(_, waker)| waker.wake());
+        }
+    }
+}
+
 impl StreamState {
     fn shared(&self, id: &Id) -> Option<u64> {
         let Mark { id: own, second, offset, .. } = self.mark;
@@ -278,23 +310,6 @@ impl StreamState {
             Some((second, to)) if second == *id => Some(to),
             _ => None,
         }
-    }
-
-    fn add(&mut self, db: u32, commands: &[u8], log: &mut impl FnMut(u32, &[u8])) {
-        if self.mark.db != Some(db) || self.selects_again {
-            self.selects_again = false;
-            let mut select = Vec::new();
-            encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut select);
-            log(db, &select);
-            self.push(&select, db);
-        }
-        log(db, commands);
-        self.push(commands, db);
-    }
-
-    fn push(&mut self, bytes: &[u8], db: u32) {
-        self.mark.db = Some(db);
-        self.push_bytes(bytes);
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
@@ -319,7 +334,11 @@ mod tests {
     }
 
     fn set(stream: &Stream, db: u32, log: &mut Vec<(u32, usize)>) {
-        stream.add(db, b"*1\r\n$3\r\nSET\r\n", |db, bytes| log.push((db, bytes.len())));
+        let mut addition = stream.addition().unwrap();
+        log.extend(addition.select(db).map(|select| (db, select.len())));
+        let set = b"*1\r\n$3\r\nSET\r\n";
+        addition.push(db, set);
+        log.push((db, set.len()));
     }
 
     #[test]
@@ -331,12 +350,15 @@ mod tests {
         for db in [0, 0, 12] {
             set(&stream, db, &mut log);
         }
-        stream.add_message(b"*1\r\n$4\r\nPING\r\n", |db, bytes| log.push((db, bytes.len())));
+        let mut addition = stream.addition().unwrap();
+        assert_eq!(addition.db(), 12);
+        addition.push_message(b"*1\r\n$4\r\nPING\r\n");
+        drop(addition);
         set(&stream, 12, &mut log);
         let (set, ping) = ("*1 $3 SET ", "*1 $4 PING ");
         let selected = |db: u32| format!("*2 $6 SELECT ${} {db} ", db.to_string().len());
         assert_eq!(text(&stream, 100), format!("{}{set}{set}{}{set}{ping}{set}", selected(0), selected(12)));
-        assert_eq!(log, [(0, 23), (0, 13), (0, 13), (12, 24), (12, 13), (12, 14), (12, 13)]);
+        assert_eq!(log, [(0, 23), (0, 13), (0, 13), (12, 24), (12, 13), (12, 13)]);
         let mark = stream.mark().unwrap();
         assert_eq!((mark.offset, mark.db), (100 + 113, Some(12)));
         assert_eq!(stream.backlog(), 100..213);
@@ -390,7 +412,10 @@ mod tests {
         let adder = Arc::clone(&stream);
         let adder = std::thread::spawn(move || {
             for number in 0..20_000_u32 {
-                adder.add(0, format!("{number:0>1000}").as_bytes(), |_, _| {});
+                let mut addition = adder.addition().unwrap();
+                addition.select(0);
+                addition.push(0, format!("{number:0>1000}").as_bytes());
+                drop(addition);
                 // Not faster than the file is written, however busy the machine is.
                 while adder.with(|state| state.backlog.end() - state.backlog.range().start > 30 << 20).unwrap() {
                     std::thread::yield_now();

@@ -115,10 +115,9 @@ impl Database {
 
     /// The store gives its effects to the journal and the stream. Every stripe is locked, or there is no client.
     pub(crate) fn keep_effects_in_stream(&self) {
-        let (store, journaling) = (&self.shard.store, &self.hub.dataset.journaling);
+        let store = &self.shard.store;
         if !store.records_effects() {
-            store.set_effect_sink(journaling.keeper());
-            store.set_command_sink(journaling.sent_keeper());
+            store.set_change_log(self.hub.dataset.journaling.clone());
         }
     }
 

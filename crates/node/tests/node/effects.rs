@@ -33,7 +33,7 @@ pub fn keep(node: &Arc<node::Node>, folder: &Path) {
     }
     let file = Mutex::new(File::create(folder.join(KEPT)).unwrap());
     let database = node.database(node::DEFAULT_NAME).expect("the default database");
-    database.set_effect_sink(Box::new(move |effects| {
+    database.set_change_log(Arc::new(move |effects: &store::Effects| {
         let mut bytes = Vec::new();
         for effect in effects.iter() {
             let (why, db, now_ms) = (format!("{:?}", effect.why), effect.db.to_string(), effect.now_ms.to_string());

@@ -25,7 +25,7 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
             let settings = Settings { log_id: [1; 16], file_bytes: 512 << 10, ring_bytes: 128 << 10, policy };
             let folder = node.state_dir().join("journal");
             let log = Opened::open(&folder, &settings, 0).unwrap().start().unwrap();
-            database.set_effect_sink(database.journaling().keeper());
+            database.set_change_log(database.journaling().clone());
             database.journaling().attach(Arc::clone(&log));
             assert!(LOG.set(log).is_ok());
             String::new()

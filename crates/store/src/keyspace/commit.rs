@@ -175,7 +175,7 @@ impl Store {
     /// outermost command ends.
     fn send_unless_more_follows(&self, effects: &mut Effects, held: &Held<'_>) {
         if effects.is_empty() && !(held.is_inner() && self.records_effects()) {
-            self.send_effects(effects);
+            self.publish(effects);
         }
     }
 
@@ -256,7 +256,7 @@ impl Store {
             }
         }
         if is_own {
-            self.send_effects(effects);
+            self.publish(effects);
         }
     }
 }

@@ -368,7 +368,7 @@ impl<'s> Keyspace<'s> {
     #[inline]
     pub fn effect_sent(&mut self, bytes: &[u8]) -> bool {
         let is_alone = self.resume.effects.is_empty() && !self.held.is_inner();
-        let is_told = is_alone && self.store.send_command_bytes(&Sent { db: self.home, now_ms: self.now_ms, bytes });
+        let is_told = is_alone && self.store.append_sent(&Sent { db: self.home, now_ms: self.now_ms, bytes });
         self.stated |= is_told;
         is_told
     }
@@ -967,7 +967,7 @@ impl<'s> Keyspace<'s> {
             self.account_values();
         }
         if self.resume.effects.must_be_told() && !self.held.is_inner() {
-            self.store.send_effects(&mut self.resume.effects);
+            self.store.publish(&mut self.resume.effects);
         }
         // A run that stopped for a cold value will be repeated, so it does not count.
         if self.stopped {

@@ -157,7 +157,7 @@ fn the_deadline_of_every_new_hash_is_noted() {
 #[test]
 fn messages_that_wait_are_lent_their_memory() {
     let store = Store::new(&StoreConfig { ram_limit: 64 << 20, ..StoreConfig::in_ram(1) });
-    store.set_effect_sink(Box::new(|_| ()));
+    store.set_change_log(std::sync::Arc::new(|_: &crate::Effects| ()));
     let mut resume = Resume::default();
     let mut ks = store.lock(&[], 0, 0, true, &mut resume);
     let mut inner = ks.inner(0, true);

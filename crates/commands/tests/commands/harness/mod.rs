@@ -120,10 +120,12 @@ impl Harness {
     }
 
     /// Records the effects of everything that follows. Call it once.
-    pub fn set_effect_sink(&self) -> Arc<Mutex<Vec<Effects>>> {
+    pub fn keep_effects(&self) -> Arc<Mutex<Vec<Effects>>> {
         let kept = Arc::<Mutex<Vec<Effects>>>::default();
         let keeper = Arc::clone(&kept);
-        self.store.set_effect_sink(Box::new(move |effects| keeper.lock().expect("no panic").push(effects.clone())));
+        self.store.set_change_log(Arc::new(move |effects: &Effects| {
+            keeper.lock().expect("no panic").push(effects.clone());
+        }));
         kept
     }
 
