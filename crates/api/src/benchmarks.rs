@@ -360,7 +360,7 @@ fn ended(state: &mut BenchmarksState, id: &str) {
 
 /// The address that the load generator uses.
 fn address(database: &Database) -> Result<(String, u16), ApiError> {
-    let endpoints = database.endpoints();
+    let endpoints = database.addresses();
     let tcp = endpoints.iter().find(|endpoint| endpoint.kind == "tcp");
     let split = tcp.and_then(|endpoint| endpoint.address.rsplit_once(':'));
     let found = split.and_then(|(host, port)| {

@@ -110,11 +110,14 @@ impl ProcessControl for Database {
     }
 
     fn clients_max(&self) -> usize {
-        self.hub.config.snapshot().maxclients.min(self.clients_cap.load(Relaxed))
+        let config = self.hub.config.snapshot();
+        self.endpoint.as_ref().map_or(config.maxclients, |endpoint| endpoint.clients_max(&config))
     }
 
     fn reset_stats(&self) {
-        self.rejected_connections.store(0, Relaxed);
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.rejected_connections.store(0, Relaxed);
+        }
         self.memory_peak_bytes.store(0, Relaxed);
         *self.rounds_before.lock() = self.loops.rounds();
         let links = &self.hub.dataset.links;

@@ -1,24 +1,23 @@
-//! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
+//! Owns a database: a dataset with its limits and configuration, and the endpoint of its clients. Never knows a command.
 
 use crate::capacity::{CapacityLedger, DEFAULT_NAME, Reservation, files_limit};
 use crate::ending::Ending;
+use crate::endpoint::{Address, Endpoint};
 use crate::progress::{AtRest, DurableState, Failure, Progress};
 use crate::role::Replication;
 use crate::shard::Shard;
-use crate::tls::{self, Tls};
+use crate::tls;
 use crate::worker_pool::{Loops, Rounds};
 use config::{ChangeGuard, Config, ConfigStore, Draft, Secret};
 use engine::{CHANGE_TIMEOUT, Hub, Peer, Rates, Role, Socket, wall_ms};
 use parking_lot::Mutex;
 use std::io;
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use store::ChangeLog;
 use store::counters::Counter;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// Why [`Database::set_and_keep_config`] failed.
@@ -50,16 +49,7 @@ fn is_password(directive: &str) -> bool {
     directive == "requirepass"
 }
 
-/// Where clients connect to a database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// `tcp`, `tls` or `unix`.
-    pub kind: &'static str,
-    /// `HOST:PORT` or a path.
-    pub address: String,
-}
-
-/// An endpoint with its own dataset, limits, users and counters.
+/// A dataset with its limits, users and counters, and where its clients come in.
 pub struct Database {
     /// What the workers share.
     pub(crate) hub: Arc<Hub>,
@@ -79,7 +69,8 @@ pub struct Database {
     pub(crate) files: Progress,
     /// What it has for its replicas and its primary.
     pub(crate) replication: Replication,
-    pub(crate) tls: Tls,
+    /// `None`: it is a copy, which only streams in memory reach.
+    pub(crate) endpoint: Option<Arc<Endpoint>>,
     /// It began empty with this start, to survive from then on.
     pub(crate) begins: bool,
     pub(crate) started: Instant,
@@ -88,9 +79,6 @@ pub struct Database {
     pub(crate) run_id: String,
     /// `master_replid` while the database has no stream.
     pub(crate) lone_id: String,
-    /// maxclients, or less if the system allows fewer open files.
-    pub(crate) clients_cap: AtomicUsize,
-    pub(crate) rejected_connections: AtomicU64,
     pub(crate) rates: Mutex<Rates<{ Rate::COUNT }>>,
     /// The event loops, which all databases share.
     pub(crate) loops: Arc<Loops>,
@@ -99,34 +87,10 @@ pub struct Database {
     pub(crate) memory_peak_bytes: AtomicU64,
     pub(crate) memory_startup_bytes: AtomicU64,
     pub(crate) is_deleting: AtomicBool,
-    /// `None` after the database is closed.
-    pub(crate) running: Mutex<Option<Running>>,
-    pub(crate) endpoints: Mutex<Vec<Endpoint>>,
-    /// The runtime of the thread that accepts connections.
-    pub(crate) runtime: Handle,
+    /// Closed when the last worker has ended. `None` after the database is closed.
+    pub(crate) workers_end: Mutex<Option<mpsc::Receiver<()>>>,
     /// The database itself, for tasks that outlive a call.
     pub(crate) me: Weak<Database>,
-}
-
-/// What accepts connections.
-pub struct Acceptor {
-    pub task: tokio::task::JoinHandle<()>,
-    /// A TCP socket, and whether its connections speak TLS.
-    pub socket: Option<(TcpListener, bool)>,
-}
-
-impl Acceptor {
-    pub fn endpoint(&self) -> Option<Endpoint> {
-        let (socket, with_tls) = self.socket.as_ref()?;
-        let kind = if *with_tls { "tls" } else { "tcp" };
-        Some(Endpoint { kind, address: socket.local_addr().ok()?.to_string() })
-    }
-}
-
-/// What must end when the database closes.
-pub struct Running {
-    pub acceptors: Vec<Acceptor>,
-    pub ends: mpsc::Receiver<()>,
 }
 
 /// The counters that [`Database::rates`] follows.
@@ -185,8 +149,12 @@ impl Database {
         &self.hub.config
     }
 
-    pub fn endpoints(&self) -> Vec<Endpoint> {
-        self.endpoints.lock().clone()
+    pub fn addresses(&self) -> Vec<Address> {
+        self.endpoint.as_ref().map_or_else(Vec::new, |endpoint| endpoint.addresses())
+    }
+
+    pub(crate) fn rejected_connections(&self) -> u64 {
+        self.endpoint.as_ref().map_or(0, |endpoint| endpoint.rejected_connections.load(Relaxed))
     }
 
     pub fn is_default(&self) -> bool {
@@ -361,16 +329,18 @@ impl Database {
                 self.switch_persistence(draft, files).inspect_err(|_| self.resize_back(before, now))?;
             }
         }
-        self.relisten(before, now).map_err(|(name, why)| {
-            self.resize_back(before, now);
-            draft.refused_for(name, why)
-        })?;
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.relisten(before, now).map_err(|(name, why)| {
+                self.resize_back(before, now);
+                draft.refused_for(name, why)
+            })?;
+        }
         self.hub.config.keep(turn, draft);
         if before.primary != now.primary {
             self.tick_replicas(wall_ms());
         }
-        if let Some(tls) = tls {
-            self.tls.put(tls);
+        if let (Some(tls), Some(endpoint)) = (tls, &self.endpoint) {
+            endpoint.tls.put(tls);
         }
         Ok(())
     }

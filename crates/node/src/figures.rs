@@ -170,7 +170,7 @@ impl Database {
             commands_write: write,
             commands_other: other,
             connections_received: sum(|worker| &worker.connections),
-            rejected_connections: self.rejected_connections.load(Relaxed),
+            rejected_connections: self.rejected_connections(),
             clients: self.hub.clients.count() as u64,
             clients_max: config.maxclients as u64,
             blocked_clients: self.hub.clients.blocked.load(Relaxed) as u64,

@@ -164,14 +164,13 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
 
 fn clients(facts: &Facts<'_>, text: &mut Text) {
     let totals = facts.database.hub.clients.totals();
-    let config = facts.database.hub.config.snapshot();
     let blocked = facts.database.hub.clients.blocked.load(Relaxed);
     let (keys, keys_any_change) = facts.database.shard.store.waited_for();
     text.lines(&[
         // Without replicas, as Redis counts.
         ("connected_clients", &totals.count.saturating_sub(facts.database.hub.dataset.links.all().len())),
         ("cluster_connections", &0),
-        ("maxclients", &config.maxclients.min(facts.database.clients_cap.load(Relaxed))),
+        ("maxclients", &engine::ProcessControl::clients_max(facts.database)),
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
         ("blocked_clients", &blocked),
@@ -372,7 +371,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("instantaneous_output_kbps", &kilobytes(Rate::NetOutBytes)),
         ("instantaneous_input_repl_kbps", &"0.00"),
         ("instantaneous_output_repl_kbps", &"0.00"),
-        ("rejected_connections", &database.rejected_connections.load(Relaxed)),
+        ("rejected_connections", &database.rejected_connections()),
         ("sync_full", &database.hub.dataset.links.full_syncs.load(Relaxed)),
         ("sync_partial_ok", &database.hub.dataset.links.partial_syncs.load(Relaxed)),
         ("sync_partial_err", &database.hub.dataset.links.refused_partial_syncs.load(Relaxed)),

@@ -4,7 +4,7 @@
 //! - `node` is the process with all its databases, `definition` an operator's description of one.
 //! - `start` is the process's start and end.
 //! - `database` is an endpoint with its own dataset, limits and configuration; `open` opens and closes it.
-//! - `listen` holds its sockets, `tls` its certificates and protocols.
+//! - `endpoint` is where its clients come in: sockets, accepting; `tls` has certificates and protocols.
 //! - `answers` answers the requests of its workers' commands.
 //! - `copies` are databases without a socket: the copies of shards that the node keeps for a cluster.
 //! - `shard` is a dataset and its flash, `resize` changes the size of its flash.
@@ -24,12 +24,12 @@ mod copies;
 mod database;
 mod definition;
 mod ending;
+mod endpoint;
 mod estimate;
 mod figures;
 mod files;
 mod huge_pages;
 mod info;
-mod listen;
 mod log;
 mod log_throttle;
 mod memory;
@@ -39,7 +39,6 @@ mod open_files;
 mod persist;
 mod progress;
 mod ready;
-mod relisten;
 mod replication;
 mod resize;
 mod role;
@@ -54,8 +53,9 @@ pub use engine::{Role, Summary};
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
-pub use database::{Database, Endpoint};
+pub use database::Database;
 pub use definition::{Definition, DefinitionChange, NodeError};
+pub use endpoint::Address;
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]

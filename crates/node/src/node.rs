@@ -216,7 +216,7 @@ impl Node {
         self.common.ledger.add(&database.reservation);
         self.make_room_for_clients(&database);
         self.follow_maxclients(&database);
-        let at: Vec<String> = database.endpoints().into_iter().map(|endpoint| endpoint.address).collect();
+        let at: Vec<String> = database.addresses().into_iter().map(|address| address.address).collect();
         tracing::info!("database '{name}' accepts connections on {}", at.join(", "));
         Ok(database)
     }
@@ -292,7 +292,9 @@ impl Node {
         for database in databases.iter().filter(|database| cap < all || *database.hub.name == *changed.hub.name) {
             let mine = wanted(database);
             let share = if cap < all { (mine as u128 * cap as u128 / all as u128) as usize } else { mine };
-            database.clients_cap.store(share.max(1), Relaxed);
+            if let Some(endpoint) = &database.endpoint {
+                endpoint.clients_cap.store(share.max(1), Relaxed);
+            }
         }
     }
 

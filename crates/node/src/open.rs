@@ -2,9 +2,10 @@
 
 use crate::backup::Restore;
 use crate::capacity::{self, CapacityLedger, DEFAULT_NAME, Reservation};
-use crate::database::{Acceptor, Database, Running};
+use crate::database::Database;
 use crate::ending::Ending;
-use crate::listen::{self, Listeners};
+use crate::endpoint::Endpoint;
+use crate::endpoint::listen::{self, Listeners};
 use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
@@ -16,7 +17,7 @@ use config::{Config, ConfigStore, Secret};
 use engine::{Control, Directory, Hub, Message, Rates, Users, WorkerHandle, pass_while_waiting, random, thread};
 use parking_lot::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -90,6 +91,10 @@ pub fn open(
         let control = database.clone() as Weak<dyn Control>;
         let store = Arc::clone(&shard.store);
         let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, worker_handles, control);
+        let endpoint = (listen == Listen::AsConfigured).then(|| {
+            let (addresses, runtime) = (listeners.addresses(), common.runtime.clone());
+            Endpoint::new(Arc::clone(&hub), tls, clients_cap, addresses, runtime)
+        });
         Database {
             hub,
             reservation: Reservation::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
@@ -100,22 +105,18 @@ pub fn open(
             failure: Arc::clone(&common.failure),
             files: Progress::default(),
             replication: Replication::default(),
-            tls,
+            endpoint,
             started: Instant::now(),
             run_id: common.run_id.clone(),
             lone_id: random_id(),
             shard,
-            clients_cap: AtomicUsize::new(clients_cap),
-            rejected_connections: AtomicU64::new(0),
             rates: Mutex::new(Rates::default()),
             loops: common.worker_pool.loops(),
             rounds_before: Mutex::default(),
             memory_peak_bytes: AtomicU64::new(0),
             memory_startup_bytes: AtomicU64::new(0),
             is_deleting: AtomicBool::new(false),
-            running: Mutex::default(),
-            endpoints: Mutex::new(listeners.endpoints()),
-            runtime: common.runtime.clone(),
+            workers_end: Mutex::default(),
             me: database.clone(),
         }
     });
@@ -123,14 +124,12 @@ pub fn open(
         // It has no role yet.
         database.hub.set_owned(|_| false);
     }
-    match begin(common, &config, &database, inboxes, start, listeners) {
-        Ok(running) => *database.running.lock() = Some(running),
-        // The workers that have started would keep the database alive.
-        Err(refused) => {
-            stop_workers(&database);
-            database.shard.unmake();
-            return Err(refused);
-        }
+    if let Err(refused) = begin(common, &config, &database, inboxes, start, listeners) {
+        // Who accepts, and the workers that have started, would keep the database alive.
+        database.endpoint.iter().for_each(|endpoint| endpoint.close());
+        stop_workers(&database);
+        database.shard.unmake();
+        return Err(refused);
     }
     Ok(database)
 }
@@ -143,13 +142,13 @@ fn begin(
     inboxes: Vec<UnboundedReceiver<Message>>,
     start: Start,
     listeners: Listeners,
-) -> io::Result<Running> {
+) -> io::Result<()> {
     database.shard.store.set_waiting(pass_while_waiting);
     let of_share = Arc::downgrade(database);
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     database.hub.connect();
     database.shard.subscribe(&database.hub.config);
-    let ends = start_workers(&common.worker_pool, database, inboxes)?;
+    let workers_end = start_workers(&common.worker_pool, database, inboxes)?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let primary = config.replica.primary.clone();
     if primary.is_some() {
@@ -159,7 +158,11 @@ fn begin(
     if let Some((host, port)) = primary {
         database.start_following(&host, port).map_err(io::Error::other)?;
     }
-    Ok(Running { acceptors: accept(database, listeners)?, ends })
+    if let Some(endpoint) = &database.endpoint {
+        endpoint.accept(listeners)?;
+    }
+    *database.workers_end.lock() = Some(workers_end);
+    Ok(())
 }
 
 /// Removes what the start of a closed database has made, because the node is refused. What clients have changed in the meantime stays.
@@ -182,23 +185,6 @@ fn share(database: &Weak<Database>, process: u64) -> u64 {
     database.upgrade().map_or(process, |database| database.resident_of(process))
 }
 
-fn accept(database: &Arc<Database>, listeners: Listeners) -> io::Result<Vec<Acceptor>> {
-    let mut acceptors = Vec::new();
-    let plain = listeners.tcp.into_iter().map(|listener| (listener, false));
-    let encrypted = listeners.tls.into_iter().map(|listener| (listener, true));
-    for (listener, with_tls) in plain.chain(encrypted) {
-        acceptors.push(Acceptor::begin(database, listener, with_tls)?);
-    }
-    if let Some(unix) = listeners.unix {
-        let accepting = listen::accept_unix(Arc::clone(database), unix);
-        let task = database.runtime.spawn(async move {
-            accepting.await.unwrap_or_else(|error| tracing::error!("a listening socket failed: {error}"));
-        });
-        acceptors.push(Acceptor { task, socket: None });
-    }
-    Ok(acceptors)
-}
-
 fn stop_workers(database: &Database) {
     for worker_handle in &database.hub.worker_handles {
         // If the worker has already ended, nothing needs to be sent.
@@ -209,9 +195,9 @@ fn stop_workers(database: &Database) {
 /// Closes a database: every connection finishes the commands that it was sent, then the workers finish their flash
 /// operations.
 pub fn close(database: &Database) {
-    let Some(running) = database.running.lock().take() else { return };
-    for acceptor in &running.acceptors {
-        acceptor.end();
+    let Some(workers_end) = database.workers_end.lock().take() else { return };
+    if let Some(endpoint) = &database.endpoint {
+        endpoint.close();
     }
     // What it has received is applied while the workers are there.
     database.stop_following();
@@ -224,7 +210,7 @@ pub fn close(database: &Database) {
     }
     stop_workers(database);
     // The channel carries no message. It is closed when the last worker has ended.
-    if running.ends.recv_timeout(END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+    if workers_end.recv_timeout(END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         tracing::error!("database '{}': its workers did not end in time", database.hub.name);
     }
     persist::close(database);

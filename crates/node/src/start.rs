@@ -113,9 +113,9 @@ fn announce(database: &Database, config: &Config) {
     } else {
         tracing::info!("no flash: everything stays in RAM");
     }
-    for endpoint in database.endpoints() {
-        let how = if endpoint.kind == "tls" { " (TLS)" } else { "" };
-        tracing::info!("listening on {}{how}", endpoint.address);
+    for address in database.addresses() {
+        let how = if address.kind == "tls" { " (TLS)" } else { "" };
+        tracing::info!("listening on {}{how}", address.address);
     }
 }
 

@@ -301,7 +301,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         }
     };
     let has_password = definition.password.as_ref().is_some_and(|password| !password.is_empty());
-    let endpoints = database.endpoints().into_iter().map(|endpoint| EndpointInfo {
+    let endpoints = database.addresses().into_iter().map(|endpoint| EndpointInfo {
         command: command(endpoint.kind, &endpoint.address, has_password),
         kind: endpoint.kind.to_owned(),
         address: endpoint.address.clone(),

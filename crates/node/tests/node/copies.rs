@@ -298,6 +298,13 @@ fn a_copy_serves_what_it_owns() {
         assert!(!others.contains(&&key), "{key} is not owned");
     }
 
+    // SORT's patterns name keys of all stripes.
+    client.run(&format!("DEL {mine}"));
+    client.run(&format!("RPUSH {mine} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"));
+    let reply = client.run(&format!("SORT {mine} BY weight:*"));
+    assert_eq!(reply, "(error) ERR SORT reaches for keys of another shard: see BY and GET");
+    client.run(&format!("SET {mine} v"));
+
     // Its files have all keys, and a new start owns nothing.
     assert_eq!(operator.run("copy close orders.0"), "done");
     assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");

@@ -1,8 +1,7 @@
 //! Owns the change of `bind`, `port` and `tls-port` while clients are served. Connections that were accepted stay. Never
 //! knows why the configuration changes.
 
-use crate::database::{Acceptor, Database};
-use crate::listen;
+use super::{Acceptor, Endpoint, listen};
 use config::Config;
 use socket2::SockRef;
 use std::io;
@@ -11,10 +10,10 @@ use std::sync::Arc;
 
 impl Acceptor {
     /// Accepts the connections of a socket.
-    pub fn begin(database: &Arc<Database>, listener: TcpListener, with_tls: bool) -> io::Result<Acceptor> {
+    pub fn begin(endpoint: &Arc<Endpoint>, listener: TcpListener, with_tls: bool) -> io::Result<Acceptor> {
         let socket = listener.try_clone()?;
-        let accepting = listen::accept_tcp(Arc::clone(database), listener, with_tls);
-        let task = database.runtime.spawn(async move {
+        let accepting = listen::accept_tcp(Arc::clone(endpoint), listener, with_tls);
+        let task = endpoint.runtime.spawn(async move {
             accepting.await.unwrap_or_else(|error| tracing::error!("a listening socket failed: {error}"));
         });
         Ok(Acceptor { task, socket: Some((socket, with_tls)) })
@@ -47,13 +46,12 @@ fn open(ports: &[(u16, bool)], config: &Config) -> io::Result<Vec<(TcpListener, 
     Ok(opened)
 }
 
-impl Database {
-    /// Listens where the new configuration says. After an error the database listens where it did before; the error is
+impl Endpoint {
+    /// Listens where the new configuration says. After an error it listens where it did before; the error is
     /// Redis's, behind the directive to blame.
-    pub(crate) fn relisten(&self, before: &Config, now: &Config) -> Result<(), (&'static str, &'static str)> {
+    pub fn relisten(self: &Arc<Self>, before: &Config, now: &Config) -> Result<(), (&'static str, &'static str)> {
         let ports = changed(before, now);
-        let mut running = self.running.lock();
-        let (Some(running), Some(database)) = (&mut *running, self.me.upgrade()) else { return Ok(()) };
+        let mut acceptors = self.acceptors.lock();
         if ports.is_empty() {
             return Ok(());
         }
@@ -75,8 +73,8 @@ impl Database {
         if !moves_bind {
             opened = Some(open(&ports, now).map_err(|error| failed(&error))?);
         }
-        running.acceptors.iter().filter(|acceptor| is_changed(acceptor)).for_each(Acceptor::end);
-        running.acceptors.retain(|acceptor| !is_changed(acceptor));
+        acceptors.iter().filter(|acceptor| is_changed(acceptor)).for_each(Acceptor::end);
+        acceptors.retain(|acceptor| !is_changed(acceptor));
         let mut outcome = Ok(());
         let listeners = match opened {
             Some(opened) => opened,
@@ -92,15 +90,15 @@ impl Database {
                 }),
         };
         for (listener, with_tls) in listeners {
-            match Acceptor::begin(&database, listener, with_tls) {
-                Ok(acceptor) => running.acceptors.push(acceptor),
+            match Acceptor::begin(self, listener, with_tls) {
+                Ok(acceptor) => acceptors.push(acceptor),
                 Err(error) => tracing::error!("a listening socket failed: {error}"),
             }
         }
-        let kept = self.endpoints.lock().iter().filter(|endpoint| endpoint.kind == "unix").cloned().collect::<Vec<_>>();
-        let mut endpoints: Vec<_> = running.acceptors.iter().filter_map(Acceptor::endpoint).collect();
-        endpoints.extend(kept);
-        *self.endpoints.lock() = endpoints;
+        let kept = self.addresses.lock().iter().filter(|address| address.kind == "unix").cloned().collect::<Vec<_>>();
+        let mut addresses: Vec<_> = acceptors.iter().filter_map(Acceptor::address).collect();
+        addresses.extend(kept);
+        *self.addresses.lock() = addresses;
         outcome
     }
 }

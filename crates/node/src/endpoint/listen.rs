@@ -1,7 +1,7 @@
 //! Owns the listening sockets: opened early, before slow steps that may fail, and used until the server stops. Never
 //! reads from a connection: each accepted connection goes to the worker with the fewest connections.
 
-use crate::database::{Database, Endpoint};
+use super::{Address, Endpoint};
 use config::{BindAddress, Config};
 use engine::{Peer, Socket, WorkerHandle};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
@@ -36,13 +36,13 @@ impl Drop for Unix {
 
 impl Listeners {
     /// The addresses of the listening sockets, in readable form.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
+    pub fn addresses(&self) -> Vec<Address> {
         let tcp = self.tcp.iter().map(|listener| ("tcp", listener));
         let tls = self.tls.iter().map(|listener| ("tls", listener));
         let addresses = tcp
             .chain(tls)
-            .filter_map(|(kind, listener)| Some(Endpoint { kind, address: listener.local_addr().ok()?.to_string() }));
-        let unix = self.unix.iter().map(|unix| Endpoint { kind: "unix", address: unix.path.display().to_string() });
+            .filter_map(|(kind, listener)| Some(Address { kind, address: listener.local_addr().ok()?.to_string() }));
+        let unix = self.unix.iter().map(|unix| Address { kind: "unix", address: unix.path.display().to_string() });
         addresses.chain(unix).collect()
     }
 }
@@ -64,7 +64,7 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
 }
 
 /// Listens on all addresses of the configuration. Port 0 means none.
-pub(crate) fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
+pub fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
     let mut opened = Vec::new();
     if port == 0 {
         return Ok(opened);
@@ -145,22 +145,22 @@ fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
 }
 
 /// Accepts connections until dropped.
-pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls: bool) -> io::Result<()> {
+pub async fn accept_tcp(endpoint: Arc<Endpoint>, listener: TcpListener, with_tls: bool) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
                 // On an error the client is already gone, so there is nothing to serve.
-                if let Ok((socket, to)) = prepare(socket, &database.hub.config.snapshot()) {
+                if let Ok((socket, to)) = prepare(socket, &endpoint.hub.config.snapshot()) {
                     let socket = match with_tls {
                         false => Socket::Tcp(socket),
-                        true => match database.tls.get() {
+                        true => match endpoint.tls.get() {
                             Some(settings) => Socket::Tls(socket, settings),
                             // TLS has no settings any more, so the socket closes.
                             None => continue,
                         },
                     };
-                    admit(&database, socket, Peer::Tcp { from, to });
+                    admit(&endpoint, socket, Peer::Tcp { from, to });
                 }
             }
             Err(error) => refused(&error).await,
@@ -168,7 +168,7 @@ pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls
     }
 }
 
-pub async fn accept_unix(database: Arc<Database>, unix: Unix) -> io::Result<()> {
+pub async fn accept_unix(endpoint: Arc<Endpoint>, unix: Unix) -> io::Result<()> {
     let path: Arc<str> = unix.path.to_string_lossy().into();
     let listener = tokio::net::UnixListener::from_std(unix.listener.try_clone()?)?;
     // Held until this task is dropped; dropping it removes the path.
@@ -178,7 +178,7 @@ pub async fn accept_unix(database: Arc<Database>, unix: Unix) -> io::Result<()> 
             // Convert to std: the worker's runtime must watch the socket, not this one.
             Ok((socket, _)) => {
                 if let Ok(socket) = socket.into_std() {
-                    admit(&database, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
+                    admit(&endpoint, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
                 }
             }
             Err(error) => refused(&error).await,
@@ -217,10 +217,10 @@ protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) s
 
 /// Hands the connection to the worker with the fewest connections, preferring workers without a busy script. If the
 /// connection is refused, tells the client why.
-fn admit(database: &Database, socket: Socket, peer: Peer) {
-    let config = database.hub.config.snapshot();
+fn admit(endpoint: &Endpoint, socket: Socket, peer: Peer) {
+    let config = endpoint.hub.config.snapshot();
     let refuse = |socket: Socket, text: &[u8]| {
-        database.rejected_connections.fetch_add(1, Relaxed);
+        endpoint.rejected_connections.fetch_add(1, Relaxed);
         // One attempt is enough: the socket is new, so the line fits its buffer.
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write(text),
@@ -231,14 +231,12 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
         };
     };
     let connections = |worker_handle: &WorkerHandle| worker_handle.connections.load(Relaxed);
-    if database.hub.worker_handles.iter().map(connections).sum::<usize>()
-        >= config.maxclients.min(database.clients_cap.load(Relaxed))
-    {
+    if endpoint.hub.worker_handles.iter().map(connections).sum::<usize>() >= endpoint.clients_max(&config) {
         return refuse(socket, b"-ERR max number of clients reached\r\n");
     }
-    if config.protected_mode && database.hub.users.default_user().nopass && !peer.is_local() {
+    if config.protected_mode && endpoint.hub.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
     // A worker that has stopped takes no connection: the socket closes.
-    let _ = database.hub.hand_over(socket, peer);
+    let _ = endpoint.hub.hand_over(socket, peer);
 }
