@@ -9,7 +9,7 @@ use resp::reply::Proto;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::Watches;
+use store::{Reach, Watches};
 
 /// The source of the commands on a connection whose commands are repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,6 +275,12 @@ pub enum Reply {
 }
 
 impl Session {
+    /// Which stripes its commands may lock.
+    #[inline]
+    pub fn reach(&self) -> Reach {
+        if self.repeats { Reach::All } else { Reach::Owned }
+    }
+
     pub fn new(id: u64, authenticated: bool, local: bool) -> Session {
         Session {
             id,

@@ -353,7 +353,7 @@ fn look_up<'e>(
     }
     let hasher = cx.ks.hasher();
     let keys: Vec<Key<'_>> = (0..names.len()).map(|index| hasher.key(names.element(index))).collect();
-    match cx.ks.reach(&keys) {
+    match cx.ks.reach(&keys, cx.session.reach()) {
         Ok(()) => {}
         Err(NotHeld::Busy) => return Err(Stop::Yield),
         Err(NotHeld::NotOwned) => {

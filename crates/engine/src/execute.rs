@@ -19,7 +19,7 @@ use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use store::{Hasher, Key, KeyHash, Keyspace, Reach, ReadError, Resume, Store};
+use store::{Hasher, Key, KeyHash, Keyspace, ReadError, Resume, Store};
 
 /// What every handler gets.
 #[derive(Clone, Copy)]
@@ -74,9 +74,9 @@ pub fn execute<'a, T>(
 ) -> Result<T, Stop> {
     let &Engine { store, settings, server, now_ms } = engine;
     let (held, resume) = match stripes {
-        Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all(reach(session))?, resume),
-        Stripes::InTime(resume) => (store.try_hold(call.keys, reach(session))?, resume),
-        Stripes::Patiently(resume) => (store.hold(call.keys, reach(session))?, resume),
+        Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all(session.reach())?, resume),
+        Stripes::InTime(resume) => (store.try_hold(call.keys, session.reach())?, resume),
+        Stripes::Patiently(resume) => (store.hold(call.keys, session.reach())?, resume),
         Stripes::Of(outer) => outer.lend(),
     };
     let Call { row, name, args, keys, .. } = call;
@@ -89,12 +89,6 @@ pub fn execute<'a, T>(
     let result = with(&mut locked);
     locked.cx.ks.finish_in_place();
     result
-}
-
-/// Which stripes the session's commands may lock.
-#[inline]
-pub fn reach(session: &Session) -> Reach {
-    if session.repeats { Reach::All } else { Reach::Owned }
 }
 
 impl Locked<'_> {

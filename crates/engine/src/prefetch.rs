@@ -2,7 +2,7 @@
 //! command. Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, reach, rehearse};
+use crate::execute::{keys, rehearse};
 use crate::session::{Batch, Failed, Prepared, Work};
 use crate::thread::Worker;
 use commands::session::Session;
@@ -85,7 +85,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
             {
                 let mut resume = Resume::default();
                 let (db, now_ms) = (session.db, worker.now_ms());
-                if let Ok(mut ks) = hub.dataset.store.try_lock(&keys, db, now_ms, false, reach(session), &mut resume) {
+                if let Ok(mut ks) = hub.dataset.store.try_lock(&keys, db, now_ms, false, session.reach(), &mut resume) {
                     rehearse(&engine, session, &mut ks, command.call(args, &keys));
                     ks.finish();
                 }

@@ -7,7 +7,7 @@ use crate::admit::NOT_OWNED;
 use crate::blocked::Blocked;
 use crate::clients::{ClientInfo, NO_COMMAND};
 use crate::directory::{Command, bit};
-use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, reach, read_failed};
+use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
 use crate::journaling::WriteAdmission;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
@@ -258,14 +258,14 @@ fn cannot_go_on(
     let hub = &*worker.hub;
     let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
     current.resume.clear();
-    let mut ks = match hub.dataset.store.try_lock(&keys, session.db, now_ms, false, reach(session), &mut current.resume)
-    {
-        Ok(ks) => ks,
-        Err(why) => {
-            current.failed = Some(Failed::Read(error));
-            return Some(Err(Box::new(why.into())));
-        }
-    };
+    let mut ks =
+        match hub.dataset.store.try_lock(&keys, session.db, now_ms, false, session.reach(), &mut current.resume) {
+            Ok(ks) => ks,
+            Err(why) => {
+                current.failed = Some(Failed::Read(error));
+                return Some(Err(Box::new(why.into())));
+            }
+        };
     let around = Around { worker, snapshot, client_info, is_script: false };
     lose(&around, session, &mut ks, command, args, &keys, &error, output);
     ks.finish();

@@ -6,7 +6,7 @@ use crate::acl;
 use crate::admit::{DATASET, NOT_OWNED, STALE, is_closed, is_stale, may_write};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside, keys, reach, read_failed, rehearse};
+use crate::execute::{Around, inside, keys, read_failed, rehearse};
 use crate::journaling::effects_bytes_max;
 use crate::memory::{FREE_BYTES, Need, TooMuch};
 use crate::park::Wait;
@@ -207,14 +207,14 @@ fn run_queued(
     // ours. A transaction that has started can neither give its stripes back nor fail halfway. So EXEC locks every
     // stripe first.
     let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
-        hub.dataset.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
+        hub.dataset.store.try_lock_all(db, now_ms, touch, session.reach(), &mut current.resume)
     } else {
         let mut locked = all.clone();
         locked.extend(watches.keys());
-        hub.dataset.store.try_lock(&locked, db, now_ms, touch, reach(session), &mut current.resume)
+        hub.dataset.store.try_lock(&locked, db, now_ms, touch, session.reach(), &mut current.resume)
     };
     let mut ks = locked.map_err(Halt::from)?;
-    if let Err(why) = ks.reach(&all) {
+    if let Err(why) = ks.reach(&all, session.reach()) {
         ks.finish();
         return Err(why.into());
     }

@@ -69,10 +69,10 @@ fn a_clients_command_does_not_lock_a_stripe_that_is_not_owned() {
     // A script reaches for a stripe while it holds another.
     store.set_owned(|stripe| stripe % 2 == 0);
     let mut ks = store.try_lock(&[*owned[0]], 0, node.now_ms, true, Reach::Owned, &mut resume).expect("it is owned");
-    assert_eq!(ks.reach(&[*owned[1]]), Ok(()));
-    assert_eq!(ks.reach(&[*others[0]]), Err(NotHeld::NotOwned));
+    assert_eq!(ks.reach(&[*owned[1]], Reach::Owned), Ok(()));
+    assert_eq!(ks.reach(&[*others[0]], Reach::Owned), Err(NotHeld::NotOwned));
     assert!(ks.add_all());
-    assert_eq!(ks.reach(&[*others[1]]), Err(NotHeld::NotOwned));
+    assert_eq!(ks.reach(&[*others[1]], Reach::Owned), Err(NotHeld::NotOwned));
     ks.finish();
 }
 

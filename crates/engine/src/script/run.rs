@@ -11,7 +11,7 @@ use crate::acl;
 use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside as run_inside, keys, reach};
+use crate::execute::{Around, inside as run_inside, keys};
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
@@ -198,9 +198,9 @@ fn outside(
     loop {
         let (db, touch) = (session.db, !session.no_touch);
         let locked = if current.whole {
-            hub.dataset.store.try_lock_all(db, now_ms, touch, reach(session), &mut current.resume)
+            hub.dataset.store.try_lock_all(db, now_ms, touch, session.reach(), &mut current.resume)
         } else {
-            hub.dataset.store.try_lock(&keys, db, now_ms, touch, reach(session), &mut current.resume)
+            hub.dataset.store.try_lock(&keys, db, now_ms, touch, session.reach(), &mut current.resume)
         };
         let mut ks = locked.map_err(Halt::from)?;
         if !again && ks.want(&keys).is_err() {
@@ -562,7 +562,7 @@ impl<'a> Running<'a, '_> {
         let reached = match command.is(bit::WHOLE) {
             true if !self.ks.add_all() => Err(NotHeld::Busy),
             true => Ok(()),
-            false => self.ks.reach(&keys),
+            false => self.ks.reach(&keys, self.session.reach()),
         };
         if reached == Err(NotHeld::NotOwned) {
             self.around.worker.stats().error(NOT_LOCAL);

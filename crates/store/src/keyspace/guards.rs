@@ -64,7 +64,6 @@ pub enum Reach {
 pub struct Held<'s> {
     store: &'s Store,
     guards: Guards<'s>,
-    reach: Reach,
 }
 
 impl<'s> Held<'s> {
@@ -86,7 +85,7 @@ impl<'s> Held<'s> {
         if !guard.owned && reach == Reach::Owned {
             return Err(NotHeld::NotOwned);
         }
-        Ok(Held { store, guards: Guards::One(stripe, guard), reach })
+        Ok(Held { store, guards: Guards::One(stripe, guard) })
     }
 
     fn of_several(
@@ -96,7 +95,7 @@ impl<'s> Held<'s> {
         reach: Reach,
     ) -> Result<Held<'s>, NotHeld> {
         if keys.is_empty() {
-            return Ok(Held { store, guards: Guards::None, reach });
+            return Ok(Held { store, guards: Guards::None });
         }
         let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
         stripes.sort_unstable();
@@ -105,7 +104,7 @@ impl<'s> Held<'s> {
         if reach == Reach::Owned && !guards.iter().all(|(_, guard)| guard.owned) {
             return Err(NotHeld::NotOwned);
         }
-        Ok(Held { store, guards: Guards::Many(guards), reach })
+        Ok(Held { store, guards: Guards::Many(guards) })
     }
 
     /// Locks every stripe. A client's command needs a store that owns some of them: the others have no keys, or none that it may see.
@@ -114,7 +113,7 @@ impl<'s> Held<'s> {
         if reach == Reach::Owned && !guards.iter().any(|(_, guard)| guard.owned) {
             return Err(NotHeld::NotOwned);
         }
-        Ok(Held { store, guards: Guards::Many(guards), reach })
+        Ok(Held { store, guards: Guards::Many(guards) })
     }
 
     #[inline]
@@ -124,7 +123,7 @@ impl<'s> Held<'s> {
 
     /// These stripes, as a command inside the transaction or script that holds them sees them.
     pub(crate) fn inner(&mut self) -> Held<'_> {
-        Held { store: self.store, reach: self.reach, guards: Guards::Outer(self) }
+        Held { store: self.store, guards: Guards::Outer(self) }
     }
 
     #[inline]
@@ -141,9 +140,9 @@ impl<'s> Held<'s> {
         self.stripe(stripe).is_some()
     }
 
-    /// Whether a command of this reach may use the stripe, which is locked.
-    pub(crate) fn reaches(&self, stripe: usize) -> bool {
-        self.reach == Reach::All || self.view(stripe).is_some_and(|stripe| stripe.owned)
+    /// Whether the store owns the stripe, which is locked.
+    pub(crate) fn owns(&self, stripe: usize) -> bool {
+        self.view(stripe).is_some_and(|stripe| stripe.owned)
     }
 
     /// Whether a transaction or script around the command holds the stripes.

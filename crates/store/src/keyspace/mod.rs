@@ -29,7 +29,7 @@ pub use watch::Watches;
 use crate::counters::Counter;
 use crate::effects::{News, Sent, Why};
 use crate::keyspace::commit::{Extent, FieldsGone, Leave};
-use crate::keyspace::guards::{Held, NotHeld, Stripes as _, all_stripes};
+use crate::keyspace::guards::{Held, NotHeld, Reach, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
 use crate::mem::hash::{Hasher, Key, STRIPES};
 use crate::mem::index::{Entry, Slot};
@@ -205,11 +205,11 @@ impl<'s> Keyspace<'s> {
     }
 
     /// Locks the stripes of these keys too, where they are not locked. [`NotHeld::Busy`]: as in [`Keyspace::add`].
-    pub fn reach(&mut self, keys: &[Key<'_>]) -> Result<(), NotHeld> {
+    pub fn reach(&mut self, keys: &[Key<'_>], reach: Reach) -> Result<(), NotHeld> {
         if !self.holds(keys) && !self.add(keys) {
             return Err(NotHeld::Busy);
         }
-        let reaches = keys.iter().all(|key| self.held.reaches(key.hash.stripe()));
+        let reaches = reach == Reach::All || keys.iter().all(|key| self.held.owns(key.hash.stripe()));
         if reaches { Ok(()) } else { Err(NotHeld::NotOwned) }
     }
 
