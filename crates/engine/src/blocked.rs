@@ -13,12 +13,13 @@
 
 use crate::access;
 use crate::account::{Spent, account};
-use crate::admit::{NOT_OWNED, READ_ONLY};
 use crate::clients::ClientInfo;
-use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
+use crate::error_replies::{NOT_OWNED, READ_ONLY, read_failed};
+use crate::execute::{Call, Stripes, execute, follow_up, keys};
+use crate::halt::End;
 use crate::journaling::WriteAdmission;
 use crate::prefetch::MISSES_MAX;
-use crate::session::{Connection, End, withhold};
+use crate::session::{Connection, withhold};
 use crate::thread::{ConfigSnapshot, Worker};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, WaiterState};

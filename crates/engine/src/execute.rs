@@ -10,6 +10,7 @@ use crate::account::{Spent, account, show};
 use crate::blocked;
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
+use crate::error_replies::read_failed;
 use crate::lost::{self, LostKey, Step, Words};
 use crate::script;
 use crate::thread::{ConfigSnapshot, Worker};
@@ -18,7 +19,6 @@ use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use store::{Hasher, Key, KeyHash, Keyspace, Reach, ReadError, Resume, Store};
 
 /// What every handler gets.
@@ -210,11 +210,6 @@ pub fn follow_up(worker: &Worker, snapshot: &ConfigSnapshot, resume: &mut Resume
     if !resume.touched.is_empty() {
         worker.lane().force_demote(worker.now_ms(), &mut resume.touched);
     }
-}
-
-/// The reply if a value could not be read.
-pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
-    format!("ERR {error}").into()
 }
 
 // --- inside a transaction or script ---

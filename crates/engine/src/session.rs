@@ -5,6 +5,7 @@ use crate::ahead::Ahead;
 use crate::clients::{ClientInfo, Transport};
 use crate::directory::CommandPlace;
 use crate::fair_queue::Turn;
+use crate::halt::End;
 use crate::memory::{FREE_BYTES, Memory, Need, Request, TooMuch};
 use crate::nested_poll;
 use crate::task_slot::OwnTaskSlot;
@@ -15,7 +16,6 @@ use commands::session::{Reply, Session};
 use resp::{Limits, Out, Parsed, Progress, ProtocolError, Skipped, Source, Span, parse, skip};
 use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
-use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
@@ -706,44 +706,6 @@ impl Work {
     fn next_to_send(&self) -> &[u8] {
         let unsent = self.unsent();
         &unsent[..unsent.len().min(SEND_BYTES_MAX)]
-    }
-}
-
-/// Why a connection ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// The client hung up, or the server ended all input.
-    Eof,
-    /// QUIT, a protocol error, or CLIENT KILL of itself: the replies are still sent.
-    Asked,
-    Killed,
-    Io(String),
-    QueryLimit,
-    OutputLimit,
-    /// What the client sends needs more memory than there is.
-    Memory(TooMuch),
-    /// The journal has failed, and may have lost the changes of the commands. As this is not known, no reply is sent.
-    Journal,
-    /// A handler panicked.
-    Panic,
-    /// The connection has become a replica's: see `feed`.
-    Follows,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Eof => f.write_str("the other side has closed it"),
-            End::Asked => f.write_str("it was asked to end"),
-            End::Killed => f.write_str("it was killed"),
-            End::Io(error) => f.write_str(error),
-            End::QueryLimit => f.write_str("it has sent more than client-query-buffer-limit at once"),
-            End::OutputLimit => f.write_str("it has more unread replies than client-output-buffer-limit allows"),
-            End::Memory(too_much) => f.write_str(&too_much.text()),
-            End::Journal => f.write_str("the journal has failed"),
-            End::Panic => f.write_str("a command panicked"),
-            End::Follows => f.write_str("it has become a replica's"),
-        }
     }
 }
 

@@ -3,17 +3,17 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{DATASET, NOT_OWNED, STALE, is_closed, is_stale, may_write};
+use crate::admit::{DATASET, is_closed, is_stale, may_write};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside, keys, reach, read_failed, rehearse};
+use crate::error_replies::{NOT_OWNED, STALE, read_failed};
+use crate::execute::{Around, inside, keys, reach, rehearse};
+use crate::halt::{End, Halt, Wait};
 use crate::journaling::effects_bytes_max;
 use crate::memory::{FREE_BYTES, Need, TooMuch};
-use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::route::Halt;
 use crate::script;
-use crate::session::{Current, End, Failed, Work};
+use crate::session::{Current, Failed, Work};
 use crate::thread::{ConfigSnapshot, Worker};
 use commands::Args;
 use commands::host::Denial;

@@ -8,16 +8,16 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
+use crate::admit::is_stale;
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
+use crate::error_replies::{READ_ONLY, STALE, TOO_FEW_REPLICAS};
 use crate::execute::{Around, inside as run_inside, keys, reach};
+use crate::halt::{Halt, Wait};
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
-use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::route::Halt;
 use crate::scripts::{About, Scripts, What, as_sha};
 use crate::session::Work;
 use crate::thread::{ConfigSnapshot, Worker};
