@@ -3,14 +3,15 @@
 
 use crate::access;
 use crate::acl;
+use crate::batch::Prepared;
 use crate::clients::LoadState;
 use crate::directory::{Command, bit};
 use crate::error_replies::{NOT_OWNED, READ_ONLY, STALE, TOO_FEW_REPLICAS};
 use crate::halt::{End, Halt, Wait};
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
-use crate::session::{Current, Prepared};
 use crate::thread::Worker;
+use crate::work::Current;
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;

@@ -3,6 +3,7 @@
 //! Also owns what the connection must do if the command does not return a reply. Today every dataset is on this node;
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
+use crate::batch::{ArgumentSpan, Prepared};
 use crate::blocked::Blocked;
 use crate::clients::{ClientInfo, NO_COMMAND};
 use crate::directory::{Command, bit};
@@ -11,8 +12,8 @@ use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lo
 use crate::halt::{Halt, Wait};
 use crate::journaling::WriteAdmission;
 use crate::prefetch::prefetch;
-use crate::session::{ArgumentSpan, Current, Failed, Prepared, Work};
 use crate::thread::{ConfigSnapshot, Worker};
+use crate::work::{Current, Failed, Work};
 use crate::{lost, nested_poll, script, transaction};
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Run, Stop};

@@ -5,6 +5,7 @@
 use crate::access;
 use crate::account::{Spent, account, show};
 use crate::admit::{admit, is_loader_word, loader_word};
+use crate::batch::BATCH_COMMANDS_MAX;
 use crate::directory::bit;
 use crate::execute::follow_up;
 use crate::feed::feed;
@@ -15,8 +16,7 @@ use crate::park::park;
 use crate::prefetch::prepare;
 use crate::reply_coalescer;
 use crate::route::{self, route, shortcut};
-use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, withhold};
-use crate::stats::WorkerStats;
+use crate::session::{Connection, withhold};
 use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
 use std::future::poll_fn;
@@ -342,22 +342,6 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
 /// Whether the handler runs once more, from its start.
 fn will_run_again(halt: &Halt) -> bool {
     matches!(halt, Halt::Wait(wait) if *wait != Wait::Key)
-}
-
-impl Current {
-    /// Resets the state after a command that had to wait or retry, or that has no keys.
-    pub fn end(&mut self, stats: &WorkerStats) {
-        if self.misses > 0 {
-            stats.flash_waits.add(1);
-        }
-        self.resume.clear();
-        self.awaited.clear();
-        self.again = false;
-        self.misses = 0;
-        self.has_room = false;
-        self.whole = false;
-        self.failed = None;
-    }
 }
 
 /// Sends the remaining output if the kind of end allows it, and logs what the operator should know.
