@@ -10,7 +10,7 @@ const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
 const CYCLES: &[(&str, &str, &str)] = &[
     (
         "engine",
-        "access account admit blocked execute feed nested_poll park prefetch route script session thread transaction worker",
+        "access account admit blocked command_loop execute feed local nested_poll park prefetch route script session thread transaction",
         "the steps of a command take the worker, whose tasks run the steps, and a command may run others: see its lib.rs",
     ),
     (

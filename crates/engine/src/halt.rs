@@ -1,5 +1,5 @@
 //! Owns the reasons for which a command goes no further, and those for which a connection ends, as plain data. Never knows who
-//! decides so, or what is done about it (`park`, `worker`).
+//! decides so, or what is done about it (`park`, `command_loop`).
 
 use crate::error_replies::NOT_OWNED;
 use crate::memory::TooMuch;
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use store::NotHeld;
 
-/// Why a command has no reply from its handler. On the way back to `worker::run` it is in a box: so the usual
+/// Why a command has no reply from its handler. On the way back to `command_loop::run` it is in a box: so the usual
 /// outcome, no halt, fits a register.
 pub enum Halt {
     /// The reply comes later.

@@ -3,7 +3,7 @@
 //! and no page's format.
 //!
 //! The path of one command, in reading order:
-//! - `worker` receives and replies.
+//! - `command_loop` receives and replies.
 //! - `admit` decides whether the command may run, `route` decides where.
 //! - `execute` runs the handler, `account` records its figures, `prefetch` looks ahead.
 //! - `session` holds the connection and its buffers.
@@ -43,6 +43,7 @@ mod batch;
 mod blocked;
 mod clients;
 mod clock;
+mod command_loop;
 mod control;
 mod dataset;
 mod directory;
@@ -78,7 +79,6 @@ pub mod thread;
 mod transaction;
 mod waiter;
 mod work;
-mod worker;
 mod worker_handle;
 
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Owns a connection: what it receives, sends, waits for and is charged for. Never knows what a command is; `worker` runs commands.
+//! Owns a connection: what it receives, sends, waits for and is charged for. Never knows what a command is; `command_loop` runs commands.
 
 use crate::ahead::Ahead;
 use crate::batch::{INPUT_BYTES, INPUT_KEPT_BYTES};
