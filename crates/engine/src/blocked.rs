@@ -14,15 +14,16 @@
 use crate::access;
 use crate::account::{Spent, account};
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::error_replies::{NOT_OWNED, READ_ONLY, read_failed};
 use crate::execute::{Call, Stripes, execute, follow_up, keys};
 use crate::halt::End;
 use crate::journaling::WriteAdmission;
 use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, withhold};
-use crate::thread::{ConfigSnapshot, Worker};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, WaiterState};
+use crate::worker::Worker;
 use commands::host::{Replication, Unblock};
 use commands::session::{Reply, Session};
 use commands::{Block, Cx, Flag, Row, Stop, UntilReached};

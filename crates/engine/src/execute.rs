@@ -9,11 +9,12 @@
 use crate::account::{Spent, account, show};
 use crate::blocked;
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
 use crate::error_replies::read_failed;
 use crate::lost::{self, LostKey, Step, Words};
 use crate::script;
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::worker::Worker;
 use commands::host::Host;
 use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
@@ -29,6 +30,14 @@ pub struct Engine<'a> {
     pub server: &'a dyn Host,
     /// The wall clock that the command sees, milliseconds since 1970.
     pub now_ms: u64,
+}
+
+impl Worker {
+    /// What this worker gives to a command's handler.
+    #[inline]
+    pub fn engine<'a>(&'a self, snapshot: &'a ConfigSnapshot, now_ms: u64) -> Engine<'a> {
+        Engine { store: &self.hub.dataset.store, settings: &snapshot.settings, server: self, now_ms }
+    }
 }
 
 /// A command with its arguments.

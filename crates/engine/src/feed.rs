@@ -7,7 +7,7 @@ use crate::halt::End;
 use crate::hub::Hub;
 use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
 use crate::session::Connection;
-use crate::thread::Worker;
+use crate::worker::Worker;
 use base::size::human;
 use commands::Args;
 use commands::session::{Ask, Replica};

@@ -4,8 +4,8 @@
 use crate::batch::{Batch, Prepared};
 use crate::directory::bit;
 use crate::execute::{keys, reach, rehearse};
-use crate::thread::Worker;
 use crate::work::{Failed, Work};
+use crate::worker::Worker;
 use commands::session::Session;
 use store::Resume;
 

@@ -6,14 +6,15 @@
 use crate::batch::{ArgumentSpan, Prepared};
 use crate::blocked::Blocked;
 use crate::clients::{ClientInfo, NO_COMMAND};
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
 use crate::error_replies::read_failed;
 use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, reach};
 use crate::halt::{Halt, Wait};
 use crate::journaling::WriteAdmission;
 use crate::prefetch::prefetch;
-use crate::thread::{ConfigSnapshot, Worker};
 use crate::work::{Current, Failed, Work};
+use crate::worker::Worker;
 use crate::{lost, nested_poll, script, transaction};
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Run, Stop};
