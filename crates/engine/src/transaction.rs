@@ -8,7 +8,7 @@ use crate::clients::ClientInfo;
 use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
 use crate::error_replies::{NOT_OWNED, STALE, read_failed};
-use crate::execute::{Around, inside, keys, reach, rehearse};
+use crate::execute::{Around, inside, inside_by, keys, reach, rehearse};
 use crate::halt::{End, Halt, Wait};
 use crate::journaling::effects_bytes_max;
 use crate::memory::{FREE_BYTES, Need, TooMuch};
@@ -330,7 +330,7 @@ fn run_steps(
             worker.stats().error(&text);
             continue;
         }
-        inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
+        run_step(around, session, ks, step, &all[step.keys.clone()], output);
         // The output already exceeds its limit, so the connection will close. Run the remaining commands without
         // keeping their replies.
         output.truncate(snapshot.output_bytes_max.saturating_add(1));
@@ -356,6 +356,23 @@ fn run_steps(
     }
     worker.stats().output_limit_closed.add(1);
     Err(Halt::End(End::OutputLimit))
+}
+
+fn run_step(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    &Step { command, args, .. }: &Step<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    if command.is(bit::SCRIPT) {
+        inside_by(around, session, ks, command, args, keys, output, |around, session, ks, output| {
+            script::inside(around, session, ks, command, args, output)
+        });
+    } else {
+        inside(around, session, ks, command, args, keys, output);
+    }
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.
