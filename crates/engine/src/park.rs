@@ -1,4 +1,4 @@
-//! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
+//! Owns how a batch waits, for each reason that `halt` has. Never runs a command.
 
 use crate::blocked;
 use crate::clients::ClientInfo;
