@@ -189,7 +189,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks for memory no more: see [`Memory::withdraw`].
+    /// Asks for memory no more: see [`crate::memory::Memory::withdraw`].
     pub fn withdraw(&mut self) {
         self.worker.hub.dataset.memory.withdraw(&mut self.request);
     }
