@@ -10,11 +10,6 @@ const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
 /// Crate, the modules of a cycle, and why there is one. A cycle may become smaller, not larger.
 const CYCLES: &[(&str, &str, &str)] = &[
     (
-        "engine",
-        "access account admit blocked execute feed nested_poll park prefetch route script session thread transaction worker",
-        "the steps of a command take the worker, whose tasks run the steps, and a command may run others: see its lib.rs",
-    ),
-    (
         "config",
         "table typed value",
         "the table of directives names the words of their types, which are read by the table",

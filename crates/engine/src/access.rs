@@ -6,7 +6,7 @@ use crate::clients::ClientInfo;
 use crate::clock::wall_ms;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
-use crate::thread::Worker;
+use crate::worker::Worker;
 use commands::Args;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;

@@ -2,10 +2,11 @@
 //! the command did.
 
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
 use crate::hub::is_secret;
 use crate::stats::{bucket, shortened};
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::worker::Worker;
 use commands::Args;
 use commands::host::SlowCommand;
 use commands::session::Session;

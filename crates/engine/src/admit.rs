@@ -3,14 +3,15 @@
 
 use crate::access;
 use crate::acl;
+use crate::batch::Prepared;
 use crate::clients::LoadState;
 use crate::directory::{Command, bit};
+use crate::error_replies::{NOT_OWNED, READ_ONLY, STALE, TOO_FEW_REPLICAS};
+use crate::halt::{End, Halt, Wait};
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
-use crate::park::Wait;
-use crate::route::Halt;
-use crate::session::{Current, End, Prepared};
-use crate::thread::Worker;
+use crate::work::Current;
+use crate::worker::Worker;
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;
@@ -21,16 +22,6 @@ use store::Admission;
 /// Clients know the first word from Redis.
 const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: the log tells why. \
                        Writes go on after a successful SAVE or BGSAVE";
-
-/// The reply to a write while `min-replicas-to-write` is not met.
-pub const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
-pub const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
-/// The reply to a write of a replica's client.
-pub const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
-
-/// The reply to a command that is not executed, because the database does not own its keys. Only a proxy sees it, and sends the command
-/// to whoever owns them.
-pub const NOT_OWNED: &str = "NOTOWNED this copy does not serve the key's shard now";
 
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat

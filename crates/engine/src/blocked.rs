@@ -3,7 +3,7 @@
 //!
 //! A blocked client keeps an owned copy of its command in a [`Blocked`]. The ticket of the command is in the queues
 //! of its keys (`store::keyspace`). The worker that makes a key ready runs the commands blocked on that key, in order
-//! and before the next command of its own client ([`serve`]). It hands each reply to the waiting connection. If a
+//! and before the next command of its own client ([`follow_up`]). It hands each reply to the waiting connection. If a
 //! blocked command meets a cold value, its own connection runs it, because that connection can wait for flash. The
 //! commands behind it in the queue wait for it.
 //!
@@ -13,15 +13,17 @@
 
 use crate::access;
 use crate::account::{Spent, account};
-use crate::admit::{NOT_OWNED, READ_ONLY};
 use crate::clients::ClientInfo;
-use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
+use crate::config_snapshot::ConfigSnapshot;
+use crate::error_replies::{NOT_OWNED, READ_ONLY, read_failed};
+use crate::execute::{Call, Stripes, execute, keys};
+use crate::halt::End;
 use crate::journaling::WriteAdmission;
 use crate::prefetch::MISSES_MAX;
-use crate::session::{Connection, End, withhold};
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::session::{Connection, withhold};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, WaiterState};
+use crate::worker::Worker;
 use commands::host::{Replication, Unblock};
 use commands::session::{Reply, Session};
 use commands::{Block, Cx, Flag, Row, Stop, UntilReached};
@@ -202,7 +204,7 @@ fn attempt(
 /// Runs the commands blocked on the keys that a command has made ready, in order. These commands may make further
 /// keys ready, whose commands run too. No stripe is locked.
 #[cold]
-pub fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
+fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
     let hub = &worker.hub;
     let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
@@ -224,6 +226,18 @@ pub fn serve(worker: &Worker, snapshot: &ConfigSnapshot, by: &mut Resume) {
                 break;
             }
         }
+    }
+}
+
+/// What is left to do before this client's next command: run the commands blocked on keys that this command made
+/// ready, and, in the force-demote mode, move the touched values out of RAM. No stripe is locked.
+#[inline]
+pub fn follow_up(worker: &Worker, snapshot: &ConfigSnapshot, resume: &mut Resume) {
+    if !resume.ready.is_empty() {
+        serve(worker, snapshot, resume);
+    }
+    if !resume.touched.is_empty() {
+        worker.lane().force_demote(worker.now_ms(), &mut resume.touched);
     }
 }
 

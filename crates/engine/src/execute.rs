@@ -4,21 +4,20 @@
 //! [`execute`] locks the stripes of the keys and builds the handler's context. Its caller then runs the handler, and
 //! does what must be done before others see the change. [`Locked::run`] settles the outcome: if the handler succeeds,
 //! its changes are committed (`store::keyspace`); otherwise it has changed nothing. Blocked clients run afterwards,
-//! when no stripe is locked ([`follow_up`]).
+//! when no stripe is locked (`blocked::follow_up`).
 
 use crate::account::{Spent, account, show};
-use crate::blocked;
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
+use crate::error_replies::read_failed;
 use crate::lost::{self, LostKey, Step, Words};
-use crate::script;
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::worker::Worker;
 use commands::host::Host;
 use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use store::{Hasher, Key, KeyHash, Keyspace, ReadError, Resume, Store};
 
 /// What every handler gets.
@@ -29,6 +28,14 @@ pub struct Engine<'a> {
     pub server: &'a dyn Host,
     /// The wall clock that the command sees, milliseconds since 1970.
     pub now_ms: u64,
+}
+
+impl Worker {
+    /// What this worker gives to a command's handler.
+    #[inline]
+    pub fn engine<'a>(&'a self, snapshot: &'a ConfigSnapshot, now_ms: u64) -> Engine<'a> {
+        Engine { store: &self.hub.dataset.store, settings: &snapshot.settings, server: self, now_ms }
+    }
 }
 
 /// A command with its arguments.
@@ -194,23 +201,6 @@ pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key
     }
 }
 
-/// What is left to do before this client's next command: run the commands blocked on keys that this command made
-/// ready, and, in the force-demote mode, move the touched values out of RAM. No stripe is locked.
-#[inline]
-pub fn follow_up(worker: &Worker, snapshot: &ConfigSnapshot, resume: &mut Resume) {
-    if !resume.ready.is_empty() {
-        blocked::serve(worker, snapshot, resume);
-    }
-    if !resume.touched.is_empty() {
-        worker.lane().force_demote(worker.now_ms(), &mut resume.touched);
-    }
-}
-
-/// The reply if a value could not be read.
-pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
-    format!("ERR {error}").into()
-}
-
 // --- inside a transaction or script ---
 
 /// What the commands inside a transaction or script get.
@@ -233,15 +223,30 @@ pub fn inside(
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> bool {
+    debug_assert!(!command.is(bit::SCRIPT), "a script is run by `script`, and calls no other");
+    inside_by(around, session, ks, command, args, keys, output, |around, session, ks, output| {
+        attend(around, session, ks, command.call(args, keys), output)
+    })
+}
+
+/// Like [`inside`], for a command that is not run by its handler: `run` runs it, as EVAL within a transaction is run by `script`.
+#[expect(clippy::too_many_arguments)]
+pub fn inside_by(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+    run: impl FnOnce(&Around<'_>, &mut Session, &mut Keyspace<'_>, &mut Vec<u8>) -> Run,
+) -> bool {
     let &Around { worker, client_info, is_script, .. } = around;
     // An earlier command of the same transaction may have been CONFIG SET.
     let mut newer = None;
     let around = &Around { snapshot: worker.newest(around.snapshot, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
-    let mut result = match command.is(bit::SCRIPT) {
-        true => script::inside(around, session, ks, command, args, output),
-        false => attend(around, session, ks, command.call(args, keys), output),
-    };
+    let mut result = run(around, session, ks, output);
     let is_damaged = ks.resume.failed.as_ref().is_some_and(ReadError::is_damage);
     if is_damaged && lost::removes(command) {
         output.truncate(reply_from);

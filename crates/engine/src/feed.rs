@@ -2,10 +2,12 @@
 //! the replica has. Never knows how a dump is made, or what the stream means. It never holds a writer up: it reads the stream by offset, and
 //! ends when the backlog does not have the offset any more.
 
+use crate::batch::BATCH_COMMANDS_MAX;
+use crate::halt::End;
 use crate::hub::Hub;
 use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
-use crate::session::{BATCH_COMMANDS_MAX, Connection, End};
-use crate::thread::Worker;
+use crate::session::Connection;
+use crate::worker::Worker;
 use base::size::human;
 use commands::Args;
 use commands::session::{Ask, Replica};

@@ -6,7 +6,7 @@ use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::job;
-use crate::thread::Worker;
+use crate::worker::Worker;
 use crate::worker_handle::Message;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,

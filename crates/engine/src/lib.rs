@@ -2,21 +2,24 @@
 //! share. Never knows a node, its databases and their limits, a listening socket or HTTP. Also knows no value's type
 //! and no page's format.
 //!
-//! The path of one command, in reading order:
-//! - `worker` receives and replies.
-//! - `admit` decides whether the command may run, `route` decides where.
-//! - `execute` runs the handler, `account` records its figures, `prefetch` looks ahead.
-//! - `session` holds the connection and its buffers.
-//! - `park` holds every kind of waiting except the wait for a key, which is in `blocked`.
+//! The path of one command, from the top down: a module imports what is below it.
+//! - `thread` starts the connections of a worker, and runs the worker's other tasks.
+//! - `command_loop` receives and replies, and takes each command through the steps: admit → route → execute → (park | reply).
+//! - `route` decides where a command runs. `park` holds every kind of waiting except the wait for a key, which is in `blocked`.
 //! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`.
-//! - `access` decides whether a user may run a command.
-//! - `nested_poll` serves connections while a script blocks their thread.
 //! - `feed` serves the connection of a replica after PSYNC.
-//! - `host` answers the commands about the server itself.
-//! - `thread` is a worker: what one database has on one thread. `local` finds the workers of a thread, and connects clients of this process.
+//! - `session` holds the connection, `stream` its socket.
+//! - `admit` decides whether the command may run, `prefetch` looks ahead.
+//! - `execute` runs the handler, for every caller. `account` records its figures.
+//! - `nested_poll` serves connections while a script blocks their thread. `local` finds the workers of a thread.
+//! - `access` decides whether a user may run a command, `host` answers the commands about the server itself.
+//! - `worker` is what one database has on one thread. Every step takes it.
 //!
-//! Below the path: what a database's workers share, and what needs no worker:
-//! - `hub` holds all of it; `dataset` is the part of it that is data.
+//! Below the path: what a worker keeps, what a database's workers share, and what needs no worker:
+//! - `work` holds the buffers of a connection that has work, `batch` the bytes and commands that it has received.
+//! - `halt` says why a command goes no further, or a connection ends. `error_replies` has the replies that several steps give.
+//! - `config_snapshot` is a worker's copy of the configuration, `interpreter` its Lua.
+//! - `hub` holds all that a database's workers share; `dataset` is the part of it that is data.
 //! - `clients` is the register of connections, `acl` holds the users, `stats` the figures.
 //! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
@@ -30,27 +33,32 @@
 //! - `control` is what commands ask of the hub's owner, in four traits.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
-//! The modules below the path import nothing of the path, and have no cycles. The modules of the path import each
-//! other in cycles: each step takes the worker, the worker's tasks run the steps, and a command may run other
-//! commands (EXEC, a script, a key that becomes ready).
+//! No modules import each other in a cycle (`tests/tests/modules.rs`). A step that must reach one above it is given that one by its
+//! caller: EXEC tells `execute` how to run a script.
 
 mod access;
 mod account;
 mod acl;
 mod admit;
 mod ahead;
+mod batch;
 mod blocked;
 mod clients;
 mod clock;
+mod command_loop;
+mod config_snapshot;
 mod control;
 mod dataset;
 mod directory;
+mod error_replies;
 mod exchange;
 mod execute;
 mod fair_queue;
 mod feed;
+mod halt;
 mod host;
 mod hub;
+mod interpreter;
 mod job;
 mod journaling;
 mod local;
@@ -69,10 +77,12 @@ mod script;
 mod scripts;
 mod session;
 mod stats;
+mod stream;
 mod task_slot;
 pub mod thread;
 mod transaction;
 mod waiter;
+mod work;
 mod worker;
 mod worker_handle;
 
@@ -88,8 +98,8 @@ pub use directory::{Command, Directory, bit};
 pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
 pub use journaling::Journaling;
-pub use local::connect;
 pub use lost::{Lost, LostKey, Step, Words, instead};
 pub use nested_poll::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};
+pub use thread::connect;
 pub use worker_handle::{Message, Socket, WorkerHandle};

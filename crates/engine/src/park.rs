@@ -1,12 +1,14 @@
-//! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
+//! Owns how a batch waits, for each reason that `halt` has. Never runs a command.
 
 use crate::blocked;
 use crate::clients::ClientInfo;
 use crate::exchange;
+use crate::halt::{End, Wait};
 use crate::job;
 use crate::nested_poll;
-use crate::session::{Connection, End, Failed};
-use crate::thread::Worker;
+use crate::session::Connection;
+use crate::work::Failed;
+use crate::worker::Worker;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,31 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
-
-/// Why a command cannot continue now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// The command's values are being read from flash.
-    Flash,
-    /// Writers wait until demotion has made room.
-    Demotion,
-    /// CLIENT PAUSE. `writes`: the command waits for a pause of writes too.
-    Pause { writes: bool },
-    /// Other connections run first.
-    Turn,
-    /// A script holds a stripe of the command's keys for a long time.
-    Stripes,
-    /// The client must read replies before more of them are made.
-    Drain,
-    /// The command claims memory, which others hold.
-    Memory,
-    /// The journal is behind: writers wait for room in it.
-    Journal,
-    /// The command waits for another server (MIGRATE) or for another thread (a job).
-    Exchange,
-    /// The command waits in the queues of its keys (BLPOP). Who makes a key ready runs it.
-    Key,
-}
 
 /// How often a held command checks whether the pause is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);

@@ -1,10 +1,11 @@
 //! Owns the look-ahead in a batch: cache misses and flash reads of later commands overlap with those of the running
 //! command. Never runs a command.
 
+use crate::batch::{Batch, Prepared};
 use crate::directory::bit;
 use crate::execute::{keys, rehearse};
-use crate::session::{Batch, Failed, Prepared, Work};
-use crate::thread::Worker;
+use crate::work::{Failed, Work};
+use crate::worker::Worker;
 use commands::session::Session;
 use store::Resume;
 

@@ -3,43 +3,24 @@
 //! Also owns what the connection must do if the command does not return a reply. Today every dataset is on this node;
 //! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
-use crate::admit::NOT_OWNED;
+use crate::batch::{ArgumentSpan, Prepared};
 use crate::blocked::Blocked;
 use crate::clients::{ClientInfo, NO_COMMAND};
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key, read_failed};
+use crate::error_replies::read_failed;
+use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key};
+use crate::halt::{Halt, Wait};
 use crate::journaling::WriteAdmission;
-use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::session::{ArgumentSpan, Current, End, Failed, Prepared, Work};
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::work::{Current, Failed, Work};
+use crate::worker::Worker;
 use crate::{lost, nested_poll, script, transaction};
 use commands::session::{Reply, Rerun, Session};
 use commands::{Args, Cx, Run, Stop};
 use resp::Out;
-use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
-use store::{Admission, Key, NotHeld};
-
-/// Why a command has no reply from its handler. On the way back to `worker::run` it is in a box: so the usual
-/// outcome, no halt, fits a register.
-pub enum Halt {
-    /// The reply comes later.
-    Wait(Wait),
-    /// The reply is this error.
-    Error(Cow<'static, str>),
-    /// The connection ends.
-    End(End),
-}
-
-impl From<NotHeld> for Halt {
-    fn from(why: NotHeld) -> Halt {
-        match why {
-            NotHeld::Busy => Halt::Wait(Wait::Stripes),
-            NotHeld::NotOwned => Halt::Error(NOT_OWNED.into()),
-        }
-    }
-}
+use store::{Admission, Key};
 
 /// Routes an admitted command. Returns the command if it has run, and `None` if it was only queued.
 #[inline(never)]

@@ -1,323 +1,31 @@
-//! Owns a worker: its thread, its runtime, its side of the store, and what its connections share. Never knows a
-//! command.
+//! Owns the tasks of a worker's thread: it takes in connections and starts them, delivers messages, collects completions of flash, and
+//! keeps the tiers in balance, until it is stopped. Never knows a command.
 
 use crate::access;
 use crate::acl::Role;
 use crate::clients::Peer;
-use crate::clock::{wall_ms, wall_nanos};
-use crate::exchange::Targets;
-use crate::execute::Engine;
-use crate::fair_queue::FairQueue;
+use crate::clock::wall_ms;
+use crate::command_loop::serve;
 use crate::hub::Hub;
-use crate::journaling::{CommitWaiter, WriteAdmission};
+use crate::journaling::WriteAdmission;
 use crate::local;
-use crate::reply_coalescer::ReplyCoalescer;
-use crate::script::Interpreter;
-use crate::session::{Buffers, Connection, MemoryStream, Stream, TlsSocket, Work};
-use crate::stats::WorkerStats;
-use crate::task_slot::{OwnTaskSlot, TaskSlots};
-use crate::worker::serve;
+use crate::session::Connection;
+use crate::stream::{MemoryStream, Stream, TlsSocket};
+use crate::task_slot::OwnTaskSlot;
+use crate::worker::Worker;
 use crate::worker_handle::{Arrival, Message, Socket};
-use commands::Settings;
 use commands::session::Session;
-use config::{Config, Policy};
-use resp::Limits;
-use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use store::{Lane, Maintain};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::io::{DuplexStream, Interest, duplex};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
-use value::list::Limit;
-
-/// A copy of the configuration that a worker reads for each command without a lock.
-pub struct ConfigSnapshot {
-    version: u64,
-    pub config: Arc<Config>,
-    pub settings: Settings,
-    pub limits: Limits,
-    pub query_bytes_max: usize,
-    /// The largest number of reply bytes that one batch may leave unsent.
-    pub output_bytes_max: usize,
-    /// Commands that take longer than this may concern the slow log or the latency monitor.
-    pub slow_nanos: u64,
-    pub latency_tracking: bool,
-}
-
-impl ConfigSnapshot {
-    pub fn new(config: Arc<Config>, version: u64) -> ConfigSnapshot {
-        let slow_log = u64::try_from(config.slowlog_log_slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
-        let monitor = match config.latency_monitor_threshold_ms {
-            0 => u64::MAX,
-            ms => ms.saturating_mul(1_000_000),
-        };
-        ConfigSnapshot {
-            version,
-            settings: Settings {
-                hash_max_listpack_entries: config.hash_max_listpack_entries,
-                hash_max_listpack_value: config.hash_max_listpack_value,
-                list_limit: Limit::of(config.list_max_listpack_size),
-                set_max_intset_entries: config.set_max_intset_entries,
-                set_max_listpack_entries: config.set_max_listpack_entries,
-                set_max_listpack_value: config.set_max_listpack_value,
-                zset_max_listpack_entries: config.zset_max_listpack_entries,
-                zset_max_listpack_value: config.zset_max_listpack_value,
-                hll_sparse_max_bytes: config.hll_sparse_max_bytes,
-                stream_node_max_bytes: config.stream_node_max_bytes,
-                stream_node_max_entries: config.stream_node_max_entries,
-                proto_max_bulk_len: config.proto_max_bulk_len_bytes,
-                databases: config.databases,
-                claim_free_bytes: match config.ram_limit_bytes.max(config.maxmemory_clients_bytes) {
-                    0 => usize::MAX,
-                    _ => CLAIM_FREE_BYTES,
-                },
-                lfu: matches!(config.maxmemory_policy, Policy::AllKeysLfu | Policy::VolatileLfu),
-            },
-            limits: Limits { bulk_bytes_max: config.proto_max_bulk_len_bytes, ..Limits::DEFAULT },
-            query_bytes_max: config.client_query_buffer_limit_bytes,
-            output_bytes_max: match config.output_limit_normal.hard_bytes {
-                0 => usize::MAX,
-                bytes => bytes as usize,
-            },
-            slow_nanos: slow_log.min(monitor),
-            latency_tracking: config.latency_tracking,
-            config,
-        }
-    }
-}
-
-/// What a command may make at once without asking for memory.
-const CLAIM_FREE_BYTES: usize = 256 << 10;
-
-pub struct Worker {
-    pub hub: Arc<Hub>,
-    pub index: usize,
-    lane: RefCell<Lane>,
-    snapshot: RefCell<Rc<ConfigSnapshot>>,
-    #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
-    pool: RefCell<Vec<Box<Work>>>,
-    /// Buffers that waiting connections have given back.
-    spare: RefCell<Vec<Buffers>>,
-    /// Connections to other servers, kept for the next exchange.
-    pub targets: Targets,
-    /// The Lua interpreter, made for the first script.
-    pub interpreter: RefCell<Option<Interpreter>>,
-    /// The tasks that may continue while a script blocks the thread.
-    pub task_slots: TaskSlots,
-    clock: quanta::Clock,
-    /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
-    pub pressed: Notify,
-    /// The order of the connections that have much to do.
-    pub fair_queue: FairQueue,
-    /// The connections whose replies wait until other connections have been served.
-    pub reply_coalescer: ReplyCoalescer,
-    /// The connections that wait for the journal.
-    pub commit_waiter: CommitWaiter,
-    /// [`TURN_NANOS`] in clock ticks.
-    pub turn_ticks: u64,
-    now_ms: Cell<u64>,
-    /// A moment in clock ticks, and in nanoseconds since 1970.
-    moment: Cell<(u64, u64)>,
-}
-
-/// Buffers kept for reuse. Each connection that waits for flash needs one.
-const POOL_MAX: usize = 64;
-
-impl Worker {
-    pub fn new(hub: Arc<Hub>, index: usize, lane: Lane) -> Worker {
-        let snapshot = ConfigSnapshot::new(hub.config.snapshot(), hub.config.version());
-        let clock = quanta::Clock::new();
-        Worker {
-            commit_waiter: CommitWaiter::new(Arc::clone(&hub.dataset.journaling), index),
-            hub,
-            index,
-            lane: RefCell::new(lane),
-            snapshot: RefCell::new(Rc::new(snapshot)),
-            pool: RefCell::default(),
-            spare: RefCell::default(),
-            targets: Targets::default(),
-            interpreter: RefCell::default(),
-            task_slots: TaskSlots::default(),
-            pressed: Notify::new(),
-            fair_queue: FairQueue::default(),
-            reply_coalescer: ReplyCoalescer::default(),
-            turn_ticks: turn_ticks(&clock),
-            moment: Cell::new((clock.raw(), wall_nanos())),
-            clock,
-            now_ms: Cell::new(wall_ms()),
-        }
-    }
-
-    #[inline]
-    pub fn stats(&self) -> &WorkerStats {
-        &self.hub.stats.workers[self.index]
-    }
-
-    pub fn lane(&self) -> RefMut<'_, Lane> {
-        self.lane.borrow_mut()
-    }
-
-    /// Reloads the configuration if it has changed. Costs one load if it has not.
-    #[inline]
-    pub fn refresh_snapshot(&self, snapshot: &mut Rc<ConfigSnapshot>) {
-        if snapshot.version != self.hub.config.version() {
-            *snapshot = self.config_snapshot();
-        }
-    }
-
-    /// Returns `snapshot` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
-    #[inline]
-    pub fn newest<'l>(
-        &self,
-        snapshot: &'l ConfigSnapshot,
-        newer: &'l mut Option<Rc<ConfigSnapshot>>,
-    ) -> &'l ConfigSnapshot {
-        match snapshot.version == self.hub.config.version() {
-            true => snapshot,
-            false => newer.insert(self.config_snapshot()),
-        }
-    }
-
-    /// The current configuration. Call this once per batch.
-    #[inline]
-    pub fn config_snapshot(&self) -> Rc<ConfigSnapshot> {
-        let version = self.hub.config.version();
-        let snapshot = self.snapshot.borrow();
-        if snapshot.version == version {
-            return Rc::clone(&snapshot);
-        }
-        drop(snapshot);
-        self.renew(version)
-    }
-
-    #[cold]
-    fn renew(&self, version: u64) -> Rc<ConfigSnapshot> {
-        let snapshot = Rc::new(ConfigSnapshot::new(self.hub.config.snapshot(), version));
-        *self.snapshot.borrow_mut() = Rc::clone(&snapshot);
-        snapshot
-    }
-
-    /// The wall clock, in milliseconds since 1970. Call this once per batch.
-    pub fn refresh_now_ms(&self) -> u64 {
-        self.now_ms_at(self.ticks())
-    }
-
-    /// Like [`Worker::refresh_now_ms`], if the ticks were read just now. For a turn's time the wall clock is computed from the ticks:
-    /// to read it takes ten times as long.
-    #[inline]
-    pub fn now_ms_at(&self, ticks: u64) -> u64 {
-        let (from, mut nanos) = self.moment.get();
-        if ticks.wrapping_sub(from) < self.turn_ticks {
-            nanos += self.nanos(from, ticks);
-        } else {
-            nanos = wall_nanos();
-            self.moment.set((ticks, nanos));
-        }
-        self.now_ms.set(nanos / 1_000_000);
-        self.now_ms.get()
-    }
-
-    /// Wall clock, microseconds since 1970.
-    pub fn time_us(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
-    }
-
-    /// The wall clock at the start of the last batch, in milliseconds since 1970.
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms.get()
-    }
-
-    /// A monotonic counter of unknown unit. Reading it takes a few nanoseconds.
-    #[inline]
-    pub fn ticks(&self) -> u64 {
-        self.clock.raw()
-    }
-
-    #[inline]
-    pub fn nanos(&self, from: u64, to: u64) -> u64 {
-        self.clock.delta_as_nanos(from, to)
-    }
-
-    /// What this worker gives to a command's handler.
-    #[inline]
-    pub fn engine<'a>(&'a self, snapshot: &'a ConfigSnapshot, now_ms: u64) -> Engine<'a> {
-        Engine { store: &self.hub.dataset.store, settings: &snapshot.settings, server: self, now_ms }
-    }
-
-    pub fn take_work(&self) -> Box<Work> {
-        if let Some(work) = self.pool.borrow_mut().pop() {
-            return work;
-        }
-        let spare = self.spare.borrow_mut().pop();
-        Box::new(Work::new(spare.unwrap_or_else(|| match self.hub.dataset.memory.is_scarce() {
-            true => Buffers::small(),
-            false => Buffers::default(),
-        })))
-    }
-
-    pub fn give_work(&self, mut work: Box<Work>) {
-        let mut pool = self.pool.borrow_mut();
-        if pool.len() < POOL_MAX {
-            work.clear();
-            if work.has_grown() && self.hub.dataset.memory.is_scarce() {
-                return;
-            }
-            if work.lacks_buffers() {
-                let Some(buffers) = self.spare.borrow_mut().pop() else { return };
-                work.equip(buffers);
-            }
-            pool.push(work);
-        }
-    }
-
-    /// If there are many connections, a waiting one gives up its large buffers. It then needs only one or two
-    /// kilobytes.
-    pub fn make_small(&self, work: &mut Work) {
-        if self.hub.worker_handles[self.index].connections.load(Relaxed) <= POOL_MAX {
-            return;
-        }
-        if let Some(buffers) = work.lend() {
-            let mut spare = self.spare.borrow_mut();
-            if spare.len() < POOL_MAX {
-                spare.push(buffers);
-            }
-        }
-    }
-
-    /// For sending to other connections.
-    pub fn connection_ended(&self) {
-        self.hub.worker_handles[self.index].connections.fetch_sub(1, Relaxed);
-    }
-
-    /// Runs a slice of demotion if the last batch made one necessary.
-    #[inline]
-    pub fn maintain_if_wanted(&self) {
-        let mut lane = self.lane.borrow_mut();
-        if lane.wants_maintenance() {
-            lane.hold_deletions(self.hub.dataset.journaling.write_admission() == WriteAdmission::Behind);
-            lane.maintain(self.now_ms.get());
-        }
-    }
-
-    fn has_connections(&self) -> bool {
-        self.hub.worker_handles[self.index].connections.load(Relaxed) > 0
-    }
-}
-
-/// A batch that has run this long yields to other connections.
-const TURN_NANOS: u64 = 1_000_000;
-
-fn turn_ticks(clock: &quanta::Clock) -> u64 {
-    const TICKS: u64 = 1 << 30;
-    TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
-}
 
 /// When the server stops, connections that have not ended after this time are given up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -407,9 +115,27 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
     }
 }
 
+/// What a client in this process may send before the worker has read it, and the other way.
+const STREAM_BYTES: usize = 1 << 20;
+
+/// Connects a client in this process, by a stream without a descriptor. `name`: its address in CLIENT LIST. On a worker's thread, the database's worker of the same thread
+/// serves it; elsewhere, the worker with the fewest connections.
+pub fn connect(hub: &Arc<Hub>, role: Option<Role>, name: &str) -> io::Result<DuplexStream> {
+    let (ours, theirs) = duplex(STREAM_BYTES);
+    let (socket, peer) = (Socket::Memory(theirs, role), Peer::Unix(name.into()));
+    match local::worker_of(hub) {
+        Some(worker) => {
+            hub.worker_handles[worker.index].connections.fetch_add(1, Relaxed);
+            attend(&worker, Arrival { socket, peer });
+        }
+        None => hub.hand_over(socket, peer)?,
+    }
+    Ok(ours)
+}
+
 /// Serves a connection in a task of its own. What TLS needs first is another task: each layer around a task costs some
 /// 70 instructions a command.
-pub fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
+fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
     let role = match socket {
         Socket::Console(_, role) => Some(role),
         Socket::Memory(_, role) => role,

@@ -3,18 +3,19 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{DATASET, NOT_OWNED, STALE, is_closed, is_stale, may_write};
+use crate::admit::{DATASET, is_closed, is_stale, may_write};
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
-use crate::execute::{Around, inside, keys, read_failed, rehearse};
+use crate::error_replies::{NOT_OWNED, STALE, read_failed};
+use crate::execute::{Around, inside, inside_by, keys, rehearse};
+use crate::halt::{End, Halt, Wait};
 use crate::journaling::effects_bytes_max;
 use crate::memory::{FREE_BYTES, Need, TooMuch};
-use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::route::Halt;
 use crate::script;
-use crate::session::{Current, End, Failed, Work};
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::work::{Current, Failed, Work};
+use crate::worker::Worker;
 use commands::Args;
 use commands::host::Denial;
 use commands::session::{Claim, Multi, Rerun, Session};
@@ -329,7 +330,7 @@ fn run_steps(
             worker.stats().error(&text);
             continue;
         }
-        inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
+        run_step(around, session, ks, step, &all[step.keys.clone()], output);
         // The output already exceeds its limit, so the connection will close. Run the remaining commands without
         // keeping their replies.
         output.truncate(snapshot.output_bytes_max.saturating_add(1));
@@ -355,6 +356,23 @@ fn run_steps(
     }
     worker.stats().output_limit_closed.add(1);
     Err(Halt::End(End::OutputLimit))
+}
+
+fn run_step(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    &Step { command, args, .. }: &Step<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    if command.is(bit::SCRIPT) {
+        inside_by(around, session, ks, command, args, keys, output, |around, session, ks, output| {
+            script::inside(around, session, ks, command, args, output)
+        });
+    } else {
+        inside(around, session, ks, command, args, keys, output);
+    }
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.

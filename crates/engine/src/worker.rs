@@ -1,406 +1,243 @@
-//! Owns the path of one command: receive → parse → admit → route → execute → park | reply. Never knows how bytes
-//! reach the socket (`session`), who may run what (`admit`), where a command runs (`route`), how its handler runs
-//! (`execute`), or how a command waits (`park`).
+//! Owns a worker: what one database has on one thread, and what all its connections there share: its side of the store, pools, clocks, the
+//! interpreter. Never knows the steps of a command, the tasks of the thread or a connection: each of them takes a worker.
 
-use crate::access;
-use crate::account::{Spent, account, show};
-use crate::admit::{admit, is_loader_word, loader_word};
-use crate::directory::bit;
-use crate::execute::follow_up;
-use crate::feed::feed;
-use crate::memory::PAUSE_BYTES_MAX;
-use crate::nested_poll;
-use crate::park::{Wait, park};
-use crate::prefetch::prepare;
-use crate::reply_coalescer;
-use crate::route::{self, Halt, route, shortcut};
-use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, withhold};
+use crate::clock::{wall_ms, wall_nanos};
+use crate::config_snapshot::ConfigSnapshot;
+use crate::exchange::Targets;
+use crate::fair_queue::FairQueue;
+use crate::hub::Hub;
+use crate::interpreter::Interpreter;
+use crate::journaling::{CommitWaiter, WriteAdmission};
+use crate::reply_coalescer::ReplyCoalescer;
 use crate::stats::WorkerStats;
-use commands::session::{Claim, Reply, Rerun};
-use resp::{Limits, Out};
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::task_slot::TaskSlots;
+use crate::work::{Buffers, Work};
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::Lane;
+use tokio::sync::Notify;
 
-/// When a client hangs up, the unsent output is offered to it for this long.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Serves one connection until it ends.
-pub async fn serve(mut connection: Connection) {
-    let mut is_attached = false;
-    let end = loop {
-        let received = poll_fn(|cx| {
-            // Attach with the waker of the connection's own task. A stand-in may poll the task first, with another
-            // waker.
-            if !is_attached && !nested_poll::is_on() {
-                connection.client_info.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
-                is_attached = true;
-            }
-            connection.poll_receive(cx)
-        });
-        if let Err(end) = received.await {
-            break end;
-        }
-        if let Err(end) = run_batches(&mut connection).await {
-            break end;
-        }
-        if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
-            // The client sends faster than it is served: other connections run first.
-            if let Err(end) = park(&mut connection, Wait::Turn).await {
-                break end;
-            }
-        }
-    };
-    let end = match end {
-        End::Follows => feed(&mut connection).await,
-        end => end,
-    };
-    close(connection, end).await;
+pub struct Worker {
+    pub hub: Arc<Hub>,
+    pub index: usize,
+    lane: RefCell<Lane>,
+    snapshot: RefCell<Rc<ConfigSnapshot>>,
+    #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
+    pool: RefCell<Vec<Box<Work>>>,
+    /// Buffers that waiting connections have given back.
+    spare: RefCell<Vec<Buffers>>,
+    /// Connections to other servers, kept for the next exchange.
+    pub targets: Targets,
+    /// The Lua interpreter, made for the first script.
+    pub interpreter: RefCell<Option<Interpreter>>,
+    /// The tasks that may continue while a script blocks the thread.
+    pub task_slots: TaskSlots,
+    clock: quanta::Clock,
+    /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
+    pub pressed: Notify,
+    /// The order of the connections that have much to do.
+    pub fair_queue: FairQueue,
+    /// The connections whose replies wait until other connections have been served.
+    pub reply_coalescer: ReplyCoalescer,
+    /// The connections that wait for the journal.
+    pub commit_waiter: CommitWaiter,
+    /// [`TURN_NANOS`] in clock ticks.
+    pub turn_ticks: u64,
+    now_ms: Cell<u64>,
+    /// A moment in clock ticks, and in nanoseconds since 1970.
+    moment: Cell<(u64, u64)>,
 }
 
-/// Runs every complete command that was received, then replies.
-async fn run_batches(connection: &mut Connection) -> Result<(), End> {
-    while parse(connection) {
-        if connection.work.as_ref().is_some_and(|work| work.batch.is_large()) {
-            park(connection, Wait::Turn).await?;
+/// Buffers kept for reuse. Each connection that waits for flash needs one.
+const POOL_MAX: usize = 64;
+
+impl Worker {
+    pub fn new(hub: Arc<Hub>, index: usize, lane: Lane) -> Worker {
+        let snapshot = ConfigSnapshot::new(hub.config.snapshot(), hub.config.version());
+        let clock = quanta::Clock::new();
+        Worker {
+            commit_waiter: CommitWaiter::new(Arc::clone(&hub.dataset.journaling), index),
+            hub,
+            index,
+            lane: RefCell::new(lane),
+            snapshot: RefCell::new(Rc::new(snapshot)),
+            pool: RefCell::default(),
+            spare: RefCell::default(),
+            targets: Targets::default(),
+            interpreter: RefCell::default(),
+            task_slots: TaskSlots::default(),
+            pressed: Notify::new(),
+            fair_queue: FairQueue::default(),
+            reply_coalescer: ReplyCoalescer::default(),
+            turn_ticks: turn_ticks(&clock),
+            moment: Cell::new((clock.raw(), wall_nanos())),
+            clock,
+            now_ms: Cell::new(wall_ms()),
         }
-        loop {
-            // If a handler panics before it has changed anything, only its connection closes: unwinding releases the
-            // locks of its stripes. If a handler panics in the middle of a change, the process stops (`Keyspace`).
-            let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
-            match ran {
-                Ok(Ok(None)) => break,
-                Ok(Err(end)) => return Err(end),
-                Ok(Ok(Some(wait))) => {
-                    if matches!(wait, Wait::Exchange | Wait::Drain | Wait::Journal) {
-                        // Send the earlier replies now: the exchange, or the journal's device, may take seconds.
-                        connection.send()?;
-                    }
-                    park(connection, wait).await?;
-                }
-                Err(_) => return Err(End::Panic),
-            }
-            if connection.client_info.killed.load(Relaxed) {
-                return Err(End::Killed);
-            }
+    }
+
+    #[inline]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.hub.stats.workers[self.index]
+    }
+
+    /// Whether a script of this worker runs, or is being cleared away.
+    pub fn runs_script(&self) -> bool {
+        self.interpreter.try_borrow().is_err()
+    }
+
+    pub fn lane(&self) -> RefMut<'_, Lane> {
+        self.lane.borrow_mut()
+    }
+
+    /// Reloads the configuration if it has changed. Costs one load if it has not.
+    #[inline]
+    pub fn refresh_snapshot(&self, snapshot: &mut Rc<ConfigSnapshot>) {
+        if snapshot.version != self.hub.config.version() {
+            *snapshot = self.config_snapshot();
         }
     }
-    connection.query_done();
-    finish(connection)?;
-    others_first(connection).await;
-    connection.clear().await;
-    if nested_poll::is_on() {
-        // The store may be locked by the script, or by the task that waits for it. So do not use the store here.
-        return connection.send();
-    }
-    let hub = &connection.worker.hub;
-    if hub.tracking.has_pending() {
-        hub.tracking.invalidate_all(hub);
-    }
-    connection.send()?;
-    let worker = &connection.worker;
-    worker.maintain_if_wanted();
-    Ok(())
-}
 
-/// Lets the other ready connections be served before this one's replies are sent.
-async fn others_first(connection: &Connection) {
-    let bytes = connection.work.as_ref().map_or(0, |work| work.output.len());
-    if !nested_poll::is_on() && bytes <= reply_coalescer::BYTES_MAX {
-        connection.worker.reply_coalescer.turn(&connection.task_slot).await;
-    }
-}
-
-/// A primary has accepted these commands, or a journal has them.
-const REPEATED: Limits =
-    Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
-
-/// Parses the next batch of the input. Returns false if there is none.
-fn parse(connection: &mut Connection) -> bool {
-    let Some(work) = connection.work.as_deref_mut().filter(|work| work.batch.has_input()) else { return false };
-    if connection.session.repeats {
-        work.batch.parse(&REPEATED, BATCH_COMMANDS_MAX);
-    } else if connection.session.authenticated {
-        work.batch.parse(&connection.worker.config_snapshot().limits, BATCH_COMMANDS_MAX);
-    } else {
-        // One command at a time: a command after a successful AUTH gets the full limits.
-        work.batch.parse(&Limits::UNAUTHENTICATED, 1);
-    }
-    !work.batch.commands.is_empty()
-}
-
-/// After the last batch of the input: the reply to a protocol error comes after the replies to the commands before
-/// it.
-fn finish(connection: &mut Connection) -> Result<(), End> {
-    let announced = connection.work.as_ref().map_or(0, |work| work.batch.announced());
-    // Before its bytes are received.
-    if announced > 0
-        && let Err(too_much) = connection.worker.hub.dataset.memory.check_query(announced)
-    {
-        connection.refuse_query(too_much)?;
-    }
-    let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
-    let Some(error) = work.batch.broken else { return Ok(()) };
-    let text = format!("ERR {error}");
-    Out::new(&mut work.output, connection.session.proto).error(&text);
-    let stats = connection.worker.stats();
-    stats.protocol_errors.add(1);
-    stats.error(&text);
-    tracing::debug!(client = connection.client_info.id, "{text}");
-    Err(End::Asked)
-}
-
-/// Runs the batch's commands in order: a plain loop that stops only when a command must wait, and returns for what. `None`: the
-/// batch is done.
-fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
-    let Connection { worker, session, client_info, work, .. } = connection;
-    let Some(work) = work.as_deref_mut() else { return Ok(None) };
-    let worker = &**worker;
-    let mut snapshot = worker.config_snapshot();
-    let stats = worker.stats();
-    let started = worker.ticks();
-    let mut ticks = started;
-    let wall_ms = worker.now_ms_at(started);
-    let mut now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
-    let mut last = None;
-    let mut claimed = false;
-    // A connection with a smaller limit of its output ends there, as in Redis.
-    let pause_bytes = match snapshot.output_bytes_max {
-        ..=PAUSE_BYTES_MAX => usize::MAX,
-        _ => worker.hub.dataset.memory.pause_bytes(),
-    };
-    if work.unsent().len() > pause_bytes {
-        return Ok(Some(Wait::Drain));
-    }
-    let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
-    access::refresh(&worker.hub, session);
-    // Messages that arrived before these commands are sent before their replies.
-    client_info.outbox.drain_into(&mut work.output);
-    let seen_from = worker.hub.dataset.journaling.position();
-    session.written.from = seen_from;
-    session.replicated.from = worker.hub.dataset.journaling.stream.offset();
-    let mut may_take_fast_path = route::may_take_fast_path(worker, session);
-    // Commands that took the shortcut and are not counted yet.
-    let mut quick = 0;
-    let ran = loop {
-        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ok(None) };
-        if work.batch.next >= work.batch.prepared {
-            prepare(worker, session, &mut work.batch);
+    /// Returns `snapshot` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
+    #[inline]
+    pub fn newest<'l>(
+        &self,
+        snapshot: &'l ConfigSnapshot,
+        newer: &'l mut Option<Rc<ConfigSnapshot>>,
+    ) -> &'l ConfigSnapshot {
+        match snapshot.version == self.hub.config.version() {
+            true => snapshot,
+            false => newer.insert(self.config_snapshot()),
         }
-        let reply_from = work.output.len();
-        let short = if may_take_fast_path {
-            shortcut(worker, &snapshot, session, client_info, work, place, now_ms)
+    }
+
+    /// The current configuration. Call this once per batch.
+    #[inline]
+    pub fn config_snapshot(&self) -> Rc<ConfigSnapshot> {
+        let version = self.hub.config.version();
+        let snapshot = self.snapshot.borrow();
+        if snapshot.version == version {
+            return Rc::clone(&snapshot);
+        }
+        drop(snapshot);
+        self.renew(version)
+    }
+
+    #[cold]
+    fn renew(&self, version: u64) -> Rc<ConfigSnapshot> {
+        let snapshot = Rc::new(ConfigSnapshot::new(self.hub.config.snapshot(), version));
+        *self.snapshot.borrow_mut() = Rc::clone(&snapshot);
+        snapshot
+    }
+
+    /// The wall clock, in milliseconds since 1970. Call this once per batch.
+    pub fn refresh_now_ms(&self) -> u64 {
+        self.now_ms_at(self.ticks())
+    }
+
+    /// Like [`Worker::refresh_now_ms`], if the ticks were read just now. For a turn's time the wall clock is computed from the ticks:
+    /// to read it takes ten times as long.
+    #[inline]
+    pub fn now_ms_at(&self, ticks: u64) -> u64 {
+        let (from, mut nanos) = self.moment.get();
+        if ticks.wrapping_sub(from) < self.turn_ticks {
+            nanos += self.nanos(from, ticks);
         } else {
-            None
-        };
-        if let Some((command, Ok(()))) = short {
-            follow_up(worker, &snapshot, &mut work.current.resume);
-            let begun = std::mem::replace(&mut ticks, worker.ticks());
-            last = Some(command.id);
-            let nanos = worker.nanos(begun, ticks);
-            let spent = Spent { nanos, failed: false, met_flash: Some(false), in_script: false };
-            account(worker, &snapshot, client_info, command, || work.batch.args(place), spent, now_ms);
-            work.batch.next += 1;
-            quick += 1;
-        } else {
-            // The command may be INFO.
-            stats.commands.add(std::mem::take(&mut quick));
-            let begun = *work.current.begun.get_or_insert(ticks);
-            let args = work.batch.args(place);
-            let (command, outcome) = match short {
-                Some((command, outcome)) => (Some(command), outcome),
-                None if session.repeats && is_loader_word(&args[0]) => {
-                    let obeyed = loader_word(session, args, &mut work.output);
-                    now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
-                    (None, obeyed.map_err(|halt| Box::new(route::refused(worker, session, args, halt))))
-                }
-                None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
-                    Ok(command) => route(worker, &snapshot, session, client_info, work, (command, place), now_ms),
-                    Err(halt) => {
-                        if matches!(halt, Halt::Error(_)) {
-                            last = Some(route::shown(worker, args));
-                        }
-                        (None, Err(Box::new(route::refused(worker, session, args, halt))))
-                    }
-                },
-            };
-            let failed = outcome.is_err();
-            if worker.hub.monitors.any()
-                && let Some(command) = command
-                && !outcome.as_ref().is_err_and(|halt| will_run_again(halt) || matches!(**halt, Halt::End(_)))
-            {
-                show(worker, session, Some(client_info), command, work.batch.args(place));
-            }
-            if let Err(halt) = outcome {
-                if !matches!(*halt, Halt::End(_)) {
-                    work.output.truncate(reply_from);
-                }
-                match *halt {
-                    Halt::Error(text) => {
-                        Out::new(&mut work.output, session.proto).error(&text);
-                        stats.error(&text);
-                    }
-                    Halt::Wait(wait) => {
-                        if matches!(wait, Wait::Exchange | Wait::Key) {
-                            // It may have changed something already: others do not wait for what it waits for.
-                            follow_up(worker, &snapshot, &mut work.current.resume);
-                        }
-                        // Who makes the key ready runs a command that waits for one.
-                        work.current.again = wait != Wait::Key;
-                        break Ok(Some(wait));
-                    }
-                    Halt::End(end) => break Err(end),
-                }
-            }
-            follow_up(worker, &snapshot, &mut work.current.resume);
-            let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
-            if is_keyless {
-                // The command may have been CONFIG SET. Its own slow log entry and the commands after it must use the
-                // new settings.
-                worker.refresh_snapshot(&mut snapshot);
-            }
-            ticks = worker.ticks();
-            if let Some(command) = command {
-                last = Some(command.id);
-                let met_flash = Some(work.current.misses > 0);
-                let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
-                account(worker, &snapshot, client_info, command, || work.batch.args(place), spent, now_ms);
-            }
-            if work.current.again || is_keyless {
-                work.current.end(stats);
-                session.exchange = None;
-                session.job = None;
-                if session.claim.wanted > 0 || session.claim.room > 0 {
-                    // What was claimed is charged as what was made, before another command runs.
-                    session.claim = Claim::default();
-                    claimed = true;
-                }
-            }
-            work.current.begun = None;
-            work.batch.next += 1;
-            stats.commands.add(1);
-            if session.reply != Reply::On {
-                let is_push = command.is_some_and(|command| command.is(bit::ANSWERS_BY_PUSH)) && !failed;
-                let keep = if is_push { work.output.len() } else { reply_from };
-                withhold(session, &mut work.output, keep);
-            }
-            client_info.outbox.drain_into(&mut work.output);
-            if session.changed {
-                session.changed = false;
-                access::refresh(&worker.hub, session);
-                client_info.publish(session);
-                if session.replica.as_ref().is_some_and(|replica| replica.asks.is_some()) {
-                    break Err(End::Follows);
-                }
-            }
-            if session.close {
-                break Err(End::Asked);
-            }
-            may_take_fast_path = route::may_take_fast_path(worker, session);
+            nanos = wall_nanos();
+            self.moment.set((ticks, nanos));
         }
-        if work.output.len() > full_bytes {
-            if work.output.len() > snapshot.output_bytes_max {
-                stats.output_limit_closed.add(1);
-                break Err(End::OutputLimit);
-            }
-            claimed |= work.unsent().len() > pause_bytes;
-        }
-        if claimed && work.batch.next < work.batch.commands.len() {
-            break Ok(Some(Wait::Drain));
-        }
-        if ticks.saturating_sub(started) > worker.turn_ticks && work.batch.next < work.batch.commands.len() {
-            break Ok(Some(Wait::Turn));
-        }
-    };
-    stats.commands.add(quick);
-    let seen_to = worker.hub.dataset.journaling.position();
-    work.has_seen(seen_from, seen_to);
-    if seen_from < seen_to {
-        session.written.to = seen_to;
+        self.now_ms.set(nanos / 1_000_000);
+        self.now_ms.get()
     }
-    let streamed_to = worker.hub.dataset.journaling.stream.offset();
-    if session.replicated.from < streamed_to {
-        session.replicated.to = streamed_to;
-    }
-    client_info.active_ms.store(now_ms, Relaxed);
-    if let Some(id) = last {
-        client_info.note_command(id);
-    }
-    if matches!(ran, Ok(None)) {
-        stats.batches.add(1);
-        if !work.prefetched.is_empty() {
-            let mut lane = worker.lane();
-            work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
-        }
-    }
-    ran
-}
 
-/// Whether the handler runs once more, from its start.
-fn will_run_again(halt: &Halt) -> bool {
-    matches!(halt, Halt::Wait(wait) if *wait != Wait::Key)
-}
+    /// Wall clock, microseconds since 1970.
+    pub fn time_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    }
 
-impl Current {
-    /// Resets the state after a command that had to wait or retry, or that has no keys.
-    pub fn end(&mut self, stats: &WorkerStats) {
-        if self.misses > 0 {
-            stats.flash_waits.add(1);
+    /// The wall clock at the start of the last batch, in milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.get()
+    }
+
+    /// A monotonic counter of unknown unit. Reading it takes a few nanoseconds.
+    #[inline]
+    pub fn ticks(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    #[inline]
+    pub fn nanos(&self, from: u64, to: u64) -> u64 {
+        self.clock.delta_as_nanos(from, to)
+    }
+
+    pub fn take_work(&self) -> Box<Work> {
+        if let Some(work) = self.pool.borrow_mut().pop() {
+            return work;
         }
-        self.resume.clear();
-        self.awaited.clear();
-        self.again = false;
-        self.misses = 0;
-        self.has_room = false;
-        self.whole = false;
-        self.failed = None;
+        let spare = self.spare.borrow_mut().pop();
+        Box::new(Work::new(spare.unwrap_or_else(|| match self.hub.dataset.memory.is_scarce() {
+            true => Buffers::small(),
+            false => Buffers::default(),
+        })))
+    }
+
+    pub fn give_work(&self, mut work: Box<Work>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOL_MAX {
+            work.clear();
+            if work.has_grown() && self.hub.dataset.memory.is_scarce() {
+                return;
+            }
+            if work.lacks_buffers() {
+                let Some(buffers) = self.spare.borrow_mut().pop() else { return };
+                work.equip(buffers);
+            }
+            pool.push(work);
+        }
+    }
+
+    /// If there are many connections, a waiting one gives up its large buffers. It then needs only one or two
+    /// kilobytes.
+    pub fn make_small(&self, work: &mut Work) {
+        if self.hub.worker_handles[self.index].connections.load(Relaxed) <= POOL_MAX {
+            return;
+        }
+        if let Some(buffers) = work.lend() {
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < POOL_MAX {
+                spare.push(buffers);
+            }
+        }
+    }
+
+    /// One of its connections is there no more.
+    pub fn connection_ended(&self) {
+        self.hub.worker_handles[self.index].connections.fetch_sub(1, Relaxed);
+    }
+
+    /// Runs a slice of demotion if the last batch made one necessary.
+    #[inline]
+    pub fn maintain_if_wanted(&self) {
+        let mut lane = self.lane.borrow_mut();
+        if lane.wants_maintenance() {
+            lane.hold_deletions(self.hub.dataset.journaling.write_admission() == WriteAdmission::Behind);
+            lane.maintain(self.now_ms.get());
+        }
+    }
+
+    pub fn has_connections(&self) -> bool {
+        self.hub.worker_handles[self.index].connections.load(Relaxed) > 0
     }
 }
 
-/// Sends the remaining output if the kind of end allows it, and logs what the operator should know.
-async fn close(mut connection: Connection, end: End) {
-    connection.task_slot.set_open(false);
-    let client = connection.client_info.id;
-    let addr = || connection.client_info.peer.addr();
-    match &end {
-        End::Eof | End::Asked | End::Killed | End::Follows => {}
-        End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
-        End::QueryLimit => {
-            tracing::warn!(client, "closed: {} sent more than client-query-buffer-limit at once", addr());
-        }
-        End::OutputLimit => {
-            tracing::warn!(client, "closed: {} has more unread replies than client-output-buffer-limit allows", addr());
-        }
-        End::Memory(too_much) => {
-            tracing::warn!(client, "closed: {}: {}", addr(), too_much.text());
-            let output = &mut connection.work.get_or_insert_with(|| connection.worker.take_work()).output;
-            Out::new(output, connection.session.proto).error(&too_much.text());
-        }
-        End::Journal => tracing::warn!(client, "closed: {} waited for the journal, which has failed", addr()),
-        End::Panic => {
-            let work = connection.work.as_deref();
-            let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());
-            let name = work.zip(place).map(|(work, place)| work.batch.args(place)[0].to_vec()).unwrap_or_default();
-            let name = String::from_utf8_lossy(&name).into_owned();
-            tracing::error!(client, "a bug: command '{name}' panicked; the connection to {} is closed", addr());
-        }
-    }
-    if matches!(end, End::Eof | End::Asked | End::Memory(_)) {
-        // Bounded in time: the client may never read the output.
-        let _ = tokio::time::timeout(FAREWELL, async {
-            poll_fn(|cx| connection.poll_send(cx)).await.ok()?;
-            poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
-        })
-        .await;
-    } else if !matches!(end, End::Io(_)) {
-        // A client that is ended is told so by TLS, if the socket has room. Nothing waits for it.
-        let _ = poll_fn(|cx| Poll::Ready(connection.stream.poll_end(cx))).await;
-    }
-    if nested_poll::is_on() {
-        // Closing may need the store, so it waits until the thread continues. The client sees the end now.
-        connection.client_info.hang_up();
-        tokio::task::yield_now().await;
-    }
+/// A batch that has run this long yields to other connections.
+const TURN_NANOS: u64 = 1_000_000;
+
+fn turn_ticks(clock: &quanta::Clock) -> u64 {
+    const TICKS: u64 = 1 << 30;
+    TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
 }

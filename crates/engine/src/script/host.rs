@@ -2,7 +2,7 @@
 
 use super::dump;
 use crate::scripts::What;
-use crate::thread::Worker;
+use crate::worker::Worker;
 use crate::worker_handle::Message;
 use base::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};

@@ -5,4 +5,4 @@ mod dump;
 mod host;
 mod run;
 
-pub use run::{Interpreter, inside, may_write, run};
+pub use run::{inside, may_write, run};

@@ -8,19 +8,21 @@
 
 use crate::access::{self, Context};
 use crate::acl;
-use crate::admit::{READ_ONLY, STALE, TOO_FEW_REPLICAS, is_stale};
+use crate::admit::is_stale;
 use crate::clients::ClientInfo;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
+use crate::error_replies::{READ_ONLY, STALE, TOO_FEW_REPLICAS};
 use crate::execute::{Around, inside as run_inside, keys};
+use crate::halt::{Halt, Wait};
 use crate::hub::Hub;
+use crate::interpreter::{Interpreter, Scratch};
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
-use crate::park::Wait;
 use crate::prefetch::prefetch;
-use crate::route::Halt;
 use crate::scripts::{About, Scripts, What, as_sha};
-use crate::session::Work;
-use crate::thread::{ConfigSnapshot, Worker};
+use crate::work::Work;
+use crate::worker::Worker;
 use commands::host::REDIS_VERSION;
 use commands::session::Session;
 use commands::{Args, Stop, number};
@@ -34,25 +36,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use store::{Admission, Keyspace, NotHeld, Why};
 
-/// A worker's Lua interpreter, and the buffers that its scripts' commands reuse.
-pub struct Interpreter {
-    pub engine: Engine,
-    scratch: Scratch,
-}
-
-#[derive(Default)]
-struct Scratch {
-    words: Words,
-    reply: Vec<u8>,
-    positions: Vec<usize>,
-}
-
 impl Worker {
-    /// Whether a script of this worker runs, or is being cleared away.
-    pub fn runs_script(&self) -> bool {
-        self.interpreter.try_borrow().is_err()
-    }
-
     /// Runs `f` on this worker's interpreter, which is made at the first call.
     pub fn with_interpreter<T>(&self, f: impl FnOnce(&mut Interpreter) -> T) -> Result<T, String> {
         let mut slot = self.interpreter.borrow_mut();
