@@ -2,8 +2,8 @@
 
 use crate::database::Database;
 use crate::ending::Wanted;
-use crate::info;
 use crate::memory::{self, Allocator};
+use crate::metrics;
 use crate::role::LinkState;
 use commands::host::{ClientFilter, Failover, MemoryFigures, ReplicaState, Role, Shutdown};
 use engine::Control;
@@ -30,7 +30,7 @@ impl Control for Database {
     }
 
     fn info(&self, sections: &[&[u8]]) -> String {
-        info::info(self, sections)
+        metrics::info(self, sections)
     }
 
     fn reset_stats(&self) {

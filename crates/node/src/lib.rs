@@ -13,7 +13,7 @@
 //! - `persist` keeps a dataset over restarts with a checkpoint and a journal, `estimate` tells how long a restart would take.
 //! - `capacity` is what the machine has for all databases together.
 //! - `worker_pool` holds the threads, which all databases share.
-//! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.
+//! - `metrics` is the table of all figures, with INFO; `memory` and `log` report to operators too, `supervise` to systemd; `ready` says whether all datasets are loaded.
 //! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
@@ -23,14 +23,13 @@ mod database;
 mod definition;
 mod ending;
 mod estimate;
-mod figures;
 mod files;
 mod huge_pages;
-mod info;
 mod listen;
 mod log;
 mod log_throttle;
 mod memory;
+pub mod metrics;
 mod node;
 mod open;
 mod open_files;
@@ -54,10 +53,10 @@ pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
-pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
+pub use metrics::{Durability, Figures, Latencies, NodeFigures};
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};

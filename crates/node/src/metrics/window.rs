@@ -23,11 +23,11 @@ struct Tiers {
 
 impl Tiers {
     fn of(reading: &Reading) -> Tiers {
-        let (figures, store) = (&reading.figures, &reading.figures.store);
+        let store = &reading.figures.store;
         Tiers {
             at_ms: reading.at_ms,
-            ram_hits: figures.reads_ram_hit,
-            flash_hits: figures.reads_flash_hit,
+            ram_hits: store.ram_hits,
+            flash_hits: store.flash_hits,
             flash_write_bytes: store.flash_write_bytes,
             user_bytes: store.user_bytes,
         }
