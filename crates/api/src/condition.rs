@@ -3,7 +3,7 @@
 
 use crate::words::{WordOf, Words};
 use base::{Policy, size};
-use node::{Database, DatabaseState, Figures};
+use node::{Counter, Database, DatabaseState, Figures};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use utoipa::ToSchema;
@@ -248,7 +248,7 @@ impl<'f> Facts<'f> {
             "The journal cannot be written: writes are refused.".to_owned(),
             "Look into the log for the error of the device; after it is mended, restart the node.",
         );
-        let rot = store.rotten_pages + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
+        let rot = store[Counter::RottenPages] + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
         degraded(
             rot > 0,
             Level::Critical,

@@ -65,4 +65,5 @@ pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationF
 pub use role::GivenUp;
 pub use start::run;
 pub use store::KeyCounts;
+pub use store::counters::Counter;
 pub use supervise::is_supervised;

@@ -3,6 +3,7 @@
 
 use super::reading::Reading;
 use std::collections::VecDeque;
+use store::counters::Counter;
 
 const STEP_MS: u64 = 60_000;
 const STEPS: u64 = 10;
@@ -26,10 +27,10 @@ impl Tiers {
         let store = &reading.figures.store;
         Tiers {
             at_ms: reading.at_ms,
-            ram_hits: store.ram_hits,
-            flash_hits: store.flash_hits,
-            flash_write_bytes: store.flash_write_bytes,
-            user_bytes: store.user_bytes,
+            ram_hits: store[Counter::RamHits],
+            flash_hits: store[Counter::FlashHits],
+            flash_write_bytes: store[Counter::FlashWriteBytes],
+            user_bytes: store[Counter::UserBytes],
         }
     }
 
