@@ -3,7 +3,7 @@
 
 use crate::words::{WordOf, Words};
 use base::{Policy, size};
-use node::{Database, DatabaseState, Figures};
+use node::{Counter, Database, DatabaseState, Figures};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use utoipa::ToSchema;
@@ -112,7 +112,7 @@ impl<'f> Facts<'f> {
 
     pub fn ram(&self) -> Filling {
         let (used_bytes, limit_bytes) = (self.figures.used_ram_bytes, self.figures.ram_limit_bytes);
-        let percent = ram_percent(self.figures);
+        let percent = self.figures.ram_percent();
         let level = match percent {
             Some(percent) if percent >= ABOVE_PERCENT => Level::Critical,
             _ if self.figures.store.ram_full => self.full_level(),
@@ -125,7 +125,7 @@ impl<'f> Facts<'f> {
     /// The values on flash, and how much they may take.
     pub fn flash(&self) -> Filling {
         let store = &self.figures.store;
-        let percent = flash_percent(self.figures);
+        let percent = self.figures.flash_percent();
         let level = match percent {
             _ if store.flash_full => self.full_level(),
             Some(percent) => self.level(percent),
@@ -198,7 +198,7 @@ impl<'f> Facts<'f> {
     fn room(&self, found: &mut Vec<Condition>) {
         const MORE: &str = "Give it a larger memory limit, delete keys, or choose a policy that evicts.";
         let store = &self.figures.store;
-        let (ram, flash) = (ram_percent(self.figures), flash_percent(self.figures));
+        let (ram, flash) = (self.figures.ram_percent(), self.figures.flash_percent());
         let is_near = |percent: Option<f64>| percent.is_some_and(|percent| percent >= NEAR_PERCENT);
         // A policy that evicts makes room. With other policies, the writes of this second were refused.
         let refuses = self.refuses && (is_near(ram) || is_near(flash));
@@ -248,7 +248,7 @@ impl<'f> Facts<'f> {
             "The journal cannot be written: writes are refused.".to_owned(),
             "Look into the log for the error of the device; after it is mended, restart the node.",
         );
-        let rot = store.rotten_pages + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
+        let rot = store[Counter::RottenPages] + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
         degraded(
             rot > 0,
             Level::Critical,
@@ -276,7 +276,7 @@ impl<'f> Facts<'f> {
             ),
             "Make room on the file system before it is full: then writes are refused.",
         );
-        if kept.is_behind {
+        if kept.journal.behind.is_some() {
             found.push(condition(
                 Word::WaitingForFlash,
                 Level::Warning,
@@ -329,31 +329,6 @@ impl<'f> Facts<'f> {
 
 fn condition(word: Word, level: Level, sentence: impl Into<String>, advice: &str) -> Condition {
     Condition { name: word, level, sentence: sentence.into(), advice: advice.to_owned() }
-}
-
-fn percent(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
-}
-
-pub fn ram_percent(figures: &Figures) -> Option<f64> {
-    percent(figures.used_ram_bytes, figures.ram_limit_bytes)
-}
-
-/// At 100, flash is full.
-pub fn flash_percent(figures: &Figures) -> Option<f64> {
-    percent(figures.store.flash_charged_bytes, figures.store.flash_full_at_bytes)
-}
-
-pub fn files_percent(figures: &Figures) -> Option<f64> {
-    percent(figures.files_bytes, figures.files_limit_bytes)
-}
-
-pub fn index_percent(figures: &Figures) -> Option<f64> {
-    percent(figures.store.index_bytes, figures.ram_limit_bytes)
-}
-
-pub fn clients_percent(figures: &Figures) -> Option<f64> {
-    percent(figures.clients, figures.clients_max)
 }
 
 #[cfg(test)]

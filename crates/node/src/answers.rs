@@ -2,8 +2,8 @@
 
 use crate::database::Database;
 use crate::ending::Wanted;
-use crate::info;
 use crate::memory::{self, Allocator};
+use crate::metrics;
 use crate::role::LinkState;
 use commands::host::{ClientFilter, Failover, MemoryFigures, ReplicaState, Role, Shutdown};
 use engine::replication::{Link, Order, Phase};
@@ -106,7 +106,7 @@ impl ReplicationControl for Database {
 
 impl ProcessControl for Database {
     fn info(&self, sections: &[&[u8]]) -> String {
-        info::info(self, sections)
+        metrics::info(self, sections)
     }
 
     fn clients_max(&self) -> usize {

@@ -14,7 +14,7 @@
 //! - `persist` keeps a dataset over restarts with a checkpoint and a journal, `estimate` tells how long a restart would take.
 //! - `capacity` is what the machine has for all databases together.
 //! - `worker_pool` holds the threads, which all databases share.
-//! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd; `ready` says whether all datasets are loaded.
+//! - `metrics` is the table of all figures, with INFO; `memory` and `log` report to operators too, `supervise` to systemd; `ready` says whether all datasets are loaded.
 //! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
@@ -26,13 +26,12 @@ mod definition;
 mod ending;
 mod endpoint;
 mod estimate;
-mod figures;
 mod files;
 mod huge_pages;
-mod info;
 mod log;
 mod log_throttle;
 mod memory;
+pub mod metrics;
 mod node;
 mod open;
 mod open_files;
@@ -56,10 +55,10 @@ pub use commands::host::REDIS_VERSION;
 pub use database::Database;
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use endpoint::Address;
-pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
+pub use metrics::{Durability, Figures, Latencies, NodeFigures};
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
@@ -68,4 +67,5 @@ pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationF
 pub use role::GivenUp;
 pub use start::run;
 pub use store::KeyCounts;
+pub use store::counters::Counter;
 pub use supervise::is_supervised;

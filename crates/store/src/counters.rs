@@ -1,6 +1,7 @@
 //! Owns the store's event counters: one cache line per worker, summed when read. Never knows how they are shown.
 
 use crate::mem::arena::worker;
+use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,30 @@ pub enum Counter {
 }
 const COUNTERS: usize = Counter::LazyFreed as usize + 1;
 
+/// What was counted, at a moment.
+#[derive(Clone, Debug)]
+pub struct Counts([u64; COUNTERS]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts([0; COUNTERS])
+    }
+}
+
+impl Index<Counter> for Counts {
+    type Output = u64;
+
+    fn index(&self, counter: Counter) -> &u64 {
+        &self.0[counter as usize]
+    }
+}
+
+impl IndexMut<Counter> for Counts {
+    fn index_mut(&mut self, counter: Counter) -> &mut u64 {
+        &mut self.0[counter as usize]
+    }
+}
+
 /// One worker's counters.
 #[repr(align(128))]
 pub struct Line([AtomicU64; COUNTERS]);
@@ -94,6 +119,10 @@ impl Counters {
 
     pub fn sum(&self, counter: Counter) -> u64 {
         self.0.iter().map(|line| line.0[counter as usize].load(Relaxed)).sum()
+    }
+
+    pub fn sums(&self) -> Counts {
+        Counts(std::array::from_fn(|nth| self.0.iter().map(|line| line.0[nth].load(Relaxed)).sum()))
     }
 
     /// Sets all counters to zero, for CONFIG RESETSTAT, except the counter from which the duration of a restart is

@@ -1,17 +1,20 @@
 //! Owns the store's figures for INFO and metrics, gathered on demand.
 
-use crate::counters::Counter;
+use crate::counters::{Counter, Counts};
 use crate::log::resize::Progress;
 use crate::log::segment::{FULLEST, Sums};
 use crate::mem::tier::Full;
 use crate::store::Store;
 use crate::stripe::census::KeyCounts;
+use std::ops::Index;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The store's figures. Counts of events are since start or CONFIG RESETSTAT. The unit is bytes unless the name says otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     pub keys: u64,
+    /// The counted events, which an index reads: `stats[Counter::FlashReads]`.
+    pub counts: Counts,
     /// One element for each logical database.
     pub by_database: Vec<KeyCounts>,
     pub values_in_ram: u64,
@@ -49,46 +52,8 @@ pub struct StoreStats {
     pub ram_full: bool,
     /// The progress while flash is made smaller.
     pub resizing: Option<Progress>,
-    /// Look-ups that found the value in RAM, and look-ups that read the value from flash.
-    pub ram_hits: u64,
-    pub flash_hits: u64,
-    pub keyspace_misses: u64,
-    pub expired_keys: u64,
-    /// As Redis counts them: see [`Counter::LazyFreed`].
-    pub lazy_freed: u64,
-    pub evicted_keys: u64,
-    pub flash_value_reads: u64,
-    /// Parts of large values that were read from flash, and parts that left RAM.
-    pub flash_part_reads: u64,
-    pub part_demotions: u64,
-    pub promotions: u64,
-    pub demotions_clean: u64,
-    pub demotions_written: u64,
-    pub flash_reads: u64,
-    pub flash_read_bytes: u64,
-    pub flash_writes: u64,
-    pub flash_write_bytes: u64,
-    pub merged_reads: u64,
-    pub reads_under_lock: u64,
-    pub record_bytes: u64,
-    pub record_stored_bytes: u64,
-    pub collected_segments: u64,
-    pub relocated_records: u64,
-    /// Values that were imported with pages of a primary's flash.
-    pub taken_records: u64,
-    pub checksum_errors: u64,
-    /// Bytes that the scrubber has read, and how many times it has read all of flash.
-    pub scrubbed_bytes: u64,
+    /// How often the scrubber has read everything.
     pub scrub_rounds: u64,
-    /// Damaged pages and keys that have lost their values there. Each is counted once, whether a client's read, the
-    /// scrubber or a collection found it. And values on damaged pages that the scrubber found in RAM too.
-    pub rotten_pages: u64,
-    pub rotten_keys: u64,
-    pub rescued_values: u64,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    pub user_bytes: u64,
-    pub evacuated_objects: u64,
     pub dictionaries: u64,
     /// Latency of flash reads in nanoseconds: p50, p99, p99.9, maximum.
     pub flash_latency_nanos: [u64; 4],
@@ -102,13 +67,20 @@ impl StoreStats {
 
     /// Redis's keyspace_hits.
     pub fn keyspace_hits(&self) -> u64 {
-        self.ram_hits + self.flash_hits
+        self[Counter::RamHits] + self[Counter::FlashHits]
+    }
+}
+
+impl Index<Counter> for StoreStats {
+    type Output = u64;
+
+    fn index(&self, counter: Counter) -> &u64 {
+        &self.counts[counter]
     }
 }
 
 impl Store {
     pub fn stats(&self) -> StoreStats {
-        let sum = |counter| self.counters.sum(counter);
         let census = self.census();
         let keys: u64 = census.databases.iter().map(|counts| counts.keys).sum();
         let hot: u64 = census.databases.iter().map(|counts| counts.hot).sum();
@@ -119,6 +91,7 @@ impl Store {
         let flash_bytes = u64::from(self.segments.end()) * self.segments.segment_bytes();
         StoreStats {
             keys,
+            counts: self.counters.sums(),
             values_in_ram: hot,
             values_in_flash: keys - hot.min(keys),
             ram_limit: self.tier.ram_limit(),
@@ -145,39 +118,7 @@ impl Store {
             flash_full: self.tier.full() == Full::Flash,
             ram_full: self.tier.full() == Full::Ram,
             resizing: self.resizing(),
-            ram_hits: sum(Counter::RamHits),
-            flash_hits: sum(Counter::FlashHits),
-            keyspace_misses: sum(Counter::KeyspaceMisses),
-            expired_keys: sum(Counter::ExpiredKeys),
-            evicted_keys: sum(Counter::EvictedKeys),
-            lazy_freed: sum(Counter::LazyFreed),
-            flash_value_reads: sum(Counter::FlashValueReads),
-            flash_part_reads: sum(Counter::FlashPartReads),
-            part_demotions: sum(Counter::PartDemotions),
-            promotions: sum(Counter::Promotions),
-            demotions_clean: sum(Counter::DemotionsClean),
-            demotions_written: sum(Counter::DemotionsWritten),
-            flash_reads: sum(Counter::FlashReads),
-            flash_read_bytes: sum(Counter::FlashReadBytes),
-            flash_writes: sum(Counter::FlashWrites),
-            flash_write_bytes: sum(Counter::FlashWriteBytes),
-            merged_reads: sum(Counter::MergedReads),
-            reads_under_lock: sum(Counter::ReadsUnderLock),
-            record_bytes: sum(Counter::RecordBytes),
-            record_stored_bytes: sum(Counter::RecordStoredBytes),
-            collected_segments: sum(Counter::CollectedSegments),
-            relocated_records: sum(Counter::RelocatedRecords),
-            taken_records: sum(Counter::TakenRecords),
-            checksum_errors: sum(Counter::ChecksumErrors),
-            scrubbed_bytes: sum(Counter::ScrubbedBytes),
             scrub_rounds: self.segments.scrub_rounds(),
-            rotten_pages: sum(Counter::RottenPages),
-            rotten_keys: sum(Counter::RottenKeys),
-            rescued_values: sum(Counter::RescuedValues),
-            read_errors: sum(Counter::ReadErrors),
-            write_errors: sum(Counter::WriteErrors),
-            user_bytes: sum(Counter::UserBytes),
-            evacuated_objects: sum(Counter::EvacuatedObjects),
             dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }

@@ -10,6 +10,7 @@ use large::Change;
 use node::{Answer, Node, Random};
 use std::collections::BTreeMap;
 use std::io;
+use store::counters::Counter;
 use store::log::page::Corrupt;
 use store::{
     Admission, CheckpointIndex, CheckpointPart, Codec, DumpError, Dumper, FlashConfig, Kind, Maintain, PartReader,
@@ -499,11 +500,15 @@ fn a_checkpoint_after_a_cleaning_has_only_the_values_that_changed_meanwhile() {
     set(&mut node, 11, 2);
     assert_eq!(checkpoint_of(&node), (vec![11], 2_999));
     let stats = node.store.stats();
-    assert_eq!((stats.values_in_ram, stats.demotions_written), (3_000, 0), "a copy does not move a value out of RAM");
+    assert_eq!(
+        (stats.values_in_ram, stats[Counter::DemotionsWritten]),
+        (3_000, 0),
+        "a copy does not move a value out of RAM"
+    );
     // Nothing is written twice.
-    let before = stats.flash_write_bytes;
+    let before = stats[Counter::FlashWriteBytes];
     clean(&mut node);
-    assert!((1..=64 << 10).contains(&(node.store.stats().flash_write_bytes - before)));
+    assert!((1..=64 << 10).contains(&(node.store.stats()[Counter::FlashWriteBytes] - before)));
     assert_eq!(checkpoint_of(&node), (vec![], 3_000));
 }
 
@@ -546,15 +551,15 @@ fn a_cleaning_gives_the_parts_of_large_collections_a_copy() {
     let (whole, in_parts, bytes) = taken(&node);
     assert_eq!((whole, in_parts), (0, 5));
     assert!(bytes < in_ram as usize / 5, "{bytes} of {in_ram}");
-    assert_eq!(node.store.stats().part_demotions, 0, "a copy does not move a part out of RAM");
-    let before = node.store.stats().flash_write_bytes;
+    assert_eq!(node.store.stats()[Counter::PartDemotions], 0, "a copy does not move a part out of RAM");
+    let before = node.store.stats()[Counter::FlashWriteBytes];
     clean(&mut node);
-    assert_eq!(node.store.stats().flash_write_bytes, before, "nothing is written twice");
+    assert_eq!(node.store.stats()[Counter::FlashWriteBytes], before, "nothing is written twice");
     for name in [&b"large:0"[..], b"large:4"] {
         change_large(&mut node, &mut random, &mut model, 0, name);
     }
     clean(&mut node);
-    let written = node.store.stats().flash_write_bytes - before;
+    let written = node.store.stats()[Counter::FlashWriteBytes] - before;
     assert!((1..=64 << 10).contains(&written), "only what was changed: {written}");
     assert_eq!((taken(&node).0, taken(&node).1), (0, 5));
     for ((db, name), (value, _)) in &model {
@@ -588,7 +593,7 @@ fn segments_of_what_is_not_freed_yet_are_not_damaged() {
         clean(&mut node);
     }
     let stats = node.store.stats();
-    assert!(stats.collected_segments > 40, "{stats:#?}");
+    assert!(stats[Counter::CollectedSegments] > 40, "{stats:#?}");
     assert_eq!(stats.flash_retired_segments, 0);
     drop(held);
 }
@@ -598,7 +603,7 @@ fn segments_of_what_is_not_freed_yet_are_not_damaged() {
 fn a_cleaning_leaves_room_on_flash() {
     let mut node = filled(3_400, 3 << 20);
     clean(&mut node);
-    assert_eq!(node.store.stats().flash_write_bytes, 0);
+    assert_eq!(node.store.stats()[Counter::FlashWriteBytes], 0);
 }
 
 #[test]

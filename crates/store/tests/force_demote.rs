@@ -4,6 +4,7 @@ use flash::Sim;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
+use store::counters::Counter;
 use store::{Codec, Cold, FlashConfig, Key, Keyspace, Lane, Resume, Store, StoreConfig, Value};
 
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -102,7 +103,11 @@ fn touched_values_become_cold_while_the_log_is_rewritten() {
         assert_eq!(node.get(name).as_ref(), Some(value), "{name}");
     }
     let stats = node.store.stats();
-    assert!(stats.flash_write_bytes > 2 * FLASH_BYTES, "{} bytes were written", stats.flash_write_bytes);
+    assert!(
+        stats[Counter::FlashWriteBytes] > 2 * FLASH_BYTES,
+        "{} bytes were written",
+        stats[Counter::FlashWriteBytes]
+    );
 }
 
 #[test]

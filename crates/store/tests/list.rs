@@ -5,6 +5,7 @@ mod node;
 use node::{Node, Random};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use store::counters::Counter;
 use store::{Codec, Policy};
 
 const PAGE: u64 = 4096;
@@ -48,7 +49,11 @@ fn reads<R>(node: &mut Node, run: impl FnOnce(&mut Node) -> R) -> (R, u64, u64) 
     let before = node.store.stats();
     let result = run(node);
     let after = node.store.stats();
-    (result, after.flash_reads - before.flash_reads, (after.flash_read_bytes - before.flash_read_bytes) / PAGE)
+    (
+        result,
+        after[Counter::FlashReads] - before[Counter::FlashReads],
+        (after[Counter::FlashReadBytes] - before[Counter::FlashReadBytes]) / PAGE,
+    )
 }
 
 fn all(node: &mut Node) -> Vec<Vec<u8>> {
@@ -266,8 +271,8 @@ fn each_key_is_listed_once_whatever_moves_meanwhile() {
             }
         }
         let stats = node.store.stats();
-        assert!(stats.relocated_records > 100, "{stats:#?}");
+        assert!(stats[Counter::RelocatedRecords] > 100, "{stats:#?}");
         assert!(stats.values_in_flash > 7_281, "several rounds: {stats:#?}");
-        assert_eq!(stats.checksum_errors + stats.read_errors, 0);
+        assert_eq!(stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors], 0);
     });
 }

@@ -7,6 +7,7 @@ mod node;
 use flash::sim::Faults;
 use node::{Node, Random};
 use std::collections::{BTreeMap, BTreeSet};
+use store::counters::Counter;
 use store::{Codec, Lane, Policy, ResizeError, Value};
 
 type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
@@ -192,7 +193,7 @@ fn run_resizing(
                     .filter(|((of, _), (_, expiry))| *of == db && expiry.is_none_or(|at| at > now_ms))
                     .map(|((_, name), _)| name.clone())
                     .collect();
-                let failed = node.store.stats().read_errors;
+                let failed = node.store.stats()[Counter::ReadErrors];
                 let listed = match random.below(2) {
                     0 => node.scan(db, 1 + random.below(200) as usize),
                     _ => node.list(db, 0, None, &mut |_| {}).map(|(_, names)| names),
@@ -203,7 +204,7 @@ fn run_resizing(
                         assert_eq!(names.len(), found.len(), "seed {seed} step {step}: a name came twice");
                         assert!(found.is_subset(&expected), "seed {seed} step {step}: {found:?}");
                         // A name is left out only if it cannot be read, so neither can its value, or if reads of the list have failed.
-                        let reads_failed = node.store.stats().read_errors > failed;
+                        let reads_failed = node.store.stats()[Counter::ReadErrors] > failed;
                         for name in expected.difference(&found).filter(|_| !reads_failed) {
                             let value = node.get(db, name);
                             assert!(value.is_err(), "seed {seed} step {step}: without {:?}", name.escape_ascii());
@@ -252,10 +253,10 @@ fn every_value_is_its_keys_whatever_moves() {
     seeds::each(1, 3, |seed| {
         let codec = [Codec::Zstd, Codec::None, Codec::Lz4][seed as usize % 3];
         let stats = run(seed, codec, 12_000, Faults::default());
-        assert!(stats.demotions_written > 1_000, "{stats:#?}");
-        assert!(stats.demotions_clean > 10, "{stats:#?}");
-        assert!(stats.promotions > 50, "{stats:#?}");
-        assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
+        assert!(stats[Counter::DemotionsWritten] > 1_000, "{stats:#?}");
+        assert!(stats[Counter::DemotionsClean] > 10, "{stats:#?}");
+        assert!(stats[Counter::Promotions] > 50, "{stats:#?}");
+        assert_eq!(stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors], 0);
     });
 }
 
@@ -263,8 +264,8 @@ fn every_value_is_its_keys_whatever_moves() {
 fn segments_are_collected_under_load() {
     seeds::each(11, 1, |seed| {
         let stats = run(seed, Codec::None, 40_000, Faults::default());
-        assert!(stats.collected_segments > 20, "{stats:#?}");
-        assert!(stats.relocated_records > 100, "{stats:#?}");
+        assert!(stats[Counter::CollectedSegments] > 20, "{stats:#?}");
+        assert!(stats[Counter::RelocatedRecords] > 100, "{stats:#?}");
     });
 }
 
@@ -281,7 +282,7 @@ fn faults_give_errors_and_never_anothers_value() {
     seeds::each(102, 6, |seed| {
         let faults = faults[seed as usize % 6];
         let stats = run(seed, if seed % 2 == 0 { Codec::Lz4 } else { Codec::None }, 6_000, faults);
-        let seen = stats.checksum_errors + stats.read_errors + stats.write_errors;
+        let seen = stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors];
         assert!(seen > 0, "{faults:?} did nothing: {stats:#?}");
     });
 }
@@ -295,8 +296,8 @@ fn nothing_is_lost_while_flash_grows_and_shrinks() {
         let resizes = resizes.unwrap();
         assert!(resizes.set > 20, "{resizes:?}");
         assert!(resizes.shrunk > 2, "{resizes:?}");
-        assert!(stats.relocated_records > 100, "{stats:#?}");
-        assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
+        assert!(stats[Counter::RelocatedRecords] > 100, "{stats:#?}");
+        assert_eq!(stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors], 0);
     });
 }
 
@@ -394,9 +395,9 @@ fn a_policy_that_evicts_makes_the_smaller_flash_fit() {
     fill(&mut node, &mut Random(41), 0..15_000);
     shrink(&mut node, 6 << 20);
     let stats = node.store.stats();
-    assert!(stats.evicted_keys > 5_000, "{stats:#?}");
+    assert!(stats[Counter::EvictedKeys] > 5_000, "{stats:#?}");
     assert!(stats.keys > 4_000, "{stats:#?}");
-    assert_eq!(stats.keys + stats.evicted_keys, 15_000);
+    assert_eq!(stats.keys + stats[Counter::EvictedKeys], 15_000);
     assert!(stats.flash_used_bytes <= 6 << 20, "{stats:#?}");
     let mut found = 0;
     for key in 0..15_000u64 {
@@ -502,9 +503,9 @@ fn a_full_flash_evicts_when_the_policy_says_so() {
         .unwrap();
     }
     let stats = node.store.stats();
-    assert!(stats.evicted_keys > 10_000, "{stats:#?}");
+    assert!(stats[Counter::EvictedKeys] > 10_000, "{stats:#?}");
     assert!(stats.keys > 2_500, "{stats:#?}");
-    assert_eq!(stats.keys + stats.evicted_keys, 20_000);
+    assert_eq!(stats.keys + stats[Counter::EvictedKeys], 20_000);
 }
 
 #[test]
@@ -532,5 +533,5 @@ fn the_space_of_expired_cold_keys_is_freed_without_reading_each_key() {
     let after = node.store.stats();
     assert!(after.keys < before.keys / 20, "{after:#?}");
     assert!(after.flash_used_bytes < before.flash_used_bytes / 4, "{after:#?}");
-    assert!(after.flash_reads - before.flash_reads < 1_000, "{after:#?}");
+    assert!(after[Counter::FlashReads] - before[Counter::FlashReads] < 1_000, "{after:#?}");
 }

@@ -5,6 +5,7 @@ mod node;
 
 use flash::Sim;
 use node::{Node, Random};
+use store::counters::Counter;
 use store::{Codec, Key, Keyspace, LimitOf, NotHeld, Policy, Reach, Resume, STRIPES, Store, StoreConfig};
 
 const KEYS: u32 = 400;
@@ -113,23 +114,23 @@ fn keys_are_evicted_only_where_the_stripe_is_owned() {
     };
     let mut node = Node::of(Sim::new(9, 1, 1 << 20), Store::new(&config), 1);
     let mut keys = 0;
-    while node.store.stats().evicted_keys == 0 {
+    while node.store.counters().sum(Counter::EvictedKeys) == 0 {
         set(&mut node, keys, &noise(), None);
         keys += 1;
         idle(&mut node, 1);
     }
     node.store.set_owned(|_| false);
-    let (before, evicted) = (held(&node), node.store.stats().evicted_keys);
+    let (before, evicted) = (held(&node), node.store.counters().sum(Counter::EvictedKeys));
     // What repeats a primary's commands still writes.
     for key in keys..keys + 100 {
         set(&mut node, key, &noise(), None);
         idle(&mut node, 2);
     }
-    assert_eq!(node.store.stats().evicted_keys, evicted);
+    assert_eq!(node.store.counters().sum(Counter::EvictedKeys), evicted);
     assert_eq!(held(&node), before + 100);
     node.store.set_owned(|_| true);
     idle(&mut node, 100);
-    assert!(node.store.stats().evicted_keys > evicted, "it is evicted again");
+    assert!(node.store.counters().sum(Counter::EvictedKeys) > evicted, "it is evicted again");
 }
 
 /// Lists skip what is not owned, in RAM and on flash.

@@ -8,6 +8,7 @@ use node::{Node, Random};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use store::counters::Counter;
 use store::{
     Admission, Codec, DumpError, Dumper, FlashConfig, Kind, PartReader, Policy, Refusal, StoreConfig, Value, Visited,
 };
@@ -194,7 +195,11 @@ impl Run {
             assert!(found.as_ref() == Some(value) && of == *expiry, "{what}, {}", name.escape_ascii());
         }
         let stats = self.node.store.stats();
-        assert_eq!((stats.flash_retired_segments, stats.checksum_errors, stats.read_errors), (0, 0, 0), "{what}");
+        assert_eq!(
+            (stats.flash_retired_segments, stats[Counter::ChecksumErrors], stats[Counter::ReadErrors]),
+            (0, 0, 0),
+            "{what}"
+        );
     }
 }
 
@@ -222,7 +227,7 @@ fn travels(seed: u64, codec: Codec) {
         // The collector moves what came, and what is new stands beside it.
         let is_collected = (0..100_000).any(|n| {
             after.step();
-            n > 3_000 && after.node.store.stats().relocated_records > 1_000
+            n > 3_000 && after.node.store.stats()[Counter::RelocatedRecords] > 1_000
         });
         assert!(is_collected, "{what}");
         after.check(&format!("{what}, later"));

@@ -6,6 +6,7 @@ mod node;
 use flash::sim::Faults;
 use node::{Answer, Node, Random};
 use std::collections::BTreeMap;
+use store::counters::Counter;
 use store::{Codec, Lane, NOTHING, Policy, ReadError, Value};
 use value::hash::Table;
 use value::{Absent, Boxed};
@@ -198,9 +199,9 @@ fn every_field_has_its_own_value_whatever_moves() {
     seeds::each(1, 3, |seed| {
         let codec = [Codec::Zstd, Codec::None, Codec::Lz4][seed as usize % 3];
         let stats = run(seed, codec, 30_000, Faults::default());
-        assert!(stats.part_demotions > 2_000, "{stats:#?}");
-        assert!(stats.flash_part_reads > 1_000, "{stats:#?}");
-        assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
+        assert!(stats[Counter::PartDemotions] > 2_000, "{stats:#?}");
+        assert!(stats[Counter::FlashPartReads] > 1_000, "{stats:#?}");
+        assert_eq!(stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors], 0);
     });
 }
 
@@ -209,8 +210,8 @@ fn parts_move_out_of_a_flash_that_shrinks() {
     seeds::each(21, 1, |seed| {
         let stats = run_on(24 << 20, seed, Codec::Lz4, 30_000, Faults::default(), true);
         // With other seeds, less may be left alive of what is collected.
-        assert!(seed != 21 || stats.relocated_records > 100, "{stats:#?}");
-        assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
+        assert!(seed != 21 || stats[Counter::RelocatedRecords] > 100, "{stats:#?}");
+        assert_eq!(stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors], 0);
     });
 }
 
@@ -218,9 +219,9 @@ fn parts_move_out_of_a_flash_that_shrinks() {
 fn parts_are_collected_under_load() {
     seeds::each(11, 1, |seed| {
         let stats = run_on(12 << 20, seed, Codec::None, 60_000, Faults::default(), false);
-        assert!(stats.collected_segments > 5, "{stats:#?}");
+        assert!(stats[Counter::CollectedSegments] > 5, "{stats:#?}");
         // With other seeds, nothing may be left alive of what is collected.
-        assert!(seed != 11 || stats.relocated_records > 10, "{stats:#?}");
+        assert!(seed != 11 || stats[Counter::RelocatedRecords] > 10, "{stats:#?}");
     });
 }
 
@@ -237,7 +238,7 @@ fn faults_give_errors_and_never_anothers_value() {
         let codec = if seed % 2 == 0 { Codec::Lz4 } else { Codec::None };
         let faults = faults[seed as usize % 5];
         let stats = run(seed, codec, 20_000, faults);
-        let seen = stats.checksum_errors + stats.read_errors + stats.write_errors;
+        let seen = stats[Counter::ChecksumErrors] + stats[Counter::ReadErrors] + stats[Counter::WriteErrors];
         assert!(seen > 0, "{faults:?} did nothing: {stats:#?}");
     });
 }

@@ -6,6 +6,7 @@ mod node;
 use flash::sim::Faults;
 use node::{Node, Random};
 use std::collections::HashMap;
+use store::counters::Counter;
 use store::{Codec, Lane, Policy};
 
 const RAM: u64 = 600 << 10;
@@ -208,7 +209,7 @@ fn overwriting_never_jams() {
     seeds::each(1, 3, |seed| {
         let load = Load { lengths: (994, 994), ..Load::default() };
         let stats = run(seed, steps(load.lengths), load);
-        assert!(stats.relocated_records > 100, "{stats:#?}");
+        assert!(stats[Counter::RelocatedRecords] > 100, "{stats:#?}");
     });
 }
 
@@ -267,7 +268,7 @@ fn a_collected_record_takes_no_more_flash_than_a_fresh_one() {
     let mut node = Node::new(50, 8 << 20, 16 << 20, Codec::None, Policy::NoEviction);
     fill(&mut node, 0..17_000, 999, |_| None);
     let fresh = node.store.stats();
-    assert_eq!(fresh.relocated_records, 0);
+    assert_eq!(fresh[Counter::RelocatedRecords], 0);
     let mut random = Random(51);
     for _ in 0..40_000 {
         assert!(node.make_room(), "{:#?}", node.store.stats());
@@ -275,11 +276,11 @@ fn a_collected_record_takes_no_more_flash_than_a_fresh_one() {
         set(&mut node, random.below(17_000), &value, None);
     }
     let after = node.store.stats();
-    assert!(after.relocated_records > 5_000, "{after:#?}");
-    let of_fresh = fresh.record_stored_bytes as f64 / fresh.record_bytes as f64;
+    assert!(after[Counter::RelocatedRecords] > 5_000, "{after:#?}");
+    let of_fresh = fresh[Counter::RecordStoredBytes] as f64 / fresh[Counter::RecordBytes] as f64;
     assert!(of_fresh < 1.1, "{of_fresh:.3}: four to a page");
-    let of_all = (after.record_stored_bytes - fresh.record_stored_bytes) as f64
-        / (after.record_bytes - fresh.record_bytes) as f64;
+    let of_all = (after[Counter::RecordStoredBytes] - fresh[Counter::RecordStoredBytes]) as f64
+        / (after[Counter::RecordBytes] - fresh[Counter::RecordBytes]) as f64;
     assert!(of_all < 1.03 * of_fresh, "{of_all:.3} bytes a byte instead of {of_fresh:.3}");
 }
 
@@ -295,9 +296,9 @@ fn many_expired_keys_leave_flash_at_the_speed_of_reading() {
     idle(&mut node, 300);
     let after = node.store.stats();
     assert!(after.keys < 300, "{} keys are left", after.keys);
-    assert_eq!(after.relocated_records, before.relocated_records);
+    assert_eq!(after[Counter::RelocatedRecords], before[Counter::RelocatedRecords]);
     assert!(after.flash_free_segments > 55, "{after:#?}");
-    assert!(after.flash_reads - before.flash_reads < 100, "{after:#?}");
+    assert!(after[Counter::FlashReads] - before[Counter::FlashReads] < 100, "{after:#?}");
 }
 
 #[test]
@@ -318,11 +319,11 @@ fn a_few_expired_keys_leave_flash_within_the_lag_and_nothing_is_rewritten() {
     idle(&mut node, 1_000);
     let after = node.store.stats();
     assert!((7_600..7_650).contains(&after.keys), "{} keys", after.keys);
-    assert_eq!(after.flash_write_bytes, before.flash_write_bytes);
+    assert_eq!(after[Counter::FlashWriteBytes], before[Counter::FlashWriteBytes]);
     // What is left does not expire, so nothing is read again.
     node.now_ms += 3_600_000;
     idle(&mut node, 1_000);
-    assert_eq!(node.store.stats().flash_reads, after.flash_reads);
+    assert_eq!(node.store.stats()[Counter::FlashReads], after[Counter::FlashReads]);
     for key in (0..8_000u64).filter(|key| key % 20 != 0) {
         assert_eq!(node.get(0, &key.to_le_bytes()).unwrap().map(|value| value.len()), Some(1_000), "{key}");
     }
@@ -403,7 +404,7 @@ fn live_data_stays_below_a_limit_of_its_own() {
     assert!(full.flash_free_segments > 20, "{full:#?}");
     // Nothing is collected: it would make no room.
     idle(&mut node, 500);
-    assert_eq!(node.store.stats().relocated_records, full.relocated_records);
+    assert_eq!(node.store.stats()[Counter::RelocatedRecords], full[Counter::RelocatedRecords]);
     // What RAM has may still be changed, and deletions make room.
     (0..keys / 4).for_each(|key| remove(&mut node, key));
     for key in keys..keys + 1_000 {
@@ -440,7 +441,7 @@ fn overwrites_below_the_limit_of_live_data_never_jam() {
         set(&mut node, random.below(keys), &value, None);
     }
     let stats = node.store.stats();
-    assert!(stats.flash_write_bytes > 40 << 20 && stats.flash_live_bytes < LIMIT, "{stats:#?}");
+    assert!(stats[Counter::FlashWriteBytes] > 40 << 20 && stats.flash_live_bytes < LIMIT, "{stats:#?}");
     node.store.set_quarantine(false);
     assert_all_free_after_a_flush(&mut node, "overwrites");
 }
@@ -462,9 +463,9 @@ fn eviction_keeps_live_data_below_its_limit() {
         }
     }
     let stats = node.store.stats();
-    assert!(stats.evicted_keys > 20_000, "{stats:#?}");
+    assert!(stats[Counter::EvictedKeys] > 20_000, "{stats:#?}");
     assert!(stats.keys > 4_000, "{stats:#?}");
     assert!(stats.flash_live_bytes < LIMIT + (1 << 20), "{stats:#?}");
     // What is hot has its copy moved. Collecting garbage would make no room for live data.
-    assert!(stats.relocated_records < 10_000, "{stats:#?}");
+    assert!(stats[Counter::RelocatedRecords] < 10_000, "{stats:#?}");
 }

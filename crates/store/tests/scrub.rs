@@ -6,6 +6,7 @@ use flash::DATA_OFFSET;
 use flash::io::PAGE_BYTES;
 use node::{Node, Random};
 use std::collections::BTreeSet;
+use store::counters::Counter;
 use store::{Codec, Policy};
 
 const RAM: u64 = 2 << 20;
@@ -49,12 +50,18 @@ fn a_round_reads_everything_once_in_the_interval_and_no_faster() {
     assert_eq!(half.scrub_rounds, before.scrub_rounds);
     pass(&mut node, INTERVAL_MS / 2 + 1_000);
     let whole = node.store.stats();
-    assert_eq!((whole.scrub_rounds, whole.rotten_pages, whole.rotten_keys), (before.scrub_rounds + 1, 0, 0));
-    let (first, all) = (half.scrubbed_bytes - before.scrubbed_bytes, whole.scrubbed_bytes - before.scrubbed_bytes);
+    assert_eq!(
+        (whole.scrub_rounds, whole[Counter::RottenPages], whole[Counter::RottenKeys]),
+        (before.scrub_rounds + 1, 0, 0)
+    );
+    let (first, all) = (
+        half[Counter::ScrubbedBytes] - before[Counter::ScrubbedBytes],
+        whole[Counter::ScrubbedBytes] - before[Counter::ScrubbedBytes],
+    );
     assert!(first < all && (2 << 20..=whole.flash_used_bytes).contains(&all), "{first} and {all} bytes of {whole:#?}");
     node.store.set_scrub_interval(0);
     pass(&mut node, 2 * INTERVAL_MS);
-    assert_eq!(node.store.stats().scrubbed_bytes, whole.scrubbed_bytes, "it is off");
+    assert_eq!(node.store.stats()[Counter::ScrubbedBytes], whole[Counter::ScrubbedBytes], "it is off");
 }
 
 /// After a restart, RAM gets the values that were used before, as far as there is room.
@@ -72,18 +79,23 @@ fn values_that_were_used_come_back_before_they_are_asked_for() {
     let full = node.store.stats();
     node.store.warm();
     pass(&mut node, 1_000);
-    assert_eq!(node.store.stats().promotions, full.promotions, "there is no room");
+    assert_eq!(node.store.stats()[Counter::Promotions], full[Counter::Promotions], "there is no room");
     node.store.set_ram_limit(4 * RAM);
     pass(&mut node, 1_000);
-    assert_eq!(node.store.stats().promotions, full.promotions, "it has ended");
+    assert_eq!(node.store.stats()[Counter::Promotions], full[Counter::Promotions], "it has ended");
     node.store.warm();
     pass(&mut node, 10_000);
     let warm = node.store.stats();
-    assert!(warm.promotions > full.promotions + 500, "{} of {}", warm.promotions - full.promotions, used.len());
+    assert!(
+        warm[Counter::Promotions] > full[Counter::Promotions] + 500,
+        "{} of {}",
+        warm[Counter::Promotions] - full[Counter::Promotions],
+        used.len()
+    );
     for key in used {
         assert_eq!(node.get(0, &key.to_le_bytes()).unwrap(), Some(value(key)));
     }
-    assert_eq!(node.store.stats().flash_reads, warm.flash_reads, "all of them are in RAM");
+    assert_eq!(node.store.stats()[Counter::FlashReads], warm[Counter::FlashReads], "all of them are in RAM");
     assert!(warm.values_in_flash > KEYS / 4, "others stay where they are: {}", warm.values_in_flash);
     node.lanes.iter_mut().for_each(store::Lane::drain);
 }
@@ -106,14 +118,14 @@ fn rot_that_clients_meet_counts_once() {
         }
     }
     let stats = node.store.stats();
-    assert!(lost.len() > 10 && stats.checksum_errors > lost.len() as u64, "{} keys, {stats:#?}", lost.len());
-    assert_eq!((stats.rotten_keys, stats.rotten_pages), (lost.len() as u64, pages.len() as u64));
+    assert!(lost.len() > 10 && stats[Counter::ChecksumErrors] > lost.len() as u64, "{} keys, {stats:#?}", lost.len());
+    assert_eq!((stats[Counter::RottenKeys], stats[Counter::RottenPages]), (lost.len() as u64, pages.len() as u64));
     // The scrubber finds the same.
     node.store.set_scrub_interval(INTERVAL_MS);
     pass(&mut node, INTERVAL_MS + 1_000);
     let stats = node.store.stats();
-    assert!(stats.scrubbed_bytes > 0);
-    assert_eq!((stats.rotten_keys, stats.rotten_pages), (lost.len() as u64, pages.len() as u64));
+    assert!(stats[Counter::ScrubbedBytes] > 0);
+    assert_eq!((stats[Counter::RottenKeys], stats[Counter::RottenPages]), (lost.len() as u64, pages.len() as u64));
     node.lanes.iter_mut().for_each(store::Lane::drain);
 }
 
@@ -133,9 +145,9 @@ fn rot_is_found_before_anybody_reads_it_and_values_in_ram_survive() {
     }
     pass(&mut node, INTERVAL_MS + 1_000);
     let stats = node.store.stats();
-    assert_eq!(stats.rotten_pages, pages.len() as u64, "{stats:#?}");
-    assert!(stats.rotten_keys > 0 && stats.rescued_values > 0, "{stats:#?}");
-    assert_eq!(stats.checksum_errors, 0, "no client has met it");
+    assert_eq!(stats[Counter::RottenPages], pages.len() as u64, "{stats:#?}");
+    assert!(stats[Counter::RottenKeys] > 0 && stats[Counter::RescuedValues] > 0, "{stats:#?}");
+    assert_eq!(stats[Counter::ChecksumErrors], 0, "no client has met it");
     // Every value is right or an error, and there are as many errors as were told. What was in RAM is on flash again.
     node.store.set_ram_limit(RAM / 8);
     pass(&mut node, 5_000);
@@ -150,9 +162,13 @@ fn rot_is_found_before_anybody_reads_it_and_values_in_ram_survive() {
         }
     }
     let lost = lost.len() as u64;
-    assert!(lost > 0 && lost == stats.rotten_keys, "{lost} keys, and {} were told", stats.rotten_keys);
+    assert!(
+        lost > 0 && lost == stats[Counter::RottenKeys],
+        "{lost} keys, and {} were told",
+        stats[Counter::RottenKeys]
+    );
     // What is known is not told again.
     pass(&mut node, INTERVAL_MS + 1_000);
-    assert_eq!(node.store.stats().rotten_pages, pages.len() as u64);
+    assert_eq!(node.store.stats()[Counter::RottenPages], pages.len() as u64);
     node.lanes.iter_mut().for_each(store::Lane::drain);
 }

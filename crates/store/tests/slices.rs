@@ -3,6 +3,7 @@
 mod node;
 
 use node::{Node, Random};
+use store::counters::Counter;
 use store::{Codec, Policy};
 
 /// The most entries that one slice of maintenance looked at, while keys are written, move to flash, and expire.
@@ -30,7 +31,7 @@ fn most_in_a_slice(keys: u64) -> u64 {
         .unwrap();
     }
     let stats = node.store.stats();
-    assert!(stats.demotions_written > 0 && stats.expired_keys > 0, "{stats:#?}");
+    assert!(stats[Counter::DemotionsWritten] > 0 && stats[Counter::ExpiredKeys] > 0, "{stats:#?}");
     most
 }
 

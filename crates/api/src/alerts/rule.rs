@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::events::Severity;
-use crate::metrics::catalog;
+use node::metrics::Scope;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -173,14 +173,14 @@ impl NewRule {
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(ApiError::field("name", format!("1 to {NAME_BYTES_MAX} bytes are expected")));
         }
-        let known = match scope.as_str() {
-            "node" => catalog::NODE.iter().any(|known| known.name == metric),
+        let of = match scope.as_str() {
+            "node" => Scope::Node,
             scope if scope == "databases" || scope.strip_prefix("database:").is_some_and(|name| !name.is_empty()) => {
-                catalog::DATABASE.iter().any(|known| known.name == metric)
+                Scope::Database
             }
             _ => return Err(ApiError::field("scope", "node, databases or database:NAME is expected")),
         };
-        if !known {
+        if of.column(&metric).is_none() {
             return Err(ApiError::field("metric", format!("there is no metric '{metric}' in this scope"))
                 .hint("GET /api/v1/metrics-catalog lists them"));
         }

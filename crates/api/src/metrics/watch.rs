@@ -1,16 +1,13 @@
 //! Owns the reading of all counters once a second: current values, history, and input for the alerts. Never knows a
 //! request.
 
-use super::catalog::{self, Fold};
 use super::history::{History, RINGS, Ring};
-use super::machine::{DiskNow, Machine, places};
-use super::reading::{NodeReading, NodeSpan, Reading, Span};
 use super::trace::Trace;
-use super::window::Window;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::events::{self, Event};
 use node::Node;
+use node::metrics::{Disk, Fold, Io, NodeReading, NodeSpan, Reading, Scope, Span, Window};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -39,12 +36,45 @@ struct WatchState {
     disks: Vec<DiskNow>,
 }
 
+/// A disk that the node uses.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DiskNow {
+    /// As in /dev; of a file system without a disk of this machine, its number.
+    pub name: String,
+    /// flash, journal, state, backups.
+    pub uses: Vec<&'static str>,
+    pub bytes: u64,
+    /// That the node may still take.
+    pub free_bytes: u64,
+    /// How long a read or write took on average in the last second. null: there was none.
+    pub latency_us: Option<f64>,
+    /// Share of the last second in which the disk had something to do. null: the kernel does not count.
+    pub busy_percent: Option<f64>,
+    pub read_bytes_per_second: Option<f64>,
+    pub written_bytes_per_second: Option<f64>,
+}
+
+impl DiskNow {
+    fn of(disk: &Disk, spent: Option<Io>) -> DiskNow {
+        DiskNow {
+            name: disk.name.clone(),
+            uses: disk.uses.clone(),
+            bytes: disk.bytes,
+            free_bytes: disk.free_bytes,
+            latency_us: spent.and_then(|spent| spent.latency_us()),
+            busy_percent: spent.map(|spent| spent.busy_percent()),
+            read_bytes_per_second: spent.map(|spent| spent.per_second(spent.read_bytes)),
+            written_bytes_per_second: spent.map(|spent| spent.per_second(spent.written_bytes)),
+        }
+    }
+}
+
 /// One database, or the node.
 struct Followed<R> {
     history: History,
     /// Where the current step of each ring started.
     since: [Option<(u64, R)>; RINGS.len()],
-    /// In the catalog's order; NaN means unknown.
+    /// In the order of the charts; NaN means unknown.
     now: Vec<f64>,
     /// Of the stream for replicas, if it is a database.
     trace: Trace,
@@ -77,12 +107,8 @@ impl<R> Followed<R> {
     }
 }
 
-fn database_names() -> Vec<&'static str> {
-    catalog::DATABASE.iter().map(|metric| metric.name).collect()
-}
-
-fn node_names() -> Vec<&'static str> {
-    catalog::NODE.iter().map(|metric| metric.name).collect()
+fn names_of(scope: Scope) -> Vec<&'static str> {
+    scope.charts().iter().map(|(_, chart)| chart.name).collect()
 }
 
 impl Watch {
@@ -92,7 +118,7 @@ impl Watch {
         }
         let watch = Watch { folder, state: Mutex::default(), keys_before: Mutex::default() };
         for database in node.databases() {
-            let history = watch.history(database.name(), &database_names())?;
+            let history = watch.history(database.name(), &names_of(Scope::Database))?;
             watch
                 .keys_before
                 .lock()
@@ -127,9 +153,10 @@ impl Watch {
         }
         for database in &all {
             if !databases.contains_key(database.name()) {
-                match self.history(database.name(), &database_names()) {
+                match self.history(database.name(), &names_of(Scope::Database)) {
                     Ok(history) => {
-                        databases.insert(database.name().to_owned(), Followed::new(history, catalog::DATABASE.len()));
+                        databases
+                            .insert(database.name().to_owned(), Followed::new(history, Scope::Database.charts().len()));
                     }
                     Err(error) => failed(Err(error)),
                 }
@@ -142,18 +169,22 @@ impl Watch {
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
             let (lag_ms_max, lately) = (lags.max(), followed.window.saw(&now));
             failed(advance(followed, now_ms, &now, |before, now| {
-                catalog::database_values(&Span::new(before, now, lag_ms_max, lately))
+                let span = Span::new(before, now, lag_ms_max, lately);
+                Scope::Database.charts().iter().map(|(row, _)| row.of_span(&span)).collect()
             }));
         }
         if node_followed.is_none() {
-            *node_followed = Some(Followed::new(self.history(NODE, &node_names())?, catalog::NODE.len()));
+            *node_followed =
+                Some(Followed::new(self.history(NODE, &names_of(Scope::Node))?, Scope::Node.charts().len()));
         }
         if let Some(followed) = node_followed {
-            let now = NodeReading { at_ms: now_ms, figures: node.figures(), machine: Machine::look(&places(node)) };
-            *disks = now.machine.since(followed.since[0].as_ref().map(|(_, before)| &before.machine));
+            let now = NodeReading::of(node, now_ms);
+            let before = followed.since[0].as_ref().map(|(_, before)| &before.machine);
+            *disks = now.machine.since(before).map(|(disk, spent)| DiskNow::of(disk, spent)).collect();
             let values: Vec<Vec<f64>> = databases.values().map(|followed| followed.now.clone()).collect();
             failed(advance(followed, now_ms, &now, |before, now| {
-                catalog::node_values(&NodeSpan { before, now, databases: &values })
+                let span = NodeSpan { before, now, databases: &values };
+                Scope::Node.charts().iter().map(|(row, _)| row.of_node_span(&span)).collect()
             }));
         }
         outcome
@@ -164,11 +195,11 @@ impl Watch {
         self.keys_before.lock().remove(database)
     }
 
-    /// Current values by name, in the catalog's order; null means unknown.
+    /// Current values by name, in the order of the charts; null means unknown.
     pub fn now(&self, database: &str) -> BTreeMap<&'static str, Option<f64>> {
         let state = self.state.lock();
         let values = state.databases.get(database).map(|followed| followed.now.as_slice());
-        named(&database_names(), values)
+        named(&names_of(Scope::Database), values)
     }
 
     /// How long ago a database's stream got the first byte that a replica with the first `has` bytes has not.
@@ -184,22 +215,17 @@ impl Watch {
 
     pub fn node_now(&self) -> BTreeMap<&'static str, Option<f64>> {
         let state = self.state.lock();
-        named(&node_names(), state.node.as_ref().map(|followed| followed.now.as_slice()))
+        named(&names_of(Scope::Node), state.node.as_ref().map(|followed| followed.now.as_slice()))
     }
 
     /// The past values of a database; `None`: of the node.
     pub fn series(&self, database: Option<&str>, wanted: &Wanted) -> Result<Series, ApiError> {
         let state = self.state.lock();
-        let (history, all): (_, Vec<(&str, Fold)>) = match database {
-            Some(name) => (
-                state.databases.get(name).map(|followed| &followed.history),
-                catalog::DATABASE.iter().map(|metric| (metric.name, metric.fold)).collect(),
-            ),
-            None => (
-                state.node.as_ref().map(|followed| &followed.history),
-                catalog::NODE.iter().map(|metric| (metric.name, metric.fold)).collect(),
-            ),
+        let (history, scope) = match database {
+            Some(name) => (state.databases.get(name).map(|followed| &followed.history), Scope::Database),
+            None => (state.node.as_ref().map(|followed| &followed.history), Scope::Node),
         };
+        let all: Vec<_> = scope.charts().iter().map(|(_, chart)| (chart.name, chart.fold)).collect();
         let history =
             history.ok_or_else(|| ApiError::not_found("nothing was measured yet").hint("try again in a second"))?;
         read(history, &all, wanted)
@@ -208,7 +234,7 @@ impl Watch {
 
 /// The newest number of keys in a history.
 fn last_keys(history: &History, now_ms: u64) -> io::Result<Option<u64>> {
-    let column = catalog::DATABASE.iter().position(|metric| metric.name == "keys").expect("a row of the catalog");
+    let column = Scope::Database.column("keys").expect("a row of the table");
     let mut newest: Option<(u64, f32)> = None;
     for (number, ring) in RINGS.iter().enumerate() {
         let from_ms = now_ms.saturating_sub(ring.step_ms * (ring.slots - 1));
@@ -314,8 +340,8 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
             let Some((sum, count)) = bins.get_mut(nth).filter(|_| !value.is_nan()) else { continue };
             *sum = match fold {
                 Fold::Mean => *sum + value,
-                Fold::Max if *count == 0 => value,
-                Fold::Max => sum.max(value),
+                Fold::Peak if *count == 0 => value,
+                Fold::Peak => sum.max(value),
             };
             *count += 1;
         }
@@ -325,7 +351,7 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
         let values = bins.into_iter().map(|(sum, count)| match (count, fold) {
             (0, _) => None,
             (count, Fold::Mean) => Some((sum / f64::from(count)) as f32),
-            (_, Fold::Max) => Some(sum as f32),
+            (_, Fold::Peak) => Some(sum as f32),
         });
         (all[*column].0.to_owned(), values.collect())
     });
@@ -374,7 +400,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
 mod tests {
     use super::*;
 
-    const ALL: [(&str, Fold); 2] = [("ops", Fold::Mean), ("latency_p99_us", Fold::Max)];
+    const ALL: [(&str, Fold); 2] = [("ops", Fold::Mean), ("latency_p99_us", Fold::Peak)];
     const NOW_MS: u64 = 1_700_000_040_000;
 
     fn wanted(from_ms: u64, points: u64) -> Wanted {

@@ -3,7 +3,7 @@
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link;
-use crate::metrics::machine::DiskNow;
+use crate::metrics::watch::DiskNow;
 use crate::route::{Answer, Route, one};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ use flintkv_tests::compare::{difference, differs_by_design};
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::number;
 use std::time::{Instant, UNIX_EPOCH};
+use store::counters::Counter;
 use value::list::Limit;
 
 /// Runs random commands in both places: at least `least`, and more until the budget is spent. `between` runs after
@@ -70,7 +71,7 @@ fn random_commands_reply_as_redis_does_while_collections_go_to_flash_in_parts() 
             here.squeeze();
         }
     });
-    let reads = here.store.stats().flash_part_reads;
+    let reads = here.store.stats()[Counter::FlashPartReads];
     assert!(here.colds.is_empty() || reads > 200, "{reads} parts were read");
 }
 

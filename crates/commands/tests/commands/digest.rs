@@ -4,6 +4,7 @@
 use crate::harness::{Harness, RealRedis};
 use flintkv_tests::Random;
 use std::collections::BTreeSet;
+use store::counters::Counter;
 use store::{Resume, Store, StoreConfig, StoreStats};
 
 /// Milliseconds since 1970, in the next century.
@@ -198,14 +199,10 @@ fn a_score_enters_redis_s_digest_as_redis_7_2_prints_it() {
 
 /// The figures of the store that computing a digest may not change. Reads from flash are left out.
 fn figures(here: &Harness) -> String {
-    let stats = StoreStats {
-        flash_reads: 0,
-        flash_read_bytes: 0,
-        merged_reads: 0,
-        reads_under_lock: 0,
-        flash_latency_nanos: [0; 4],
-        ..here.store.stats()
-    };
+    let mut stats = StoreStats { flash_latency_nanos: [0; 4], ..here.store.stats() };
+    for reads in [Counter::FlashReads, Counter::FlashReadBytes, Counter::MergedReads, Counter::ReadsUnderLock] {
+        stats.counts[reads] = 0;
+    }
     format!("{stats:#?}")
 }
 
@@ -236,7 +233,7 @@ fn looking_leaves_the_tiers_as_they_are() {
     let uses_before = uses(&here);
     let before = figures(&here);
     assert!(uses_before.iter().any(|shown| shown.contains("frequency: 2")), "{uses_before:#?}");
-    let reads = |here: &Harness| here.store.stats().flash_reads + here.store.stats().merged_reads;
+    let reads = |here: &Harness| here.store.stats()[Counter::FlashReads] + here.store.stats()[Counter::MergedReads];
     let reads_before = reads(&here);
     here.now_ms += 4000;
     digest(&mut here);
@@ -254,7 +251,8 @@ fn a_digest_comes_in_slices_and_asks_for_many_records_at_once() {
     let mut cold = frozen(6, &lines);
     let before = cold.store.stats();
     digest(&mut cold);
-    let reads = cold.store.stats().flash_reads + cold.store.stats().merged_reads - before.flash_reads;
+    let reads = cold.store.stats()[Counter::FlashReads] + cold.store.stats()[Counter::MergedReads]
+        - before[Counter::FlashReads];
     let stops = cold.colds["debug"] as u64;
     assert!(cold.yields > 3, "{} slices", cold.yields);
     assert!(stops > 1, "{stops} stops for {reads} reads");
@@ -265,7 +263,8 @@ fn a_digest_comes_in_slices_and_asks_for_many_records_at_once() {
     parts.squeeze();
     let before = parts.store.stats();
     digest(&mut parts);
-    let reads = parts.store.stats().flash_reads + parts.store.stats().merged_reads - before.flash_reads;
+    let reads = parts.store.stats()[Counter::FlashReads] + parts.store.stats()[Counter::MergedReads]
+        - before[Counter::FlashReads];
     let stops = parts.colds["debug"] as u64;
     assert!(stops * 50 < reads, "{stops} stops for {reads} reads of parts");
 }

@@ -6,6 +6,7 @@ use crate::harness::Harness;
 use flintkv_tests::generator::{Template, fill};
 use flintkv_tests::{Random, number};
 use std::collections::BTreeSet;
+use store::counters::Counter;
 use value::list::Limit;
 
 /// A word of one or two small letters stands for what [`word`] makes of it.
@@ -228,7 +229,7 @@ fn compare(templates: &[&str], commands: u64) -> BTreeSet<String> {
             parts.squeeze();
         }
     }
-    let reads = parts.store.stats().flash_part_reads;
+    let reads = parts.store.stats()[Counter::FlashPartReads];
     assert!(reads > commands / 20, "{reads} parts were read");
     parts.colds.into_keys().collect()
 }
@@ -257,9 +258,9 @@ fn streams_in_parts_answer_as_those_in_ram() {
 /// How many parts a command reads of a value whose parts are all on flash.
 fn reads(here: &mut Harness, line: &str) -> u64 {
     (0..5).for_each(|_| here.squeeze());
-    let before = here.store.stats().flash_part_reads;
+    let before = here.store.stats()[Counter::FlashPartReads];
     here.run(line);
-    here.store.stats().flash_part_reads - before
+    here.store.stats()[Counter::FlashPartReads] - before
 }
 
 #[test]

@@ -11,6 +11,7 @@ use flintkv_tests::generator::{Commands, Template, Writes, fill};
 use flintkv_tests::{Random, number};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Mutex;
+use store::counters::Counter;
 use store::{Effects, Policy, Why};
 
 /// The commands of one run, and the number of commands between two comparisons.
@@ -85,7 +86,7 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
         *met.whys.entry(done.why.clone()).or_default() += 1;
     }
     met.colds += here.colds.values().sum::<usize>();
-    met.part_reads += here.store.stats().flash_part_reads;
+    met.part_reads += here.store.stats()[Counter::FlashPartReads];
     assert!(replay.len() as u64 > commands / 4, "{} effects", replay.len());
 }
 

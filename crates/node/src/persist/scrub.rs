@@ -14,6 +14,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use store::counters::Counter;
 
 /// Clients' reads of the same device go first.
 const BYTES_PER_SECOND: u64 = 32 << 20;
@@ -48,15 +49,16 @@ impl Database {
         let backups = backups.damaged_found.load(Relaxed);
         let mut told = self.files.rot_told.lock();
         let rot = Rot {
-            pages: store.rotten_pages.saturating_sub(told.pages),
-            keys: store.rotten_keys.saturating_sub(told.keys),
-            rescued: store.rescued_values.saturating_sub(told.rescued),
+            pages: store[Counter::RottenPages].saturating_sub(told.pages),
+            keys: store[Counter::RottenKeys].saturating_sub(told.keys),
+            rescued: store[Counter::RescuedValues].saturating_sub(told.rescued),
             checkpoints: checkpoints - told.checkpoints,
             journals: journals - told.journals,
             backups: backups - told.backups,
         };
         // CONFIG RESETSTAT may have lowered the store's counts.
-        let (pages, keys, rescued) = (store.rotten_pages, store.rotten_keys, store.rescued_values);
+        let (pages, keys, rescued) =
+            (store[Counter::RottenPages], store[Counter::RottenKeys], store[Counter::RescuedValues]);
         *told = Rot { pages, keys, rescued, checkpoints, journals, backups };
         (rot.pages + rot.checkpoints + rot.journals + rot.backups > 0).then_some(rot)
     }

@@ -2,13 +2,11 @@
 //! that tests can make their own. Never knows a database's figures.
 
 use super::reading::quotient;
-use node::Node;
-use serde::Serialize;
+use crate::node::Node;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use utoipa::ToSchema;
 
 /// A directory that the node uses, and for what.
 pub type UsedDirectory = (&'static str, PathBuf);
@@ -32,43 +30,27 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
     /// As in /dev; the file system's number if no disk of this machine is below it.
-    name: String,
-    uses: Vec<&'static str>,
-    bytes: u64,
-    free_bytes: u64,
-    /// `None`: the kernel does not count, as for tmpfs.
-    io: Option<Io>,
-}
-
-/// Counters of a disk or a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Io {
-    operations: u64,
-    /// That all operations together took, with their wait.
-    took_ms: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-    busy_ms: u64,
-    /// When it was read, on any clock that never goes back.
-    at_ms: u64,
-}
-
-/// A disk that the node uses.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct DiskNow {
-    /// As in /dev; of a file system without a disk of this machine, its number.
     pub name: String,
     /// flash, journal, state, backups.
     pub uses: Vec<&'static str>,
     pub bytes: u64,
     /// That the node may still take.
     pub free_bytes: u64,
-    /// How long a read or write took on average in the last second. null: there was none.
-    pub latency_us: Option<f64>,
-    /// Share of the last second in which the disk had something to do. null: the kernel does not count.
-    pub busy_percent: Option<f64>,
-    pub read_bytes_per_second: Option<f64>,
-    pub written_bytes_per_second: Option<f64>,
+    /// `None`: the kernel does not count, as for tmpfs.
+    io: Option<Io>,
+}
+
+/// Counters of a disk or a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    operations: u64,
+    /// That all operations together took, with their wait.
+    took_ms: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    busy_ms: u64,
+    /// When it was read, on any clock that never goes back.
+    at_ms: u64,
 }
 
 /// The directories that a node uses: those of flash, the journals, its state and its backups.
@@ -108,23 +90,10 @@ impl Machine {
         Machine { cpu, disks }
     }
 
-    /// The disks as they are now.
-    pub fn since(&self, before: Option<&Machine>) -> Vec<DiskNow> {
-        let now = self.disks.iter().map(|(number, disk)| {
-            let spent = before.and_then(|before| disk.io?.since(before.disks.get(number)?.io?));
-            let rate = |of: fn(&Io) -> u64| spent.map(|spent| of(&spent) as f64 * 1000.0 / spent.at_ms as f64);
-            DiskNow {
-                name: disk.name.clone(),
-                uses: disk.uses.clone(),
-                bytes: disk.bytes,
-                free_bytes: disk.free_bytes,
-                latency_us: spent.and_then(|spent| spent.latency_us()),
-                busy_percent: spent.map(|spent| spent.busy_percent()),
-                read_bytes_per_second: rate(|io| io.read_bytes),
-                written_bytes_per_second: rate(|io| io.written_bytes),
-            }
-        });
-        now.collect()
+    /// The disks as they are now, and what each has done since then. `None`: nothing is known of it.
+    pub fn since(&self, before: Option<&Machine>) -> impl Iterator<Item = (&Disk, Option<Io>)> {
+        let spent = move |number, disk: &Disk| disk.io?.since(before?.disks.get(number)?.io?);
+        self.disks.iter().map(move |(number, disk)| (disk, spent(number, disk)))
     }
 
     /// Of the fullest disk. Unknown (NaN) without a disk.
@@ -142,8 +111,8 @@ impl Machine {
     }
 
     fn most(&self, before: &Machine, of: impl Fn(&Io) -> Option<f64>) -> f64 {
-        let spent = self.disks.iter().filter_map(|(number, disk)| disk.io?.since(before.disks.get(number)?.io?));
-        spent.filter_map(|spent| of(&spent)).reduce(f64::max).unwrap_or(f64::NAN)
+        let spent = self.since(Some(before)).filter_map(|(_, spent)| of(&spent?));
+        spent.reduce(f64::max).unwrap_or(f64::NAN)
     }
 
     /// Name, size, free bytes, operations, and seconds that they took: for /metrics.
@@ -221,11 +190,16 @@ impl Io {
         })
     }
 
-    fn latency_us(&self) -> Option<f64> {
+    /// So many of these in a second, if this is what a disk has done.
+    pub fn per_second(&self, count: u64) -> f64 {
+        count as f64 * 1000.0 / self.at_ms as f64
+    }
+
+    pub fn latency_us(&self) -> Option<f64> {
         (self.operations > 0).then(|| self.took_ms as f64 * 1000.0 / self.operations as f64)
     }
 
-    fn busy_percent(&self) -> f64 {
+    pub fn busy_percent(&self) -> f64 {
         (100.0 * self.busy_ms as f64 / self.at_ms as f64).min(100.0)
     }
 }
@@ -268,14 +242,14 @@ mod tests {
         let before = look(folder.path(), "100.00 5", "100 0 50 800 50", "10 0 80 5 10 0 80 15 0 100 20");
         let now = look(folder.path(), "102.00 5", "160 0 90 880 70", "50 0 8272 105 60 0 80 115 3 1100 220");
         assert_eq!((now.cpu.busy_percent(&before.cpu), now.cpu.wait_percent(&before.cpu)), (50.0, 10.0));
-        let disks = now.since(Some(&before));
-        let [disk] = &disks[..] else { panic!("{disks:?}") };
+        let disks: Vec<_> = now.since(Some(&before)).collect();
+        let [(disk, Some(spent))] = &disks[..] else { panic!("{disks:?}") };
         assert_eq!((disk.name.as_str(), &disk.uses[..]), ("nvme0n1", &["flash", "journal"][..]));
         assert!(disk.bytes > 0 && disk.free_bytes <= disk.bytes);
         // 90 operations took 200 ms in 2 s, in one of which the disk was busy.
-        assert_eq!(disk.latency_us.map(f64::round), Some(2222.0));
-        assert_eq!((disk.busy_percent, disk.read_bytes_per_second), (Some(50.0), Some(4096.0 * 512.0)));
-        assert_eq!(disk.written_bytes_per_second, Some(0.0));
+        assert_eq!(spent.latency_us().map(f64::round), Some(2222.0));
+        assert_eq!((spent.busy_percent(), spent.per_second(spent.read_bytes)), (50.0, 4096.0 * 512.0));
+        assert_eq!(spent.written_bytes, 0);
         assert_eq!((now.slowest_us(&before).round(), now.busiest_percent(&before)), (2222.0, 50.0));
     }
 
@@ -285,9 +259,10 @@ mod tests {
         let first = look(folder.path(), "100.00 5", "100 0 50 800 50", "10 0 80 5 10 0 80 15 0 100 20");
         assert!(first.slowest_us(&first).is_nan(), "no operation");
         assert!(first.cpu.busy_percent(&first.cpu).is_nan(), "no time");
-        assert_eq!(first.since(None)[0].latency_us, None);
+        assert!(first.since(None).all(|(_, spent)| spent.is_none()));
         let silent = look(folder.path(), "101.00 5", "what", "a kernel of its own");
-        assert_eq!((silent.cpu, silent.since(Some(&first))[0].busy_percent), (Cpu::default(), None));
+        assert!(silent.since(Some(&first)).all(|(_, spent)| spent.is_none()));
+        assert_eq!(silent.cpu, Cpu::default());
         assert!(Machine::default().least_free_percent().is_nan());
     }
 }

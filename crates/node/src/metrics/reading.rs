@@ -1,8 +1,12 @@
 //! Owns one reading of a database or the node, and the interval between two readings. Never knows a file.
 
+use super::figures::{Figures, Latencies, NodeFigures};
 use super::machine::Machine;
 use super::window::Lately;
-use node::{Database, Figures, Latencies, NodeFigures, Summary};
+use super::{Scope, machine};
+use crate::database::Database;
+use crate::node::Node;
+use engine::Summary;
 
 /// The counters at a moment.
 #[derive(Clone)]
@@ -10,13 +14,11 @@ pub struct Reading {
     pub at_ms: u64,
     pub figures: Figures,
     pub latencies: Latencies,
-    pub is_paused: bool,
 }
 
 impl Reading {
     pub fn of(database: &Database, at_ms: u64) -> Reading {
-        let (figures, latencies) = (database.figures(), database.latencies());
-        Reading { at_ms, figures, latencies, is_paused: database.is_paused() }
+        Reading { at_ms, figures: database.figures(), latencies: database.latencies() }
     }
 }
 
@@ -105,6 +107,14 @@ pub fn quotient(part: u64, whole: u64) -> f64 {
     if whole == 0 { f64::NAN } else { part as f64 / whole as f64 }
 }
 
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { f64::NAN } else { 100.0 * part as f64 / whole as f64 }
+}
+
+pub fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
 /// The node at a moment, and the sum of the databases' values at the same moment.
 #[derive(Clone)]
 pub struct NodeReading {
@@ -113,10 +123,16 @@ pub struct NodeReading {
     pub machine: Machine,
 }
 
+impl NodeReading {
+    pub fn of(node: &Node, at_ms: u64) -> NodeReading {
+        NodeReading { at_ms, figures: node.figures(), machine: Machine::look(&machine::places(node)) }
+    }
+}
+
 pub struct NodeSpan<'r> {
     pub before: Option<&'r NodeReading>,
     pub now: &'r NodeReading,
-    /// The values of each database, in the catalog's order.
+    /// The values of each database, in the order of their charts.
     pub databases: &'r [Vec<f64>],
 }
 
@@ -136,9 +152,7 @@ impl NodeSpan<'_> {
 
     /// The sum of the known values over all databases.
     pub fn sum(&self, name: &str) -> f64 {
-        let Some(column) = super::catalog::DATABASE.iter().position(|metric| metric.name == name) else {
-            return f64::NAN;
-        };
+        let Some(column) = Scope::Database.column(name) else { return f64::NAN };
         let known = self.databases.iter().map(|values| values[column]).filter(|value| !value.is_nan());
         let (sum, count) = known.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
         if count == 0 { f64::NAN } else { sum }

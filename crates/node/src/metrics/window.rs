@@ -3,6 +3,7 @@
 
 use super::reading::Reading;
 use std::collections::VecDeque;
+use store::counters::Counter;
 
 const STEP_MS: u64 = 60_000;
 const STEPS: u64 = 10;
@@ -23,13 +24,13 @@ struct Tiers {
 
 impl Tiers {
     fn of(reading: &Reading) -> Tiers {
-        let (figures, store) = (&reading.figures, &reading.figures.store);
+        let store = &reading.figures.store;
         Tiers {
             at_ms: reading.at_ms,
-            ram_hits: figures.reads_ram_hit,
-            flash_hits: figures.reads_flash_hit,
-            flash_write_bytes: store.flash_write_bytes,
-            user_bytes: store.user_bytes,
+            ram_hits: store[Counter::RamHits],
+            flash_hits: store[Counter::FlashHits],
+            flash_write_bytes: store[Counter::FlashWriteBytes],
+            user_bytes: store[Counter::UserBytes],
         }
     }
 

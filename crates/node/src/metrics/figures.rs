@@ -1,5 +1,7 @@
-//! Owns the numbers that a database and its node show to others: metrics, consoles. Never counts anything itself.
+//! Owns what is gathered of a database and its node for those who show it: plain data of a moment. Never counts anything itself.
 
+use super::reading::percent;
+use crate::capacity::Capacity;
 use crate::database::Database;
 use crate::memory;
 use crate::node::Node;
@@ -26,6 +28,11 @@ pub struct Figures {
     /// Current: the memory that clients hold beside the objects, and the most that they may; 0: no limit.
     pub client_memory_bytes: u64,
     pub client_memory_max_bytes: u64,
+    /// Current, of all connections: the longest buffers, those that listen to channels, and what they take. For INFO only.
+    pub client_query_bytes_max: u64,
+    pub client_output_bytes_max: u64,
+    pub clients_listening: u64,
+    pub clients_bytes: u64,
     /// Current.
     pub clients_waiting_for_memory: u64,
     pub client_memory_waits: u64,
@@ -40,13 +47,8 @@ pub struct Figures {
     pub replicas_missing: u64,
     /// Current: it is a replica, and has no room for what its primary sends.
     pub is_full_replica: bool,
-    pub keyspace_hits: u64,
-    pub keyspace_misses: u64,
-    /// Current.
-    pub expires: u64,
-    /// Values that reads found in RAM, and on flash.
-    pub reads_ram_hit: u64,
-    pub reads_flash_hit: u64,
+    /// Current: by its operator.
+    pub is_paused: bool,
     /// Current: this database's share of the process's resident size.
     pub used_ram_bytes: u64,
     pub memory_limit_bytes: u64,
@@ -82,20 +84,18 @@ pub struct Durability {
     pub tail_bytes: u64,
     /// What these records take in the journal's files.
     pub tail_file_bytes: u64,
+    /// Where the checkpoint is in the journal.
+    pub checkpoint_position: u64,
     /// What is not on the device yet.
     pub unsynced_bytes: u64,
-    pub journal_file_bytes: u64,
-    pub journal_records: u64,
     /// Its end: all bytes since its first day.
     pub journal_bytes: u64,
-    pub journal_syncs: u64,
-    pub last_sync_us: u64,
-    /// The device is behind, and writes wait.
-    pub is_behind: bool,
-    /// For how long it has been, since the start.
-    pub behind_us: u64,
+    /// Its files, records and syncs, and whether its device is behind, so that writes wait.
+    pub journal: journal::Figures,
     /// The journal cannot be written.
     pub journal_has_failed: bool,
+    /// Why it cannot be written, or no file of it be made.
+    pub journal_error: String,
     /// How long a restart would take.
     pub recovery_estimated_ms: u64,
     /// A restart would take longer than `recovery-time-target`, or the last one has.
@@ -144,31 +144,65 @@ pub struct NodeFigures {
     pub system_ram_bytes: u64,
     pub system_ram_free_bytes: u64,
     pub cores: u64,
+    pub workers: u64,
+    /// Since 1970.
+    pub started_s: u64,
+    pub capacity: Capacity,
+}
+
+/// The parts of the figures that cost something to gather.
+impl Figures {
+    pub const STORE: u8 = 1;
+    pub const DURABILITY: u8 = 2;
+    pub const REPLICATION: u8 = 4;
+    /// The commands by class, and the errors.
+    pub const COMMANDS: u8 = 8;
+    /// The process's resident size.
+    pub const PROCESS: u8 = 16;
+    /// What a walk over all connections tells.
+    pub const CLIENTS: u8 = 32;
+
+    /// `None`, here and below: there is no limit.
+    pub fn ram_percent(&self) -> Option<f64> {
+        known(percent(self.used_ram_bytes, self.ram_limit_bytes))
+    }
+
+    /// 100 is where flash is full.
+    pub fn flash_percent(&self) -> Option<f64> {
+        known(percent(self.store.flash_charged_bytes, self.store.flash_full_at_bytes))
+    }
+
+    pub fn files_percent(&self) -> Option<f64> {
+        known(percent(self.files_bytes, self.files_limit_bytes))
+    }
+
+    pub fn index_percent(&self) -> Option<f64> {
+        known(percent(self.store.index_bytes, self.ram_limit_bytes))
+    }
+
+    pub fn clients_percent(&self) -> Option<f64> {
+        known(percent(self.clients, self.clients_max))
+    }
+}
+
+fn known(value: f64) -> Option<f64> {
+    Some(value).filter(|value| !value.is_nan())
 }
 
 impl Database {
     /// Cheap enough to call once a second.
     pub fn figures(&self) -> Figures {
-        let store = self.shard.store.stats();
-        let config = self.hub.config.snapshot();
-        let [mut read, mut write, mut other] = [0; 3];
-        for command in self.hub.directory.all() {
-            let calls = self.hub.stats.calls(command.id);
-            let class = match () {
-                () if command.is(bit::WRITE) => &mut write,
-                () if command.is(bit::READONLY) => &mut read,
-                () => &mut other,
-            };
-            *class += calls;
-        }
-        let memory = &self.hub.dataset.memory;
-        let codes = self.hub.stats.errors();
-        let errors = |code: &str| codes.get(code).copied().unwrap_or(0);
+        self.figures_of(!Figures::CLIENTS)
+    }
+
+    /// The parts that are wanted; the other parts are empty.
+    pub(super) fn figures_of(&self, wanted: u8) -> Figures {
+        let wants = |part| wanted & part != 0;
+        let (config, memory) = (self.hub.config.snapshot(), &self.hub.dataset.memory);
         let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
-        Figures {
-            commands_read: read,
-            commands_write: write,
-            commands_other: other,
+        let (files_bytes, files_limit_bytes) = self.flash_files();
+        let following = self.replication.role.following();
+        let mut figures = Figures {
             connections_received: sum(|worker| &worker.connections),
             rejected_connections: self.rejected_connections(),
             clients: self.hub.clients.count() as u64,
@@ -182,26 +216,55 @@ impl Database {
             net_in_bytes: sum(|worker| &worker.net_in_bytes),
             net_out_bytes: sum(|worker| &worker.net_out_bytes),
             error_replies: sum(|worker| &worker.error_replies),
-            refused_for_room: errors("OOM"),
-            refused_otherwise: errors("MISCONF") + errors("NOREPLICAS"),
-            replicas_missing: self.replicas_missing(),
-            is_full_replica: self.replication.role.following().is_some_and(|following| following.is_full.load(Relaxed)),
-            keyspace_hits: store.keyspace_hits(),
-            keyspace_misses: store.keyspace_misses,
-            expires: store.expires(),
-            reads_ram_hit: store.ram_hits,
-            reads_flash_hit: store.flash_hits,
-            used_ram_bytes: self.resident_of(memory::resident_bytes()),
+            is_full_replica: following.is_some_and(|following| following.is_full.load(Relaxed)),
+            is_paused: self.is_paused(),
             memory_limit_bytes: config.memory_limit_bytes,
             ram_limit_bytes: config.ram_limit_bytes,
             flash_limit_bytes: config.flash_bytes,
-            files_bytes: self.flash_files().0,
-            files_limit_bytes: self.flash_files().1,
+            files_bytes,
+            files_limit_bytes,
             uptime_s: self.started.elapsed().as_secs(),
-            store,
-            durability: self.durability(),
-            replication: self.replication_figures(),
+            ..Figures::default()
+        };
+        if wants(Figures::STORE) {
+            figures.store = self.shard.store.stats();
         }
+        if wants(Figures::DURABILITY) {
+            figures.durability = self.durability();
+        }
+        if wants(Figures::REPLICATION) {
+            figures.replication = self.replication_figures();
+            figures.replicas_missing = self.replicas_missing();
+        }
+        if wants(Figures::CLIENTS) {
+            let totals = self.hub.clients.totals();
+            figures.client_query_bytes_max = totals.query_bytes_max as u64;
+            figures.client_output_bytes_max = totals.output_bytes_max as u64;
+            figures.clients_listening = totals.listening as u64;
+            figures.clients_bytes = totals.memory_bytes as u64;
+        }
+        if wants(Figures::COMMANDS) {
+            self.add_commands(&mut figures);
+        }
+        if wants(Figures::PROCESS) {
+            figures.used_ram_bytes = self.resident_of(memory::resident_bytes());
+        }
+        figures
+    }
+
+    fn add_commands(&self, figures: &mut Figures) {
+        for command in self.hub.directory.all() {
+            let class = match () {
+                () if command.is(bit::WRITE) => &mut figures.commands_write,
+                () if command.is(bit::READONLY) => &mut figures.commands_read,
+                () => &mut figures.commands_other,
+            };
+            *class += self.hub.stats.calls(command.id);
+        }
+        let codes = self.hub.stats.errors();
+        let errors = |code: &str| codes.get(code).copied().unwrap_or(0);
+        figures.refused_for_room = errors("OOM");
+        figures.refused_otherwise = errors("MISCONF") + errors("NOREPLICAS");
     }
 
     fn replicas_missing(&self) -> u64 {
@@ -245,20 +308,18 @@ impl Database {
             ..Durability::default()
         };
         if let Some(kept) = kept {
-            let figures = kept.log.figures();
             durability.is_kept = true;
             durability.checkpoint_bytes = kept.checkpoint_bytes();
             durability.tail_bytes = kept.tail_bytes();
             durability.tail_file_bytes = kept.tail_file_bytes();
-            durability.unsynced_bytes = kept.log.position() - kept.log.durable();
-            durability.journal_file_bytes = figures.file_bytes;
-            durability.journal_records = figures.records;
-            durability.journal_bytes = kept.log.position();
-            durability.journal_syncs = figures.syncs;
-            durability.last_sync_us = figures.last_sync.as_micros() as u64;
-            durability.is_behind = figures.behind.is_some();
-            durability.behind_us = figures.behind_total.as_micros() as u64;
+            let position = kept.log.position();
+            durability.checkpoint_position = kept.manifest.position;
+            durability.unsynced_bytes = position - kept.log.durable();
+            durability.journal_bytes = position;
+            durability.journal = kept.log.figures();
             durability.journal_has_failed = kept.log.has_failed();
+            let trouble = durability.journal.trouble.clone();
+            durability.journal_error = kept.log.failed().or(trouble).unwrap_or_default();
             let target_ms = self.hub.config.snapshot().redis_files.recovery_target_s * 1000;
             let estimate = self.restart_estimate(&kept);
             let was_late = target_ms > 0 && journal.recovery_took_ms.load(Relaxed) > target_ms;
@@ -292,6 +353,9 @@ impl Node {
             system_ram_bytes: memory::system_bytes("MemTotal"),
             system_ram_free_bytes: memory::system_bytes("MemAvailable"),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            workers: self.workers() as u64,
+            started_s: self.started_ms() / 1000,
+            capacity: self.capacity(),
         }
     }
 }
