@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::table::{Change, Effect, Group, ROWS, Row};
+use super::row::{Change, Effect, Group, Row};
+use super::table::ROWS;
 
 /// The whole page.
 pub fn configuration_md() -> String {

@@ -149,27 +149,6 @@ const BACKUPS_KEPT: u32 = 7;
 pub const NAME_BYTES_MAX: usize = 40;
 /// Nothing survives a restart; or `appendonly yes`, and the word is `appendfsync`.
 pub const PERSISTENCE: &[&str] = &["none", "no", "everysec", "always"];
-/// Directives that a database takes from the default database, unless its own file sets them.
-pub const INHERITED: &[&str] = &[
-    "flash-path",
-    "flash-io",
-    "flash-segment-size",
-    "flash-split-size",
-    "huge-pages",
-    "dir",
-    "state-dir",
-    "backup-path",
-    "io-threads",
-    "tls-cert-file",
-    "tls-key-file",
-    "tls-key-file-pass",
-    "tls-ca-cert-file",
-    "tls-ca-cert-dir",
-    "tls-auth-clients",
-    "tls-protocols",
-    "protected-mode",
-];
-
 impl Definition {
     /// Checks everything that does not depend on the node.
     pub fn check(&self) -> Result<(), NodeError> {
@@ -363,7 +342,7 @@ impl Database {
 /// The directives that a database inherits from the default database's configuration.
 pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
     let mut directives = Vec::new();
-    for &name in INHERITED {
+    for name in config::ROWS.iter().filter(|row| row.is_inherited).map(|row| row.name) {
         let words = default.words(name);
         if name != "flash-path" {
             if !words.is_empty() {
