@@ -1,5 +1,7 @@
 //! Owns what is known of a directive, and what is made of the table of directives. Never knows which directives there are.
 
+use base::words;
+
 /// One directive.
 #[derive(Debug)]
 pub struct Row {
@@ -64,7 +66,7 @@ pub enum Kind {
 }
 
 impl Row {
-    /// The steps by which `directives!` makes a row: the names of the last four are words behind a directive's name.
+    /// With the next ones, the steps by which `directives!` makes a row: the last three are flags of the row.
     pub(super) const fn new(
         name: &'static str,
         kind: Kind,
@@ -119,69 +121,28 @@ pub enum Effect {
     Inert(&'static str),
 }
 
-/// The section of the documentation that lists the directive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    Flash,
-    Memory,
-    Network,
-    Access,
-    Clients,
-    Keys,
-    Observation,
-    Process,
-    Persistence,
-    Replication,
-    Cluster,
-    Tls,
-    Console,
-    Types,
-    Other,
-    /// A directive of Redis that CONFIG GET shows only when asked for the exact name.
-    Hidden,
-}
-
-impl Group {
-    pub const ALL: [Group; 16] = [
-        Group::Flash,
-        Group::Memory,
-        Group::Network,
-        Group::Access,
-        Group::Clients,
-        Group::Keys,
-        Group::Observation,
-        Group::Process,
-        Group::Persistence,
-        Group::Replication,
-        Group::Cluster,
-        Group::Tls,
-        Group::Console,
-        Group::Types,
-        Group::Other,
-        Group::Hidden,
-    ];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Flash => "Flash",
-            Group::Memory => "Memory",
-            Group::Network => "Network",
-            Group::Access => "Access",
-            Group::Clients => "Limits of a client",
-            Group::Keys => "Keys and workers",
-            Group::Observation => "Log, slow log, latency",
-            Group::Process => "Process",
-            Group::Persistence => "Persistence",
-            Group::Replication => "Replication",
-            Group::Cluster => "Cluster",
-            Group::Tls => "TLS",
-            Group::Console => "Node and console",
-            Group::Types => "Encodings of other types",
-            Group::Other => "Others",
-            Group::Hidden => "Hidden",
-        }
+words!(
+    /// The section of the documentation that lists the directive, by its title, in the documentation's order.
+    Group {
+        Flash = "Flash",
+        Memory = "Memory",
+        Network = "Network",
+        Access = "Access",
+        Clients = "Limits of a client",
+        Keys = "Keys and workers",
+        Observation = "Log, slow log, latency",
+        Process = "Process",
+        Persistence = "Persistence",
+        Replication = "Replication",
+        Cluster = "Cluster",
+        Tls = "TLS",
+        Console = "Node and console",
+        Types = "Encodings of other types",
+        Other = "Others",
+        /// A directive of Redis that CONFIG GET shows only when asked for the exact name.
+        Hidden = "Hidden",
     }
-}
+);
 
 /// Makes [`Row`]s, and the fields of `Config` that they are read into, of the table of directives. A row is
 /// ```text
