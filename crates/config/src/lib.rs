@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod definition;
 mod docs;
 mod load;
 mod rewrite;

@@ -52,8 +52,9 @@ pub use engine::{Role, Summary};
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
+pub use config::definition::{Definition, DefinitionChange};
 pub use database::{Database, Endpoint};
-pub use definition::{Definition, DefinitionChange, NodeError};
+pub use definition::NodeError;
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use flash::lock;
 #[doc(hidden)]
