@@ -212,7 +212,7 @@ function create(body: Body, dry: boolean): Answer {
   const free = room();
   const fields: { field: string; message: string }[] = [];
   if (DATABASES.some((db) => db.name === body.name)) fields.push({ field: "name", message: `There is a database '${body.name}' already.` });
-  if (body.shards > 1) fields.push({ field: "shards", message: "a database has one shard until there are clusters: leave shards at 1, and divide keys over several databases in the client" });
+  if (body.shards > 1) fields.push({ field: "shards", message: "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several databases in the client" });
   if (body.ram_limit_bytes > free.ram_bytes - free.ram_taken_bytes) fields.push({ field: "ram_limit_bytes", message: "More RAM than is left." });
   if (fields.length > 0) return fail(422, "invalid", fields.map((one) => one.message).join(" "), fields);
   const db = database(body.name, body.port ?? 6390 + DATABASES.length, body.memory_limit_bytes, body.ram_limit_bytes, {});

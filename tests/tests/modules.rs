@@ -11,8 +11,8 @@ const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
 const CYCLES: &[(&str, &str, &str)] = &[
     (
         "config",
-        "table typed value",
-        "the table of directives names the words of their types, which are read by the table",
+        "table typed",
+        "the table makes Config, whose fields are read by their types, and the checks between directives read the table by name",
     ),
     (
         "commands",

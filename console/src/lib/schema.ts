@@ -222,21 +222,27 @@ export interface Confirmation {
 }
 
 export interface DatabaseChange {
-  /** 7d, 12h; empty: the journal is not archived. */
+  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep?: string | null;
+  /** How many scheduled backups are kept. */
   backup_keep?: number | null;
-  /** 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
+  /** How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule?: string | null;
+  /** Compression of values on flash. */
   compression?: null | Codec;
+  /** All files on flash, with the journal and the checkpoints of persistence; 0: what they need. */
   flash_limit_bytes?: number | null;
+  /** RAM and flash together. */
   memory_limit_bytes?: number | null;
   /** null takes the password away. */
   password?: string | null;
   /** none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds. */
   persistence?: string | null;
+  /** Which keys make room when RAM and flash are full. */
   policy?: null | Policy;
+  /** The part of the memory limit that may be RAM. */
   ram_limit_bytes?: number | null;
-  /** 0: no target. */
+  /** How long a restart should take at most, in seconds; 0: no target. */
   recovery_time_target_s?: number | null;
   /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own. */
   replica_of?: string | null;
@@ -276,26 +282,36 @@ export interface DefinitionInfo {
   backup_keep: number;
   /** How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule: string;
-  /** Empty: the node's. */
+  /** Addresses to listen on; empty: the node's. */
   bind: string[];
+  /** Compression of values on flash. */
   compression: Codec;
-  /** All files on flash; 0: what the other limits and the persistence need. */
+  /** All files on flash, with the journal and the checkpoints of persistence; 0: what they need. */
   flash_limit_bytes: number;
   has_password: boolean;
   /** RAM and flash together. */
   memory_limit_bytes: number;
+  /** Whether the data survives restarts: none, or when it is put on the device: no, everysec, always. */
   persistence: string;
+  /** Which keys make room when RAM and flash are full. */
   policy: Policy;
+  /** TCP port. */
   port: number;
+  /** The part of the memory limit that may be RAM. */
   ram_limit_bytes: number;
-  /** How long a restart should take at most; 0: no target. */
+  /** How long a restart should take at most, in seconds; 0: no target. */
   recovery_time_target_s: number;
-  /** HOST:PORT of the primary that the database follows; empty: it is a primary. */
+  /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of: string;
+  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with replica_of on another node. */
   replicas: number;
+  /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
   shards: number;
+  /** TCP port with TLS; the certificate is the node's. */
   tls_port: number;
+  /** Unix socket. */
   unixsocket: string | null;
+  /** Where a cluster will place replicas. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone. */
   zones: string[];
 }
 
@@ -629,40 +645,49 @@ export interface NewBenchmark {
 }
 
 export interface NewDatabase {
-  /** The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal up to it. Missing: the moment of the backup. */
+  /** The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal up to it. from may then be a directory of backups, such as a database's name. Missing: the moment of the backup. */
   at_ms?: number | null;
-  /** 7d, 12h. Missing: the journal is not archived. */
+  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep?: string | null;
-  /** Missing: 7. */
+  /** How many scheduled backups are kept. Missing: 7. */
   backup_keep?: number | null;
-  /** Missing: no schedule. */
+  /** How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never. */
   backup_schedule?: string | null;
+  /** Addresses to listen on; empty: the node's. */
   bind?: string[] | null;
+  /** Compression of values on flash. Missing: lz4. */
   compression?: null | Codec;
-  /** All files on flash: values, and with persistence the journal and two checkpoints. Missing or 0: what they need. */
+  /** All files on flash, with the journal and the checkpoints of persistence; 0: what they need. */
   flash_limit_bytes?: number | null;
-  /** The backup that the database begins with: its directory below the node's backup-path. With at_ms it may be a directory of backups, such as a database's name. */
+  /** The backup to begin with: its directory below the node's backup-path. */
   from?: string | null;
   /** RAM and flash together. */
   memory_limit_bytes: number;
   /** Small letters, digits and dashes, 1 to 40. */
   name: string;
+  /** Password for clients. */
   password?: string | null;
-  /** none, no, everysec or always. Missing: everysec with flash, otherwise none. */
+  /** Whether the data survives restarts: none, or when it is put on the device: no, everysec, always. Missing: everysec with flash, otherwise none. */
   persistence?: string | null;
+  /** Which keys make room when RAM and flash are full. Missing: noeviction. */
   policy?: null | Policy;
-  /** Missing: the next free one. */
+  /** TCP port. Missing: the next free one. */
   port?: number | null;
-  /** Missing: 30 % of the memory limit, or all of it on a node without flash. */
+  /** The part of the memory limit that may be RAM. Missing: 30 % of the memory limit, or all of it on a node without flash. */
   ram_limit_bytes?: number | null;
-  /** How long a restart should take at most; 0: no target. Missing: 10. */
+  /** How long a restart should take at most, in seconds; 0: no target. Missing: 10. */
   recovery_time_target_s?: number | null;
-  /** HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
+  /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of?: string | null;
+  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with replica_of on another node. */
   replicas?: number | null;
+  /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
   shards?: number | null;
+  /** TCP port with TLS; the certificate is the node's. */
   tls_port?: number | null;
+  /** Unix socket. */
   unixsocket?: string | null;
+  /** Where a cluster will place replicas. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone. */
   zones?: string[] | null;
 }
 

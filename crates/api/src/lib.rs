@@ -22,6 +22,7 @@ mod benchmarks;
 mod condition;
 mod console;
 mod cx;
+mod definition;
 mod error;
 mod events;
 mod following;

@@ -9,6 +9,7 @@ macro_rules! words {
         #[repr(u8)]
         pub enum $name { $($(#[$of])* $variant),+ }
         impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
             /// The words, in the order in which error texts list them.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
@@ -18,12 +19,12 @@ macro_rules! words {
 
             /// The choice that a word names. Letters may be of any case.
             pub fn from_word(word: &str) -> Option<Self> {
-                [$($name::$variant),+].into_iter().find(|choice| choice.as_str().eq_ignore_ascii_case(word))
+                Self::ALL.iter().copied().find(|choice| choice.as_str().eq_ignore_ascii_case(word))
             }
 
             /// The choice with this number. The number is `choice as u8`.
             pub fn from_number(number: u8) -> Option<Self> {
-                [$($name::$variant),+].get(usize::from(number)).copied()
+                Self::ALL.get(usize::from(number)).copied()
             }
         }
     };

@@ -95,10 +95,10 @@ fn conf_page() -> String {
         page.control("PP", []);
         page.text([roman(paragraph)]);
     }
-    for group in Group::ALL {
+    for &group in Group::ALL {
         let mut rows = ROWS.iter().filter(|row| row.group == group && row.effect == Effect::Used).peekable();
         if rows.peek().is_some() {
-            page.control("SH", [group.title().to_uppercase().as_str()]);
+            page.control("SH", [group.as_str().to_uppercase().as_str()]);
             rows.for_each(|row| entry(&mut page, row));
         }
     }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::table::{Change, Effect, Group, ROWS, Row};
+use super::row::{Change, Effect, Group, Row};
+use super::table::ROWS;
 
 /// The whole page.
 pub fn configuration_md() -> String {
@@ -19,12 +20,12 @@ pub fn configuration_md() -> String {
          likewise. The last column says whether CONFIG SET may change the value while the server runs; *protected* means: \
          only if `enable-protected-configs` allows it to the client. Relative paths start from `dir`.\n",
     );
-    for group in Group::ALL {
+    for &group in Group::ALL {
         let rows = || ROWS.iter().filter(move |row| row.group == group && row.effect == Effect::Used);
         if rows().next().is_none() {
             continue;
         }
-        let _ = write!(page, "\n## {}\n\n| directive | type | default | meaning | CONFIG SET |\n", group.title());
+        let _ = write!(page, "\n## {}\n\n| directive | type | default | meaning | CONFIG SET |\n", group.as_str());
         page.push_str("| --- | --- | --- | --- | --- |\n");
         for row in rows() {
             let _ = writeln!(
@@ -44,7 +45,7 @@ pub fn configuration_md() -> String {
          value differs from its default, the log says once that the directive has no effect.\n\n\
          | directive | type | default | why |\n| --- | --- | --- | --- |\n",
     );
-    for group in Group::ALL {
+    for &group in Group::ALL {
         for row in ROWS.iter().filter(|row| row.group == group) {
             if let Effect::Inert(why) = row.effect {
                 let _ = writeln!(

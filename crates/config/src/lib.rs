@@ -1,8 +1,8 @@
 //! Owns the configuration: the directives, their values, and how values are read, changed and written back.
 //! Never knows a client, a key or a socket.
 //!
-//! Reading order: `table` (every directive), `value` (words to value), `load` (file, standard input, command line),
-//! `typed` (what the server reads, checks between directives), `rewrite`, `docs`.
+//! Reading order: `table` (every directive), `row` (what a row of the table consists of, and what is made of it), `value` (words to value),
+//! `load` (file, standard input, command line), `typed` (value to what the server reads, checks between directives), `rewrite`, `docs`.
 //!
 //! There is one way for a setting to take effect. Code that reads a setting when it needs it reads the current [`Config`].
 //! Code that stores something derived from a setting subscribes to changes ([`ConfigStore::subscribe`]). Work that can
@@ -13,9 +13,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod definition;
 mod docs;
 mod load;
 mod rewrite;
+mod row;
 mod table;
 mod text;
 mod typed;
@@ -32,25 +34,19 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 pub use docs::configuration_md;
 pub use load::LoadError;
 pub use rewrite::Prepared;
-pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
+pub use row::{Change, Effect, Group, Kind, Row};
+pub use table::{
+    Config, ConsoleSettings, PrimarySettings, ROWS, RedisFiles, ReplicaSettings, TlsSettings, is_of_node, is_secret,
+};
 pub use typed::{
-    AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
-    PrimarySettings, RedisFiles, ReplicaSettings, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
-    leaves_ram_for_values,
+    AppendFsync, BindAddress, Codec, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, Secret, Supervised,
+    TierMode, TlsAuth, leaves_ram_for_values,
 };
 
 pub use text::{bytes as word_bytes, is_text, join as join_words, split as split_words, word};
 
 use table::find;
 use value::{Mode, Value};
-
-/// Directives of the whole process, not of one database.
-const OF_NODE: &[&str] = &["loglevel", "disable-thp", "dir"];
-
-/// Whether a directive belongs to the node. Such a directive is set on the default database.
-pub fn is_of_node(name: &[u8]) -> bool {
-    OF_NODE.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
-}
 
 /// The configuration of a running server.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::table::{self, ROWS, Row};
+use super::row::Row;
+use super::table::{self, ROWS};
 use super::text;
 use super::value::{self, Mode, Value};
 

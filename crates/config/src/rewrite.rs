@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::load::{Loaded, resolve};
-use super::table::{Change, ROWS};
+use super::row::Change;
+use super::table::ROWS;
 use super::text;
 use super::value::{self, Value};
 

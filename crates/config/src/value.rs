@@ -1,9 +1,8 @@
 //! Owns the conversion of a directive's words to its value, and how a value is shown and written back.
 //! Never knows files or other directives.
 
-use super::table::{Kind, Row};
+use super::row::{Kind, Row};
 use super::text;
-use super::typed::OutputLimit;
 use base::size;
 
 /// A directive's value: its words in canonical form (sizes in bytes). An empty text has no words.
@@ -330,12 +329,6 @@ pub fn adds_up(row: &Row) -> bool {
     matches!(row.kind, Kind::Paths | Kind::Save)
 }
 
-/// One class of `client-output-buffer-limit`: 0 normal, 1 replica, 2 pubsub.
-pub fn output_limit(value: &[String], class: usize) -> OutputLimit {
-    let number = |at: usize| value[class * 4 + at].parse().expect("the limit was checked");
-    OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_s: number(3) }
-}
-
 /// Reads an integer by Redis's rules: no plus sign, no leading zeros, no spaces.
 fn integer(word: &str) -> Option<i64> {
     word.parse::<i64>().ok().filter(|number| number.to_string() == word)
@@ -348,6 +341,7 @@ fn match_choice(choices: &[&str], word: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::table::{ROWS, find};
+    use super::super::typed::{OutputLimit, output_limit};
     use super::*;
 
     fn line(directive: &str, before: &Value) -> Result<Value, String> {

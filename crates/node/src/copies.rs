@@ -6,10 +6,11 @@
 //! ```
 
 use crate::database::Database;
-use crate::definition::{Definition, NodeError};
+use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, Listen};
 use crate::persist;
+use config::definition::Definition;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ impl Node {
     /// do not matter.
     pub fn open_copy(self: &Arc<Self>, definition: &Definition, shard: u16) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
-        definition.check()?;
+        check(definition)?;
         let name = copy_name(&definition.name, shard);
         if self.copy(&name).is_some() {
             return Err(NodeError::Exists(name));

@@ -1,106 +1,11 @@
-//! Owns an operator's definition of a database, and the configuration file made from it. Never opens anything.
+//! Owns which definitions of a database this node takes, and the definition of a database that is open. Never opens anything.
 
 use crate::capacity::DEFAULT_NAME;
 use crate::database::Database;
-use base::{Codec, Policy, size};
+use base::size;
+use config::definition::{Definition, PERSISTENCE, host_and_port};
 use config::{Config, ConfigStore};
 use std::fmt;
-use std::path::PathBuf;
-
-/// A database as an operator asks for it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
-    /// Lower-case letters, digits and hyphens, at most [`NAME_BYTES_MAX`].
-    pub name: String,
-    /// 0: no such port. If the definition has no port and no socket, the next free port is taken.
-    pub port: u16,
-    pub tls_port: u16,
-    pub unixsocket: Option<PathBuf>,
-    /// Empty: the addresses of the node's default database.
-    pub bind: Vec<String>,
-    /// RAM and flash together.
-    pub memory_limit_bytes: u64,
-    pub ram_limit_bytes: u64,
-    /// All files on flash; 0: what the other limits and the persistence need.
-    pub flash_limit_bytes: u64,
-    /// maxmemory-policy.
-    pub policy: String,
-    /// flash-compression.
-    pub compression: String,
-    pub password: Option<String>,
-    /// One of [`PERSISTENCE`].
-    pub persistence: String,
-    /// recovery-time-target; 0: none.
-    pub recovery_time_target_s: u32,
-    /// backup-schedule; empty: none.
-    pub backup_schedule: String,
-    /// backup-keep.
-    pub backup_keep: u32,
-    /// backup-journal-keep; empty: the journal is not archived.
-    pub backup_journal_keep: String,
-    /// The backup that a new database gets its dataset from: its directory below `backup-path`. A database that is there has none.
-    pub from: Option<String>,
-    /// The moment whose dataset it gets, in milliseconds since 1970: `from` may be a directory with several backups then.
-    pub at_ms: Option<u64>,
-    /// HOST:PORT of the primary that the database follows; empty: it is a primary.
-    pub replica_of: String,
-    /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
-    pub shards: u32,
-    pub replicas: u32,
-    pub zones: Vec<String>,
-}
-
-impl Default for Definition {
-    fn default() -> Definition {
-        Definition {
-            name: String::new(),
-            port: 0,
-            tls_port: 0,
-            unixsocket: None,
-            bind: Vec::new(),
-            memory_limit_bytes: 0,
-            ram_limit_bytes: 0,
-            flash_limit_bytes: 0,
-            policy: Policy::NoEviction.as_str().to_owned(),
-            compression: Codec::Lz4.as_str().to_owned(),
-            password: None,
-            persistence: "none".to_owned(),
-            recovery_time_target_s: RECOVERY_TIME_TARGET_S,
-            backup_schedule: String::new(),
-            backup_keep: BACKUPS_KEPT,
-            backup_journal_keep: String::new(),
-            from: None,
-            at_ms: None,
-            replica_of: String::new(),
-            shards: 1,
-            replicas: 0,
-            zones: Vec::new(),
-        }
-    }
-}
-
-/// What may change while a database serves.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DefinitionChange {
-    pub memory_limit_bytes: Option<u64>,
-    pub ram_limit_bytes: Option<u64>,
-    pub flash_limit_bytes: Option<u64>,
-    pub policy: Option<String>,
-    pub compression: Option<String>,
-    /// One of [`PERSISTENCE`]. It is changed alone.
-    pub persistence: Option<String>,
-    /// 0: none.
-    pub recovery_time_target_s: Option<u32>,
-    /// Empty: no schedule.
-    pub backup_schedule: Option<String>,
-    pub backup_keep: Option<u32>,
-    /// Empty: the journal is not archived.
-    pub backup_journal_keep: Option<String>,
-    /// HOST:PORT; empty: it becomes a primary. It is changed alone.
-    pub replica_of: Option<String>,
-    /// `Some(None)` removes the password.
-    pub password: Option<Option<String>>,
-}
 
 /// Why a database could not be made, changed or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,192 +47,88 @@ impl std::error::Error for NodeError {}
 
 /// Why there is nothing to archive.
 pub const NO_JOURNAL: &str = "only a database with persistence has a journal that can be kept: set persistence too";
-/// The default of recovery-time-target.
-const RECOVERY_TIME_TARGET_S: u32 = 10;
-/// The default of backup-keep.
-const BACKUPS_KEPT: u32 = 7;
-pub const NAME_BYTES_MAX: usize = 40;
-/// Nothing survives a restart; or `appendonly yes`, and the word is `appendfsync`.
-pub const PERSISTENCE: &[&str] = &["none", "no", "everysec", "always"];
-/// Directives that a database takes from the default database, unless its own file sets them.
-pub const INHERITED: &[&str] = &[
-    "flash-path",
-    "flash-io",
-    "flash-segment-size",
-    "flash-split-size",
-    "huge-pages",
-    "dir",
-    "state-dir",
-    "backup-path",
-    "io-threads",
-    "tls-cert-file",
-    "tls-key-file",
-    "tls-key-file-pass",
-    "tls-ca-cert-file",
-    "tls-ca-cert-dir",
-    "tls-auth-clients",
-    "tls-protocols",
-    "protected-mode",
-];
+const NAME_BYTES_MAX: usize = 40;
 
-impl Definition {
-    /// Checks everything that does not depend on the node.
-    pub fn check(&self) -> Result<(), NodeError> {
-        let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
-        let unsupported = |field, message: &str| Err(NodeError::Unsupported { field, message: message.to_owned() });
-        let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-        let name = self.name.as_bytes();
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name[0] == b'-' || !name.iter().copied().all(is_plain) {
-            let message = format!(
-                "a name is 1 to {NAME_BYTES_MAX} small letters, digits and hyphens, and does not begin with a hyphen"
-            );
-            return invalid("name", message);
-        }
-        if matches!(self.name.as_str(), DEFAULT_NAME | "node") {
-            return invalid("name", format!("'{}' is taken: choose another name", self.name));
-        }
-        if self.memory_limit_bytes == 0 {
-            return invalid("memory_limit_bytes", "a database needs a memory limit: RAM and flash together".to_owned());
-        }
-        if self.ram_limit_bytes == 0 {
-            return invalid("ram_limit_bytes", "a database needs a RAM limit".to_owned());
-        }
-        if self.ram_limit_bytes > self.memory_limit_bytes {
-            let message = format!(
-                "the RAM limit {} is more than the memory limit {}, which is RAM and flash together",
-                size::exact(self.ram_limit_bytes),
-                size::exact(self.memory_limit_bytes)
-            );
-            return invalid("ram_limit_bytes", message);
-        }
-        if self.shards != 1 {
-            return unsupported(
-                "shards",
-                "a database has one shard until there are clusters: leave shards at 1, and divide keys over several databases in the client",
-            );
-        }
-        if self.replicas != 0 {
-            return unsupported(
-                "replicas",
-                "a node does not place replicas on other nodes until there are clusters: leave replicas at 0. To have a replica today, create \
-                 a database with replica_of on another node, or let an existing one follow: POST …/replicate",
-            );
-        }
-        if !PERSISTENCE.contains(&self.persistence.as_str()) {
-            let message = format!("'{}' is none of {}", self.persistence, PERSISTENCE.join(", "));
-            return invalid("persistence", message);
-        }
-        if !self.backup_journal_keep.is_empty() && self.persistence == "none" {
-            return invalid("backup_journal_keep", NO_JOURNAL.to_owned());
-        }
-        if self.at_ms.is_some() && self.from.is_none() {
-            let message = "a moment needs the backups that it is reached from: give from too".to_owned();
-            return invalid("at_ms", message);
-        }
-        if primary_of(&self.replica_of)?.is_some() && self.from.is_some() {
-            let message = "a replica's dataset comes from its primary: give from or replica_of".to_owned();
-            return invalid("from", message);
-        }
-        if self.recovery_time_target_s > i32::MAX as u32 {
-            let message = format!("a restart may take at most {} seconds; 0: as long as it takes", i32::MAX);
-            return invalid("recovery_time_target_s", message);
-        }
-        if !self.zones.is_empty() {
-            return unsupported(
-                "zones",
-                "zones say where a cluster will place a database's replicas, and there are no clusters yet: leave zones empty, and choose the \
-                 node on which you create a replica",
-            );
-        }
-        if self.port != 0 && self.port == self.tls_port {
-            return invalid("tls_port", "port and tls-port are the same".to_owned());
-        }
-        Ok(())
-    }
-
-    /// The text of the database's configuration file.
-    pub fn file(&self) -> String {
-        let mut text = format!(
-            "# Database {} of a FlintKV node. The node reads it at start; the console and CONFIG REWRITE write it.\n",
-            self.name
+/// Checks everything that does not depend on the node.
+pub fn check(definition: &Definition) -> Result<(), NodeError> {
+    let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
+    let unsupported = |field, message: &str| Err(NodeError::Unsupported { field, message: message.to_owned() });
+    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let name = definition.name.as_bytes();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name[0] == b'-' || !name.iter().copied().all(is_plain) {
+        let message = format!(
+            "a name is 1 to {NAME_BYTES_MAX} small letters, digits and hyphens, and does not begin with a hyphen"
         );
-        let mut line = |name: &str, words: &[String]| {
-            text.push_str(&format!("{name} {}\n", config::join_words(words)));
-        };
-        line("port", &[self.port.to_string()]);
-        line("tls-port", &[self.tls_port.to_string()]);
-        if let Some(path) = &self.unixsocket {
-            line("unixsocket", &[path.display().to_string()]);
-        }
-        if !self.bind.is_empty() {
-            line("bind", &self.bind);
-        }
-        line("memory-limit", &[self.memory_limit_bytes.to_string()]);
-        line("ram-limit", &[self.ram_limit_bytes.to_string()]);
-        if self.flash_limit_bytes != 0 {
-            line("flash-limit", &[self.flash_limit_bytes.to_string()]);
-        }
-        line("maxmemory-policy", std::slice::from_ref(&self.policy));
-        line("flash-compression", std::slice::from_ref(&self.compression));
-        match self.persistence.as_str() {
-            "none" => line("appendonly", &["no".to_owned()]),
-            appendfsync => {
-                line("appendonly", &["yes".to_owned()]);
-                line("appendfsync", &[appendfsync.to_owned()]);
-            }
-        }
-        line("recovery-time-target", &[self.recovery_time_target_s.to_string()]);
-        if !self.backup_schedule.is_empty() {
-            line("backup-schedule", std::slice::from_ref(&self.backup_schedule));
-        }
-        line("backup-keep", &[self.backup_keep.to_string()]);
-        if !self.backup_journal_keep.is_empty() {
-            line("backup-journal-keep", std::slice::from_ref(&self.backup_journal_keep));
-        }
-        // `check` has looked at it.
-        if let Ok(Some((host, port))) = primary_of(&self.replica_of) {
-            line("replicaof", &[host.to_owned(), port.to_string()]);
-        }
-        if let Some(password) = &self.password {
-            line("requirepass", std::slice::from_ref(password));
-        }
-        text
+        return invalid("name", message);
     }
+    if matches!(definition.name.as_str(), DEFAULT_NAME | "node") {
+        return invalid("name", format!("'{}' is taken: choose another name", definition.name));
+    }
+    if definition.memory_limit_bytes == 0 {
+        return invalid("memory_limit_bytes", "a database needs a memory limit: RAM and flash together".to_owned());
+    }
+    if definition.ram_limit_bytes == 0 {
+        return invalid("ram_limit_bytes", "a database needs a RAM limit".to_owned());
+    }
+    if definition.ram_limit_bytes > definition.memory_limit_bytes {
+        let message = format!(
+            "the RAM limit {} is more than the memory limit {}, which is RAM and flash together",
+            size::exact(definition.ram_limit_bytes),
+            size::exact(definition.memory_limit_bytes)
+        );
+        return invalid("ram_limit_bytes", message);
+    }
+    if definition.shards != 1 {
+        return unsupported(
+            "shards",
+            "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several \
+             databases in the client",
+        );
+    }
+    if definition.replicas != 0 {
+        return unsupported(
+            "replicas",
+            "a database whose replicas the node places by itself needs a cluster, which this version does not have: leave replicas at 0. To \
+             have a replica, create a database with replica_of on another node, or let an existing one follow: POST …/replicate",
+        );
+    }
+    if !PERSISTENCE.contains(&definition.persistence.as_str()) {
+        let message = format!("'{}' is none of {}", definition.persistence, PERSISTENCE.join(", "));
+        return invalid("persistence", message);
+    }
+    if !definition.backup_journal_keep.is_empty() && definition.persistence == "none" {
+        return invalid("backup_journal_keep", NO_JOURNAL.to_owned());
+    }
+    if definition.at_ms.is_some() && definition.from.is_none() {
+        let message = "a moment needs the backups that it is reached from: give from too".to_owned();
+        return invalid("at_ms", message);
+    }
+    if primary_of(&definition.replica_of)?.is_some() && definition.from.is_some() {
+        let message = "a replica's dataset comes from its primary: give from or replica_of".to_owned();
+        return invalid("from", message);
+    }
+    if definition.recovery_time_target_s > i32::MAX as u32 {
+        let message = format!("a restart may take at most {} seconds; 0: as long as it takes", i32::MAX);
+        return invalid("recovery_time_target_s", message);
+    }
+    if !definition.zones.is_empty() {
+        return unsupported(
+            "zones",
+            "a database whose replicas are placed by zones needs a cluster, which this version does not have: leave zones empty, and choose \
+             the node on which you create a replica",
+        );
+    }
+    if definition.port != 0 && definition.port == definition.tls_port {
+        return invalid("tls_port", "port and tls-port are the same".to_owned());
+    }
+    Ok(())
 }
 
 /// The primary's host and port. `None`: the text is empty.
 pub fn primary_of(text: &str) -> Result<Option<(&str, u16)>, NodeError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let message = || format!("'{text}' is no HOST:PORT of a primary");
-    let invalid = || NodeError::Invalid { field: "replica_of", message: message() };
-    let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"');
-    match port.parse::<u16>() {
-        Ok(port @ 1..) if is_host => Ok(Some((host, port))),
-        _ => Err(invalid()),
-    }
-}
-
-impl DefinitionChange {
-    /// The change as directives of CONFIG SET, but for the persistence.
-    pub fn directives(&self) -> Vec<(&'static str, String)> {
-        let mut pairs = Vec::new();
-        let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
-        add("memory-limit", self.memory_limit_bytes.map(|bytes| bytes.to_string()));
-        add("ram-limit", self.ram_limit_bytes.map(|bytes| bytes.to_string()));
-        add("flash-limit", self.flash_limit_bytes.map(|bytes| bytes.to_string()));
-        add("maxmemory-policy", self.policy.clone());
-        add("flash-compression", self.compression.clone());
-        add("recovery-time-target", self.recovery_time_target_s.map(|seconds| seconds.to_string()));
-        add("backup-schedule", self.backup_schedule.clone());
-        add("backup-keep", self.backup_keep.map(|keep| keep.to_string()));
-        add("backup-journal-keep", self.backup_journal_keep.clone());
-        add("requirepass", self.password.clone().map(Option::unwrap_or_default));
-        pairs
-    }
+    let invalid =
+        || NodeError::Invalid { field: "replica_of", message: format!("'{text}' is no HOST:PORT of a primary") };
+    if text.is_empty() { Ok(None) } else { host_and_port(text).map(Some).ok_or_else(invalid) }
 }
 
 impl Database {
@@ -336,26 +137,15 @@ impl Database {
         let config: &Config = &self.hub.config.snapshot();
         Definition {
             name: self.hub.name.to_string(),
-            port: config.port,
-            tls_port: config.tls.port,
+            // As they are, not as they are written.
             unixsocket: config.unixsocket.clone(),
-            bind: self.hub.config.words("bind"),
-            memory_limit_bytes: config.memory_limit_bytes,
             ram_limit_bytes: config.ram_limit_bytes,
-            flash_limit_bytes: config.flash_limit_given_bytes,
-            policy: config.maxmemory_policy.as_str().to_owned(),
-            compression: config.flash_compression.as_str().to_owned(),
-            password: config.requirepass.as_ref().map(|secret| config::word(secret.expose())),
             persistence: match config.redis_files.appendonly {
                 true => config.redis_files.appendfsync.as_str().to_owned(),
                 false => "none".to_owned(),
             },
-            recovery_time_target_s: config.redis_files.recovery_target_s as u32,
-            backup_schedule: self.hub.config.words("backup-schedule").concat(),
-            backup_keep: config.backup_keep as u32,
-            backup_journal_keep: self.hub.config.words("backup-journal-keep").concat(),
             replica_of: self.hub.config.words("replicaof").join(":"),
-            ..Definition::default()
+            ..Definition::of(&self.hub.config)
         }
     }
 }
@@ -363,7 +153,7 @@ impl Database {
 /// The directives that a database inherits from the default database's configuration.
 pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
     let mut directives = Vec::new();
-    for &name in INHERITED {
+    for name in config::ROWS.iter().filter(|row| row.is_inherited).map(|row| row.name) {
         let words = default.words(name);
         if name != "flash-path" {
             if !words.is_empty() {
@@ -395,11 +185,11 @@ mod tests {
 
     #[test]
     fn an_invalid_definition_is_reported_by_its_field() {
-        assert_eq!(sound().check(), Ok(()));
+        assert_eq!(check(&sound()), Ok(()));
         let field = |change: fn(&mut Definition)| {
             let mut definition = sound();
             change(&mut definition);
-            match definition.check() {
+            match check(&definition) {
                 Err(NodeError::Invalid { field, .. }) => field,
                 Err(NodeError::Unsupported { field, .. }) => field,
                 other => panic!("{other:?}"),
@@ -407,7 +197,7 @@ mod tests {
         };
         for name in ["", "Orders", "-a", "a b", "../x", "default", "node", &"a".repeat(41)] {
             let definition = Definition { name: name.to_owned(), ..sound() };
-            assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "name", .. })), "{name}");
+            assert!(matches!(check(&definition), Err(NodeError::Invalid { field: "name", .. })), "{name}");
         }
         assert_eq!(field(|d| d.memory_limit_bytes = 0), "memory_limit_bytes");
         assert_eq!(field(|d| d.ram_limit_bytes = 0), "ram_limit_bytes");
@@ -420,10 +210,10 @@ mod tests {
         assert_eq!(field(|d| d.tls_port = 7000), "tls_port");
         for primary in ["host", ":1", "host:", "host:0", "host:65536", "two words:1"] {
             let definition = Definition { replica_of: primary.to_owned(), ..sound() };
-            assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "replica_of", .. })), "{primary}");
+            assert!(matches!(check(&definition), Err(NodeError::Invalid { field: "replica_of", .. })), "{primary}");
         }
         let definition = Definition { replica_of: "h:1".to_owned(), from: Some("b".to_owned()), ..sound() };
-        assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "from", .. })));
+        assert!(matches!(check(&definition), Err(NodeError::Invalid { field: "from", .. })));
     }
 
     #[test]

@@ -52,8 +52,9 @@ pub use engine::{Role, Summary};
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
+pub use config::definition::{Definition, DefinitionChange};
 pub use database::Database;
-pub use definition::{Definition, DefinitionChange, NodeError};
+pub use definition::NodeError;
 pub use endpoint::Address;
 pub use flash::lock;
 #[doc(hidden)]

@@ -10,7 +10,7 @@
 use crate::backup::{self, Restore, Target};
 use crate::capacity::{Capacity, DEFAULT_NAME, files_limit};
 use crate::database::{Database, NotSet};
-use crate::definition::{Definition, DefinitionChange, NO_JOURNAL, NodeError, PERSISTENCE, inherited, primary_of};
+use crate::definition::{self, NO_JOURNAL, NodeError, inherited, primary_of};
 use crate::ending::Ending;
 use crate::open::{self, Common, Listen};
 use crate::open_files::raise_open_files;
@@ -18,6 +18,7 @@ use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
 use crate::worker_pool::{Begin, WorkerPool};
 use base::{Codec, Policy, size};
+use config::definition::{Definition, DefinitionChange, PERSISTENCE};
 use config::{Config, ConfigStore, LoadError};
 use engine::{CHANGE_TIMEOUT, LoadState, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -316,7 +317,7 @@ impl Node {
     /// Completes a definition without making the database: picks a free port if none is given. Refuses what
     /// [`Node::create`] would refuse.
     pub fn plan(&self, definition: &Definition) -> Result<Definition, NodeError> {
-        definition.check()?;
+        definition::check(definition)?;
         let name = &definition.name;
         if self.database(name).is_some() || self.conf_file(name).exists() {
             return Err(NodeError::Exists(name.clone()));
@@ -395,17 +396,16 @@ impl Node {
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        let changed = change.words().len();
         if let Some(persistence) = &change.persistence {
-            let alone = DefinitionChange { persistence: Some(persistence.clone()), ..DefinitionChange::default() };
-            if *change != alone {
+            if changed > 1 {
                 let message = "persistence is changed alone: give the other changes in a request of their own";
                 return Err(NodeError::Invalid { field: "persistence", message: message.to_owned() });
             }
             return change_persistence(&database, persistence);
         }
         if let Some(replica_of) = &change.replica_of {
-            let alone = DefinitionChange { replica_of: Some(replica_of.clone()), ..DefinitionChange::default() };
-            if *change != alone {
+            if changed > 1 {
                 let message = "the primary is changed alone: give the other changes in a request of their own";
                 return Err(NodeError::Invalid { field: "replica_of", message: message.to_owned() });
             }
@@ -449,18 +449,7 @@ impl Node {
             given => given,
         };
         self.check_room(database.name(), (ram, if now.flash_paths.is_empty() { 0 } else { files }))?;
-        Ok(match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
-            (Some(_), ..) => "memory_limit_bytes",
-            (_, Some(_), ..) => "ram_limit_bytes",
-            _ if change.flash_limit_bytes.is_some() => "flash_limit_bytes",
-            (.., Some(_), _) => "policy",
-            (.., Some(_)) => "compression",
-            _ if change.recovery_time_target_s.is_some() => "recovery_time_target_s",
-            _ if change.backup_schedule.is_some() => "backup_schedule",
-            _ if change.backup_keep.is_some() => "backup_keep",
-            _ if change.backup_journal_keep.is_some() => "backup_journal_keep",
-            _ => "password",
-        })
+        Ok(change.words().first().map_or("", |(field, _)| field.name))
     }
 
     pub fn pause(&self, name: &str) -> Result<(), NodeError> {

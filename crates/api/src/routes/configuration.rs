@@ -87,7 +87,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
                 Change::Protected => "protected",
                 Change::Start | Change::FileOnly => "start",
             },
-            group: row.group.title(),
+            group: row.group.as_str(),
             doc: row.about,
             effect: match row.effect {
                 Effect::Used => None,

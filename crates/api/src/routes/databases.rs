@@ -3,18 +3,17 @@
 use crate::auth::Role;
 use crate::condition::{Condition, Facts, Filling};
 use crate::cx::{Cx, Reply};
+use crate::definition::{DatabaseChange, DefinitionInfo, NewDatabase};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
 use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
-use crate::words::{CodecWord, PolicyWord};
-use base::{Codec, Policy};
-use node::{Database, DatabaseState, Definition, DefinitionChange, NodeError};
+use config::definition::{Definition, Field, Form};
+use node::{Database, DatabaseState, NodeError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -163,118 +162,11 @@ struct Progress {
 }
 
 #[derive(Serialize, ToSchema)]
-struct DefinitionInfo {
-    port: u16,
-    tls_port: u16,
-    unixsocket: Option<String>,
-    /// Empty: the node's.
-    bind: Vec<String>,
-    /// RAM and flash together.
-    memory_limit_bytes: u64,
-    ram_limit_bytes: u64,
-    /// All files on flash; 0: what the other limits and the persistence need.
-    flash_limit_bytes: u64,
-    #[schema(value_type = PolicyWord)]
-    policy: String,
-    #[schema(value_type = CodecWord)]
-    compression: String,
-    has_password: bool,
-    /// HOST:PORT of the primary that the database follows; empty: it is a primary.
-    replica_of: String,
-    shards: u32,
-    replicas: u32,
-    persistence: String,
-    /// How long a restart should take at most; 0: no target.
-    recovery_time_target_s: u32,
-    /// How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
-    backup_schedule: String,
-    /// How many scheduled backups are kept.
-    backup_keep: u32,
-    /// For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived.
-    backup_journal_keep: String,
-    zones: Vec<String>,
-}
-
-#[derive(Serialize, ToSchema)]
 struct EndpointInfo {
     kind: String,
     address: String,
     /// A line for a shell.
     command: String,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewDatabase {
-    /// Small letters, digits and dashes, 1 to 40.
-    name: String,
-    /// Missing: the next free one.
-    port: Option<u16>,
-    tls_port: Option<u16>,
-    unixsocket: Option<String>,
-    bind: Option<Vec<String>>,
-    /// RAM and flash together.
-    memory_limit_bytes: u64,
-    /// Missing: 30 % of the memory limit, or all of it on a node without flash.
-    ram_limit_bytes: Option<u64>,
-    /// All files on flash: values, and with persistence the journal and two checkpoints. Missing or 0: what they need.
-    flash_limit_bytes: Option<u64>,
-    /// Missing: noeviction.
-    #[schema(value_type = Option<PolicyWord>)]
-    policy: Option<String>,
-    /// Missing: lz4.
-    #[schema(value_type = Option<CodecWord>)]
-    compression: Option<String>,
-    password: Option<String>,
-    /// HOST:PORT of the primary that the database follows from its start. Missing: it is a primary. A primary that wants a login is
-    /// followed with /databases/{name}/replicate.
-    replica_of: Option<String>,
-    shards: Option<u32>,
-    replicas: Option<u32>,
-    /// none, no, everysec or always. Missing: everysec with flash, otherwise none.
-    persistence: Option<String>,
-    /// How long a restart should take at most; 0: no target. Missing: 10.
-    recovery_time_target_s: Option<u32>,
-    /// Missing: no schedule.
-    backup_schedule: Option<String>,
-    /// Missing: 7.
-    backup_keep: Option<u32>,
-    /// 7d, 12h. Missing: the journal is not archived.
-    backup_journal_keep: Option<String>,
-    zones: Option<Vec<String>>,
-    /// The backup that the database begins with: its directory below the node's backup-path. With at_ms it may be a directory of
-    /// backups, such as a database's name.
-    from: Option<String>,
-    /// The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal
-    /// up to it. Missing: the moment of the backup.
-    at_ms: Option<u64>,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct DatabaseChange {
-    memory_limit_bytes: Option<u64>,
-    ram_limit_bytes: Option<u64>,
-    flash_limit_bytes: Option<u64>,
-    #[schema(value_type = Option<PolicyWord>)]
-    policy: Option<String>,
-    #[schema(value_type = Option<CodecWord>)]
-    compression: Option<String>,
-    /// none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds.
-    persistence: Option<String>,
-    /// 0: no target.
-    recovery_time_target_s: Option<u32>,
-    /// 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never.
-    backup_schedule: Option<String>,
-    backup_keep: Option<u32>,
-    /// 7d, 12h; empty: the journal is not archived.
-    backup_journal_keep: Option<String>,
-    /// HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own.
-    replica_of: Option<String>,
-    /// null takes the password away.
-    #[serde(default, deserialize_with = "crate::cx::given")]
-    #[schema(value_type = Option<String>)]
-    password: Option<Option<String>>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -317,27 +209,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         has_file: database.config().file().is_some(),
         is_default: database.is_default(),
         endpoints: endpoints.collect(),
-        definition: DefinitionInfo {
-            port: definition.port,
-            tls_port: definition.tls_port,
-            unixsocket: definition.unixsocket.map(|path| path.display().to_string()),
-            bind: definition.bind,
-            memory_limit_bytes: definition.memory_limit_bytes,
-            ram_limit_bytes: definition.ram_limit_bytes,
-            flash_limit_bytes: definition.flash_limit_bytes,
-            policy: definition.policy,
-            compression: definition.compression,
-            has_password,
-            replica_of: definition.replica_of,
-            shards: definition.shards,
-            replicas: definition.replicas,
-            persistence: definition.persistence,
-            recovery_time_target_s: definition.recovery_time_target_s,
-            backup_schedule: definition.backup_schedule,
-            backup_keep: definition.backup_keep,
-            backup_journal_keep: definition.backup_journal_keep,
-            zones: definition.zones,
-        },
+        definition: DefinitionInfo { definition, has_password },
         now,
     }
 }
@@ -368,41 +240,19 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     })
 }
 
-fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
+/// The definition that is asked for, completed by what only the node knows.
+fn definition(cx: &Cx, NewDatabase(mut new): NewDatabase) -> Definition {
     let has_flash = !cx.app.node.config().snapshot().flash_paths.is_empty();
-    let ram_limit_bytes = wanted.ram_limit_bytes.unwrap_or_else(|| match has_flash {
-        true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
-        false => wanted.memory_limit_bytes,
+    let memory = new.memory_limit_bytes;
+    let ram = *new.ram_limit_bytes.get_or_insert(match has_flash {
+        true => (u128::from(memory) * u128::from(RAM_PERCENT) / 100) as u64,
+        false => memory,
     });
-    Definition {
-        name: wanted.name,
-        port: wanted.port.unwrap_or(0),
-        tls_port: wanted.tls_port.unwrap_or(0),
-        unixsocket: wanted.unixsocket.map(PathBuf::from),
-        bind: wanted.bind.unwrap_or_default(),
-        memory_limit_bytes: wanted.memory_limit_bytes,
-        ram_limit_bytes,
-        flash_limit_bytes: wanted.flash_limit_bytes.unwrap_or(0),
-        policy: wanted.policy.unwrap_or_else(|| Policy::NoEviction.as_str().to_owned()),
-        compression: wanted.compression.unwrap_or_else(|| Codec::Lz4.as_str().to_owned()),
-        password: wanted.password.filter(|password| !password.is_empty()).map(|text| config::word(text.as_bytes())),
-        shards: wanted.shards.unwrap_or(1),
-        replicas: wanted.replicas.unwrap_or(0),
-        persistence: wanted.persistence.unwrap_or_else(|| {
-            match has_flash && ram_limit_bytes < wanted.memory_limit_bytes {
-                true => "everysec".to_owned(),
-                false => "none".to_owned(),
-            }
-        }),
-        recovery_time_target_s: wanted.recovery_time_target_s.unwrap_or(Definition::default().recovery_time_target_s),
-        backup_schedule: wanted.backup_schedule.unwrap_or_default(),
-        backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
-        backup_journal_keep: wanted.backup_journal_keep.unwrap_or_default(),
-        zones: wanted.zones.unwrap_or_default(),
-        from: wanted.from,
-        at_ms: wanted.at_ms,
-        replica_of: wanted.replica_of.unwrap_or_default(),
-    }
+    let on_flash = has_flash && ram < memory;
+    new.persistence.get_or_insert_with(|| if on_flash { "everysec" } else { "none" }.to_owned());
+    let definition = Definition::from(new);
+    let password = definition.password.filter(|password| !password.is_empty());
+    Definition { password: password.map(|text| config::word(text.as_bytes())), ..definition }
 }
 
 fn create(cx: &Cx) -> Result<Reply, ApiError> {
@@ -427,42 +277,24 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     Reply::created(&card(cx, &database))
 }
 
+/// A changed field, for the audit log and the event.
+fn noted(field: &Field, value: &str) -> String {
+    match field.form {
+        Form::Password => field.name.to_owned(),
+        Form::Text | Form::Primary => format!("{} '{value}'", field.name),
+        _ => format!("{} {value}", field.name),
+    }
+}
+
 fn change(cx: &Cx) -> Result<Reply, ApiError> {
-    let wanted: DatabaseChange = cx.body()?;
+    let DatabaseChange(change) = cx.body()?;
     let database = cx.database()?;
-    let mut changed: Vec<String> = Vec::new();
-    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
-    changed.extend(number("memory_limit_bytes", wanted.memory_limit_bytes));
-    changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
-    changed.extend(number("flash_limit_bytes", wanted.flash_limit_bytes));
-    changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
-    changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
-    changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
-    changed.extend(number("recovery_time_target_s", wanted.recovery_time_target_s.map(u64::from)));
-    changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
-    changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
-    changed.extend(wanted.backup_journal_keep.as_ref().map(|keep| format!("backup_journal_keep '{keep}'")));
-    changed.extend(wanted.replica_of.as_ref().map(|primary| format!("replica_of '{primary}'")));
-    changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
+    let changed: Vec<String> = change.words().iter().map(|(field, words)| noted(field, &words.concat())).collect();
     if changed.is_empty() {
         return Err(ApiError::invalid("the request changes nothing"));
     }
     let changed = changed.join(", ");
     cx.note(database.name(), changed.clone());
-    let change = DefinitionChange {
-        memory_limit_bytes: wanted.memory_limit_bytes,
-        ram_limit_bytes: wanted.ram_limit_bytes,
-        flash_limit_bytes: wanted.flash_limit_bytes,
-        policy: wanted.policy,
-        compression: wanted.compression,
-        persistence: wanted.persistence,
-        recovery_time_target_s: wanted.recovery_time_target_s,
-        backup_schedule: wanted.backup_schedule,
-        backup_keep: wanted.backup_keep,
-        backup_journal_keep: wanted.backup_journal_keep,
-        replica_of: wanted.replica_of,
-        password: wanted.password,
-    };
     if cx.flag("dry_run")? {
         cx.unaudited();
         cx.app.node.plan_resize(database.name(), &change)?;
@@ -556,13 +388,5 @@ mod tests {
         assert_eq!(command("tls", "[::]:6380", true), "redis-cli -h ::1 -p 6380 --tls --askpass");
         assert_eq!(command("tcp", "0.0.0.0:6380", false), "redis-cli -h 127.0.0.1 -p 6380");
         assert_eq!(command("unix", "/run/a b.sock", false), "redis-cli -s \"/run/a b.sock\"");
-    }
-
-    #[test]
-    fn null_removes_the_password_and_missing_keeps_it() {
-        let change = |text| serde_json::from_str::<DatabaseChange>(text).unwrap().password;
-        assert_eq!(change("{}"), None);
-        assert_eq!(change("{\"password\":null}"), Some(None));
-        assert_eq!(change("{\"password\":\"x\"}"), Some(Some("x".into())));
     }
 }

@@ -1,6 +1,7 @@
 //! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`,
 //! `bench` and `scenario` parse their own arguments; the tree only lists their options. Never runs anything.
 
+mod fields;
 mod remote;
 
 use std::path::PathBuf;
@@ -10,9 +11,10 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
+pub use fields::{Fields, RamLimit, is_option};
 pub use remote::{
-    Backup, Connection, Create, Database, DatabaseAction, Node, RamLimit, Replicate, Resize, Token, TokenAction, Top,
-    User, UserAction,
+    Backup, Connection, Create, Database, DatabaseAction, Node, Replicate, Resize, Token, TokenAction, Top, User,
+    UserAction,
 };
 
 /// A Redis-compatible database that keeps hot values in RAM and all other values on flash

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use base::{Codec, Policy};
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use crate::{size, timestamp};
+use super::fields::Fields;
+use crate::timestamp;
 
 /// Which node, as which user, and how to print. Valid before and after the action.
 #[derive(Args, Debug, Clone)]
@@ -138,75 +137,8 @@ pub struct Create {
     /// Small letters, digits and dashes, at most 40
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// RAM and flash together: 512mb, 10gb, 2tb
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Limits")]
-    pub memory_limit: u64,
-    /// The part of the memory limit that may be RAM, as a size or a percentage [default: 30%]
-    #[arg(long, value_name = "SIZE|%", help_heading = "Limits")]
-    pub ram_limit: Option<RamLimit>,
-    /// All files on flash, with the journal and the checkpoints of persistence [default: what they need]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Limits")]
-    pub flash_limit: Option<u64>,
-    /// Which keys make room when RAM and flash are full [default: noeviction]
-    #[arg(long, value_name = "POLICY", value_parser = words(Policy::WORDS), help_heading = "Limits")]
-    pub policy: Option<String>,
-    /// Compression of values on flash [default: lz4]
-    #[arg(long, value_name = "KIND", value_parser = words(Codec::WORDS), help_heading = "Limits")]
-    pub compression: Option<String>,
-
-    /// TCP port [default: the next free one]
-    #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
-    pub port: Option<u16>,
-    /// TCP port with TLS; the certificate is the node's
-    #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
-    pub tls_port: Option<u16>,
-    /// Unix socket
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Endpoints")]
-    pub unixsocket: Option<PathBuf>,
-    /// Address to listen on; repeatable [default: the node's]
-    #[arg(long, value_name = "ADDRESS", help_heading = "Endpoints")]
-    pub bind: Vec<String>,
-    /// Password for clients; without a value it is asked for
-    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, help_heading = "Endpoints")]
-    pub password: Option<Option<String>>,
-
-    /// Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken
-    #[arg(long, value_name = "N", help_heading = "Placement")]
-    pub shards: Option<u32>,
-    /// Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with
-    /// --replica-of on another node
-    #[arg(long, value_name = "N", help_heading = "Placement")]
-    pub replicas: Option<u32>,
-    /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always [default: everysec with flash, otherwise none]
-    #[arg(long, value_name = "KIND", help_heading = "Placement")]
-    pub persistence: Option<String>,
-    /// How long a restart should take at most, in seconds; 0: no target [default: 10]
-    #[arg(long, value_name = "SECONDS", help_heading = "Placement")]
-    pub recovery_time_target: Option<u32>,
-    /// The backup to begin with: its directory below the node's backup-path
-    #[arg(long, value_name = "BACKUP", help_heading = "Placement")]
-    pub from: Option<String>,
-    /// Begin with the dataset of this moment, between two backups: in UTC, as 2026-11-23T04:05:06Z, or so long ago: 10m. --from may
-    /// then be the directory of all backups of a database, which is the database's name
-    #[arg(long, value_name = "TIME", requires = "from", value_parser = timestamp::parse, help_heading = "Placement")]
-    pub at: Option<u64>,
-    /// How often the node makes a backup: 30m, 6h, 1d, '1d at 03:00' (UTC) [default: never]
-    #[arg(long, value_name = "SPAN", help_heading = "Placement")]
-    pub backup_schedule: Option<String>,
-    /// How many scheduled backups are kept [default: 7]
-    #[arg(long, value_name = "N", help_heading = "Placement")]
-    pub backup_keep: Option<u32>,
-    /// For how long --at reaches back: the journal is archived beside the backups: 7d, 12h [default: it is not]
-    #[arg(long, value_name = "SPAN", help_heading = "Placement")]
-    pub backup_journal_keep: Option<String>,
-    /// The primary that the database follows from its start [default: it is a primary]
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "from", help_heading = "Placement")]
-    pub replica_of: Option<String>,
-    /// Where a cluster will place replicas; repeatable. There are no clusters yet: none is taken. Today, create a replica on a node in the
-    /// other zone
-    #[arg(long, value_name = "ZONE", help_heading = "Placement")]
-    pub zone: Vec<String>,
-
+    #[command(flatten)]
+    pub fields: Fields<true>,
     /// Only check whether the database could be created
     #[arg(long)]
     pub dry_run: bool,
@@ -216,42 +148,8 @@ pub struct Create {
 pub struct Resize {
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// RAM and flash together
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub memory_limit: Option<u64>,
-    /// The part of the memory limit that may be RAM, as a size or a percentage
-    #[arg(long, value_name = "SIZE|%")]
-    pub ram_limit: Option<RamLimit>,
-    /// All files on flash, with the journal and the checkpoints of persistence; 0: what they need
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub flash_limit: Option<u64>,
-    /// Which keys make room when RAM and flash are full
-    #[arg(long, value_name = "POLICY", value_parser = words(Policy::WORDS))]
-    pub policy: Option<String>,
-    /// Compression of values on flash, from now on
-    #[arg(long, value_name = "KIND", value_parser = words(Codec::WORDS))]
-    pub compression: Option<String>,
-    /// Password for clients; without a value it is asked for
-    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true)]
-    pub password: Option<Option<String>>,
-    /// Remove the password
-    #[arg(long, conflicts_with = "password")]
-    pub no_password: bool,
-    /// Whether the data survives restarts: none, no, everysec, always; given alone
-    #[arg(long, value_name = "KIND")]
-    pub persistence: Option<String>,
-    /// How long a restart should take at most, in seconds; 0: no target
-    #[arg(long, value_name = "SECONDS")]
-    pub recovery_time_target: Option<u32>,
-    /// How often the node makes a backup: 30m, 6h, 1d; empty: never
-    #[arg(long, value_name = "SPAN")]
-    pub backup_schedule: Option<String>,
-    /// How many scheduled backups are kept
-    #[arg(long, value_name = "N")]
-    pub backup_keep: Option<u32>,
-    /// For how long `create --at` reaches back: 7d, 12h; empty: the journal is not archived
-    #[arg(long, value_name = "SPAN")]
-    pub backup_journal_keep: Option<String>,
+    #[command(flatten)]
+    pub fields: Fields<false>,
     /// Do not wait until values have moved
     #[arg(long)]
     pub no_wait: bool,
@@ -291,38 +189,6 @@ pub struct Backup {
     /// Do not wait until the backup is made
     #[arg(long)]
     pub no_wait: bool,
-}
-
-/// The RAM limit: a size, or a percentage of the memory limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RamLimit {
-    Bytes(u64),
-    Percent(u32),
-}
-
-impl RamLimit {
-    pub fn of(self, memory_limit: u64) -> u64 {
-        match self {
-            RamLimit::Bytes(bytes) => bytes,
-            RamLimit::Percent(percent) => (u128::from(memory_limit) * u128::from(percent) / 100) as u64,
-        }
-    }
-}
-
-impl std::str::FromStr for RamLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RamLimit, String> {
-        let Some(percent) = text.strip_suffix('%') else {
-            return size::parse(text).map(RamLimit::Bytes);
-        };
-        let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
-        percent.map(RamLimit::Percent).ok_or_else(|| format!("{text:?} is not a percentage from 1% to 100%"))
-    }
-}
-
-fn words(choices: &'static [&'static str]) -> PossibleValuesParser {
-    PossibleValuesParser::new(choices)
 }
 
 #[derive(Args, Debug, Clone)]
@@ -441,20 +307,4 @@ pub struct Top {
 fn interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "from 0.1 to 3600 seconds".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ram_limit_is_a_size_or_a_share() {
-        let of = |text: &str| text.parse::<RamLimit>().map(|limit| limit.of(10 << 30));
-        assert_eq!(of("3gb"), Ok(3 << 30));
-        assert_eq!(of("30%"), Ok(3 << 30));
-        assert_eq!("100%".parse::<RamLimit>().unwrap().of(u64::MAX), u64::MAX);
-        for text in ["0%", "101%", "%", "x%", "30 gb", ""] {
-            assert!(of(text).is_err(), "{text} was taken");
-        }
-    }
 }

@@ -7,9 +7,9 @@ mod replication;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize};
+use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize, is_option};
 use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
 use crate::progress::{self, Wait};
@@ -18,6 +18,7 @@ use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
 use crate::timestamp;
 use base::size::human;
+use config::definition::FIELDS;
 
 /// The pause between two queries about a slow change.
 const LOOK: Duration = Duration::from_millis(200);
@@ -77,31 +78,12 @@ fn get(client: &Client, name: &str) -> Result<Value, Unanswered> {
 }
 
 fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Failure> {
-    let mut body = Map::new();
-    let mut set = |name: &str, value: Option<Value>| value.map(|value| body.insert(name.to_owned(), value));
-    let ram = create.ram_limit.unwrap_or(RamLimit::Percent(RAM_PERCENT)).of(create.memory_limit);
-    set("name", Some(json!(create.name)));
-    set("memory_limit_bytes", Some(json!(create.memory_limit)));
-    set("ram_limit_bytes", Some(json!(ram)));
-    set("flash_limit_bytes", create.flash_limit.map(|bytes| json!(bytes)));
-    set("port", create.port.map(|port| json!(port)));
-    set("tls_port", create.tls_port.map(|port| json!(port)));
-    set("unixsocket", create.unixsocket.as_ref().map(|path| json!(path)));
-    set("bind", (!create.bind.is_empty()).then(|| json!(create.bind)));
-    set("policy", create.policy.as_ref().map(|policy| json!(policy)));
-    set("compression", create.compression.as_ref().map(|compression| json!(compression)));
-    set("shards", create.shards.map(|shards| json!(shards)));
-    set("replicas", create.replicas.map(|replicas| json!(replicas)));
-    set("persistence", create.persistence.as_ref().map(|persistence| json!(persistence)));
-    set("zones", (!create.zone.is_empty()).then(|| json!(create.zone)));
-    set("password", password(&create.password, &create.name)?.map(|password| json!(password)));
-    set("recovery_time_target_s", create.recovery_time_target.map(|seconds| json!(seconds)));
-    set("from", create.from.as_ref().map(|from| json!(from)));
-    set("at_ms", create.at.map(|at_ms| json!(at_ms)));
-    set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
-    set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
-    set("backup_journal_keep", create.backup_journal_keep.as_ref().map(|keep| json!(keep)));
-    set("replica_of", create.replica_of.as_ref().map(|primary| json!(primary)));
+    let fields = &create.fields;
+    let mut body = fields.request.clone();
+    let ram = fields.ram_limit.unwrap_or(RamLimit::Percent(RAM_PERCENT)).of(integer(&body["memory_limit_bytes"]));
+    body.insert("name".to_owned(), json!(create.name));
+    body.insert("ram_limit_bytes".to_owned(), json!(ram));
+    body.extend(password(&fields.password, &create.name)?);
     let spinner = spinner(
         &format!("creating {}", create.name),
         format!("the node goes on: flintkv database show {}", create.name),
@@ -143,49 +125,39 @@ fn follow(bar: &ProgressBar, progress: &Value, done: &str, total: &str) {
     bar.set_position(integer(&progress[done]));
 }
 
-/// Asks for the password if the option has no value.
-fn password(given: &Option<Option<String>>, name: &str) -> Result<Option<String>, Failure> {
-    match given {
-        None => Ok(None),
-        Some(Some(password)) => Ok(Some(password.clone())),
-        Some(None) => prompt::new_secret(&format!("database {name}")).map(Some),
-    }
+/// The field of a request. Asks for the password if the option has no value.
+fn password(given: &Option<Option<String>>, name: &str) -> Result<Option<(String, Value)>, Failure> {
+    let Some(given) = given else { return Ok(None) };
+    let password = match given {
+        Some(password) => password.clone(),
+        None => prompt::new_secret(&format!("database {name}"))?,
+    };
+    Ok(Some(("password".to_owned(), json!(password))))
 }
 
 fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Failure> {
-    let name = &resize.name;
-    let mut change = Map::new();
-    let mut set = |name: &str, value: Option<Value>| value.map(|value| change.insert(name.to_owned(), value));
-    set("memory_limit_bytes", resize.memory_limit.map(|bytes| json!(bytes)));
-    if let Some(ram) = resize.ram_limit {
+    let (name, fields) = (&resize.name, &resize.fields);
+    let mut change = fields.request.clone();
+    let memory_limit = change.get("memory_limit_bytes").map(integer);
+    if let Some(ram) = fields.ram_limit {
         // A percentage refers to the limit after the change.
-        let memory = match (ram, resize.memory_limit) {
+        let memory = match (ram, memory_limit) {
             (RamLimit::Percent(_), None) => integer(&get(client, name)?["definition"]["memory_limit_bytes"]),
             (_, memory) => memory.unwrap_or(0),
         };
-        set("ram_limit_bytes", Some(json!(ram.of(memory))));
+        change.insert("ram_limit_bytes".to_owned(), json!(ram.of(memory)));
     }
-    set("flash_limit_bytes", resize.flash_limit.map(|bytes| json!(bytes)));
-    set("policy", resize.policy.as_ref().map(|policy| json!(policy)));
-    set("compression", resize.compression.as_ref().map(|compression| json!(compression)));
-    set("persistence", resize.persistence.as_ref().map(|persistence| json!(persistence)));
-    set("recovery_time_target_s", resize.recovery_time_target.map(|seconds| json!(seconds)));
-    set("backup_schedule", resize.backup_schedule.as_ref().map(|schedule| json!(schedule)));
-    set("backup_keep", resize.backup_keep.map(|keep| json!(keep)));
-    set("backup_journal_keep", resize.backup_journal_keep.as_ref().map(|keep| json!(keep)));
-    set("password", password(&resize.password, name)?.map(|password| json!(password)));
-    set("password", resize.no_password.then_some(Value::Null));
+    change.extend(password(&fields.password, name)?);
     if change.is_empty() {
-        return Err(Failure::refused(
-            "nothing to change: give at least one of --memory-limit, --ram-limit, --flash-limit, --policy, --compression, \
-             --persistence, --recovery-time-target, --backup-schedule, --backup-keep, --backup-journal-keep, \
-             --password and --no-password",
-        ));
+        let options =
+            FIELDS.iter().filter(|field| is_option(field, false)).map(|field| format!("--{}", field.option.0));
+        let options = options.collect::<Vec<_>>().join(", ");
+        return Err(Failure::refused(format!("nothing to change: give at least one of {options} and --no-password")));
     }
     let mut database = client.patch(&path(name), &Value::Object(change))?;
     if !resize.no_wait && is_moving(&database) {
         database = wait_while_moving(client, name, database)?;
-        if resize.memory_limit.is_some_and(|bytes| integer(&database["definition"]["memory_limit_bytes"]) != bytes) {
+        if memory_limit.is_some_and(|bytes| integer(&database["definition"]["memory_limit_bytes"]) != bytes) {
             return Err(why_not(client, name));
         }
     }
