@@ -4,15 +4,15 @@ use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subc
 use crate::cx::{Cx, Run, Stop};
 use crate::host::{AclDenial, AclSelector};
 use crate::number;
-use crate::row::{Acl, CATEGORIES, Flag, Group, Row, Secrets, categories, category_name, is, only_here, starts};
+use crate::row::{CATEGORIES, Flag, Group, Row, Secrets, categories, category_name, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 
 const PLAIN: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale];
 const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale];
 
-const BASE: Row = Row { flags: PLAIN, acl: &[Acl::Slow], group: Group::Server, since: "6.0.0", ..CONNECTION };
-const ADMIN_BASE: Row = Row { flags: ADMIN, acl: &[Acl::Admin, Acl::Slow, Acl::Dangerous], ..BASE };
+const BASE: Row = Row { flags: PLAIN, group: Group::Server, since: "6.0.0", ..CONNECTION };
+const ADMIN_BASE: Row = Row { flags: ADMIN, ..BASE };
 
 pub const ROWS: &[Row] = &[Row {
     name: "acl",

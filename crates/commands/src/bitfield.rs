@@ -3,7 +3,7 @@
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{self, Acl, Flag, Group, KeyUse, Row, is};
+use crate::row::{self, Flag, Group, KeyUse, Row, is};
 use crate::strings::{claim_longer, string};
 use smallvec::SmallVec;
 use store::Class;
@@ -18,7 +18,6 @@ pub const ROWS: &[Row] = &[
             if args.from(2).any(changes) { KeyUse::CHANGE } else { KeyUse::READ }
         }),
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: &[Acl::Write, Acl::Bitmap, Acl::Slow],
         since: "3.2.0",
         summary: "Reads, sets and increments integers of 1 to 64 bits at any place in a string.",
         syntax: "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
@@ -46,7 +45,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "bitfield_ro",
         flags: &[Flag::Readonly, Flag::Fast],
-        acl: &[Acl::Read, Acl::Bitmap, Acl::Fast],
         since: "6.0.0",
         summary: "Reads integers of 1 to 64 bits at any place in a string.",
         syntax: "key [GET encoding offset [GET encoding offset ...]]",

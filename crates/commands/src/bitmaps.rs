@@ -4,12 +4,10 @@
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, is, only_here};
+use crate::row::{Access, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::strings::{STRING_BYTES_MAX, claim_longer, string};
 use store::{Class, Cold, ValueMut};
 
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::Bitmap, Acl::Slow];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::Bitmap, Acl::Slow];
 const READ: &[Flag] = &[Flag::Readonly];
 const WRITE: &[Flag] = &[Flag::Write, Flag::Denyoom];
 
@@ -20,7 +18,6 @@ pub const ROWS: &[Row] = &[
         name: "bitcount",
         arity: -2,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(N) where N is the number of bytes looked at.",
         summary: "Counts the set bits of a string, or of a part of it given in bytes or bits.",
         syntax: "key [start end [BYTE | BIT]]",
@@ -46,7 +43,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 2, last: -1, step: 1 },
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the number of bytes of all sources.",
         summary: "Combines strings bit by bit, with zeros after shorter ones, and stores the result at a key.",
         syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
@@ -72,7 +68,6 @@ pub const ROWS: &[Row] = &[
         name: "bitpos",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         since: "2.8.7",
         complexity: "O(N) where N is the number of bytes looked at.",
         summary: "Finds the first bit that is set, or the first that is not, in a string or a part of it.",
@@ -96,7 +91,6 @@ pub const ROWS: &[Row] = &[
         name: "getbit",
         arity: 3,
         flags: &[Flag::Readonly, Flag::Fast],
-        acl: &[Acl::Read, Acl::Bitmap, Acl::Fast],
         since: "2.2.0",
         summary: "Gives one bit of a string; past its end all are 0.",
         syntax: "key offset",
@@ -114,7 +108,6 @@ pub const ROWS: &[Row] = &[
         name: "setbit",
         arity: 4,
         flags: WRITE,
-        acl: ACL_WRITE,
         since: "2.2.0",
         summary: "Sets one bit of a string, which grows with zeros up to it, and gives what the bit was.",
         syntax: "key offset value",

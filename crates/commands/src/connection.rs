@@ -4,45 +4,23 @@
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
-use crate::row::{
-    Access, Acl, Channels, Flag, Group, Handling, Keys, Row, Secrets, Values, is, is_behind, only_here, starts,
-};
+use crate::row::{Flag, Group, Handling, Keys, Row, Secrets, Values, is, is_behind, only_here, starts};
 use crate::session::Reply;
 use resp::reply::Proto;
 
 /// What all rows of this file share.
 pub(crate) const BASE: Row = Row {
-    name: "",
-    arity: 0,
     keys: Keys::NONE,
-    access: Access::ByFlags,
-    handling: &[],
-    tips: &[],
-    channels: Channels::None,
-    secrets: Secrets::None,
-    flags: &[],
-    acl: &[Acl::Fast, Acl::Connection],
     values: Values::Untouched,
-    effect: crate::row::Effect::Arguments,
     group: Group::Connection,
     since: "1.0.0",
-    complexity: "O(1)",
-    summary: "",
     syntax: "",
-    examples: &[],
-    subcommands: &[],
-    run: nothing,
+    ..Row::BASE
 };
-
-pub(crate) fn nothing(_: &mut Cx<'_>) -> Run {
-    unreachable!("every row names its handler")
-}
 
 const HANDSHAKE: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::NoAuth, Flag::AllowBusy];
 pub(crate) const CLIENT: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale];
 const CLIENT_ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale];
-pub(crate) const SLOW: &[Acl] = &[Acl::Slow, Acl::Connection];
-const SLOW_ADMIN: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous, Acl::Connection];
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -67,7 +45,6 @@ pub const ROWS: &[Row] = &[
         handling: &[Handling::KeepsCaching],
         arity: -2,
         flags: &[],
-        acl: &[Acl::Slow],
         since: "2.4.0",
         complexity: "Depends on subcommand.",
         summary: "A container for client connection commands.",
@@ -185,7 +162,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "getname",
         arity: 2,
         flags: CLIENT,
-        acl: SLOW,
         since: "2.6.9",
         summary: "Returns the name of the connection.",
         examples: &[is("CLIENT GETNAME", "(nil)"), is("CLIENT SETNAME web1", "OK"), is("CLIENT GETNAME", "\"web1\"")],
@@ -200,7 +176,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "help",
         arity: 2,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: SLOW,
         since: "5.0.0",
         summary: "Returns helpful text about the different subcommands.",
         examples: &[starts("CLIENT HELP", " 1) CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
@@ -211,7 +186,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "id",
         arity: 2,
         flags: CLIENT,
-        acl: SLOW,
         since: "5.0.0",
         summary: "Returns the unique client ID of the connection.",
         examples: &[starts("CLIENT ID", "(integer) ")],
@@ -225,7 +199,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "info",
         arity: 2,
         flags: CLIENT,
-        acl: SLOW,
         tips: &["nondeterministic_output"],
         since: "6.2.0",
         summary: "Returns information about the connection.",
@@ -241,7 +214,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "kill",
         arity: -3,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         since: "2.4.0",
         complexity: "O(N) where N is the number of client connections",
         summary: "Terminates open connections.",
@@ -261,7 +233,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "list",
         arity: -2,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         tips: &["nondeterministic_output"],
         since: "2.4.0",
         complexity: "O(N) where N is the number of client connections",
@@ -279,7 +250,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "no-evict",
         arity: 3,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         since: "7.0.0",
         summary: "Sets the client eviction mode of the connection.",
         syntax: "<ON | OFF>",
@@ -296,7 +266,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "no-touch",
         arity: 3,
         flags: CLIENT,
-        acl: SLOW,
         since: "7.2.0",
         summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
         syntax: "<ON | OFF>",
@@ -313,7 +282,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "pause",
         arity: -3,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         since: "3.0.0",
         summary: "Suspends commands processing.",
         syntax: "timeout [WRITE | ALL]",
@@ -329,7 +297,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "reply",
         arity: 3,
         flags: CLIENT,
-        acl: SLOW,
         since: "3.2.0",
         summary: "Instructs the server whether to reply to commands.",
         syntax: "<ON | OFF | SKIP>",
@@ -341,7 +308,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "setinfo",
         arity: 4,
         flags: CLIENT,
-        acl: SLOW,
         since: "7.2.0",
         summary: "Sets information specific to the client or connection.",
         syntax: "<LIB-NAME libname | LIB-VER libver>",
@@ -360,7 +326,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "setname",
         arity: 3,
         flags: CLIENT,
-        acl: SLOW,
         since: "2.6.9",
         summary: "Sets the connection name.",
         syntax: "connection-name",
@@ -382,7 +347,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "unblock",
         arity: -3,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         since: "5.0.0",
         complexity: "O(log N) where N is the number of client connections",
         summary: "Ends the wait of a client that is blocked by a command like BLPOP.",
@@ -400,7 +364,6 @@ const CLIENT_ROWS: &[Row] = &[
         name: "unpause",
         arity: 2,
         flags: CLIENT_ADMIN,
-        acl: SLOW_ADMIN,
         since: "6.2.0",
         complexity: "O(N) Where N is the number of paused clients",
         summary: "Resumes processing commands from paused clients.",

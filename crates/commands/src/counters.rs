@@ -2,18 +2,13 @@
 
 use crate::cx::{Cx, NOT_FLOAT, NOT_INTEGER, Run, Stop, WRONG_TYPE};
 use crate::number::{Digits, int, int_or_error};
-use crate::row::{Acl, Effect, Flag, Group, Row, is};
+use crate::row::{Effect, Flag, Group, Row, is};
 use crate::strings::string;
 use resp::LongDouble;
 use store::{Class, Kind};
 
-const BASE: Row = Row {
-    flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-    acl: &[Acl::Write, Acl::String, Acl::Fast],
-    group: Group::String,
-    since: "1.0.0",
-    ..Row::BASE
-};
+const BASE: Row =
+    Row { flags: &[Flag::Write, Flag::Denyoom, Flag::Fast], group: Group::String, since: "1.0.0", ..Row::BASE };
 
 pub const ROWS: &[Row] = &[
     Row {

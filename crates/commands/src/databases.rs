@@ -10,17 +10,15 @@ use resp::reply::{Out, Proto};
 use store::{Kind, Show};
 
 const READ: &[Flag] = &[Flag::Readonly, Flag::Keyspace];
-const ACL_READ: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Slow];
-const ACL_FLUSH: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous];
 
 const BASE: Row = Row { keys: Keys::NONE, values: Values::Untouched, since: "1.0.0", syntax: "", ..Row::BASE };
 
 pub const ROWS: &[Row] = &[
     Row {
         name: "dbsize",
+        acl: &[Acl::Keyspace],
         arity: 1,
         flags: &[Flag::Readonly, Flag::Fast, Flag::Keyspace],
-        acl: &[Acl::Keyspace, Acl::Read, Acl::Fast],
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         summary: "Gives the number of keys in the selected database, in RAM and on flash.",
@@ -38,9 +36,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "flushall",
+        acl: &[Acl::Keyspace, Acl::Dangerous],
         arity: -1,
         flags: &[Flag::Write, Flag::Barrier],
-        acl: ACL_FLUSH,
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys in RAM.",
@@ -68,9 +66,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "flushdb",
+        acl: &[Acl::Keyspace, Acl::Dangerous],
         arity: -1,
         flags: &[Flag::Write, Flag::Barrier],
-        acl: ACL_FLUSH,
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys in RAM.",
@@ -92,9 +90,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "keys",
+        acl: &[Acl::Dangerous],
         arity: 2,
         flags: READ,
-        acl: &[Acl::Keyspace, Acl::Read, Acl::Slow, Acl::Dangerous],
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
         complexity: "O(N) where N is the number of keys in the database. Of cold keys, the pages with their names are read, each once.",
         summary: "Gives the names of all keys that fit a pattern. Other clients are served in the meantime.",
@@ -112,7 +110,6 @@ pub const ROWS: &[Row] = &[
         name: "randomkey",
         arity: 1,
         flags: READ,
-        acl: ACL_READ,
         tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         summary: "Gives the name of a random key.",
         examples: &[
@@ -132,7 +129,6 @@ pub const ROWS: &[Row] = &[
         name: "scan",
         arity: -2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a database of N keys. Of cold keys, the pages with their names are read: the fewer for each, the larger COUNT is.",
@@ -151,9 +147,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "swapdb",
+        acl: &[Acl::Keyspace, Acl::Dangerous],
         arity: 3,
         flags: &[Flag::Write, Flag::Fast, Flag::Barrier],
-        acl: &[Acl::Keyspace, Acl::Write, Acl::Fast, Acl::Dangerous],
         group: Group::Server,
         since: "4.0.0",
         summary: "Exchanges two databases, for all connections at once.",

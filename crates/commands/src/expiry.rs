@@ -2,19 +2,17 @@
 
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{Digits, int_or_error};
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Row, Values, is, starts};
+use crate::row::{Access, Effect, Flag, KeyUse, Row, Values, is, starts};
 use crate::strings::Unit;
 use store::Class;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
-const ACL_READ_FAST: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Fast];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Fast];
 
 /// Setting an expiry needs the value in RAM, because the record on flash holds both.
-const WRITE: Row = Row { flags: WRITE_FAST, acl: ACL_WRITE_FAST, values: Values::Read, ..Row::BASE };
+const WRITE: Row = Row { flags: WRITE_FAST, values: Values::Read, ..Row::BASE };
 /// The expiry of a key is in its record: a cold key that has an expiry must be read, one without is not.
-const READ: Row = Row { flags: READ_FAST, acl: ACL_READ_FAST, values: Values::Untouched, ..Row::BASE };
+const READ: Row = Row { flags: READ_FAST, values: Values::Untouched, ..Row::BASE };
 
 pub const ROWS: &[Row] = &[
     Row {

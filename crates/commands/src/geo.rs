@@ -8,18 +8,16 @@ pub use search::ROWS as SEARCHES;
 
 use crate::cx::{Args, Cx, NOT_FLOAT, Run, SYNTAX, Stop};
 use crate::number;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
+use crate::row::{Access, Flag, Group, KeyUse, Row, is};
 use crate::zsets::form::{of_members, zset};
 use crate::zsets::{Rule, put};
 use hash::Position;
 use resp::reply::{Out, Proto};
 
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::Geo, Acl::Slow];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::Geo, Acl::Slow];
 const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_UNIT: &str = "(error) ERR unsupported unit provided. please use M, KM, FT, MI";
 
-const BASE: Row = Row { group: Group::Geo, since: "3.2.0", flags: &[Flag::Readonly], acl: ACL_READ, ..Row::BASE };
+const BASE: Row = Row { group: Group::Geo, since: "3.2.0", flags: &[Flag::Readonly], ..Row::BASE };
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -27,7 +25,6 @@ pub const ROWS: &[Row] = &[
         arity: -5,
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
         summary: "Sets the positions of members; absent members are added.",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",

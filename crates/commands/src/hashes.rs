@@ -11,7 +11,7 @@ use crate::cx::{
 };
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, is, only_here};
+use crate::row::{Access, Effect, Flag, Group, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
@@ -24,9 +24,6 @@ use value::{Absent, Boxed, Buffer};
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::Hash, Acl::Slow];
-const ACL_READ_FAST: &[Acl] = &[Acl::Read, Acl::Hash, Acl::Fast];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::Hash, Acl::Fast];
 
 const BASE: Row = Row { group: Group::Hash, since: "2.0.0", ..Row::BASE };
 
@@ -36,7 +33,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to remove.",
         summary: "Removes fields of a hash; the last one takes the key with it.",
         syntax: "key field [field ...]",
@@ -56,7 +52,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Tells whether a hash has a field.",
         syntax: "key field",
         examples: &[
@@ -76,7 +71,6 @@ pub const ROWS: &[Row] = &[
         name: "hget",
         arity: 3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Gives the value of a field.",
         syntax: "key field",
         examples: &[
@@ -93,7 +87,6 @@ pub const ROWS: &[Row] = &[
         name: "hgetall",
         arity: 2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives all fields of a hash with their values.",
@@ -110,7 +103,6 @@ pub const ROWS: &[Row] = &[
         name: "hincrby",
         arity: 4,
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         summary: "Adds a number to the integer in a field; no field counts as 0.",
         syntax: "key field increment",
         examples: &[
@@ -126,7 +118,6 @@ pub const ROWS: &[Row] = &[
         name: "hincrbyfloat",
         arity: 4,
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         effect: Effect::Stated,
         since: "2.6.0",
         summary: "Adds a number with a fraction to the number in a field; no field counts as 0.",
@@ -145,7 +136,6 @@ pub const ROWS: &[Row] = &[
         name: "hkeys",
         arity: 2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives the names of all fields of a hash.",
@@ -164,7 +154,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Gives the number of fields of a hash.",
         examples: &[
             is("HSET h a 1 b 2", "(integer) 2"),
@@ -185,7 +174,6 @@ pub const ROWS: &[Row] = &[
         name: "hmget",
         arity: -3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         complexity: "O(N) where N is the number of fields asked for.",
         summary: "Gives the values of several fields, null for those that are not there.",
         syntax: "key field [field ...]",
@@ -203,7 +191,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
         summary: "Sets fields of a hash; HSET does the same and tells how many are new.",
         syntax: "key field value [field value ...]",
@@ -224,7 +211,6 @@ pub const ROWS: &[Row] = &[
         name: "hrandfield",
         arity: -2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         since: "6.2.0",
         complexity: "O(N) where N is the number of fields given.",
@@ -246,7 +232,6 @@ pub const ROWS: &[Row] = &[
         name: "hscan",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a hash of N fields.",
@@ -269,7 +254,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
         summary: "Sets fields of a hash, which is created when the key does not exist.",
         syntax: "key field value [field value ...]",
@@ -293,7 +277,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::INSERT),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         summary: "Sets a field if the hash does not have it.",
         syntax: "key field value",
         examples: &[
@@ -310,7 +293,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "3.2.0",
         summary: "Gives the length of a field's value in bytes.",
         syntax: "key field",
@@ -332,7 +314,6 @@ pub const ROWS: &[Row] = &[
         name: "hvals",
         arity: 2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives the values of all fields of a hash.",

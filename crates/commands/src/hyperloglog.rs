@@ -2,7 +2,7 @@
 //! does.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Effect, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Effect, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};
@@ -16,7 +16,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: &[Acl::Write, Acl::HyperLogLog, Acl::Fast],
         effect: Effect::Stated,
         complexity: "O(1) for each element.",
         summary: "Adds elements to a HyperLogLog; tells whether its estimate may have changed.",
@@ -39,7 +38,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         access: Access::All(KeyUse::CACHE),
         flags: &[Flag::Readonly],
-        acl: &[Acl::Read, Acl::HyperLogLog, Acl::Slow],
         effect: Effect::Stated,
         complexity: "O(1) for one key, as its last estimate is kept; O(N) for N keys, each of which is read whole.",
         summary: "Estimates how many distinct elements one HyperLogLog, or several together, have seen.",
@@ -62,7 +60,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::CACHE),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom, Flag::Admin],
-        acl: &[Acl::Write, Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
         effect: Effect::Stated,
         complexity: "O(1), the number of registers being fixed.",
         summary: "Shows the registers, the runs or the encoding of a HyperLogLog, or makes it dense.",
@@ -87,7 +84,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::MERGE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: &[Acl::Write, Acl::HyperLogLog, Acl::Slow],
         effect: Effect::Stated,
         complexity: "O(N) for N keys, each of which is read whole.",
         summary: "Makes the first HyperLogLog the union of all.",
@@ -108,7 +104,6 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         keys: Keys::NONE,
         flags: &[Flag::Admin],
-        acl: &[Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
         complexity: "O(1)",
         summary: "Tests the registers and estimates of a HyperLogLog of its own.",

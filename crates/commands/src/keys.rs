@@ -3,15 +3,12 @@
 
 use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is};
+use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is};
 use crate::strings::mark_raw;
 use store::{Class, Cold, Key, Keyspace, Kind, NOTHING, Value};
 use value::Boxed;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
-const ACL_READ_FAST: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Fast];
-const ACL_WRITE: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Fast];
 const FROM_TO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
 
 const BASE: Row = Row { since: "1.0.0", values: Values::Untouched, ..Row::BASE };
@@ -23,7 +20,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         values: Values::Read,
         since: "6.2.0",
         complexity: "O(N) where N is the size of the value.",
@@ -47,7 +43,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write],
-        acl: ACL_WRITE,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys; a large value is freed in the background.",
         summary: "Deletes keys and returns how many existed.",
@@ -67,7 +62,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys.",
         summary: "Tells how many of the keys exist; one that is named twice counts twice.",
@@ -85,7 +79,6 @@ pub const ROWS: &[Row] = &[
         name: "move",
         arity: 3,
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         values: Values::Read,
         summary: "Moves a key to another database, unless it exists there.",
         syntax: "key db",
@@ -106,7 +99,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::TAKE, KeyUse::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write],
-        acl: ACL_WRITE,
         values: Values::Read,
         complexity: "O(N) where N is the length of a string or packed value, O(1) for a large collection.",
         summary: "Gives a key another name, in place of any key that has it.",
@@ -130,7 +122,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::TAKE, KeyUse::CREATE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         values: Values::Read,
         complexity: "O(N) where N is the length of a string or packed value, O(1) for a large collection.",
         summary: "Gives a key another name if no key has it.",
@@ -154,7 +145,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "3.2.1",
         complexity: "O(N) where N is the number of keys.",
@@ -173,7 +163,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Names the type of the value at a key.",
         examples: &[
             is("SET s x", "OK"),
@@ -197,7 +186,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "4.0.0",
         complexity: "O(1) for each key; a large value is freed in the background.",

@@ -6,7 +6,7 @@
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Group, Keys, Row, is};
+use crate::row::{Flag, Group, Keys, Row, is};
 use resp::reply::Out;
 use store::{Kind, Value};
 
@@ -15,7 +15,6 @@ pub const ROWS: &[Row] = &[Row {
     arity: -3,
     keys: Keys::Range { first: 1, last: 2, step: 1 },
     flags: &[Flag::Readonly],
-    acl: &[Acl::Read, Acl::String, Acl::Slow],
     group: Group::String,
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of the strings.",

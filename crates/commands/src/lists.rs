@@ -6,7 +6,7 @@ mod moves;
 
 use crate::cx::{BULK_FRAME_BYTES, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE, bulk_bytes, claim_reply};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
+use crate::row::{Access, Flag, Group, KeyUse, Row, is};
 use resp::reply::Out;
 use store::{Class, Key, Keyspace, Kind, NOTHING, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
@@ -17,9 +17,6 @@ const WRITE: &[Flag] = &[Flag::Write];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
 const GROW: &[Flag] = &[Flag::Write, Flag::Denyoom];
 const GROW_FAST: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::List, Acl::Slow];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::List, Acl::Fast];
 
 const WRONG_TYPE_REPLY: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -33,7 +30,6 @@ pub const ROWS: &[Row] = &[
         name: "lindex",
         arity: 3,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
         summary: "Gives the element at an index; negative ones count from the end.",
         syntax: "key index",
@@ -52,7 +48,6 @@ pub const ROWS: &[Row] = &[
         arity: 5,
         access: Access::All(KeyUse::INSERT),
         flags: GROW,
-        acl: ACL_WRITE,
         since: "2.2.0",
         complexity: "O(N) where N is the number of elements before the pivot.",
         summary: "Puts an element before or after the first one that equals the pivot.",
@@ -73,7 +68,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
-        acl: &[Acl::Read, Acl::List, Acl::Fast],
         summary: "Gives the number of elements of a list.",
         examples: &[
             is("RPUSH l a b", "(integer) 2"),
@@ -94,7 +88,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
         summary: "Takes the first element of a list, or several.",
         syntax: "key [count]",
@@ -112,7 +105,6 @@ pub const ROWS: &[Row] = &[
         name: "lpos",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         since: "6.0.6",
         complexity: "O(N) where N is the number of elements looked at.",
         summary: "Gives the indices of elements that equal the given one.",
@@ -133,7 +125,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
         summary: "Puts elements before the first one of a list, one after the other; no key is an empty list.",
         syntax: "key element [element ...]",
@@ -152,7 +143,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
-        acl: ACL_WRITE_FAST,
         since: "2.2.0",
         complexity: "O(N) where N is the number of elements added.",
         summary: "Puts elements before the first one of a list that exists.",
@@ -170,7 +160,6 @@ pub const ROWS: &[Row] = &[
         name: "lrange",
         arity: 4,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(S+N) where S is the distance of the start from the nearer end and N the number of elements given.",
         summary: "Gives the elements between two indices, both included; negative ones count from the end.",
         syntax: "key start stop",
@@ -189,7 +178,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the length of the list.",
         summary: "Removes elements that equal the given one: so many from the front, from the back if negative, all if 0.",
         syntax: "key count element",
@@ -208,7 +196,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::UPDATE),
         flags: GROW,
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
         summary: "Changes the element at an index.",
         syntax: "key index element",
@@ -227,7 +214,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the number of elements removed.",
         summary: "Keeps the elements between two indices, both included, and removes the others.",
         syntax: "key start stop",
@@ -247,7 +233,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
         summary: "Takes the last element of a list, or several, the last one first.",
         syntax: "key [count]",
@@ -266,7 +251,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
         summary: "Puts elements after the last one of a list; no key is an empty list.",
         syntax: "key element [element ...]",
@@ -285,7 +269,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
-        acl: ACL_WRITE_FAST,
         since: "2.2.0",
         complexity: "O(N) where N is the number of elements added.",
         summary: "Puts elements after the last one of a list that exists.",

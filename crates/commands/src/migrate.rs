@@ -17,13 +17,13 @@ use store::{Class, Cold, Watches};
 
 pub const ROWS: &[Row] = &[Row {
     name: "migrate",
+    acl: &[Acl::Dangerous],
     arity: -6,
     keys: Keys::UsuallyAt(3, keys, &[KeyLocation::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
     access: Access::All(KeyUse::TAKE),
     // Found after the timeout argument.
     secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 1, 6) || is_behind(args, at, "AUTH2", 2, 6)),
     flags: &[Flag::Write, Flag::MovableKeys, Flag::Noscript, Flag::NoMulti],
-    acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
     tips: &["nondeterministic_output"],
     effect: Effect::Stated,
     since: "2.6.0",

@@ -3,14 +3,13 @@
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
 use store::{Inspect, Kind, Value};
 
 const SUBCOMMAND: Row = Row {
     arity: 3,
     keys: Keys::Range { first: 2, last: 2, step: 1 },
     flags: &[Flag::Readonly],
-    acl: &[Acl::Keyspace, Acl::Read, Acl::Slow],
     since: "2.2.3",
     ..Row::BASE
 };
@@ -19,7 +18,6 @@ pub const ROWS: &[Row] = &[Row {
     name: "object",
     arity: -2,
     keys: Keys::NONE,
-    acl: &[Acl::Slow],
     values: Values::Untouched,
     since: "2.2.3",
     complexity: "Depends on subcommand.",
@@ -77,7 +75,6 @@ const SUBCOMMANDS: &[Row] = &[
         arity: 2,
         keys: Keys::NONE,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: &[Acl::Keyspace, Acl::Slow],
         values: Values::Untouched,
         since: "6.2.0",
         summary: "Lists the subcommands.",

@@ -1,19 +1,17 @@
 //! Owns the commands of pub/sub. Never knows the other subscribers: the server does.
 
-use crate::connection::{help, nothing, unknown_subcommand};
+use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::Space;
-use crate::row::{Acl, Channels, Flag, Group, Handling, Keys, Row, Values, is, starts};
+use crate::row::{Channels, Flag, Group, Handling, Keys, Row, Values, is, starts};
 
 const BASE: Row = Row {
     keys: Keys::NONE,
     flags: &[Flag::Pubsub, Flag::Noscript, Flag::Loading, Flag::Stale],
-    acl: &[Acl::Pubsub, Acl::Slow],
     values: Values::Untouched,
     group: Group::Pubsub,
     since: "2.0.0",
     syntax: "",
-    run: nothing,
     ..Row::BASE
 };
 
@@ -41,7 +39,6 @@ pub const ROWS: &[Row] = &[
         handling: &[Handling::Publishes, Handling::MayReplicate],
         arity: 3,
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
-        acl: &[Acl::Pubsub, Acl::Fast],
         complexity: "O(N+M) where N is the number of the channel's subscribers and M the number of patterns in use.",
         summary: "Sends a message to all subscribers of a channel, and returns how many received it.",
         syntax: "channel message",
@@ -54,7 +51,6 @@ pub const ROWS: &[Row] = &[
         name: "pubsub",
         arity: -2,
         flags: &[],
-        acl: &[Acl::Slow],
         since: "2.8.0",
         complexity: "Depends on subcommand.",
         summary: "A container for commands that describe pub/sub.",
@@ -80,7 +76,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         keys: Keys::NotKeys { first: 1, last: 1, step: 1 },
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
-        acl: &[Acl::Pubsub, Acl::Fast],
         since: "7.0.0",
         complexity: "O(N) where N is the number of the channel's subscribers.",
         summary: "Sends a message to all subscribers of a shard channel, and returns how many received it.",
@@ -177,7 +172,6 @@ const PUBSUB_ROWS: &[Row] = &[
         name: "help",
         arity: 2,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: &[Acl::Slow],
         since: "6.2.0",
         summary: "Returns helpful text about the different subcommands.",
         examples: &[starts("PUBSUB HELP", " 1) PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],

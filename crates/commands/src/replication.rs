@@ -12,9 +12,7 @@ use resp::reply::Out;
 use store::Kind;
 use store::page_import::PAGES_CAPA;
 
-const BASE: Row =
-    Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };
-const ADMIN_ACL: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous];
+const BASE: Row = Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, syntax: "", ..Row::BASE };
 const FOLLOWS: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti];
 
 /// The longest address that a replica may announce.
@@ -65,9 +63,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "role",
+        acl: &[Acl::Admin, Acl::Dangerous],
         arity: 1,
         flags: &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast],
-        acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
         since: "2.8.12",
         summary: "Returns the replication role.",
         examples: &[starts("ROLE", "1) \"master\"\n2) (integer) ")],
@@ -90,9 +88,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "wait",
+        acl: &[Acl::Connection],
         arity: 3,
         flags: &[Flag::Blocking],
-        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "3.0.0",
@@ -109,9 +107,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "waitaof",
+        acl: &[Acl::Connection],
         arity: 4,
         flags: &[Flag::Blocking],
-        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "7.2.0",

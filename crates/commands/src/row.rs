@@ -18,6 +18,7 @@ pub struct Row {
     pub secrets: Secrets,
     pub flags: &'static [Flag],
     pub handling: &'static [Handling],
+    /// The ACL categories beside those that its flags and its group imply: see [`acl_of`].
     pub acl: &'static [Acl],
     /// Hints for clients and proxies that distribute commands over servers, in Redis's words.
     pub tips: &'static [&'static str],
@@ -406,7 +407,7 @@ pub enum Handling {
     WhileArriving,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Acl {
     Keyspace,
     Read,
@@ -431,14 +432,54 @@ pub enum Acl {
     Scripting,
 }
 
-/// The row's ACL categories; every command is either fast or slow.
+/// The names of [`acl_of`].
 pub fn categories(row: &Row) -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = row.acl.iter().map(|&acl| category_name(acl)).collect();
-    let speed = if row.flags.contains(&Flag::Fast) { "fast" } else { "slow" };
-    if !names.contains(&"fast") && !names.contains(&"slow") {
-        names.push(speed);
+    acl_of(row).into_iter().map(category_name).collect()
+}
+
+/// The row's ACL categories, in Redis's order. As in Redis, most follow from the flags and from the group.
+pub fn acl_of(row: &Row) -> Vec<Acl> {
+    let has = |flag| row.flags.contains(&flag);
+    let mut all = row.acl.to_vec();
+    let implied = [
+        (Acl::Write, has(Flag::Write)),
+        // What a script reads is checked when it reads it.
+        (Acl::Read, has(Flag::Readonly) && row.group != Group::Scripting),
+        (Acl::Admin, has(Flag::Admin)),
+        (Acl::Dangerous, has(Flag::Admin)),
+        (Acl::Pubsub, has(Flag::Pubsub)),
+        (Acl::Blocking, has(Flag::Blocking)),
+        (Acl::Fast, has(Flag::Fast)),
+        (Acl::Slow, !has(Flag::Fast)),
+    ];
+    all.extend(implied.into_iter().filter(|(_, is)| *is).map(|(acl, _)| acl));
+    // A container has no category of what its subcommands are about. A row that names one has none of its group.
+    let names_subject = row.acl.iter().any(|acl| !matches!(acl, Acl::Dangerous | Acl::Admin));
+    if row.subcommands.is_empty() && !names_subject {
+        all.extend(category_of(row.group));
     }
-    names
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn category_of(group: Group) -> Option<Acl> {
+    Some(match group {
+        Group::Generic => Acl::Keyspace,
+        Group::String => Acl::String,
+        Group::List => Acl::List,
+        Group::Set => Acl::Set,
+        Group::SortedSet => Acl::SortedSet,
+        Group::Hash => Acl::Hash,
+        Group::HyperLogLog => Acl::HyperLogLog,
+        Group::Geo => Acl::Geo,
+        Group::Stream => Acl::Stream,
+        Group::Bitmap => Acl::Bitmap,
+        Group::Connection => Acl::Connection,
+        Group::Transactions => Acl::Transaction,
+        Group::Scripting => Acl::Scripting,
+        Group::Pubsub | Group::Server | Group::Cluster => return None,
+    })
 }
 
 pub fn category_name(acl: Acl) -> &'static str {

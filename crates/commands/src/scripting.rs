@@ -1,27 +1,23 @@
 //! Owns the commands about scripts and functions: their rows, and what they ask of the server. Never runs a script: the
 //! server does, because it holds the stripes and Lua's state.
 
-use crate::connection::{help, nothing, unknown_subcommand, wrong_subcommand};
+use crate::connection::{help, unknown_subcommand, wrong_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
-use crate::row::{Access, Acl, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =
     &[Flag::Readonly, Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
-const ACL: &[Acl] = &[Acl::Slow, Acl::Scripting];
 
 const BASE: Row = Row {
     arity: -3,
     keys: Keys::Counted { at: 2 },
     access: Access::All(KeyUse::CHANGE),
     flags: FLAGS,
-    acl: ACL,
     group: Group::Scripting,
     since: "2.6.0",
     complexity: "Depends on the script.",
-    // The server takes these commands over before their handlers would run.
-    run: nothing,
     ..Row::BASE
 };
 
@@ -117,7 +113,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::NONE,
         flags: &[],
-        acl: &[Acl::Slow],
         values: Values::Untouched,
         since: "7.0.0",
         complexity: "Depends on subcommand.",
@@ -133,7 +128,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::NONE,
         flags: &[],
-        acl: &[Acl::Slow],
         values: Values::Untouched,
         complexity: "Depends on subcommand.",
         summary: "A container for commands about scripts.",
@@ -263,11 +257,7 @@ const SCRIPT: &[Row] = &[
 const LOAD: &str = "FUNCTION LOAD REPLACE \"#!lua name=mylib\\nredis.register_function{function_name='myget', callback=\
                     function(keys) return redis.call('GET', keys[1]) end, flags={'no-writes'}}\"";
 
-const FUNCTION_WRITE: Row = Row {
-    flags: &[Flag::Write, Flag::Noscript, Flag::Barrier],
-    acl: &[Acl::Write, Acl::Slow, Acl::Scripting],
-    ..FUNCTION_READ
-};
+const FUNCTION_WRITE: Row = Row { flags: &[Flag::Write, Flag::Noscript, Flag::Barrier], ..FUNCTION_READ };
 
 const FUNCTION_READ: Row = Row { since: "7.0.0", ..SUBCOMMAND };
 

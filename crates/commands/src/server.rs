@@ -11,48 +11,24 @@ mod digest;
 mod monitor;
 
 use crate::block::{Block, UntilReached};
-use crate::connection::{help, nothing, unknown_subcommand};
+use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::host::Shutdown;
-use crate::row::{
-    Access, Acl, Channels, Effect, Flag, Group, Handling, Keys, Row, Secrets, Values, is, only_here, starts,
-};
+use crate::row::{Acl, Effect, Flag, Group, Handling, Keys, Row, Secrets, Values, is, only_here, starts};
 
 /// What most rows of this file share.
-const BASE: Row = Row {
-    name: "",
-    arity: 0,
-    keys: Keys::NONE,
-    access: Access::ByFlags,
-    handling: &[],
-    tips: &[],
-    channels: Channels::None,
-    secrets: Secrets::None,
-    flags: &[],
-    acl: &[Acl::Slow],
-    values: Values::Untouched,
-    effect: crate::row::Effect::Arguments,
-    group: Group::Server,
-    since: "1.0.0",
-    complexity: "O(1)",
-    summary: "",
-    syntax: "",
-    examples: &[],
-    subcommands: &[],
-    run: nothing,
-};
+const BASE: Row =
+    Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, since: "1.0.0", syntax: "", ..Row::BASE };
 
 const WATCH: &[Flag] = &[Flag::Loading, Flag::Stale];
 const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale];
-const ADMIN_ACL: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous];
-const DANGEROUS: &[Acl] = &[Acl::Slow, Acl::Dangerous];
 
 pub const ROWS: &[Row] = &[
     Row {
         name: "command",
+        acl: &[Acl::Connection],
         arity: -1,
         flags: WATCH,
-        acl: &[Acl::Slow, Acl::Connection],
         tips: &["nondeterministic_output_order"],
         since: "2.8.13",
         complexity: "O(N) where N is the total number of commands",
@@ -79,7 +55,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Rule(debug::keys, &[]),
         // For DIGEST and POPULATE: two transactions that each take every stripe one after the other would deadlock.
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::UnnamedKeys],
-        acl: ADMIN_ACL,
         values: Values::Read,
         effect: Effect::Stated,
         complexity: "Depends on subcommand.",
@@ -94,9 +69,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "info",
+        acl: &[Acl::Dangerous],
         arity: -1,
         flags: WATCH,
-        acl: DANGEROUS,
         tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         summary: "Returns information and statistics about the server.",
         syntax: "[section [section ...]]",
@@ -127,7 +102,6 @@ pub const ROWS: &[Row] = &[
         name: "lolwut",
         arity: -1,
         flags: &[Flag::Readonly, Flag::Fast],
-        acl: &[Acl::Read, Acl::Fast],
         since: "5.0.0",
         summary: "Displays computer art and the server version.",
         syntax: "[VERSION version]",
@@ -151,7 +125,6 @@ pub const ROWS: &[Row] = &[
         handling: &[Handling::Streams],
         arity: 1,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         summary: "Shows all commands that the server runs, except administration commands and passwords.",
         examples: &[is("MONITOR", "OK"), is("RESET", "RESET")],
         run: |cx| {
@@ -169,7 +142,6 @@ pub const ROWS: &[Row] = &[
         handling: &[Handling::Unpausable],
         arity: -1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::NoMulti, Flag::AllowBusy],
-        acl: ADMIN_ACL,
         summary: "Shuts down the server.",
         syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
         examples: &[
@@ -194,7 +166,6 @@ pub const ROWS: &[Row] = &[
         name: "time",
         arity: 1,
         flags: &[Flag::Loading, Flag::Stale, Flag::Fast],
-        acl: &[Acl::Fast],
         tips: &["nondeterministic_output"],
         since: "2.6.0",
         summary: "Returns the server time.",
@@ -215,7 +186,6 @@ const CONFIG: &[Row] = &[
         name: "get",
         arity: -3,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         since: "2.0.0",
         complexity: "O(N) when N is the number of configuration parameters provided",
         summary: "Returns the effective values of configuration parameters.",
@@ -250,7 +220,6 @@ const CONFIG: &[Row] = &[
         name: "resetstat",
         arity: 2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         since: "2.0.0",
         summary: "Resets the server's statistics.",
         examples: &[is("CONFIG RESETSTAT", "OK")],
@@ -265,7 +234,6 @@ const CONFIG: &[Row] = &[
         name: "rewrite",
         arity: 2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         since: "2.8.0",
         summary: "Persists the effective configuration to file.",
         examples: &[is("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
@@ -282,7 +250,6 @@ const CONFIG: &[Row] = &[
         arity: -4,
         secrets: Secrets::Directives(2),
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.0.0",
         complexity: "O(N) when N is the number of configuration parameters provided",

@@ -9,7 +9,7 @@ pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop, claim_reply};
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, is, only_here};
+use crate::row::{Access, Effect, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, of_members, set};
@@ -20,10 +20,6 @@ use value::{Absent, Boxed};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::Set, Acl::Slow];
-const ACL_READ_FAST: &[Acl] = &[Acl::Read, Acl::Set, Acl::Fast];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::Set, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::Set, Acl::Fast];
 const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 
 const BASE: Row = Row { group: Group::Set, since: "1.0.0", ..Row::BASE };
@@ -34,7 +30,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to add.",
         summary: "Adds members to a set, which is created when the key does not exist.",
         syntax: "key member [member ...]",
@@ -54,7 +49,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         complexity: "O(1); a compact set is walked.",
         summary: "Gives the number of members of a set.",
         examples: &[
@@ -76,7 +70,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::ALL,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Gives the members of the first set that are in none of the others.",
@@ -98,7 +91,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Stores what SDIFF gives in a key and tells how many members that are.",
         syntax: "destination-key key [key ...]",
@@ -119,7 +111,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::ALL,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N*M) worst case where N is the size of the smallest set and M the number of sets.",
         summary: "Gives the members that all of the sets have.",
@@ -140,7 +131,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: Keys::Counted { at: 1 },
         flags: &[Flag::Readonly, Flag::MovableKeys],
-        acl: ACL_READ,
         since: "7.0.0",
         complexity: "O(N*M) worst case where N is the size of the smallest set and M the number of sets.",
         summary: "Counts the members that all of the sets have, up to a limit.",
@@ -163,7 +153,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::UPDATE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         complexity: "O(N*M) worst case where N is the size of the smallest set and M the number of sets.",
         summary: "Stores what SINTER gives in a key and tells how many members that are.",
         syntax: "destination-key key [key ...]",
@@ -182,7 +171,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Tells whether a set has a member.",
         syntax: "key member",
         examples: &[
@@ -206,7 +194,6 @@ pub const ROWS: &[Row] = &[
         name: "smembers",
         arity: 2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members.",
         summary: "Gives all members of a set.",
@@ -223,7 +210,6 @@ pub const ROWS: &[Row] = &[
         name: "smismember",
         arity: -3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "6.2.0",
         complexity: "O(N) where N is the number of members asked for.",
         summary: "Tells for each of several members whether a set has it.",
@@ -243,7 +229,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         summary: "Moves a member from one set to another.",
         syntax: "source destination member",
         examples: &[
@@ -262,7 +247,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(N) where N is the number of members taken.",
@@ -285,7 +269,6 @@ pub const ROWS: &[Row] = &[
         name: "srandmember",
         arity: -2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of members given.",
         summary: "Gives random members of a set: distinct ones for a positive count, any for a negative one.",
@@ -307,7 +290,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to remove.",
         summary: "Removes members of a set; the last one takes the key with it.",
         syntax: "key member [member ...]",
@@ -326,7 +308,6 @@ pub const ROWS: &[Row] = &[
         name: "sscan",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a set of N members.",
@@ -348,7 +329,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::ALL,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Gives the members that any of the sets has.",
@@ -370,7 +350,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Stores what SUNION gives in a key and tells how many members that are.",
         syntax: "destination-key key [key ...]",

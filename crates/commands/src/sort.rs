@@ -24,10 +24,10 @@ const BASE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "sort",
+        acl: &[Acl::Set, Acl::SortedSet, Acl::List, Acl::Dangerous],
         keys: Keys::FirstAnd(destination, &[KeyLocation::Unnamed, KeyLocation::Anywhere]),
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::MovableKeys, Flag::UnnamedKeys],
-        acl: &[Acl::Write, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
         effect: Effect::Stated,
         since: "1.0.0",
         summary: "Sorts the elements of a list, set or sorted set, by other keys if wanted, and gives or stores them.",
@@ -48,9 +48,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "sort_ro",
+        acl: &[Acl::Set, Acl::SortedSet, Acl::List, Acl::Dangerous],
         keys: Keys::FirstAnd(|_, _| {}, &[KeyLocation::Unnamed]),
         flags: &[Flag::Readonly, Flag::MovableKeys, Flag::UnnamedKeys],
-        acl: &[Acl::Read, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
         since: "7.0.0",
         summary: "Sorts as SORT does, without storing.",
         syntax: "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA]",

@@ -6,10 +6,8 @@ use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
 
-const BASE: Row =
-    Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };
+const BASE: Row = Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, syntax: "", ..Row::BASE };
 
-const ADMIN_ACL: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous];
 const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
 const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
@@ -25,10 +23,10 @@ const NO_SUCH_MODULE: Stop = Stop::error("ERR Error unloading module: no such mo
 pub const ROWS: &[Row] = &[
     Row {
         name: "asking",
+        acl: &[Acl::Connection],
         handling: &[Handling::OfConnection],
         arity: 1,
         flags: &[Flag::Fast],
-        acl: &[Acl::Connection, Acl::Fast],
         group: Group::Cluster,
         since: "3.0.0",
         summary: "Tells a node of a cluster that the next command follows a redirection.",
@@ -77,7 +75,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "cluster",
         arity: -2,
-        acl: &[Acl::Slow],
         group: Group::Cluster,
         since: "3.0.0",
         complexity: "Depends on subcommand.",
@@ -89,9 +86,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "lastsave",
+        acl: &[Acl::Admin, Acl::Dangerous],
         arity: 1,
         flags: FIRM,
-        acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
         tips: &["nondeterministic_output"],
         since: "1.0.0",
         summary: "Gives the second since 1970 when the dataset was last saved; if it never was, when the server started.",
@@ -105,7 +102,6 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "module",
         arity: -2,
-        acl: &[Acl::Slow],
         since: "4.0.0",
         complexity: "Depends on subcommand.",
         summary: "A container for commands about modules.",
@@ -116,10 +112,10 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "readonly",
+        acl: &[Acl::Connection],
         handling: &[Handling::OfConnection],
         arity: 1,
         flags: FIRM,
-        acl: &[Acl::Connection, Acl::Fast],
         group: Group::Cluster,
         since: "3.0.0",
         summary: "Allows a connection to a replica of a cluster to read.",
@@ -129,10 +125,10 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "readwrite",
+        acl: &[Acl::Connection],
         handling: &[Handling::OfConnection],
         arity: 1,
         flags: FIRM,
-        acl: &[Acl::Connection, Acl::Fast],
         group: Group::Cluster,
         since: "3.0.0",
         summary: "Ends the effect of READONLY.",
@@ -190,10 +186,8 @@ const CLUSTER_DISABLED: &str = "(error) ERR This instance has cluster support di
 const STALE: &[Flag] = &[Flag::Stale];
 const LOOKS: &[Flag] = &[Flag::Admin, Flag::Stale];
 const CHANGES: &[Flag] = &[Flag::Admin, Flag::Stale, Flag::NoAsyncLoading];
-const SLOW: &[Acl] = &[Acl::Slow];
 
-const CLUSTER_BASE: Row =
-    Row { group: Group::Cluster, flags: STALE, acl: SLOW, since: "3.0.0", run: |_| Err(NO_CLUSTER), ..BASE };
+const CLUSTER_BASE: Row = Row { group: Group::Cluster, flags: STALE, since: "3.0.0", run: |_| Err(NO_CLUSTER), ..BASE };
 
 const fn refused(name: &'static str, arity: i16, syntax: &'static str, summary: &'static str) -> Row {
     Row { name, arity, syntax, summary, ..CLUSTER_BASE }
@@ -213,22 +207,22 @@ macro_rules! cluster {
 const UNSTEADY: &[&str] = &["nondeterministic_output"];
 
 const CLUSTER: &[Row] = &[
-    cluster!("addslots", -3, "slot [slot ...]", "Gives slots to this node.", "ADDSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("addslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Gives ranges of slots to this node.", "ADDSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
-    cluster!("bumpepoch", 2, "", "Advances the epoch of the cluster's configuration.", "BUMPEPOCH", flags: CHANGES, acl: ADMIN_ACL, tips: UNSTEADY),
-    cluster!("count-failure-reports", 3, "node-id", "Counts the nodes that call one failed.", "COUNT-FAILURE-REPORTS x", flags: LOOKS, acl: ADMIN_ACL, tips: UNSTEADY),
+    cluster!("addslots", -3, "slot [slot ...]", "Gives slots to this node.", "ADDSLOTS 1", flags: CHANGES),
+    cluster!("addslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Gives ranges of slots to this node.", "ADDSLOTSRANGE 1 2", flags: CHANGES, since: "7.0.0"),
+    cluster!("bumpepoch", 2, "", "Advances the epoch of the cluster's configuration.", "BUMPEPOCH", flags: CHANGES, tips: UNSTEADY),
+    cluster!("count-failure-reports", 3, "node-id", "Counts the nodes that call one failed.", "COUNT-FAILURE-REPORTS x", flags: LOOKS, tips: UNSTEADY),
     cluster!("countkeysinslot", 3, "slot", "Counts the keys of a slot.", "COUNTKEYSINSLOT 1"),
-    cluster!("delslots", -3, "slot [slot ...]", "Takes slots from this node.", "DELSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("delslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Takes ranges of slots from this node.", "DELSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
-    cluster!("failover", -2, "[FORCE | TAKEOVER]", "Lets a replica take over from its primary.", "FAILOVER", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("flushslots", 2, "", "Takes all slots from this node.", "FLUSHSLOTS", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("forget", 3, "node-id", "Removes a node from this one's table.", "FORGET x", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("delslots", -3, "slot [slot ...]", "Takes slots from this node.", "DELSLOTS 1", flags: CHANGES),
+    cluster!("delslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Takes ranges of slots from this node.", "DELSLOTSRANGE 1 2", flags: CHANGES, since: "7.0.0"),
+    cluster!("failover", -2, "[FORCE | TAKEOVER]", "Lets a replica take over from its primary.", "FAILOVER", flags: CHANGES),
+    cluster!("flushslots", 2, "", "Takes all slots from this node.", "FLUSHSLOTS", flags: CHANGES),
+    cluster!("forget", 3, "node-id", "Removes a node from this one's table.", "FORGET x", flags: CHANGES),
     cluster!("getkeysinslot", 4, "slot count", "Gives keys of a slot.", "GETKEYSINSLOT 1 1", tips: UNSTEADY),
     cluster!("help", 2, "", "Lists the subcommands.", "HELP", flags: &[Flag::Loading, Flag::Stale], since: "5.0.0"),
     cluster!("info", 2, "", "Tells the cluster's state.", "INFO", tips: UNSTEADY),
     cluster!("keyslot", 3, "key", "Gives the slot of a key.", "KEYSLOT k"),
     cluster!("links", 2, "", "Lists the connections between this node and the others.", "LINKS", since: "7.0.0", tips: UNSTEADY),
-    cluster!("meet", -4, "ip port [cluster-bus-port]", "Makes this node know another.", "MEET 127.0.0.1 7000", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("meet", -4, "ip port [cluster-bus-port]", "Makes this node know another.", "MEET 127.0.0.1 7000", flags: CHANGES),
     cluster!("myid", 2, "", "Gives this node's name.", "MYID"),
     Row {
         examples: &[only_here("CLUSTER MYSHARDID", CLUSTER_DISABLED)],
@@ -236,14 +230,14 @@ const CLUSTER: &[Row] = &[
         ..refused("myshardid", 2, "", "Gives the name of this node's shard.")
     },
     cluster!("nodes", 2, "", "Describes the cluster as this node sees it.", "NODES", tips: UNSTEADY),
-    cluster!("replicas", 3, "node-id", "Lists a node's replicas.", "REPLICAS x", flags: LOOKS, acl: ADMIN_ACL, since: "5.0.0", tips: UNSTEADY),
-    cluster!("replicate", 3, "node-id", "Makes this node a replica of another.", "REPLICATE x", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("reset", -2, "[HARD | SOFT]", "Makes this node forget the cluster.", "RESET", flags: &[Flag::Admin, Flag::Noscript, Flag::Stale], acl: ADMIN_ACL),
-    cluster!("saveconfig", 2, "", "Writes the cluster's configuration to disk.", "SAVECONFIG", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("set-config-epoch", 3, "config-epoch", "Sets a new node's epoch.", "SET-CONFIG-EPOCH 1", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Says whose a slot is.", "SETSLOT 1 STABLE", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("replicas", 3, "node-id", "Lists a node's replicas.", "REPLICAS x", flags: LOOKS, since: "5.0.0", tips: UNSTEADY),
+    cluster!("replicate", 3, "node-id", "Makes this node a replica of another.", "REPLICATE x", flags: CHANGES),
+    cluster!("reset", -2, "[HARD | SOFT]", "Makes this node forget the cluster.", "RESET", flags: &[Flag::Admin, Flag::Noscript, Flag::Stale]),
+    cluster!("saveconfig", 2, "", "Writes the cluster's configuration to disk.", "SAVECONFIG", flags: CHANGES),
+    cluster!("set-config-epoch", 3, "config-epoch", "Sets a new node's epoch.", "SET-CONFIG-EPOCH 1", flags: CHANGES),
+    cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Says whose a slot is.", "SETSLOT 1 STABLE", flags: CHANGES),
     cluster!("shards", 2, "", "Maps slots to shards and their nodes.", "SHARDS", since: "7.0.0", tips: UNSTEADY),
-    cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, acl: ADMIN_ACL, tips: UNSTEADY),
+    cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, tips: UNSTEADY),
     cluster!("slots", 2, "", "Maps slots to nodes.", "SLOTS", tips: UNSTEADY),
 ];
 
@@ -252,7 +246,6 @@ const MODULE: &[Row] = &[
         name: "help",
         arity: 2,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: SLOW,
         since: "5.0.0",
         summary: "Lists the subcommands.",
         examples: &[starts("MODULE HELP", " 1) MODULE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],

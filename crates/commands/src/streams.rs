@@ -15,7 +15,7 @@ pub use info::ROWS as INFO;
 pub use read::ROWS as READS;
 
 use crate::cx::{Stop, WRONG_TYPE};
-use crate::row::{Acl, Flag, Group, Row};
+use crate::row::{Flag, Group, Row};
 use ids::IdText;
 use resp::reply::Out;
 use store::{Value, ValueMut};
@@ -25,9 +25,6 @@ use value::{Absent, Boxed};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::Stream, Acl::Slow];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::Stream, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::Stream, Acl::Fast];
 const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 
 const BASE: Row = Row { group: Group::Stream, since: "5.0.0", ..Row::BASE };

@@ -6,7 +6,7 @@ use crate::cx::{
     invalid_expire, wrong_arity,
 };
 use crate::number::{Digits, int_or_error};
-use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
+use crate::row::{Access, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
 use crate::session::Session;
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
@@ -15,10 +15,6 @@ const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const WRITE: &[Flag] = &[Flag::Write, Flag::Denyoom];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::String, Acl::Slow];
-const ACL_READ_FAST: &[Acl] = &[Acl::Read, Acl::String, Acl::Fast];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::String, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::String, Acl::Fast];
 const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 
 const BASE: Row = Row { group: Group::String, since: "1.0.0", ..Row::BASE };
@@ -29,7 +25,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         access: Access::All(KeyUse::INSERT),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         since: "2.0.0",
         complexity: "O(1), amortised, while what is appended is short.",
         summary: "Adds bytes to the end of a string, which is created when the key does not exist.",
@@ -48,7 +43,6 @@ pub const ROWS: &[Row] = &[
         name: "get",
         arity: 2,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Gives the string at a key.",
         examples: &[
             is("GET name", "(nil)"),
@@ -65,7 +59,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         effect: Effect::Stated,
         since: "6.2.0",
         summary: "Gives the string at a key and deletes the key.",
@@ -83,7 +76,6 @@ pub const ROWS: &[Row] = &[
         name: "getex",
         arity: -2,
         flags: &[Flag::Write, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         effect: Effect::Stated,
         since: "6.2.0",
         summary: "Gives the string at a key and sets or takes away the key's expiry.",
@@ -104,7 +96,6 @@ pub const ROWS: &[Row] = &[
         name: "getrange",
         arity: 4,
         flags: READ,
-        acl: ACL_READ,
         since: "2.4.0",
         complexity: "O(N) where N is the number of bytes returned.",
         summary: "Gives a part of a string, between two positions that may count from its end.",
@@ -123,7 +114,6 @@ pub const ROWS: &[Row] = &[
         name: "getset",
         arity: 3,
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         summary: "Sets a string and returns the old one. SET with GET does the same.",
         syntax: "key value",
         examples: &[
@@ -140,7 +130,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         keys: Keys::ALL,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         tips: &["request_policy:multi_shard"],
         complexity: "O(N) where N is the number of keys.",
         summary: "Gives the strings at several keys; null for a key that does not exist or holds another type.",
@@ -160,7 +149,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::OVERWRITE),
         keys: PAIRS,
         flags: WRITE,
-        acl: ACL_WRITE,
         values: Values::Untouched,
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         since: "1.0.1",
@@ -181,7 +169,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::CREATE),
         keys: PAIRS,
         flags: WRITE,
-        acl: ACL_WRITE,
         values: Values::Untouched,
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys.",
@@ -201,7 +188,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::OVERWRITE),
         flags: WRITE,
-        acl: ACL_WRITE,
         values: Values::Untouched,
         effect: Effect::Stated,
         since: "2.6.0",
@@ -223,7 +209,6 @@ pub const ROWS: &[Row] = &[
             if reads { KeyUse::CHANGE } else { KeyUse::OVERWRITE }
         }),
         flags: WRITE,
-        acl: ACL_WRITE,
         values: Values::Untouched,
         effect: Effect::Stated,
         summary: "Sets a key to a string, whatever it held, and removes or sets its expiry.",
@@ -247,7 +232,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::OVERWRITE),
         flags: WRITE,
-        acl: ACL_WRITE,
         values: Values::Untouched,
         effect: Effect::Stated,
         since: "2.0.0",
@@ -267,7 +251,6 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         access: Access::All(KeyUse::CREATE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         values: Values::Untouched,
         summary: "Sets a key to a string if the key does not exist.",
         syntax: "key value",
@@ -285,7 +268,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::UPDATE),
         flags: WRITE,
-        acl: ACL_WRITE,
         since: "2.2.0",
         complexity: "O(1) while the value is short, otherwise O(M) where M is its length.",
         summary: "Overwrites a part of a string from a position on, with zeros before it where the string is shorter.",
@@ -307,7 +289,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "2.2.0",
         summary: "Gives the length of a string in bytes.",
         examples: &[
@@ -324,7 +305,6 @@ pub const ROWS: &[Row] = &[
         name: "substr",
         arity: 4,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(N) where N is the number of bytes returned.",
         summary: "GETRANGE under its older name.",
         syntax: "key start end",

@@ -1,7 +1,7 @@
 //! Owns the subcommands of CLIENT about client-side caching: a connection's options, and whether they fit together.
 //! Never knows which clients have read which key: the server does.
 
-use crate::connection::{BASE, CLIENT, SLOW, on_off};
+use crate::connection::{BASE, CLIENT, on_off};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number;
 use crate::row::{Row, is};
@@ -11,7 +11,6 @@ pub(crate) const CACHING: Row = Row {
     name: "caching",
     arity: 3,
     flags: CLIENT,
-    acl: SLOW,
     since: "6.0.0",
     summary: "Sets whether the keys of the next command are remembered for client-side caching.",
     syntax: "<YES | NO>",
@@ -34,7 +33,6 @@ pub(crate) const GETREDIR: Row = Row {
     name: "getredir",
     arity: 2,
     flags: CLIENT,
-    acl: SLOW,
     since: "6.0.0",
     summary: "Returns the id of the connection that receives the invalidations of this one; -1 without tracking.",
     examples: &[is("CLIENT GETREDIR", "(integer) -1")],
@@ -50,7 +48,6 @@ pub(crate) const TRACKING: Row = Row {
     name: "tracking",
     arity: -3,
     flags: CLIENT,
-    acl: SLOW,
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
     summary: "Controls whether the connection is notified when keys that it has read, or keys with a prefix, change.",
@@ -71,7 +68,6 @@ pub(crate) const TRACKINGINFO: Row = Row {
     name: "trackinginfo",
     arity: 2,
     flags: CLIENT,
-    acl: SLOW,
     since: "6.2.0",
     summary: "Returns the connection's options of CLIENT TRACKING.",
     examples: &[is(

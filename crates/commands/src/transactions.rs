@@ -2,16 +2,14 @@
 //! does, because it holds the stripes of all its commands at once.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Flag, Group, Handling, KeyUse, Keys, Row, Values, is};
+use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is};
 use crate::session::Multi;
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::AllowBusy];
-const ACL: &[Acl] = &[Acl::Fast, Acl::Transaction];
 
 const BASE: Row = Row {
     keys: Keys::NONE,
     flags: FLAGS,
-    acl: ACL,
     values: Values::Untouched,
     group: Group::Transactions,
     since: "2.2.0",
@@ -50,7 +48,6 @@ pub const ROWS: &[Row] = &[
         handling: &[Handling::Exec, Handling::Unqueued, Handling::Unwatches, Handling::OfTransaction],
         arity: 1,
         flags: &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::SkipSlowlog],
-        acl: &[Acl::Slow, Acl::Transaction],
         since: "1.2.0",
         complexity: "Depends on the commands of the transaction.",
         summary: "Runs the commands queued since MULTI as one, unless a watched key has changed.",

@@ -12,16 +12,12 @@ pub(crate) use basic::{Rule, put};
 pub use pop::ROWS as POPS;
 pub use range::ROWS as RANGES;
 
-use crate::row::{Acl, Flag, Group, Row};
+use crate::row::{Flag, Group, Row};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const WRITE: &[Flag] = &[Flag::Write];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
-const ACL_READ: &[Acl] = &[Acl::Read, Acl::SortedSet, Acl::Slow];
-const ACL_READ_FAST: &[Acl] = &[Acl::Read, Acl::SortedSet, Acl::Fast];
-const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::SortedSet, Acl::Slow];
-const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::SortedSet, Acl::Fast];
 const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
 
 const BASE: Row = Row { group: Group::SortedSet, since: "2.0.0", complexity: "O(log(N))", ..Row::BASE };

@@ -2,7 +2,7 @@
 //! sorted set is stored.
 
 use super::hash::{Position, Shape};
-use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
+use super::{BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
@@ -23,7 +23,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::FirstAnd(store_key, &stores_from(6)),
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         complexity: COMPLEXITY,
         summary: "Gives the members within a distance of a position, or stores them.",
@@ -64,7 +63,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::FirstAnd(store_key, &stores_from(5)),
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         complexity: COMPLEXITY,
         summary: "Gives the members within a distance of one of them, or stores them.",
@@ -131,7 +129,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: WRITE,
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         since: "6.2.0",
         complexity: COMPLEXITY,

@@ -1,7 +1,7 @@
 //! Owns when fields of hashes expire: HEXPIRE and the like, which Redis has since 7.4. Never knows how an expired field
 //! is removed: every command already sees it as absent.
 
-use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, seen, unpacked};
+use super::{BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, seen, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{Digits, int, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Row, only_here};
@@ -18,7 +18,6 @@ const SET: Row = Row {
     arity: -6,
     access: Access::All(KeyUse::UPDATE),
     flags: WRITE_FAST,
-    acl: ACL_WRITE_FAST,
     since: "7.4.0",
     complexity: "O(N) where N is the number of fields named.",
     ..BASE
@@ -26,7 +25,6 @@ const SET: Row = Row {
 const GET: Row = Row {
     arity: -5,
     flags: READ_FAST,
-    acl: ACL_READ_FAST,
     since: "7.4.0",
     complexity: "O(N) where N is the number of fields named.",
     syntax: GET_SYNTAX,

@@ -5,15 +5,14 @@ use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Cx, Run};
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
+use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use store::Kind;
 
-const ACL: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow, Acl::Blocking];
 /// The keys; the timeout comes after them.
 const KEYS_TIMEOUT: Keys = Keys::Range { first: 1, last: -2, step: 1 };
 
-const BLOCKING: Row = Row { flags: &[Flag::Write, Flag::Blocking], acl: ACL, ..BASE };
-const BLOCKING_MOVE: Row = Row { flags: &[Flag::Write, Flag::Denyoom, Flag::Blocking], acl: ACL, keys: TWO, ..BASE };
+const BLOCKING: Row = Row { flags: &[Flag::Write, Flag::Blocking], ..BASE };
+const BLOCKING_MOVE: Row = Row { flags: &[Flag::Write, Flag::Denyoom, Flag::Blocking], keys: TWO, ..BASE };
 
 pub const ROWS: &[Row] = &[
     Row {

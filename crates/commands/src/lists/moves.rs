@@ -1,6 +1,6 @@
 //! Owns the list commands on several keys: LMOVE, RPOPLPUSH and LMPOP. Never knows how a list is stored.
 
-use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, notify, of_pop, of_push, push, take};
+use super::{BASE, End, GROW, WRONG_TYPE_REPLY, elements, notify, of_pop, of_push, push, take};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::{Digits, int};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
@@ -16,7 +16,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: TWO,
         flags: GROW,
-        acl: ACL_WRITE,
         since: "6.2.0",
         summary: "Takes an element from an end of one list and puts it at an end of another, or of the same.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
@@ -43,7 +42,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Counted { at: 1 },
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         since: "7.0.0",
         complexity: "O(N+M) where N is the number of keys and M the number of elements taken.",
@@ -71,7 +69,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: TWO,
         flags: GROW,
-        acl: ACL_WRITE,
         since: "1.2.0",
         summary: "Takes the last element of one list and puts it before the first of another; LMOVE knows the other ends.",
         syntax: "source destination",

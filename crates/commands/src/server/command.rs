@@ -11,7 +11,7 @@ use crate::table;
 use base::glob;
 use resp::reply::Out;
 
-const CONNECTION: &[Acl] = &[Acl::Slow, Acl::Connection];
+const CONNECTION: &[Acl] = &[Acl::Connection];
 
 pub(super) const ROWS: &[Row] = &[
     Row {

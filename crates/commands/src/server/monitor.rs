@@ -1,11 +1,11 @@
 //! Owns the commands that report: MEMORY, SLOWLOG, LATENCY. Never measures anything itself.
 
-use super::{ADMIN, ADMIN_ACL, BASE, WATCH};
+use super::{ADMIN, BASE, WATCH};
 use crate::connection::help;
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
 use base::size::human;
 
 pub(super) const MEMORY: &[Row] = &[
@@ -78,7 +78,6 @@ pub(super) const MEMORY: &[Row] = &[
         access: Access::All(KeyUse::LOOK),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Readonly],
-        acl: &[Acl::Read, Acl::Slow],
         values: Values::Read,
         since: "4.0.0",
         complexity: "O(N) where N is the number of samples.",
@@ -250,7 +249,6 @@ pub(super) const SLOWLOG: &[Row] = &[
         name: "get",
         arity: -2,
         flags: ADMIN_WATCH,
-        acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "nondeterministic_output"],
         since: "2.2.12",
         complexity: "O(N) where N is the number of entries returned",
@@ -285,7 +283,6 @@ pub(super) const SLOWLOG: &[Row] = &[
         name: "len",
         arity: 2,
         flags: ADMIN_WATCH,
-        acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
         since: "2.2.12",
         summary: "Returns the number of entries in the slow log.",
@@ -300,7 +297,6 @@ pub(super) const SLOWLOG: &[Row] = &[
         name: "reset",
         arity: 2,
         flags: ADMIN_WATCH,
-        acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.2.12",
         complexity: "O(N) where N is the number of entries in the slowlog",
@@ -356,7 +352,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "doctor",
         arity: 2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns a human-readable latency analysis report.",
@@ -372,7 +367,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "graph",
         arity: 3,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns a latency graph for an event.",
@@ -404,7 +398,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "histogram",
         arity: -2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "7.0.0",
         complexity: "O(N) where N is the number of commands with latency information being retrieved",
@@ -426,7 +419,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "history",
         arity: 3,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns timestamp-latency samples for an event.",
@@ -448,7 +440,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "latest",
         arity: 2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns the latest latency samples for all events.",
@@ -471,7 +462,6 @@ pub(super) const LATENCY: &[Row] = &[
         name: "reset",
         arity: -2,
         flags: ADMIN,
-        acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.8.13",
         summary: "Resets the latency data for one or more events.",

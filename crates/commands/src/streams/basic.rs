@@ -1,11 +1,11 @@
 //! Owns the commands on a stream's entries: adding, trimming, deleting, ranges. Never knows groups.
 
 use super::ids::{self, IdText, NewId};
-use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
+use super::{BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, claim, wrong_arity};
 use crate::number::{Digits, int_or_error};
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Row, is, only_here, starts};
+use crate::row::{Access, Effect, Flag, KeyUse, Row, is, only_here, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};
@@ -16,7 +16,6 @@ pub const ROWS: &[Row] = &[
         arity: -5,
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(1) for the entry, O(N) where N is the number of entries trimmed.",
@@ -48,7 +47,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(1) for each entry, given chunks of bounded length.",
         summary: "Deletes entries of a stream; returns how many existed.",
         syntax: "key id [id ...]",
@@ -68,7 +66,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
-        acl: &[Acl::Read, Acl::Stream, Acl::Fast],
         summary: "Gives the number of entries of a stream.",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -88,7 +85,6 @@ pub const ROWS: &[Row] = &[
         name: "xrange",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(N) where N is the number of entries given.",
         summary: "Gives the entries of a stream whose ids lie between two, both included.",
         syntax: "key start end [COUNT count]",
@@ -112,7 +108,6 @@ pub const ROWS: &[Row] = &[
         name: "xrevrange",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         complexity: "O(N) where N is the number of entries given.",
         summary: "Gives the entries of a stream whose ids lie between two, the last one first.",
         syntax: "key end start [COUNT count]",
@@ -131,7 +126,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         summary: "Sets a stream's history: its last id, entries added, largest deleted id.",
         syntax: "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
         examples: &[
@@ -156,7 +150,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write],
-        acl: ACL_WRITE,
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(N) where N is the number of entries trimmed.",

@@ -2,7 +2,7 @@
 //! a stream is stored.
 
 use super::state::Who;
-use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
+use super::{BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
@@ -17,7 +17,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
         summary: "Acknowledges entries of a group; returns how many were pending.",
         syntax: "key group id [id ...]",
@@ -38,7 +37,6 @@ pub const ROWS: &[Row] = &[
         arity: -6,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         since: "6.2.0",
@@ -64,7 +62,6 @@ pub const ROWS: &[Row] = &[
         arity: -6,
         access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
@@ -88,7 +85,6 @@ pub const ROWS: &[Row] = &[
         name: "xpending",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of entries given, or of consumers.",
         summary: "Lists the pending entries of a group, as a summary or one by one.",

@@ -1,11 +1,11 @@
 //! Owns XGROUP: consumer groups and their consumers. Never knows pending entries.
 
 use super::ids::{self, IdText};
-use super::{ACL_WRITE, BASE, WRONG, no_such_group, stream, stream_mut};
+use super::{BASE, WRONG, no_such_group, stream, stream_mut};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, Stop};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, Values, is, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{Group, Id, Stream};
@@ -14,7 +14,6 @@ pub const ROWS: &[Row] = &[Row {
     name: "xgroup",
     arity: -2,
     keys: Keys::NONE,
-    acl: &[Acl::Slow],
     values: Values::Untouched,
     complexity: "Depends on subcommand.",
     summary: "A container for commands that manage the consumer groups of a stream.",
@@ -28,8 +27,7 @@ pub const ROWS: &[Row] = &[Row {
     ..BASE
 }];
 
-const SUBCOMMAND: Row =
-    Row { keys: Keys::Range { first: 2, last: 2, step: 1 }, flags: &[Flag::Write], acl: ACL_WRITE, ..BASE };
+const SUBCOMMAND: Row = Row { keys: Keys::Range { first: 2, last: 2, step: 1 }, flags: &[Flag::Write], ..BASE };
 
 const SUBCOMMANDS: &[Row] = &[
     Row {
@@ -106,7 +104,6 @@ const SUBCOMMANDS: &[Row] = &[
         arity: 2,
         keys: Keys::NONE,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: &[Acl::Stream, Acl::Slow],
         values: Values::Untouched,
         summary: "Lists the subcommands.",
         syntax: "",

@@ -1,11 +1,11 @@
 //! Owns XINFO: the properties of a stream, its groups and their consumers. Never changes them.
 
 use super::groups::wrong_arguments;
-use super::{ACL_READ, BASE, Count, READ, WRONG, no_such_group, of_stream, reply_entry, reply_id, stream};
+use super::{BASE, Count, READ, WRONG, no_such_group, of_stream, reply_entry, reply_id, stream};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, NO_SUCH_KEY, Run, Stop};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Flag, Keys, Row, Values, is, only_here, starts};
 use resp::reply::Out;
 use store::{NOTHING, Want};
 use value::stream::{Entry, Group, Id, Order, Stream};
@@ -14,7 +14,6 @@ pub const ROWS: &[Row] = &[Row {
     name: "xinfo",
     arity: -2,
     keys: Keys::NONE,
-    acl: &[Acl::Slow],
     values: Values::Untouched,
     complexity: "Depends on subcommand.",
     summary: "A container for commands that describe streams.",
@@ -28,7 +27,7 @@ pub const ROWS: &[Row] = &[Row {
     ..BASE
 }];
 
-const SUBCOMMAND: Row = Row { keys: Keys::Range { first: 2, last: 2, step: 1 }, flags: READ, acl: ACL_READ, ..BASE };
+const SUBCOMMAND: Row = Row { keys: Keys::Range { first: 2, last: 2, step: 1 }, flags: READ, ..BASE };
 
 const SUBCOMMANDS: &[Row] = &[
     Row {
@@ -76,7 +75,6 @@ const SUBCOMMANDS: &[Row] = &[
         arity: 2,
         keys: Keys::NONE,
         flags: &[Flag::Loading, Flag::Stale],
-        acl: &[Acl::Stream, Acl::Slow],
         values: Values::Untouched,
         summary: "Lists the subcommands.",
         syntax: "",

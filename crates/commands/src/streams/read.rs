@@ -1,11 +1,11 @@
 //! Owns XREAD and XREADGROUP: reading new entries of several streams, or waiting for them. Never knows how they wait.
 
 use super::state::Who;
-use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
+use super::{BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
+use crate::row::{Access, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
@@ -20,7 +20,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         keys: Keys::Rule(streams, &[KeyLocation::Behind { word: "STREAMS", from: 1, how_many: HowMany::Half }]),
         flags: &[Flag::Readonly, Flag::Blocking, Flag::MovableKeys],
-        acl: &[Acl::Read, Acl::Stream, Acl::Slow, Acl::Blocking],
         complexity: "O(N) where N is the number of entries given.",
         summary: "Gives the entries of streams above an id for each stream, or waits for one.",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
@@ -49,7 +48,6 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::READ),
         keys: Keys::Rule(streams, &[KeyLocation::Behind { word: "STREAMS", from: 4, how_many: HowMany::Half }]),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
-        acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
         effect: Effect::Stated,
         complexity: "O(N log(M)) where N is the number of entries given and M that of entries not yet acknowledged.",
         summary: "Delivers new entries to a consumer of a group, or its unacknowledged entries again.",

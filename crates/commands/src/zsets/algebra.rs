@@ -2,7 +2,7 @@
 //! the result goes in memory.
 
 use super::form::{Draft, Entries, Limits, zset};
-use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
+use super::{BASE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Flag, KeyLocation, KeyUse, Keys, Row, is};
@@ -31,7 +31,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: SOURCES,
         flags: READ,
-        acl: ACL_READ,
         since: "6.2.0",
         complexity: UNION_COMPLEXITY,
         summary: "Gives the members of the first sorted set that are in none of the others.",
@@ -52,7 +51,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
-        acl: ACL_WRITE,
         since: "6.2.0",
         complexity: UNION_COMPLEXITY,
         summary: "Stores what ZDIFF gives in a key and tells how many members that are.",
@@ -72,7 +70,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: SOURCES,
         flags: READ,
-        acl: ACL_READ,
         since: "6.2.0",
         complexity: INTER_COMPLEXITY,
         summary: "Gives the members that all of the sorted sets have, their scores joined.",
@@ -94,7 +91,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: SOURCES,
         flags: READ,
-        acl: ACL_READ,
         since: "7.0.0",
         complexity: "O(N*K) where N is the size of the smallest sorted set and K the number of them.",
         summary: "Counts the members that all of the sorted sets have, up to a limit.",
@@ -115,7 +111,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: INTER_COMPLEXITY,
         summary: "Stores what ZINTER gives in a key and tells how many members that are.",
         syntax: "destination-key numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
@@ -134,7 +129,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: SOURCES,
         flags: READ,
-        acl: ACL_READ,
         since: "6.2.0",
         complexity: UNION_COMPLEXITY,
         summary: "Gives the members that any of the sorted sets has, their scores joined.",
@@ -155,7 +149,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: UNION_COMPLEXITY,
         summary: "Stores what ZUNION gives in a key and tells how many members that are.",
         syntax: "destination-key numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",

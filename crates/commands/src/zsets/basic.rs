@@ -3,7 +3,7 @@
 
 use super::form::{Draft, Edit, Entries, Limits, of_members, of_tree, zset};
 use super::range::reply_bytes;
-use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRITE_FAST, WRONG};
+use super::{BASE, READ, READ_FAST, WRITE_FAST, WRONG};
 use crate::cx::{
     BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, drawn_bytes,
 };
@@ -25,7 +25,6 @@ pub const ROWS: &[Row] = &[
         arity: -4,
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         since: "1.2.0",
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
         summary: "Sets the scores of members of a sorted set; absent members are added.",
@@ -51,7 +50,6 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "1.2.0",
         complexity: "O(1); a compact sorted set is walked.",
         summary: "Gives the number of members of a sorted set.",
@@ -73,7 +71,6 @@ pub const ROWS: &[Row] = &[
         name: "zincrby",
         arity: 4,
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
-        acl: ACL_WRITE_FAST,
         since: "1.2.0",
         summary: "Adds a number to a member's score; no member counts as 0.",
         syntax: "key increment member",
@@ -93,7 +90,6 @@ pub const ROWS: &[Row] = &[
         name: "zmscore",
         arity: -3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "6.2.0",
         complexity: "O(N) where N is the number of members asked for.",
         summary: "Gives the scores of several members, null for those that are not there.",
@@ -111,7 +107,6 @@ pub const ROWS: &[Row] = &[
         name: "zrandmember",
         arity: -2,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         since: "6.2.0",
         complexity: "O(N) where N is the number of members given.",
@@ -133,7 +128,6 @@ pub const ROWS: &[Row] = &[
         name: "zrank",
         arity: -3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Gives how many members of a sorted set come before one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
@@ -154,7 +148,6 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         since: "1.2.0",
         complexity: "O(M*log(N)) where N is the number of members and M that of those removed.",
         summary: "Removes members of a sorted set; the last one takes the key with it.",
@@ -174,7 +167,6 @@ pub const ROWS: &[Row] = &[
         name: "zrevrank",
         arity: -3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Gives how many members of a sorted set come after one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
@@ -192,7 +184,6 @@ pub const ROWS: &[Row] = &[
         name: "zscan",
         arity: -3,
         flags: READ,
-        acl: ACL_READ,
         tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a sorted set of N members.",
@@ -213,7 +204,6 @@ pub const ROWS: &[Row] = &[
         name: "zscore",
         arity: 3,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "1.2.0",
         complexity: "O(1)",
         summary: "Gives a member's score.",

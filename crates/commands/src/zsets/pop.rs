@@ -3,11 +3,11 @@
 
 use super::form::{of_tree, remove_range, zset};
 use super::range::reply_bytes;
-use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
+use super::{BASE, WRITE_FAST, WRONG};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{Digits, int};
-use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
+use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use crate::sets::positive;
 use resp::reply::Proto;
 use std::ops::Range;
@@ -23,7 +23,6 @@ const BZPOP: Row = Row {
     // The timeout comes after the keys.
     keys: Keys::Range { first: 1, last: -2, step: 1 },
     flags: &[Flag::Write, Flag::Fast, Flag::Blocking],
-    acl: &[Acl::Write, Acl::SortedSet, Acl::Fast, Acl::Blocking],
     since: "5.0.0",
     complexity: "O(log(N)) where N is the number of members.",
     syntax: "key [key ...] timeout",
@@ -37,7 +36,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Counted { at: 2 },
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
-        acl: &[Acl::Write, Acl::SortedSet, Acl::Slow, Acl::Blocking],
         effect: Effect::Stated,
         since: "7.0.0",
         complexity: MPOP_COMPLEXITY,
@@ -95,7 +93,6 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Counted { at: 1 },
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         since: "7.0.0",
         complexity: MPOP_COMPLEXITY,
@@ -124,7 +121,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         since: "5.0.0",
         complexity: COMPLEXITY,
         summary: "Takes the members with the highest scores out of a sorted set.",
@@ -145,7 +141,6 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
-        acl: ACL_WRITE_FAST,
         since: "5.0.0",
         complexity: COMPLEXITY,
         summary: "Takes the members with the lowest scores out of a sorted set.",

@@ -1,7 +1,7 @@
 //! Owns the commands on ranges of a sorted set, by rank, score or member. Never knows how a sorted set is stored.
 
 use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
-use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
+use super::{BASE, READ, READ_FAST, WRITE, WRONG};
 use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{self, Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
@@ -18,7 +18,6 @@ pub const ROWS: &[Row] = &[
         name: "zcount",
         arity: 4,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         summary: "Counts the members with scores in a range.",
         syntax: "key min max",
         examples: &[
@@ -34,7 +33,6 @@ pub const ROWS: &[Row] = &[
         name: "zlexcount",
         arity: 4,
         flags: READ_FAST,
-        acl: ACL_READ_FAST,
         since: "2.8.9",
         summary: "Counts the members in a range, in a sorted set whose scores are all the same.",
         syntax: "key min max",
@@ -51,7 +49,6 @@ pub const ROWS: &[Row] = &[
         name: "zrange",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "1.2.0",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives a range of members by rank, score or member, in order or in reverse.",
@@ -76,7 +73,6 @@ pub const ROWS: &[Row] = &[
         name: "zrangebylex",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "2.8.9",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives the members in a range, in a sorted set whose scores are all the same.",
@@ -94,7 +90,6 @@ pub const ROWS: &[Row] = &[
         name: "zrangebyscore",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "1.0.5",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives the members with scores in a range.",
@@ -114,7 +109,6 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom],
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         since: "6.2.0",
         complexity: RANGE_COMPLEXITY,
@@ -136,7 +130,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
-        acl: ACL_WRITE,
         effect: Effect::Stated,
         since: "2.8.9",
         complexity: RANGE_COMPLEXITY,
@@ -156,7 +149,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
-        acl: ACL_WRITE,
         complexity: RANGE_COMPLEXITY,
         summary: "Removes the members in a range of ranks.",
         syntax: "key start stop",
@@ -175,7 +167,6 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
-        acl: ACL_WRITE,
         since: "1.2.0",
         complexity: RANGE_COMPLEXITY,
         summary: "Removes the members with scores in a range.",
@@ -193,7 +184,6 @@ pub const ROWS: &[Row] = &[
         name: "zrevrange",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "1.2.0",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives a range of members by rank, in reverse.",
@@ -210,7 +200,6 @@ pub const ROWS: &[Row] = &[
         name: "zrevrangebylex",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "2.8.9",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives the members in a range in reverse, in a sorted set whose scores are all the same.",
@@ -227,7 +216,6 @@ pub const ROWS: &[Row] = &[
         name: "zrevrangebyscore",
         arity: -4,
         flags: READ,
-        acl: ACL_READ,
         since: "2.2.0",
         complexity: RANGE_COMPLEXITY,
         summary: "Gives the members with scores in a range, in reverse.",
