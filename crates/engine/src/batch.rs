@@ -109,6 +109,7 @@ impl Batch {
         !self.has_input() && self.next == self.commands.len() && !self.skips && self.ahead.is_empty()
     }
 
+    #[inline]
     pub fn clear(&mut self) {
         self.filled = 0;
         self.parsed = 0;
@@ -169,6 +170,7 @@ impl Batch {
     }
 
     /// Makes room at the end of the input.
+    #[inline]
     pub fn make_room(&mut self) {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
@@ -190,8 +192,12 @@ impl Batch {
     }
 
     /// Moves what was received ahead into the input, as far as there is room. Returns whether that was something.
+    #[inline]
     pub fn take_ahead(&mut self) -> bool {
-        if !self.ahead.is_empty() && self.input.len() < INPUT_BYTES {
+        if self.ahead.is_empty() {
+            return false;
+        }
+        if self.input.len() < INPUT_BYTES {
             self.grow(INPUT_BYTES);
         }
         let taken = self.ahead.take(&mut self.input[self.filled..]);

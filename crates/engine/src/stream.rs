@@ -142,6 +142,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) if !nested_poll::is_on() => {
@@ -150,11 +151,16 @@ impl Stream {
             Stream::Unix(stream) if !nested_poll::is_on() => {
                 stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes))
             }
-            // No waker is needed: the caller asks again with `poll_write` or `poll_flush` for what is pending.
-            stream => match stream.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
-                Poll::Ready(written) => written,
-                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-            },
+            stream => stream.try_by_poll(bytes),
+        }
+    }
+
+    #[cold]
+    fn try_by_poll(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // No waker is needed: the caller asks again with `poll_write` or `poll_flush` for what is pending.
+        match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
+            Poll::Ready(written) => written,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 

@@ -131,6 +131,7 @@ impl Work {
     }
 
     /// Resets it, and keeps memory up to the bounds above.
+    #[inline]
     pub fn clear(&mut self) {
         self.batch.clear();
         self.clear_output();

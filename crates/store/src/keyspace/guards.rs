@@ -82,7 +82,7 @@ impl<'s> Held<'s> {
             None => store.stripe(stripe),
             Some(timeout) => store.try_stripe(stripe, timeout).ok_or(NotHeld::Busy)?,
         };
-        if !guard.owned && reach == Reach::Owned {
+        if !(guard.owned | (reach == Reach::All)) {
             return Err(NotHeld::NotOwned);
         }
         Ok(Held { store, guards: Guards::One(stripe, guard) })
