@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
+# The Redis-on-Flash benchmark at 1/150 of its size: builds the binary, starts a node on loopback with flash in
 # a scratch directory, runs the scenario against it over the network, and stops the node whatever happens. On a terminal
 # the node stays, with its web console, until Enter or ctrl-C. Before that, the dataset is made durable, the node is killed and
 # started again, and the keys are counted; then a second node follows it, the first is killed for good, and the second takes over.

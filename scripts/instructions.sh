@@ -5,7 +5,7 @@
 # counts; they repeat within half a percent, also on a busy machine. One worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM.
 # Some five minutes a binary.
 # usage: scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...]
-# flintkv binaries to compare; without one, this tree's release build. With --journal, each binary is counted with appendonly too,
+# flintkv binaries to compare; without one, this tree's dist build. With --journal, each binary is counted with appendonly too,
 # and appendfsync POLICY. --counts: how many counts a figure is the median of, 3 without it. Behind each figure: the spread of its counts.
 # redis-server is counted beside them where it is installed.
 set -euo pipefail
@@ -26,8 +26,8 @@ done
 
 scripts/need.sh valgrind
 if [ $# = 0 ]; then
-    cargo build --release -p flintkv
-    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
+    cargo build --profile dist -p flintkv
+    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist/flintkv"
 fi
 # Each server runs in a folder of its own.
 mapfile -t binaries < <(realpath -e -- "$@")
