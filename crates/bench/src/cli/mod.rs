@@ -1,7 +1,7 @@
 //! Owns the program `flintkv bench`: command line in, runs, tables and files out.
 
 mod args;
-pub(crate) mod interrupt;
+pub mod interrupt;
 mod progress;
 
 use std::ffi::OsString;

@@ -42,12 +42,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, as a node. Without flash everything stays in RAM, without a limit.
-    pub fn flintkv() -> Result<Program> {
-        let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
+    /// This binary of FlintKV, as a node. Without flash everything stays in RAM, without a limit.
+    pub fn flintkv(path: &Path) -> Program {
+        let path = path.as_os_str().to_owned();
         // Several nodes run side by side, and the data path is what is measured.
         let first = ["server", "--console-port", "0"].map(String::from).to_vec();
-        Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
+        Program { path, first, directives: Vec::new(), flash: false, password: None }
     }
 
     /// redis-server from the PATH, without persistence, as FlintKV in [`Program::tiered`].
