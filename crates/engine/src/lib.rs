@@ -41,7 +41,6 @@ mod admit;
 mod ahead;
 mod blocked;
 mod clients;
-mod clock;
 mod control;
 mod directory;
 mod exchange;
@@ -78,8 +77,8 @@ mod worker_handle;
 pub use acl::try_rules;
 pub use acl::{Role, Users};
 pub use admit::{ERRORS_ONLY, REPLAY_AT};
+pub use base::clock::wall_ms;
 pub use clients::{ClientInfo, Hold, LoadState, Peer};
-pub use clock::wall_ms;
 pub use control::{CHANGE_TIMEOUT, Control};
 pub use directory::{Command, Directory, bit};
 #[doc(hidden)]

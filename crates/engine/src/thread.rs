@@ -4,7 +4,6 @@
 use crate::access;
 use crate::acl::Role;
 use crate::clients::Peer;
-use crate::clock::{wall_ms, wall_nanos};
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::fair_queue::FairQueue;
@@ -18,6 +17,7 @@ use crate::stats::WorkerStats;
 use crate::task_slot::{OwnTaskSlot, TaskSlots};
 use crate::worker::serve;
 use crate::worker_handle::{Arrival, Message, Socket};
+use base::clock::{wall_ms, wall_nanos};
 use commands::Settings;
 use commands::session::Session;
 use config::{Config, Policy};

@@ -14,7 +14,6 @@ pub use tracking::Tracking;
 
 use crate::acl::Users;
 use crate::clients::{Clients, Peer};
-use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::journaling::Journaling;
@@ -25,6 +24,7 @@ use crate::replication::Links;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
+use base::clock::wall_ms;
 use commands::host::Space;
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
