@@ -12,18 +12,21 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p flintkv \
-    && strip --strip-unneeded target/release/flintkv \
+# The symbols stay: the backtrace of a panic names its functions.
+RUN cargo build --profile dist --locked -p flintkv \
+    && strip --strip-debug target/dist/flintkv \
     && { sed -E -e 's|^dir \.$|dir /data|' -e 's/^bind .*/bind * -::*/' flintkv.conf; echo 'console-bind * -::*'; } >/src/container.conf
 
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 639 flintkv \
     && useradd --system --uid 639 --gid flintkv --no-create-home --home-dir /data flintkv \
     && install -d -m 0750 -o flintkv -g flintkv /data /flash /etc/flintkv
-COPY --from=build /src/target/release/flintkv /usr/bin/flintkv
+COPY --from=build /src/target/dist/flintkv /usr/bin/flintkv
 COPY LICENSE crates/flintkv/NOTICE /usr/share/doc/flintkv/
 COPY --from=build --chown=flintkv:flintkv /src/container.conf /etc/flintkv/flintkv.conf
 USER 639:639
+# A panic tells where it came from.
+ENV RUST_BACKTRACE=1
 WORKDIR /data
 VOLUME ["/data", "/flash"]
 EXPOSE 6379 8379

@@ -6,7 +6,7 @@ help:
 	@echo "make test    install what the tests need and run every kind of test except fuzzing, in less than a quarter of an hour"
 	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, Redis's own tests, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
-	@echo "make build   the release binary"
+	@echo "make build   a binary for trying and developing, target/release/flintkv: packages and make bench use the dist profile instead"
 	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove all build output"
 
 build:

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds the Debian package with Debian's own tools (dpkg-dev, binutils); its path is the last line of the output.
+# Builds the Debian package with Debian's own tools (dpkg-dev, binutils); its path is the last line of the output. Beside it is the
+# binary's debug information, PACKAGE.debug: installed as /usr/bin/.debug/flintkv.debug, it adds files and lines to backtraces.
 #
-#   packaging/build-deb.sh [--output FILE]                                      from a release build
+#   packaging/build-deb.sh [--output FILE]                                      from a dist build, see Cargo.toml
 #   PROFILE=dev packaging/build-deb.sh --no-build --fast [--output FILE]        from an existing debug build (tests)
 #
 # --fast compresses less. Man pages and completions come from the binary, the configuration is flintkv.conf with Debian's places.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-profile="${PROFILE:-release}"
+profile="${PROFILE:-dist}"
 case "$profile" in dev) folder=debug ;; *) folder="$profile" ;; esac
 target="$(realpath -m "${CARGO_TARGET_DIR:-target}")"
 binary="$target/$folder/flintkv"
@@ -23,7 +24,7 @@ while [ "$#" -gt 0 ]; do
     esac
     shift
 done
-for tool in dpkg-deb dpkg-shlibdeps strip; do
+for tool in dpkg-deb dpkg-shlibdeps objcopy; do
     command -v "$tool" >/dev/null || { echo "there is no $tool: apt-get install dpkg-dev binutils" >&2; exit 1; }
 done
 [ "$build" = no ] || cargo build --profile "$profile" --locked -p flintkv
@@ -43,7 +44,9 @@ put() {
 }
 
 put 755 "$binary" usr/bin
-strip --strip-unneeded "$root/usr/bin/flintkv"
+# The symbols stay: the backtrace of a panic names its functions.
+objcopy --only-keep-debug --compress-debug-sections "$root/usr/bin/flintkv" "$made/flintkv.debug"
+objcopy --strip-debug --add-gnu-debuglink="$made/flintkv.debug" "$root/usr/bin/flintkv"
 put 644 packaging/debian/flintkv.service usr/lib/systemd/system
 
 mkdir "$made/man"
@@ -103,5 +106,6 @@ install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian
 output="${output:-$target/debian/flintkv_${version}_$architecture.deb}"
 mkdir -p "$(dirname "$output")"
 dpkg-deb --root-owner-group "${compression[@]}" --build "$root" "$output" >/dev/null
+mv "$made/flintkv.debug" "$output.debug"
 rm -rf "$made"
 echo "$output"

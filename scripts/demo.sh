@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
+# The Redis-on-Flash benchmark at 1/150 of its size: builds the binary, starts a node on loopback with flash in
 # a scratch directory, and runs the scenario against it over the network. Then the dataset is made durable, the node is
 # killed and started again, and the keys are counted. Then a second node follows the first one, the first is killed for good,
 # and the second is promoted. On a terminal the node, with its web console, runs until Enter or Ctrl-C. The script always

@@ -5,7 +5,7 @@
 # Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
 # worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
 # scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...] flintkv binaries to compare;
-# without one, this tree's release build. With --journal, each binary is also counted with appendonly yes and
+# without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
 # appendfsync POLICY. --counts: a figure is the median of N counts, 3 by default. The output shows the spread of the
 # counts after each figure. If redis-server is installed, it is counted too.
 set -euo pipefail
@@ -26,8 +26,8 @@ done
 
 scripts/need.sh valgrind
 if [ $# = 0 ]; then
-    cargo build --release -p flintkv
-    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
+    cargo build --profile dist -p flintkv
+    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist/flintkv"
 fi
 # Each server runs in its own folder.
 mapfile -t binaries < <(realpath -e -- "$@")

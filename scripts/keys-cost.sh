@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Measures the cost of KEYS over cold keys: its time compared with a sequential read of the same bytes of flash, and the
 # latency of other clients' GETs with and without it. 750,000 keys of 500 incompressible bytes, ram-limit 100mb, two workers,
-# about a minute. usage: scripts/keys-cost.sh [BINARY]   without one, this tree's release build
+# about a minute. usage: scripts/keys-cost.sh [BINARY]   without one, this tree's dist build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh redis-cli python3
 if [ $# = 0 ]; then
-    cargo build --release -p flintkv
-    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
+    cargo build --profile dist -p flintkv
+    set -- "$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist/flintkv"
 fi
 binary="$(realpath -e -- "$1")"
 mkdir -p .scratch

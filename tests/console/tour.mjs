@@ -1,5 +1,5 @@
 // The pictures of docs/console.md: a node with two databases under load. Not a test.
-//   FLINTKV=target/release/flintkv tests/console/run.sh tour
+//   FLINTKV=target/dist/flintkv tests/console/run.sh tour
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
 import { bench, logIn, main, openPage, visit } from "./harness.mjs";

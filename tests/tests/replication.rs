@@ -63,7 +63,7 @@ impl Writer {
 
     fn write(&mut self, client: &mut Client, count: usize) {
         for _ in 0..count {
-            let now_ms = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+            let now_ms = base::clock::wall_ms();
             let words = self.0.command(now_ms);
             let name = String::from_utf8_lossy(&words[0]).to_lowercase();
             if !(name.starts_with('h') && name.contains("expire")) {

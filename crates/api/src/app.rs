@@ -12,6 +12,7 @@ use crate::lines::Lines;
 use crate::metrics::watch::Watch;
 use crate::surveys::Surveys;
 use crate::terminals::Terminals;
+use base::clock::wall_ms;
 use config::Secret;
 use node::Node;
 use node::lock::{self, Refused};
@@ -23,7 +24,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The audit log is rotated once at this size.
 const AUDIT_BYTES_MAX: u64 = 16 << 20;
@@ -46,10 +46,6 @@ impl Default for Options {
         let program = std::env::current_exe().map_or_else(|_| "flintkv".into(), PathBuf::into_os_string);
         Options { now_ms: Box::new(wall_ms), scenario: vec![program, "scenario".into()] }
     }
-}
-
-pub fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 pub struct App {

@@ -1,5 +1,6 @@
 //! Owns small helpers that several crates need. Never knows another crate of ours, and does no I/O.
 
+pub mod clock;
 pub mod crc;
 pub mod device;
 pub mod events;

@@ -24,7 +24,6 @@ pub mod output;
 pub mod report;
 pub mod scenario;
 pub mod stats;
-pub mod suite;
 pub mod tls;
 
 mod data;

@@ -1,6 +1,9 @@
 //! Owns the counting of replies in a stream of bytes, RESP2 and RESP3. Never knows the requests, and never stores more
 //! of a reply than an unfinished line: bulks of any size are skipped as they pass, so a connection costs a few bytes
 //! whatever the server sends.
+//!
+//! No [`resp::Connection`]: the generator drives thousands of sockets from one thread without waiting for any, and what it spends on a
+//! reply is taken from the server that it measures. It needs a reply's class and length, never its content.
 
 use anyhow::{Result, bail, ensure};
 

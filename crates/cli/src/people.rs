@@ -1,5 +1,6 @@
 //! Owns `flintkv user` and `flintkv token`. Never keeps a password.
 
+use base::clock::wall_ms;
 use serde_json::{Map, Value, json};
 
 use crate::args::{TokenAction, UserAction};
@@ -70,7 +71,7 @@ pub fn tokens(client: &Client, action: &TokenAction, as_json: bool) -> Result<St
             body.insert("name".to_owned(), json!(name));
             body.insert("role".to_owned(), json!(role.name()));
             if let Some(span_ms) = expires {
-                body.insert("expires_ms".to_owned(), json!(timestamp::now_ms() + span_ms));
+                body.insert("expires_ms".to_owned(), json!(wall_ms() + span_ms));
             }
             let reply = client.post("/tokens", &Value::Object(body))?;
             let token = text(&reply["token"]);

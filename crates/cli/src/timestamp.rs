@@ -1,17 +1,13 @@
-//! Owns parsing and printing of times. Never reads the clock, except in [`now_ms`].
+//! Owns parsing and printing of times. Reads the clock only to tell how long ago something was.
 
 pub use base::time::{instant, parse_ms as parse_span};
 
+use base::clock::wall_ms;
 use base::time::{civil, parse_instant};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
 
 /// A moment of the past: `2026-11-21T18:04:05Z`, or a time span before now, `10m`.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let before = |span_ms: u64| now_ms().checked_sub(span_ms);
+    let before = |span_ms: u64| wall_ms().checked_sub(span_ms);
     match (parse_instant(text), parse_span(text).ok().and_then(before)) {
         (Ok(ms), _) | (_, Some(ms)) => Ok(ms),
         (Err(why), None) => Err(format!("{why}, or so long ago, as 10m")),
@@ -57,8 +53,8 @@ mod tests {
     #[test]
     fn a_moment_is_given_as_a_date_or_as_a_span_before_now() {
         assert_eq!(parse("2026-11-21T18:04:05.678Z"), Ok(1_795_284_245_678));
-        let (early, late) = (now_ms(), parse("1h").unwrap() + 3_600_000);
-        assert!(early <= late && late <= now_ms());
+        let (early, late) = (wall_ms(), parse("1h").unwrap() + 3_600_000);
+        assert!(early <= late && late <= wall_ms());
         let why = "\"yesterday\" is no moment; write it in UTC, as 2026-11-23T04:05:06Z, or so long ago, as 10m";
         assert_eq!(parse("yesterday"), Err(why.to_owned()));
     }

@@ -3,10 +3,10 @@
 
 use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console};
 use crate::clients::ClientInfo;
-use crate::clock::wall_ms;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
 use crate::worker::Worker;
+use base::clock::wall_ms;
 use commands::Args;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;

@@ -2,12 +2,12 @@
 //! reply.
 
 use crate::clients::{Clients, following};
-use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::job;
 use crate::worker::Worker;
 use crate::worker_handle::Message;
+use base::clock::wall_ms;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Failover, Host, Killed, LatencyEvent, MemoryFigures, Pause, Replication,
     Role, Shutdown, SlowCommand, Space, Unblock,

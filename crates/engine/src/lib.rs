@@ -44,7 +44,6 @@ mod ahead;
 mod batch;
 mod blocked;
 mod clients;
-mod clock;
 mod command_loop;
 mod config_snapshot;
 mod control;
@@ -90,8 +89,8 @@ mod worker_handle;
 pub use acl::try_rules;
 pub use acl::{Role, Users};
 pub use admit::{ERRORS_ONLY, REPLAY_AT};
+pub use base::clock::wall_ms;
 pub use clients::{ClientInfo, Hold, LoadState, Peer};
-pub use clock::wall_ms;
 pub use control::{CHANGE_TIMEOUT, ConfigControl, Control, PersistenceControl, ProcessControl, ReplicationControl};
 pub use directory::{Command, Directory, bit};
 #[doc(hidden)]

@@ -3,10 +3,10 @@
 //! may subscribe.
 
 use crate::clients::{ClientInfo, Clients};
-use crate::clock::wall_ms;
 use crate::memory::FREE_BYTES;
 use crate::outbox::{Message, Put};
 use crate::worker_handle::WorkerHandle;
+use base::clock::wall_ms;
 use base::glob;
 use commands::host::Space;
 use config::OutputLimit;

@@ -4,7 +4,6 @@
 use crate::access;
 use crate::acl::Role;
 use crate::clients::Peer;
-use crate::clock::wall_ms;
 use crate::command_loop::serve;
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
@@ -14,6 +13,7 @@ use crate::stream::{MemoryStream, Stream, TlsSocket};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
 use crate::worker_handle::{Arrival, Message, Socket};
+use base::clock::wall_ms;
 use commands::session::Session;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,7 +1,6 @@
 //! Owns a worker: what one database has on one thread, and what all its connections there share: its side of the store, pools, clocks, the
 //! interpreter. Never knows the steps of a command, the tasks of the thread or a connection: each of them takes a worker.
 
-use crate::clock::{wall_ms, wall_nanos};
 use crate::config_snapshot::ConfigSnapshot;
 use crate::exchange::Targets;
 use crate::fair_queue::FairQueue;
@@ -12,6 +11,7 @@ use crate::reply_coalescer::ReplyCoalescer;
 use crate::stats::WorkerStats;
 use crate::task_slot::TaskSlots;
 use crate::work::{Buffers, Work};
+use base::clock::{wall_ms, wall_nanos};
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -87,8 +87,6 @@ fn main() -> ExitCode {
             "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
             | "plan" | "completions" | "man",
         ) => cli::main(std::iter::once(subcommand).chain(args), &FLASH),
-        // For make bench. It needs redis-server, so the help does not list it.
-        Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {
             println!(
                 "flintkv {}\nApache-2.0; flintkv licences prints the licences of all code in it",

@@ -1,13 +1,13 @@
 //! Owns where log lines go and which lines are written. Never knows what they say.
 
 use crate::log_throttle::LogThrottle;
+use base::clock::wall_nanos;
 use config::{Config, LogFormat, LogLevel};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::sync::{LazyLock, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -90,7 +90,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
     for OpenTelemetry
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let nanos = wall_nanos();
         let (text, number) = match *event.metadata().level() {
             Level::ERROR => ("ERROR", 17),
             Level::WARN => ("WARN", 13),

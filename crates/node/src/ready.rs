@@ -1,7 +1,7 @@
 //! Owns whether the node serves its clients: at the start, it does when every dataset is loaded. Never loads one.
 
 use crate::node::{DatabaseState, Node};
-use engine::wall_ms;
+use base::clock::wall_ms;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -3,8 +3,9 @@
 
 use crate::resize::{self, FlashSizeError};
 use base::FlashIo;
+use base::clock::wall_ms;
 use config::{Config, ConfigStore, TierMode};
-use engine::{random, wall_ms};
+use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, OpenError, ThreadPool};
 use parking_lot::Mutex;
 use std::io;

@@ -1,13 +1,14 @@
 //! Owns the Redis serialization protocol, RESP2 and RESP3: bytes to borrowed arguments, replies to bytes, and the
 //! client's side of both. Never knows a command, a key, a socket or a clock: bytes come in as slices, bytes go out
-//! into a `Vec<u8>`, and nothing here waits.
+//! into a `Vec<u8>`. Nothing here waits, except a [`Connection`] on the stream that it was given.
 //!
 //! | module | who uses it | what it does |
 //! | --- | --- | --- |
 //! | [`request`] | server | commands out of a receive buffer, as spans into it |
 //! | [`Args`] | server, command handlers | the arguments of one command, borrowed through its spans |
 //! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
-//! | [`client`] | load generator, tests | commands encoded, replies skipped or read into a tree |
+//! | [`client`] | whoever asks a server | commands encoded, replies skipped or read into a tree |
+//! | [`Connection`] | tools, the HTTP API, tests | a client's connection over any stream, blocking |
 //! | [`long_double`] | command handlers | the decimal arithmetic of INCRBYFLOAT |
 //! | [`number`] | all of them | integers and doubles as text, exactly as Redis prints and accepts them |
 //!
@@ -18,6 +19,7 @@
 
 mod args;
 pub mod client;
+pub mod connection;
 mod grisu;
 mod inline;
 mod line;
@@ -27,6 +29,7 @@ pub mod reply;
 pub mod request;
 
 pub use args::Args;
+pub use connection::Connection;
 pub use inline::words;
 pub use long_double::LongDouble;
 pub use number::format_double;

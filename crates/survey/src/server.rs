@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use base::size::human;
 use bench::tls::Tls;
-use resp::client::{Value, encode_command, parse_value};
+use resp::client::Value;
+use resp::connection::{self, Connection};
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::{Address, Error};
@@ -17,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit of the first answers, which a working server sends at once.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
-const RECEIVE_BYTES: usize = 256 << 10;
+const STILL_RUNS: &str = "look whether the server still runs, and try again";
 /// How much of a server's error text is shown.
 const ERROR_CHARS_MAX: usize = 200;
 
@@ -26,12 +27,10 @@ impl<T: Read + Write + Send> Wire for T {}
 
 pub struct Server {
     name: String,
-    wire: Box<dyn Wire>,
+    connection: Connection<Box<dyn Wire>>,
+    /// Below the wire, for its time limits.
     socket: TcpStream,
-    input: Vec<u8>,
-    at: usize,
     db: u32,
-    reply_bytes_max: usize,
 }
 
 impl Server {
@@ -61,8 +60,7 @@ impl Server {
             false => Box::new(stream),
             true => Box::new(encrypted(stream, &address.host, cacert).map_err(|why| about(&why))?),
         };
-        let reply_bytes_max = usize::MAX;
-        let mut server = Server { name, wire, socket, input: Vec::new(), at: 0, db: 0, reply_bytes_max };
+        let mut server = Server { name, connection: Connection::new(wire), socket, db: 0 };
         match (&address.user, &address.password) {
             (Some(user), Some(password)) => server.ask(&["AUTH", user, password]).map(drop)?,
             (None, Some(password)) => server.ask(&["AUTH", password]).map(drop)?,
@@ -112,30 +110,21 @@ impl Server {
 
     /// From now on, longer replies are errors.
     pub fn limit_replies(&mut self, bytes: usize) {
-        self.reply_bytes_max = bytes;
+        self.connection.limit_replies(bytes);
     }
 
     pub fn call(&mut self, words: &[&[u8]]) -> Result<Value, Error> {
-        let replies = self.pipeline([words.to_vec()])?;
-        Ok(replies.into_iter().next().expect("a reply for each command"))
+        self.connection.call(words).map_err(|error| self.broken(error))
     }
 
     /// Sends all commands before it reads the replies, which are returned in order.
     pub fn pipeline<'w>(&mut self, commands: impl IntoIterator<Item = Vec<&'w [u8]>>) -> Result<Vec<Value>, Error> {
-        let (mut bytes, mut count) = (Vec::new(), 0);
-        for words in commands {
-            encode_command(&words, &mut bytes);
-            count += 1;
-        }
-        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.broken(&error))?;
-        (0..count).map(|_| self.receive_next()).collect()
+        self.connection.pipeline(commands).map_err(|error| self.broken(error))
     }
 
     /// Sends a command whose reply arrives among messages.
     pub fn send(&mut self, words: &[&[u8]]) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        encode_command(words, &mut bytes);
-        self.wire.write_all(&bytes).and_then(|()| self.wire.flush()).map_err(|error| self.broken(&error))
+        self.connection.send(words).map_err(|error| self.broken(error))
     }
 
     /// Chooses the logical database.
@@ -149,54 +138,18 @@ impl Server {
 
     /// The next reply or message.
     pub fn receive_next(&mut self) -> Result<Value, Error> {
-        loop {
-            if let Some(value) = self.parsed()? {
-                return Ok(value);
-            }
-            if self.input.len() - self.at > self.reply_bytes_max {
-                return Err(self
-                    .about(&format!("an answer is longer than {}", human(self.reply_bytes_max as u64)))
-                    .hint("look whether this is a server of Redis; a dump.rdb can be read instead: flintkv plan --rdb FILE"));
-            }
-            self.receive().map_err(|error| self.broken(&error))?;
-        }
+        self.connection.receive().map_err(|error| self.broken(error))
     }
 
     /// The next message, if it comes within this time.
     pub fn next_within(&mut self, time: Duration) -> Result<Option<Value>, Error> {
-        if let Some(value) = self.parsed()? {
+        if let Some(value) = self.connection.received().map_err(|error| self.broken(error))? {
             return Ok(Some(value));
         }
         self.socket.set_read_timeout(Some(time)).map_err(|error| self.about(&error))?;
-        match self.receive() {
-            Ok(()) => self.parsed(),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
-            Err(error) => Err(self.broken(&error)),
-        }
-    }
-
-    fn parsed(&mut self) -> Result<Option<Value>, Error> {
-        let parsed = parse_value(&self.input[self.at..]).map_err(|error| {
-            self.about(&format!("this is no server of Redis: {error}"))
-                .hint("look at host and port; with TLS it is rediss://")
-        })?;
-        Ok(parsed.map(|(value, bytes)| {
-            self.at += bytes;
-            value
-        }))
-    }
-
-    fn receive(&mut self) -> io::Result<()> {
-        self.input.drain(..self.at);
-        self.at = 0;
-        let from = self.input.len();
-        self.input.resize(from + RECEIVE_BYTES, 0);
-        let received = self.wire.read(&mut self.input[from..]);
-        self.input.truncate(from + *received.as_ref().unwrap_or(&0));
-        match received {
-            Ok(0) => Err(io::Error::other("it has closed the connection")),
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
+        match self.connection.fill().and_then(|()| self.connection.received()) {
+            Err(error) if error.is_timeout() => Ok(None),
+            next => next.map_err(|error| self.broken(error)),
         }
     }
 
@@ -204,12 +157,21 @@ impl Server {
         Error::new(format!("{}: {error}", self.name))
     }
 
-    fn broken(&self, error: &io::Error) -> Error {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self
+    fn broken(&self, error: connection::Error) -> Error {
+        match error {
+            _ if error.is_timeout() => self
                 .about(&"it does not answer")
                 .hint("look whether the server is stopped, or busy with a long command"),
-            _ => self.about(error).hint("look whether the server still runs, and try again"),
+            connection::Error::Protocol(error) => self
+                .about(&format!("this is no server of Redis: {error}"))
+                .hint("look at host and port; with TLS it is rediss://"),
+            connection::Error::TooLong { bytes_max } => {
+                self.about(&format!("an answer is longer than {}", human(bytes_max as u64))).hint(
+                    "look whether this is a server of Redis; a dump.rdb can be read instead: flintkv plan --rdb FILE",
+                )
+            }
+            connection::Error::Closed => self.about(&"it has closed the connection").hint(STILL_RUNS),
+            connection::Error::Io(error) => self.about(&error).hint(STILL_RUNS),
         }
     }
 

@@ -3,8 +3,8 @@
 
 use super::message::{Message, Sender, signature};
 use super::{Delivery, Webhook};
-use crate::app::wall_ms;
 use crate::webhook::{self, Failure};
+use base::clock::wall_ms;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;

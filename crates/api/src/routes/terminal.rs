@@ -3,13 +3,13 @@
 //! data of the console. Never decides what a user may do: the database's ACL does.
 
 use super::command::{self, CommandContext, CommandOutcome, typed, unsuited};
-use crate::app::wall_ms;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Method, Route, number, one};
 use crate::stream::{LiveStream, SUBSCRIPTIONS_MAX, Space, StreamPage};
 use crate::terminals::{Line, Listening, Terminal};
 use crate::text::Bytes;
+use base::clock::wall_ms;
 use commands::row::Handling;
 use commands::table;
 use parking_lot::MutexGuard;

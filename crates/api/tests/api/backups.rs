@@ -205,8 +205,7 @@ fn a_database_of_a_moment_between_backups() {
         assert_eq!(operator.post(ALL, of(at_ms)).error(), error(400, "invalid", "at_ms"));
     }
     let now_ms = until("a later second", || {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let now_ms = since.as_millis() as u64;
+        let now_ms = base::clock::wall_ms();
         (now_ms > from_ms + 10).then_some(now_ms)
     });
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), of(now_ms)).status, 204);

@@ -1,5 +1,6 @@
 //! Owns a node with a console, which is this test program itself, and a client that speaks HTTP.
 
+pub use base::clock::wall_ms;
 use config::ConfigStore;
 use flintkv_tests::{Process, Program, words_of_node};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub use flintkv_tests::{MANAGER, TIMEOUT, free_port};
@@ -42,7 +43,7 @@ fn node_process() {
     let program = std::env::current_exe().unwrap().into_os_string();
     let scenario = [program.to_str().unwrap(), "common::scenario_process", "--exact", "--nocapture", "--"];
     let options = || api::Options {
-        now_ms: Box::new(|| now_ms() + AHEAD_MS.load(Relaxed)),
+        now_ms: Box::new(|| wall_ms() + AHEAD_MS.load(Relaxed)),
         scenario: scenario.iter().map(Into::into).collect(),
     };
     node::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
@@ -56,10 +57,6 @@ fn scenario_process() {
         let code = bench::scenario::main(args.into_iter());
         std::process::exit(i32::from(format!("{code:?}") != format!("{:?}", ExitCode::SUCCESS)));
     }
-}
-
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 pub struct Node {

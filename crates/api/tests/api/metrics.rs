@@ -227,7 +227,7 @@ fn an_alert_fires_is_sent_and_ends() {
 
     // While it is silent, the alert fires and the webhook hears nothing: the next message is of another alert.
     let silences = "/api/v1/alerts/silences";
-    let until_ms = now_ms() + 3_600_000;
+    let until_ms = wall_ms() + 3_600_000;
     assert_eq!(operator.post(silences, json!({"until_ms": 1})).error(), error(400, "invalid", "until_ms"));
     let silence = operator.post(silences, json!({"rule_id": id, "until_ms": until_ms, "reason": "tests"})).ok();
     (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));

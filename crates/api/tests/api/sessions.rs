@@ -135,7 +135,7 @@ fn a_temporary_password_only_lets_its_user_choose_another() {
 fn tokens_need_no_cookie_and_expire() {
     let node = Node::start(&[]);
     let admin = node.admin();
-    let soon = now_ms() + 600_000;
+    let soon = wall_ms() + 600_000;
     let made = admin.post("/api/v1/tokens", json!({"name": "ci", "role": "operator", "expires_ms": soon})).ok();
     let token = made["token"].as_str().unwrap();
     let program = node.client().with("Authorization", &format!("Bearer {token}"));

@@ -1,7 +1,7 @@
 //! Owns the program `flintkv bench`: command line in, runs, tables and files out.
 
 mod args;
-pub(crate) mod interrupt;
+pub mod interrupt;
 mod progress;
 
 use std::ffi::OsString;
@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -18,6 +17,7 @@ use crate::config::{Config, Work};
 use crate::output::{self, Setting, Titled};
 use crate::stats::RunStats;
 use args::{Args, Parsed};
+use base::clock::wall_nanos;
 use base::random::mix;
 
 /// The exit code for a signal, as a shell reports it.
@@ -112,8 +112,7 @@ fn report_settings(args: &Args) -> Vec<Setting> {
 }
 
 fn seed_of_the_moment() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    mix(now.as_nanos() as u64 ^ mix(u64::from(std::process::id())))
+    mix(wall_nanos() ^ mix(u64::from(std::process::id())))
 }
 
 /// Prints what the table does not show but its reader must know.
@@ -235,7 +234,7 @@ mod tests {
         totals.count = count;
         RunStats {
             name: String::new(),
-            started: SystemTime::UNIX_EPOCH,
+            started: std::time::SystemTime::UNIX_EPOCH,
             duration: Duration::from_secs(seconds),
             threads: 1,
             clients: 1,

@@ -6,16 +6,16 @@
 //! it reports), `outcome` (the table).
 
 mod args;
-pub(crate) mod info;
-pub(crate) mod node;
-pub(crate) mod outcome;
-pub(crate) mod phase;
-pub(crate) mod scale;
-pub(crate) mod search;
-pub(crate) mod spec;
-pub(crate) mod steps;
-pub(crate) mod watch;
-pub(crate) mod wire;
+pub mod info;
+pub mod node;
+pub mod outcome;
+pub mod phase;
+pub mod scale;
+pub mod search;
+pub mod spec;
+pub mod steps;
+pub mod watch;
+pub mod wire;
 
 pub use args::Name;
 pub use scale::Scale;
@@ -146,12 +146,13 @@ fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)
         return Ok((node, compared, Vec::new()));
     }
     let base = scratch_base(args.dir.as_deref())?;
-    let program = program(spec, &args.directives)?;
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let program = program(Program::flintkv(&this), spec, &args.directives)?;
     fits(args.name, spec, workers(&args.directives))?;
     let node = program.start(&base)?;
     let mut shown = vec![program.shown()];
     let compared = if is_sweep {
-        let all_ram = Program::flintkv()?;
+        let all_ram = Program::flintkv(&this);
         shown.push(all_ram.shown());
         Some(all_ram.start(&base)?)
     } else {
@@ -161,10 +162,10 @@ fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)
 }
 
 /// A FlintKV node with the scenario's limits.
-pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
+pub fn program(flintkv: Program, spec: &Spec, directives: &[String]) -> Result<Program> {
     let Limits { memory, ram } = spec.limits;
     ensure!(ram > 0 && memory > ram, "scale {} leaves no memory", spec.scale);
-    let mut program = Program::flintkv()?.tiered(memory, ram);
+    let mut program = flintkv.tiered(memory, ram);
     for (name, value) in spec.directives {
         program = program.directive(name, value);
     }

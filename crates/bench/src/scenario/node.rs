@@ -42,12 +42,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, run as a node. Without flash, all values stay in RAM, without a limit.
-    pub fn flintkv() -> Result<Program> {
-        let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
+    /// This binary of FlintKV, run as a node. Without flash, all values stay in RAM, without a limit.
+    pub fn flintkv(path: &Path) -> Program {
+        let path = path.as_os_str().to_owned();
         // No console, because several nodes run side by side, and only the data path is measured.
         let first = ["server", "--console-port", "0"].map(String::from).to_vec();
-        Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
+        Program { path, first, directives: Vec::new(), flash: false, password: None }
     }
 
     /// redis-server from the PATH, without persistence, like FlintKV in [`Program::tiered`].

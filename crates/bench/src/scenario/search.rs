@@ -30,7 +30,7 @@ impl Search {
         Search { wanted, start, step: STEP, low: None, high: None, same_side: (0, false), nearest: None }
     }
 
-    pub fn next(&mut self) -> f64 {
+    pub fn propose(&mut self) -> f64 {
         let outwards = |step: &mut f64| {
             *step *= *step;
             step.sqrt()
@@ -92,7 +92,7 @@ mod tests {
     fn tries(start: f64, wanted: f64, tolerance: f64) -> usize {
         let mut search = Search::new(start, wanted);
         for count in 1..=10 {
-            let stddev = search.next();
+            let stddev = search.propose();
             search.tried(stddev, hits(stddev));
             if search.distance() <= tolerance {
                 return count;
@@ -117,7 +117,7 @@ mod tests {
         search.tried(8.0, 0.90);
         // The tier has warmed up in the meantime, so even a wider deviation has more hits.
         search.tried(11.0, 0.91);
-        assert!(search.next() > 11.0);
+        assert!(search.propose() > 11.0);
     }
 
     /// The first try saw an empty tier. Every later try has more hits than its bound says.
@@ -126,7 +126,7 @@ mod tests {
         let mut search = Search::new(10.0, 0.85);
         search.tried(10.0, 0.55);
         for count in 2..=10 {
-            let stddev = search.next();
+            let stddev = search.propose();
             search.tried(stddev, hits(stddev / 2.0));
             if search.distance() <= 0.01 {
                 assert!(count <= 9, "{count} tries");
@@ -140,7 +140,7 @@ mod tests {
     fn an_unreachable_ratio_gives_the_nearest() {
         let mut search = Search::new(10.0, 0.5);
         for _ in 0..5 {
-            let stddev = search.next();
+            let stddev = search.propose();
             search.tried(stddev, 0.875);
         }
         assert_eq!((search.best(), search.best_ratio()), (10.0, Some(0.875)));

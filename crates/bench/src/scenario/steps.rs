@@ -120,7 +120,7 @@ impl Stage<'_> {
         let longest = self.settings.dry_run_max.map_or(TRY_MAX, |longest| longest.min(TRY_MAX));
         let mut search = Search::new(published, wanted);
         for _ in 0..TRIES_MAX {
-            let stddev = search.next();
+            let stddev = search.propose();
             let loads = self.settings.fit(&self.spec.loads(Some(stddev), None));
             let run = phase::run("find hit ratio", node, &self.watch, &loads, Until::Stable(longest))?;
             let Some(ratio) = run.hit_ratio_stable else {

@@ -1,18 +1,17 @@
 //! Owns the connection that a scenario uses for queries: it sends commands and reads complete replies, blocking. Never
 //! carries the load itself.
 
-use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use resp::client::{Value, encode_command, parse_value};
+use anyhow::{Context, Result, anyhow, bail};
+use resp::client::Value;
+use resp::connection::{Connection, Error};
 
 use super::info::Info;
 
 /// Long enough for a server under load.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const READ_BYTES: usize = 64 << 10;
 
 /// Where a node listens.
 #[derive(Clone, Debug)]
@@ -37,10 +36,7 @@ impl Endpoint {
     }
 }
 
-pub struct Client {
-    stream: TcpStream,
-    received: Vec<u8>,
-}
+pub struct Client(Connection<TcpStream>);
 
 impl Client {
     pub fn connect(endpoint: &Endpoint) -> Result<Client> {
@@ -51,7 +47,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut client = Client { stream, received: Vec::new() };
+        let mut client = Client(Connection::new(stream));
         if let Some(password) = &endpoint.password {
             // Credentials have the form of `flintkv bench --authenticate`: [USER:]PASSWORD.
             let words: Vec<&str> = match password.split_once(':') {
@@ -67,30 +63,14 @@ impl Client {
     /// Returns an error reply as an error.
     pub fn call(&mut self, words: &[&str]) -> Result<Value> {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut command = Vec::new();
-        encode_command(&args, &mut command);
-        self.stream.write_all(&command).context("the server closed the connection")?;
-        loop {
-            if let Some((value, consumed)) = parse_value(&self.received).context("not a RESP server")? {
-                self.received.drain(..consumed);
-                if let Value::Error(text) = &value {
-                    bail!("{}: {}", words.first().unwrap_or(&""), String::from_utf8_lossy(text));
-                }
-                return Ok(value);
-            }
-            let start = self.received.len();
-            self.received.resize(start + READ_BYTES, 0);
-            let read = loop {
-                match self.stream.read(&mut self.received[start..]) {
-                    // A signal interrupted the read (stopping and continuing the process sends one). Try again.
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    read => break read.context("no reply")?,
-                }
-            };
-            self.received.truncate(start + read);
-            if read == 0 {
-                bail!("the server closed the connection");
-            }
+        let value = self.0.call(&args).map_err(|error| match error {
+            Error::Closed => anyhow!("the server closed the connection"),
+            Error::Protocol(error) => anyhow!(error).context("not a RESP server"),
+            error => anyhow!(error).context("no reply"),
+        })?;
+        match value {
+            Value::Error(text) => bail!("{}: {}", words.first().unwrap_or(&""), String::from_utf8_lossy(&text)),
+            value => Ok(value),
         }
     }
 

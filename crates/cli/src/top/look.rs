@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use base::clock::wall_ms;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Unanswered};
-use crate::timestamp;
 
 /// Figures by the API's metric names, without those that are unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,9 +53,7 @@ pub struct Look {
 pub fn ask(client: &Client) -> Result<Value, Unanswered> {
     let node = client.get("/node")?;
     let databases = client.get("/databases")?;
-    Ok(
-        json!({ "at_ms": timestamp::now_ms(), "node": node, "databases": databases["databases"], "room": databases["room"] }),
-    )
+    Ok(json!({ "at_ms": wall_ms(), "node": node, "databases": databases["databases"], "room": databases["room"] }))
 }
 
 pub fn look(reply: &Value) -> Look {

@@ -7,7 +7,7 @@ use crate::harness::{Harness, RealRedis};
 use flintkv_tests::compare::{difference, differs_by_design};
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::number;
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::Instant;
 use store::counters::Counter;
 use value::list::Limit;
 
@@ -27,7 +27,7 @@ fn compare(here: &mut Harness, keys: usize, least: u64, between: fn(&mut Harness
     };
     for step in (0..).take_while(|&step| goes_on(step)) {
         for words in commands.single() {
-            here.now_ms = UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+            here.now_ms = base::clock::wall_ms();
             let slices: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let (ours, theirs) = (here.reply(&slices), redis.raw_call(&slices));
             errors += u64::from(theirs[0] == b'-');

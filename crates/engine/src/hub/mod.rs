@@ -14,7 +14,6 @@ pub use tracking::Tracking;
 
 use crate::acl::Users;
 use crate::clients::{Clients, Peer};
-use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
@@ -22,6 +21,7 @@ use crate::pubsub::{Delivery, PubSub};
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
+use base::clock::wall_ms;
 use commands::host::{Space, Unblock};
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;

@@ -2,7 +2,7 @@
 //! command.
 
 use super::Hub;
-use crate::clock::wall_ms;
+use base::clock::wall_ms;
 use commands::host::Space;
 use std::sync::{Arc, Weak};
 use store::Listener;

@@ -11,7 +11,7 @@
 use crate::database::Database;
 use crate::files::about;
 use crate::progress::{Backup, DurableState};
-use engine::wall_ms;
+use base::clock::wall_ms;
 use journal::archive::{self, Stretch, Writer};
 use journal::{Record, View};
 use std::fs::{self, DirBuilder};

@@ -13,7 +13,7 @@ use super::pipe::{Broken, Expect, Pipe};
 use super::pipes::Pipes;
 use super::touched::Finder;
 use crate::database::Database;
-use engine::wall_ms;
+use base::clock::wall_ms;
 use rdb::{Error, Item, Key, Piece, Reader, show_key};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};

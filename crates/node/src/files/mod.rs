@@ -27,8 +27,9 @@ pub use save::{CutInfo, Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, OnFlash, 
 pub use touched::Finder;
 
 use crate::database::Database;
+use base::clock::wall_ms;
 use config::Policy;
-use engine::{LoadState, wall_ms};
+use engine::LoadState;
 use load::Loaded;
 use std::path::Path;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::find_file;
 use crate::database::Database;
 use crate::files::about;
 use crate::shard::{Shard, Values};
-use engine::wall_ms;
+use base::clock::wall_ms;
 use journal::index::{Index, IndexWriter, Rows};
 use journal::manifest::Manifest;
 use std::io;

@@ -5,8 +5,9 @@
 use super::index;
 use crate::files::{Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, about};
 use crate::shard::Values;
+use base::clock::wall_ms;
 use base::{Codec, Policy};
-use engine::{random, wall_ms};
+use engine::random;
 use flash::DATA_OFFSET;
 use flash::io::{Blocking, PAGE_BYTES, PageBuf, Reader as Pages};
 use flash::superblock::Superblock;

@@ -1,7 +1,7 @@
 //! Owns the file of a dataset that comes from a primary: it is read while it is written. Never knows what the bytes mean.
 
 use crate::files::about;
-use engine::wall_ms;
+use base::clock::wall_ms;
 use parking_lot::{Condvar, Mutex};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

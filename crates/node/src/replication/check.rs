@@ -16,8 +16,8 @@
 use super::nameless_file;
 use crate::database::Database;
 use crate::files::directory;
+use base::clock::wall_ms;
 use engine::replication::{Id, Link, Phase, new_id};
-use engine::wall_ms;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;

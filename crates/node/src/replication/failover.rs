@@ -4,9 +4,10 @@
 
 use crate::database::Database;
 use crate::role::{Attempt, Following};
+use base::clock::wall_ms;
 use commands::host::Failover;
+use engine::Hold;
 use engine::replication::{Link, Phase};
-use engine::{Hold, wall_ms};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

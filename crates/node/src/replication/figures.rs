@@ -2,7 +2,7 @@
 
 use crate::database::Database;
 use crate::role::{GivenUp, LinkState};
-use engine::wall_ms;
+use base::clock::wall_ms;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -18,9 +18,9 @@ pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigur
 
 use crate::database::Database;
 use crate::files::{AtCut, CutInfo, OnFlash, about, write_dump};
+use base::clock::wall_ms;
 use config::Policy;
 use engine::replication::{Contents, Mark, new_id};
-use engine::wall_ms;
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;

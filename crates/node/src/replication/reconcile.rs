@@ -8,8 +8,9 @@ use super::follow::Link;
 use crate::database::Database;
 use crate::persist;
 use crate::role::{AssignedRole, FollowerCommand, Following, Left, LinkState};
+use base::clock::wall_ms;
 use commands::host::Unblock;
-use engine::{CHANGE_TIMEOUT, wall_ms};
+use engine::CHANGE_TIMEOUT;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,10 +2,11 @@
 
 use crate::database::Database;
 use crate::ending::{Ending, Step};
+use base::clock::wall_ms;
 use base::size::human;
 use commands::host::Unblock;
+use engine::Hold;
 use engine::replication::{Link, Phase};
-use engine::{Hold, wall_ms};
 use std::sync::{Arc, OnceLock};
 
 /// The databases with replicas.

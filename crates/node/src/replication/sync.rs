@@ -2,8 +2,8 @@
 
 use crate::database::Database;
 use crate::files::{FIELDS_VERSION, about, directory};
+use base::clock::wall_ms;
 use engine::replication::{Contents, Dump, Order};
-use engine::wall_ms;
 use rdb::Options;
 use std::cell::OnceCell;
 use std::fs::{self, File};

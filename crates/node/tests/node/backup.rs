@@ -3,6 +3,7 @@
 use crate::common::{eventually, free_port};
 use crate::databases::{Operator, connect, start};
 use crate::files::{digests, fill, loaded};
+use base::clock::wall_ms;
 use node::{DatabaseState, Definition, NodeError, WantedBackup};
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
         rdb_version: version.parse().ok(),
         is_scheduled: false,
     };
-    let now_ms = engine_now_ms();
+    let now_ms = wall_ms();
     match *words {
         // Waits for the end.
         ["backup", name, to, version] => {
@@ -61,11 +62,6 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
         }
         _ => panic!("{words:?}"),
     }
-}
-
-fn engine_now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    since.as_millis() as u64
 }
 
 pub fn restore(operator: &mut Operator, name: &str, persistence: &str, from: &str) -> u16 {

@@ -8,6 +8,7 @@
 use crate::common::harness::dumps;
 use crate::common::harness::replay::{Replay, Stated, digest};
 use crate::common::{Client, Node, eventually, shown};
+use base::clock::wall_ms;
 use commands::table;
 use commands::{Args, Keys};
 use flintkv_tests::generator::Writes;
@@ -18,7 +19,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A file in the node's `state-dir` that asks the node to keep effects. The node removes it when it has started to
 /// keep them.
@@ -132,10 +133,6 @@ fn script() -> String {
 
 fn library() -> String {
     format!("#!lua name=proof\nredis.register_function('run', function(keys, args) {BODY} end)")
-}
-
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// One connection, and counts of what its commands led to.

@@ -5,6 +5,7 @@
 
 use crate::common::harness::dumps;
 use crate::common::{Client, Node, eventually, free_port, words};
+use base::clock::wall_ms;
 use flintkv_tests::generator::{Commands, Writes};
 use flintkv_tests::{Random, one_line};
 use resp::client::encode_command;
@@ -12,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 pub const PERSISTENT: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
 pub const SIGKILL: i32 = 9;
@@ -109,10 +110,6 @@ fn encode(step: &[String], out: &mut Vec<u8>) {
         let words = words(line);
         encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), out);
     }
-}
-
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 fn ask(connection: &mut Client, words: &[&[u8]]) -> String {

@@ -2,13 +2,14 @@
 
 use crate::common::harness::dumps;
 use crate::common::{Client, Node, Redis, eventually};
+use base::clock::wall_ms;
 use flintkv_tests::Random;
 use flintkv_tests::compare::{has_other_digests, numbers};
 use flintkv_tests::generator::Writes;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// What a synchronisation of redis-server needs to begin at once, and to be compared.
 const AT_ONCE: [&str; 6] =
@@ -29,10 +30,6 @@ pub fn follow(node: &mut Client, port: u16) {
 
 pub fn is_up(node: &mut Client) {
     eventually("the link is up", || node.info("replication", "master_link_status") == "up");
-}
-
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// Waits until the replica has what the primary has now, and compares.

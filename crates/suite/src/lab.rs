@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::figure::{Figure, Target, median};
-use crate::report::percent;
-use crate::scenario::info::Snapshot;
-use crate::scenario::node::{Node, Process, Program, scratch_base};
-use crate::scenario::outcome::{Measured, totals};
-use crate::scenario::phase::{self, PhaseRun, Until};
-use crate::scenario::search::Search;
-use crate::scenario::spec::Load;
-use crate::scenario::watch::Watch;
+use bench::report::percent;
+use bench::scenario::info::Snapshot;
+use bench::scenario::node::{Node, Process, Program, scratch_base};
+use bench::scenario::outcome::{Measured, totals};
+use bench::scenario::phase::{self, PhaseRun, Until};
+use bench::scenario::search::Search;
+use bench::scenario::spec::Load;
+use bench::scenario::watch::Watch;
 
 /// rof's limits for one key: 100 GB for 150 million, 30 % of it RAM.
 const MEMORY_LIMIT_PER_KEY: f64 = 100e9 / 150e6;
@@ -35,6 +35,7 @@ pub struct Lab {
     /// Also measure the figures of a hundred million keys.
     pub big: bool,
     base: PathBuf,
+    flintkv: PathBuf,
     pub repetitions: usize,
     pub shot: Duration,
     /// The highest resident size ÷ RAM limit, and where it occurred.
@@ -82,11 +83,12 @@ impl Rounds {
 }
 
 impl Lab {
-    pub fn new(quick: bool, big: bool, dir: Option<&Path>) -> Result<Lab> {
+    pub fn new(quick: bool, big: bool, dir: Option<&Path>, flintkv: PathBuf) -> Result<Lab> {
         Ok(Lab {
             quick,
             big,
             base: scratch_base(dir)?,
+            flintkv,
             repetitions: if quick { 1 } else { 3 },
             shot: Duration::from_secs(if quick { 3 } else { 4 }),
             fill_max: Vec::new(),
@@ -99,6 +101,11 @@ impl Lab {
     /// `full` or, for a quick run, a smaller number.
     pub fn scaled(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
+    }
+
+    /// The node that is measured.
+    pub fn flintkv(&self) -> Program {
+        Program::flintkv(&self.flintkv)
     }
 
     pub fn base(&self) -> &Path {
@@ -117,7 +124,7 @@ impl Lab {
     /// A node with rof's limits for this many keys.
     pub fn start_tiered(&mut self, name: &str, keys: u64) -> Result<Subject> {
         let memory = keys as f64 * MEMORY_LIMIT_PER_KEY;
-        let program = Program::flintkv()?.tiered(memory as u64, (memory * RAM_SHARE) as u64).directive("io-threads", 2);
+        let program = self.flintkv().tiered(memory as u64, (memory * RAM_SHARE) as u64).directive("io-threads", 2);
         self.start(name, &program)
     }
 
@@ -231,7 +238,7 @@ impl Lab {
     ) -> Result<f64> {
         let mut search = Search::new(start.unwrap_or(keys as f64 * 10.25 / 150.0), wanted);
         for _ in 0..CALIBRATIONS_MAX {
-            let stddev = search.next();
+            let stddev = search.propose();
             let run = self.run(subject, &rof_load(keys, pipeline, stddev), Until::Stable(CALIBRATION_MAX))?;
             let ratio = run.hit_ratio_stable.context("this server tells no RAM hit ratio")?;
             eprintln!("   {}: {} RAM hits at a standard deviation of {stddev:.0}", subject.name, percent(ratio));

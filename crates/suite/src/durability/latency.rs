@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::kept::{checkpoints, program, wait_for_checkpoint, without_checkpoints, write_checkpoint};
-use crate::scenario::phase::Until;
-use crate::scenario::spec::Load;
-use crate::scenario::wire::{Client, Endpoint};
-use crate::suite::endurance::real;
-use crate::suite::figure::{Figure, Target, median};
-use crate::suite::lab::{Lab, Subject, populate_loads, rof_load};
+use crate::endurance::real;
+use crate::figure::{Figure, Target, median};
+use crate::lab::{Lab, Subject, populate_loads, rof_load};
+use bench::scenario::phase::Until;
+use bench::scenario::spec::Load;
+use bench::scenario::wire::{Client, Endpoint};
 
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 /// The pause between two attempts to begin a checkpoint.
@@ -32,7 +32,7 @@ struct Look {
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(1_000_000, 300_000);
-    let mut subject = lab.start("checkpoints under load", &without_checkpoints(program(keys)?))?;
+    let mut subject = lab.start("checkpoints under load", &without_checkpoints(program(lab, keys)))?;
     let populate: Vec<Load> = populate_loads(keys).into_iter().map(real).collect();
     lab.populate(&mut subject, &populate)?;
     let load = |pipeline| real(rof_load(keys, pipeline, keys as f64 * STDDEV_SHARE));

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::kept::{checkpoints, journalled, persistence, sets, without_checkpoints, write_checkpoint};
-use crate::report::bytes;
-use crate::scenario::node::Program;
-use crate::scenario::spec::Load;
-use crate::scenario::watch::Watch;
-use crate::suite::endurance::real;
-use crate::suite::figure::{Figure, Target};
-use crate::suite::lab::{FIRST_KEY, Lab, Rounds, Shot, Subject, fill, rof_load};
+use crate::endurance::real;
+use crate::figure::{Figure, Target};
+use crate::lab::{FIRST_KEY, Lab, Rounds, Shot, Subject, fill, rof_load};
+use bench::report::bytes;
+use bench::scenario::node::Program;
+use bench::scenario::spec::Load;
+use bench::scenario::watch::Watch;
 
 /// The limit of both nodes; the size of the journal's ring is a share of it.
 const RAM_LIMIT: u64 = 1 << 30;
@@ -28,7 +28,7 @@ const HOW: &str = "appendfsync everysec ÷ appendonly no, all in RAM, two worker
 
 pub fn between_checkpoints_and_with_them(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(500_000, 200_000);
-    let program = Program::flintkv()?.directive("io-threads", 2).directive("memory-limit", RAM_LIMIT);
+    let program = lab.flintkv().directive("io-threads", 2).directive("memory-limit", RAM_LIMIT);
     let kept = without_checkpoints(journalled(program.clone()));
     let mut subjects =
         vec![lab.start("no journal", &program.directive("appendonly", "no"))?, lab.start("everysec", &kept)?];
@@ -101,7 +101,7 @@ fn figure(name: &str, rounds: &Rounds, least: f64, keys: u64, more: &str) -> Fig
 
 pub fn always(lab: &mut Lab) -> Result<Vec<Figure>> {
     let redis = Program::redis().directive("appendonly", "yes").directive("appendfsync", "always");
-    let kept = without_checkpoints(journalled(Program::flintkv()?)).directive("appendfsync", "always");
+    let kept = without_checkpoints(journalled(lab.flintkv())).directive("appendfsync", "always");
     let mut subjects = vec![
         lab.start("redis-server, always", &redis.directive("auto-aof-rewrite-percentage", 0))?,
         lab.start("always", &kept)?,

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::figure::{Figure, Target, median};
 use super::lab::{KEY_BYTES, Lab, Rounds, Shot, Subject, VALUE_BYTES, populate_loads, rof_load};
-use crate::report::percent;
-use crate::scenario::node::Program;
+use bench::report::percent;
+use bench::scenario::node::Program;
 
 /// The fastest first, because the content of RAM then follows the load sooner.
 const PIPELINES: [u32; 3] = [24, 11, 1];
@@ -22,8 +22,8 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(1_000_000, 500_000);
     let mut subjects = vec![
         lab.start("redis-server", &Program::redis())?,
-        lab.start("one worker", &Program::flintkv()?.directive("io-threads", 1))?,
-        lab.start("two workers", &Program::flintkv()?.directive("io-threads", 2))?,
+        lab.start("one worker", &lab.flintkv().directive("io-threads", 1))?,
+        lab.start("two workers", &lab.flintkv().directive("io-threads", 2))?,
         lab.start_tiered("rof, 30 % RAM", keys)?,
     ];
     let mut figures = Vec::new();
@@ -143,7 +143,7 @@ fn order(name: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::figure::Verdict;
+    use crate::figure::Verdict;
 
     fn shot(ops_per_s: f64, processor_us: f64, latency_ms_avg: f64) -> Shot {
         Shot {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::kept::{journalled, number, persistence, program, sets, write_checkpoint};
-use crate::report::{bytes, percent};
-use crate::scenario::node::{Process, Program};
-use crate::scenario::phase::Until;
-use crate::suite::endurance::{FLASH_BYTES_PER_KEY, UTILISATION, real, tiering, utilisation, warm_up};
-use crate::suite::figure::{Figure, Target};
-use crate::suite::lab::{FIRST_KEY, Lab, Subject, fill};
+use crate::endurance::{FLASH_BYTES_PER_KEY, UTILISATION, real, tiering, utilisation, warm_up};
+use crate::figure::{Figure, Target};
+use crate::lab::{FIRST_KEY, Lab, Subject, fill};
+use bench::report::{bytes, percent};
+use bench::scenario::node::Process;
+use bench::scenario::phase::Until;
 
 const PIPELINE: u32 = 24;
 const HOW: &str =
@@ -68,7 +68,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
 
 fn inserts(lab: &mut Lab) -> Result<Figure> {
     let keys = lab.scaled(2_000_000, 400_000);
-    let mut subject = lab.start("inserts", &program(keys)?)?;
+    let mut subject = lab.start("inserts", &program(lab, keys))?;
     let before = Mark::of(&mut subject)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     write_checkpoint(&mut subject)?;
@@ -82,7 +82,7 @@ fn overwrites(lab: &mut Lab) -> Result<Figure> {
     let keys = lab.scaled(800_000, 300_000);
     // A little below the wanted utilisation; keys that are never overwritten fill the rest.
     let memory = (keys * FLASH_BYTES_PER_KEY) as f64 / (UTILISATION - 0.05);
-    let program = journalled(Program::flintkv()?.tiered(memory as u64, (memory * 0.3) as u64));
+    let program = journalled(lab.flintkv().tiered(memory as u64, (memory * 0.3) as u64));
     let mut subject = lab.start("overwrites", &program)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let load = real(sets(keys, PIPELINE));

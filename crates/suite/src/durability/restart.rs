@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::kept::{Before, journalled, program, sets, write_checkpoint};
-use crate::report::grouped;
-use crate::scenario::node::Program;
-use crate::scenario::phase::Until;
-use crate::scenario::spec::Load;
-use crate::suite::endurance::real;
-use crate::suite::figure::{Figure, Target};
-use crate::suite::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, fill, ranged};
+use crate::endurance::real;
+use crate::figure::{Figure, Target};
+use crate::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, fill, ranged};
+use bench::report::grouped;
+use bench::scenario::node::Program;
+use bench::scenario::phase::Until;
+use bench::scenario::spec::Load;
 
 const HOW: &str = "from the start of the process to the first PING that is not LOADING; flash, 500-byte values";
 const CONNECTIONS: u64 = 20;
@@ -34,7 +34,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let goal = |lab: &Lab, seconds| if lab.quick { Target::None } else { Target::AtMost(seconds) };
     let keys = lab.scaled(10_000_000, 500_000);
     let case = Case { keys, tail: keys / 5, killed: goal(lab, 3.0), stopped: goal(lab, 1.0) };
-    let program = program(keys)?;
+    let program = program(lab, keys);
     let mut subject = lab.start("restarted", &program)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let mut figures = blind(lab, &mut subject, &program, &case)?;
@@ -110,7 +110,7 @@ fn big(lab: &mut Lab) -> Result<Vec<Figure>> {
     /// The number of SETs whose records fill the journal until a checkpoint is due: 64 bytes for each key.
     const TAIL: u64 = 64 * KEYS / (KEY_BYTES + VALUE_BYTES);
     let case = Case { keys: KEYS, tail: TAIL, killed: Target::AtMost(12.0), stopped: Target::AtMost(5.0) };
-    let program = journalled(Program::flintkv()?.tiered(RAM + FLASH, RAM)).directive("flash-limit", FILES);
+    let program = journalled(lab.flintkv().tiered(RAM + FLASH, RAM)).directive("flash-limit", FILES);
     let mut subject = lab.start("a hundred million keys", &program)?;
     lab.populate(&mut subject, &[fill(FIRST_KEY, KEYS)])?;
     let figures = blind(lab, &mut subject, &program, &case)?;

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use resp::client::Value;
 
-use crate::report::{bytes, grouped};
-use crate::scenario::info::Info;
-use crate::scenario::node::Program;
-use crate::scenario::spec::Load;
-use crate::scenario::wire::Client;
-use crate::suite::endurance::FLASH_BYTES_PER_KEY;
-use crate::suite::lab::{FIRST_KEY, KEY_BYTES, Subject, VALUE_BYTES, ranged};
+use crate::endurance::FLASH_BYTES_PER_KEY;
+use crate::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, ranged};
+use bench::report::{bytes, grouped};
+use bench::scenario::info::Info;
+use bench::scenario::node::Program;
+use bench::scenario::spec::Load;
+use bench::scenario::wire::Client;
 
 const RAM_SHARE: f64 = 0.3;
 /// The smallest RAM limit of a node with flash and a journal here.
@@ -26,10 +26,10 @@ const SAMPLE: u64 = 2000;
 pub const BATCH: usize = 100;
 
 /// A node with room for 30 % of the values in RAM, and for all of them on flash.
-pub fn program(keys: u64) -> Result<Program> {
+pub fn program(lab: &Lab, keys: u64) -> Program {
     let ram = (((keys * (KEY_BYTES + VALUE_BYTES)) as f64 * RAM_SHARE) as u64).max(RAM_MIN);
     let flash = ((keys * FLASH_BYTES_PER_KEY) as f64 / FILL) as u64;
-    Ok(journalled(Program::flintkv()?.tiered(flash + ram, ram)))
+    journalled(lab.flintkv().tiered(flash + ram, ram))
 }
 
 pub fn journalled(program: Program) -> Program {

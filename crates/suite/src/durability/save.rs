@@ -11,13 +11,13 @@ use anyhow::{Context, Result, ensure};
 use flash::io::{PAGE_BYTES, PageBuf};
 
 use super::kept::{journalled, persistence, wait_for_checkpoint};
-use crate::report::bytes;
-use crate::scenario::node::{Process, Program};
-use crate::scenario::spec::Load;
-use crate::scenario::watch::Watch;
-use crate::suite::endurance::real;
-use crate::suite::figure::{Figure, Target};
-use crate::suite::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, fill};
+use crate::endurance::real;
+use crate::figure::{Figure, Target};
+use crate::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, fill};
+use bench::report::bytes;
+use bench::scenario::node::Process;
+use bench::scenario::spec::Load;
+use bench::scenario::watch::Watch;
 
 /// Four records fill a page.
 const VALUE_BYTES: u64 = 960;
@@ -37,7 +37,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = TIMES_RAM * ram / (KEY_BYTES + VALUE_BYTES);
     let memory = ram + keys * FLASH_BYTES_PER_KEY * 10 / 8;
     // No automatic dumps: while one is written, the measured dump would be refused.
-    let program = journalled(Program::flintkv()?.tiered(memory, ram)).directive("save", "");
+    let program = journalled(lab.flintkv().tiered(memory, ram)).directive("save", "");
     let mut subject = lab.start("saved", &program)?;
     lab.populate(&mut subject, &[values(keys)])?;
     lab.note_fill_of(&subject);
@@ -80,7 +80,7 @@ fn values(keys: u64) -> Load {
 
 /// Bytes of a dump for each second of processor time that it takes, all values in RAM.
 fn encoding_rate(lab: &mut Lab) -> Result<f64> {
-    let mut subject = lab.start("saved from RAM", &Program::flintkv()?.directive("io-threads", 1))?;
+    let mut subject = lab.start("saved from RAM", &lab.flintkv().directive("io-threads", 1))?;
     lab.populate(&mut subject, &[values(lab.scaled(500_000, 200_000))])?;
     let process = subject.node.process.context("the server's process is not of this machine")?;
     let spent = |process: Process| {

@@ -17,7 +17,7 @@ use anyhow::Result;
 use super::Measure;
 use super::figure::Figure;
 use super::lab::Lab;
-use crate::cli::interrupt;
+use bench::cli::interrupt;
 
 const PARTS: [(&str, Measure); 7] = [
     ("throughput with a journal", throughput::between_checkpoints_and_with_them),

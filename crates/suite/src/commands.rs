@@ -14,8 +14,8 @@ use resp::client::{Value, encode_command};
 
 use super::figure::{Figure, Target, median};
 use super::lab::{Lab, Subject};
-use crate::scenario::node::{Process, Program};
-use crate::scenario::spec::Load;
+use bench::scenario::node::{Process, Program};
+use bench::scenario::spec::Load;
 
 const PIPELINES: [u32; 2] = [1, 16];
 const CONNECTIONS: u32 = 50;
@@ -94,7 +94,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
     let requests = lab.scaled(200_000, 100_000);
     let mut subjects = [
         lab.start("redis-server", &Program::redis())?,
-        lab.start("one worker", &Program::flintkv()?.directive("io-threads", 1))?,
+        lab.start("one worker", &lab.flintkv().directive("io-threads", 1))?,
     ];
     let mut figures = Vec::new();
     for pipeline in PIPELINES {
@@ -133,7 +133,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
 /// Runs every line with its data in RAM, and again with all of its data on flash at the start.
 fn cold(lab: &mut Lab) -> Result<Figure> {
     let requests = lab.scaled(100_000, 50_000);
-    let program = Program::flintkv()?.tiered(1 << 30, 256 << 20).directive("io-threads", 2);
+    let program = lab.flintkv().tiered(1 << 30, 256 << 20).directive("io-threads", 2);
     let mut subject = lab.start("cold list", &program)?;
     prepare(&mut subject)?;
     let mut added = Vec::new();
@@ -223,7 +223,7 @@ fn publish(lab: &mut Lab) -> Result<Figure> {
     let messages = lab.scaled(2000, 1000);
     let mut subjects = [
         lab.start("redis-server", &Program::redis())?,
-        lab.start("one worker", &Program::flintkv()?.directive("io-threads", 1))?,
+        lab.start("one worker", &lab.flintkv().directive("io-threads", 1))?,
     ];
     let mut ratios = Vec::new();
     let mut shown = String::new();
@@ -346,7 +346,7 @@ fn collections(lab: &mut Lab) -> Result<Vec<Figure>> {
             .with(String::from("--key-minimum=10000001"))
             .with(format!("--key-maximum={}", 10_000_000 + keys));
         let mut per_key = Vec::new();
-        for program in [Program::redis(), Program::flintkv()?.directive("io-threads", 2)] {
+        for program in [Program::redis(), lab.flintkv().directive("io-threads", 2)] {
             let mut subject = lab.start(kind, &program)?;
             let before = subject.resident_settled()?;
             lab.populate(&mut subject, std::slice::from_ref(&load))?;

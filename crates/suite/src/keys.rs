@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::figure::{Figure, Target, median};
 use super::lab::{Lab, populate_loads, rof_load};
-use crate::report::percent;
+use bench::report::percent;
 
 const HIT_RATIO: f64 = 0.85;
 const PIPELINE: u32 = 24;
@@ -17,7 +17,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     // takes minutes.
     let mut share = None;
     for count in counts {
-        let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;
+        let mut subject = lab.start_tiered(&format!("{} keys", bench::report::grouped(count as f64)), count)?;
         lab.populate(&mut subject, &populate_loads(count))?;
         let start = share.map(|share: f64| share * count as f64);
         let stddev = lab.calibrate(&mut subject, count, PIPELINE, start, HIT_RATIO)?;

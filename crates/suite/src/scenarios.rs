@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::figure::{Figure, Target};
 use super::lab::{Lab, Subject};
-use crate::report::bytes;
-use crate::scenario::spec::{Spec, spec};
-use crate::scenario::steps::{self, Settings};
-use crate::scenario::watch::Watch;
-use crate::scenario::{Name, Scale, program};
+use bench::report::bytes;
+use bench::scenario::spec::{Spec, spec};
+use bench::scenario::steps::{self, Settings};
+use bench::scenario::watch::Watch;
+use bench::scenario::{Name, Scale, program};
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     for (name, full, quick) in [(Name::Rof, 150, 300), (Name::RofReplicated, 150, 300), (Name::KeydbFlash, 400, 800)] {
@@ -40,11 +40,11 @@ fn run(lab: &mut Lab, name: Name, scale: Scale, compressibility: Option<f64>) ->
         compressibility,
         ..Settings::default()
     };
-    let mut node = program(&spec, &[])?.start(lab.base())?;
+    let mut node = program(lab.flintkv(), &spec, &[])?.start(lab.base())?;
     let outcome = steps::run(&spec, &settings, &mut node, None)?;
     lab.note_fill(spec.name, outcome.sizes.fill_max);
     for measured in &outcome.measured {
-        let ops = crate::report::grouped(measured.ops_per_s);
+        let ops = bench::report::grouped(measured.ops_per_s);
         eprintln!("   {}, {}: {ops} ops/s, {:.3} ms", spec.name, measured.name, measured.latency_ms_avg);
     }
     if name != Name::GeminiRta {

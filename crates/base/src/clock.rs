@@ -1,4 +1,4 @@
-//! Owns the wall clock. Never knows who asks for it.
+//! Owns the wall clock, for whoever may read it: what a seed replays gets the time as an argument. Never knows who asks.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -13,11 +13,11 @@ use resp::client::Value;
 
 use super::figure::{Figure, Target, median};
 use super::lab::{FIRST_KEY, KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, fill, ranged, rof_load};
-use crate::report::bytes;
-use crate::scenario::info::Info;
-use crate::scenario::node::{Process, Program};
-use crate::scenario::spec::Load;
-use crate::scenario::wire::{Client, Endpoint};
+use bench::report::bytes;
+use bench::scenario::info::Info;
+use bench::scenario::node::{Process, Program};
+use bench::scenario::spec::Load;
+use bench::scenario::wire::{Client, Endpoint};
 
 /// The time limit for a copy of some gigabytes under a load.
 const SYNCHRONISED_WITHIN: Duration = Duration::from_secs(600);
@@ -95,7 +95,7 @@ const FOLLOWED: usize = 1;
 /// Processor time and throughput with and without a replica, memory of a link, and the lag at half of the load.
 fn cost(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(500_000, 200_000);
-    let program = Program::flintkv()?.directive("io-threads", 1);
+    let program = lab.flintkv().directive("io-threads", 1);
     let mut subjects = vec![lab.start("no replica", &program)?, lab.start("one replica", &program)?];
     for subject in &mut subjects {
         lab.populate(subject, &[fill(FIRST_KEY, keys)])?;
@@ -264,7 +264,7 @@ fn moving_in(lab: &mut Lab) -> Result<Vec<Figure>> {
         let mut another = lab.start("redis-server that follows", &redis)?;
         let took_redis = follow(&mut another, &source)?;
         drop(another);
-        let mut flintkv = lab.start("FlintKV that follows", &Program::flintkv()?.directive("io-threads", 2))?;
+        let mut flintkv = lab.start("FlintKV that follows", &lab.flintkv().directive("io-threads", 2))?;
         let took = follow(&mut flintkv, &source)?;
         ratios.push(took_redis.as_secs_f64() / took.as_secs_f64());
         rates.push(keys as f64 / took.as_secs_f64());
@@ -282,7 +282,7 @@ fn moving_in(lab: &mut Lab) -> Result<Vec<Figure>> {
 
 /// A client waits for the replica after each write; the primary is killed meanwhile, and the replica is promoted.
 fn loss(lab: &mut Lab) -> Result<Vec<Figure>> {
-    let program = Program::flintkv()?.directive("io-threads", 2);
+    let program = lab.flintkv().directive("io-threads", 2);
     let mut primary = lab.start("a primary that is lost", &program)?;
     let mut replica = lab.start("its replica", &program)?;
     follow(&mut replica, &primary)?;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::Table;
+use bench::report::Table;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {

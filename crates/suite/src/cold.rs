@@ -11,8 +11,7 @@ use flash::{FlashFiles, FlashIo};
 
 use super::figure::{Figure, Target, median};
 use super::lab::{FIRST_KEY, KEY_BYTES, Lab, VALUE_BYTES, fill, ranged};
-use crate::scenario::node::Program;
-use crate::scenario::spec::Load;
+use bench::scenario::spec::Load;
 
 const CONNECTIONS: u32 = 50;
 /// The second half of the keys is 100 bytes long, to show that the length costs nothing.
@@ -26,7 +25,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let raw = half * (KEY_BYTES + VALUE_BYTES) + half * (LONG_PREFIX_BYTES as u64 + 8 + LONG_VALUE_BYTES);
     // RAM for populating; the limit is lowered afterwards.
     let (memory, ram) = (raw * 2, raw / 5);
-    let mut subject = lab.start("cold", &Program::flintkv()?.tiered(memory, ram).directive("io-threads", 2))?;
+    let mut subject = lab.start("cold", &lab.flintkv().tiered(memory, ram).directive("io-threads", 2))?;
     let empty = subject.resident_settled()?;
     // Values that do not compress: each GET reads one page.
     let short_keys = fill(FIRST_KEY, half).with(String::from("--data-compressibility=0"));

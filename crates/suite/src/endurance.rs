@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use super::figure::{Figure, Target};
 use super::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, fill, rof_load};
-use crate::report::{bytes, percent};
-use crate::scenario::info::Tiering;
-use crate::scenario::node::{Process, Program};
-use crate::scenario::phase::Until;
-use crate::scenario::spec::Load;
+use bench::report::{bytes, percent};
+use bench::scenario::info::Tiering;
+use bench::scenario::node::Process;
+use bench::scenario::phase::Until;
+use bench::scenario::spec::Load;
 
 pub const UTILISATION: f64 = 0.80;
 /// The flash space of a record of 516 incompressible bytes, with its share of the page's overhead.
@@ -24,7 +24,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(800_000, 400_000);
     let flash = (keys * FLASH_BYTES_PER_KEY) as f64 / 0.85;
     let ram = flash * 0.3 / 0.7;
-    let program = Program::flintkv()?.tiered((flash + ram) as u64, ram as u64).directive("io-threads", 2);
+    let program = lab.flintkv().tiered((flash + ram) as u64, ram as u64).directive("io-threads", 2);
     // The data must not compress, because the figure is about bytes that reach the device.
     let mut subject = lab.start("80 % of flash", &program.directive("flash-compression", "none"))?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;

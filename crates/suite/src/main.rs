@@ -1,5 +1,5 @@
-//! Owns `flintkv bench-suite`: all published figures, measured on this machine within one run, with their targets.
-//! Never knows the server's code.
+//! Owns `bench-suite`, the program behind `make bench`: all published figures, measured on this machine within one run, with
+//! their targets. It is no part of the binary that is shipped. Never knows the server's code.
 //!
 //! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `durability` and `scenarios`
 //! measure.
@@ -15,24 +15,23 @@ mod lab;
 mod replication;
 mod scenarios;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 
-use crate::cli::interrupt;
-use crate::report::Table;
-use crate::scenario::steps::machine;
+use bench::cli::interrupt;
+use bench::report::Table;
+use bench::scenario::steps::machine;
 use figure::{Figure, table};
 use lab::Lab;
 
 /// Prints every figure with its target. A figure is the median of several repetitions; ratios are taken within one run,
 /// against redis-server.
 #[derive(Parser, Debug)]
-#[command(name = "flintkv bench-suite", disable_version_flag = true, max_term_width = 120)]
+#[command(name = "bench-suite", disable_version_flag = true, max_term_width = 120)]
 struct Args {
     /// One repetition, shorter runs, fewer keys
     #[arg(long)]
@@ -52,6 +51,9 @@ struct Args {
     /// Where flash is put [default: a temporary directory that takes O_DIRECT]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// The binary that is measured [default: flintkv beside this program]
+    #[arg(long, value_name = "FILE")]
+    flintkv: Option<PathBuf>,
 }
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
@@ -71,11 +73,9 @@ const GROUPS: [(&str, &str, Measure); 8] = [
     ("scenarios", "every published scenario, and how far it compresses", scenarios::measure),
 ];
 
-/// `argv` without the program's name. Exit code 1 if something failed. A missed target is exit code 0: this is a
-/// measurement, not a test.
-pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
-    let argv = std::iter::once(OsString::from("flintkv bench-suite")).chain(argv);
-    let args = match Args::try_parse_from(argv) {
+/// Exit code 1 if something failed. A missed target is exit code 0: this is a measurement, not a test.
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
@@ -98,8 +98,13 @@ fn run(args: &Args) -> Result<bool> {
     if let Some(unknown) = args.only.iter().find(|only| !GROUPS.iter().any(|(name, ..)| name == only)) {
         bail!("--only {unknown}: the groups are {}", GROUPS.map(|(name, ..)| name).join(", "));
     }
+    let flintkv = match &args.flintkv {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("cannot find this program")?.with_file_name("flintkv"),
+    };
+    ensure!(flintkv.is_file(), "no binary at {}", flintkv.display());
     let begun = Instant::now();
-    let mut lab = Lab::new(args.quick, args.big, args.dir.as_deref())?;
+    let mut lab = Lab::new(args.quick, args.big, args.dir.as_deref(), flintkv)?;
     let mut figures = Vec::new();
     for (name, what, measure) in GROUPS {
         if !args.only.is_empty() && !args.only.iter().any(|only| only == name) {

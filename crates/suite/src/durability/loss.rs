@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::kept::{BATCH, differing, persistence, program, values, without_checkpoints};
-use crate::report::grouped;
-use crate::scenario::wire::{Client, Endpoint};
-use crate::suite::endurance::real;
-use crate::suite::figure::{Figure, Target};
-use crate::suite::lab::{FIRST_KEY, Lab, VALUE_BYTES, fill};
+use crate::endurance::real;
+use crate::figure::{Figure, Target};
+use crate::lab::{FIRST_KEY, Lab, VALUE_BYTES, fill};
+use bench::report::grouped;
+use bench::scenario::wire::{Client, Endpoint};
 
 const WRITERS: u64 = 8;
 /// The time from the beginning of a checkpoint to the kill.
@@ -18,7 +18,7 @@ const INTO_THE_CHECKPOINT: Duration = Duration::from_millis(50);
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(500_000, 200_000);
-    let program = without_checkpoints(program(keys)?);
+    let program = without_checkpoints(program(lab, keys));
     let mut subject = lab.start("killed under load", &program)?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let (mut acknowledged, mut lost, mut in_checkpoints) = (0, 0, 0);
