@@ -6,6 +6,7 @@ use crate::auth::sessions::Sessions;
 use crate::auth::tries::Tries;
 use crate::auth::users::Users;
 use crate::benchmarks::Benchmarks;
+use crate::clock::{Clock, wall_ms};
 use crate::events::{Audited, Event, Events};
 use crate::following::Following;
 use crate::lines::Lines;
@@ -23,7 +24,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The audit log is rotated once at this size.
 const AUDIT_BYTES_MAX: u64 = 16 << 20;
@@ -31,11 +31,8 @@ const AUDIT_BYTES_MAX: u64 = 16 << 20;
 const RUNNING: &str = "running";
 const EVENTS_BYTES_MAX: u64 = 4 << 20;
 
-pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
-
 /// Settings for tests and embedders.
 pub struct Options {
-    /// Milliseconds since 1970.
     pub now_ms: Clock,
     /// The program that runs `flintkv scenario`, and its first arguments.
     pub scenario: Vec<OsString>,
@@ -44,12 +41,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let program = std::env::current_exe().map_or_else(|_| "flintkv".into(), PathBuf::into_os_string);
-        Options { now_ms: Box::new(wall_ms), scenario: vec![program, "scenario".into()] }
+        Options { now_ms: Arc::new(wall_ms), scenario: vec![program, "scenario".into()] }
     }
-}
-
-pub fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 pub struct App {
@@ -93,7 +86,7 @@ impl App {
         // The configuration accepts only text as this value.
         let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
         let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
-        let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
+        let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?, Arc::clone(&options.now_ms));
         let app = App {
             users,
             sessions: Mutex::new(Sessions::open(folder.join("sessions.json"), now_ms)?),
@@ -133,7 +126,7 @@ impl App {
     }
 
     pub fn event(&self, event: Event) {
-        self.events.push((self.now_ms)(), event);
+        self.events.push(event);
     }
 }
 

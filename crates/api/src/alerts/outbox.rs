@@ -3,7 +3,7 @@
 
 use super::message::{Message, Sender, signature};
 use super::{Delivery, Webhook};
-use crate::app::wall_ms;
+use crate::clock::wall_ms;
 use crate::webhook::{self, Failure};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

@@ -7,12 +7,14 @@ mod command;
 mod configuration;
 mod databases;
 mod edit;
+mod events;
 mod health;
 mod keys;
 mod latency;
 mod metrics;
 mod node;
 mod plan;
+mod prometheus;
 mod replication;
 mod session;
 mod terminal;
@@ -41,10 +43,10 @@ static AREAS: &[&[Route]] = &[
     configuration::ROUTES,
     crate::benchmarks::ROUTES,
     crate::alerts::ROUTES,
-    crate::events::ROUTES,
+    events::ROUTES,
     users::ROUTES,
     health::ROUTES,
-    crate::metrics::prometheus::ROUTES,
+    prometheus::ROUTES,
 ];
 
 pub fn all() -> impl Iterator<Item = &'static Route> {

@@ -3,7 +3,7 @@
 //! data of the console. Never decides what a user may do: the database's ACL does.
 
 use super::command::{self, CommandContext, CommandOutcome, typed, unsuited};
-use crate::app::wall_ms;
+use crate::clock::wall_ms;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Method, Route, number, one};
