@@ -55,7 +55,7 @@ pub struct App {
     pub logins: AtomicUsize,
     pub audit: Mutex<Lines<Audited>>,
     pub events: Events,
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     pub alerts: Alerts,
     pub following: Following,
     pub benchmarks: Benchmarks,
@@ -87,6 +87,7 @@ impl App {
         let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
         let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
         let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?, Arc::clone(&options.now_ms));
+        let watch = Arc::new(Watch::open(file("history"), &node, now_ms)?);
         let app = App {
             users,
             sessions: Mutex::new(Sessions::open(folder.join("sessions.json"), now_ms)?),
@@ -94,12 +95,12 @@ impl App {
             logins: AtomicUsize::new(0),
             audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
             events,
-            watch: Watch::open(file("history"), &node, now_ms)?,
             alerts: Alerts::open(file("alerts.json"), &node, now_ms)?,
             following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
-            analyses: Analyses::default(),
-            surveys: Surveys::default(),
+            analyses: Analyses::new(Arc::clone(&node), Arc::clone(&watch), Arc::clone(&options.now_ms)),
+            watch,
+            surveys: Surveys::new(Arc::clone(&options.now_ms)),
             terminals: Terminals::default(),
             console_tls,
             has_crashed,

@@ -21,8 +21,8 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
             }
             Err(_) => {}
         }
-        app.alerts.look(app, now_ms);
-        app.benchmarks.look(app);
+        app.alerts.look(&app.node, &app.watch, &app.events, now_ms);
+        app.benchmarks.look(&app.events, now_ms);
         database_events::look(&app.node, &app.watch, app.has_crashed, &app.events);
         app.sessions.lock().look(now_ms);
         app.terminals.look(now_ms);
@@ -40,6 +40,6 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     app.event(Event::info("node", "", "the console is stopping"));
     app.ends();
     app.benchmarks.stop();
-    app.analyses.stop();
+    app.analyses.stop_all();
     app.surveys.stop();
 }

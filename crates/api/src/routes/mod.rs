@@ -1,6 +1,9 @@
 //! Owns the list of all routes. Never knows what any of them does.
 
+mod alerts;
+mod analysis;
 mod backups;
+mod benchmarks;
 mod bulk;
 mod clients;
 mod command;
@@ -17,6 +20,7 @@ mod plan;
 mod prometheus;
 mod replication;
 mod session;
+mod surveys;
 mod terminal;
 mod users;
 
@@ -27,7 +31,7 @@ static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
     plan::ROUTES,
-    crate::surveys::ROUTES,
+    surveys::ROUTES,
     databases::ROUTES,
     backups::ROUTES,
     replication::ROUTES,
@@ -37,12 +41,12 @@ static AREAS: &[&[Route]] = &[
     keys::ROUTES,
     edit::ROUTES,
     bulk::ROUTES,
-    crate::analysis::ROUTES,
+    analysis::ROUTES,
     command::ROUTES,
     terminal::ROUTES,
     configuration::ROUTES,
-    crate::benchmarks::ROUTES,
-    crate::alerts::ROUTES,
+    benchmarks::ROUTES,
+    alerts::ROUTES,
     events::ROUTES,
     users::ROUTES,
     health::ROUTES,
