@@ -24,7 +24,9 @@ mod surveys;
 mod terminal;
 mod users;
 
+use crate::openapi;
 use crate::route::Route;
+use std::sync::OnceLock;
 
 /// The areas, in the order of the documentation.
 static AREAS: &[&[Route]] = &[
@@ -53,8 +55,14 @@ static AREAS: &[&[Route]] = &[
     prometheus::ROUTES,
 ];
 
-pub fn all() -> impl Iterator<Item = &'static Route> {
+pub fn all() -> impl Iterator<Item = &'static Route> + Clone {
     AREAS.iter().copied().flatten()
+}
+
+/// The OpenAPI document of all routes, built once.
+pub fn openapi_json() -> &'static [u8] {
+    static JSON: OnceLock<Vec<u8>> = OnceLock::new();
+    JSON.get_or_init(|| openapi::json(all()))
 }
 
 #[cfg(test)]
