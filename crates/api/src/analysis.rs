@@ -56,20 +56,21 @@ pub struct Analysis {
     failure: String,
     keys_total: u64,
     keys_done: u64,
-    /// What a value on flash takes on average: the sizes of groups on flash are estimates by it.
+    /// The average size of a value on flash. The `flash_bytes` of the groups are estimated with it.
     flash_bytes_each: u64,
-    /// The largest patterns.
+    /// Keys grouped by a pattern of their names, such as `user:*:cart`. Only the largest groups.
     patterns: Vec<KeyGroup>,
-    /// By the first part of the key.
+    /// Keys grouped by what precedes the first colon in their names. Only the largest groups.
     prefixes: Vec<KeyGroup>,
+    /// Keys grouped by their types.
     types: Vec<KeyGroup>,
-    /// Of keys whose values are in RAM.
+    /// Keys grouped by their times to live. Only keys whose values are in RAM.
     ttls: Vec<TtlBand>,
-    /// Of those in RAM, the largest first.
+    /// The keys with the largest values in RAM, the largest first.
     largest: Vec<ListedKey>,
-    /// Of those in RAM, the most used first.
+    /// The most used keys whose values are in RAM, the most used first.
     hottest: Vec<ListedKey>,
-    /// How use is measured: frequency (with an LFU policy) or idle.
+    /// What `used` says of these keys: `frequency` (if the eviction policy is LFU) or `idle`.
     hottest_by: String,
 }
 
@@ -80,7 +81,7 @@ struct KeyGroup {
     keys_in_ram: u64,
     ram_bytes: u64,
     keys_on_flash: u64,
-    /// Estimated.
+    /// Estimated: `keys_on_flash` times `flash_bytes_each`.
     flash_bytes: u64,
 }
 
@@ -96,7 +97,7 @@ struct ListedKey {
     #[serde(rename = "type")]
     kind: String,
     bytes: u64,
-    /// Frequency, or seconds without use.
+    /// What OBJECT FREQ or OBJECT IDLETIME says: how often the key is used, or for how many seconds it was not used.
     used: u64,
 }
 

@@ -20,9 +20,9 @@ pub struct Event {
     pub at_ms: u64,
     pub kind: String,
     pub severity: Severity,
-    /// Empty: the node.
+    /// The database that the event is about. Empty: it is about the node.
     pub database: String,
-    /// Empty: nobody in particular.
+    /// The user who has caused the event. Empty: no user has.
     pub user: String,
     pub message: String,
     /// A word that graphs show at this moment: resize, paused, restarted and the like; empty: they show none.
@@ -96,15 +96,15 @@ impl Events {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Audited {
     pub at_ms: u64,
-    /// Of a token: its name.
+    /// The name of the user, or of the token that a program has used.
     pub user: String,
     pub role: String,
     pub address: String,
-    /// `database.create` and the like.
+    /// What was asked for, such as `database.create`.
     pub action: String,
-    /// The database, user or rule it was done to.
+    /// The name of what was to be changed: a database, user or rule, for example.
     pub target: String,
-    /// What exactly, or why not. Never a password or a value.
+    /// Details of the request, and the reason if it has failed. Never a password or a value.
     pub detail: String,
     pub ok: bool,
 }

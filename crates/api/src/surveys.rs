@@ -39,7 +39,7 @@ pub struct SurveyInfo {
     started_ms: u64,
     ended_ms: Option<u64>,
     stage: SurveyStage,
-    /// Of the stage, 0 to 1.
+    /// The progress of the stage, 0 to 1.
     progress: f64,
     /// Why it failed.
     failure: String,

@@ -42,7 +42,7 @@ pub struct RuleState {
     state: Stand,
     since_ms: u64,
     value: Option<f64>,
-    /// Who works on it, while it fires.
+    /// Who works on the alert. null: nobody has said so, or the alert does not fire.
     acknowledged: Option<Acknowledged>,
     silenced_until_ms: Option<u64>,
 }
@@ -56,7 +56,7 @@ pub struct Webhook {
     #[serde(skip)]
     pub secret: Option<String>,
     pub is_signed: bool,
-    /// Of this run of the node.
+    /// The last attempt to send a message since the node has started. null: there was none.
     pub last: Option<Delivery>,
 }
 

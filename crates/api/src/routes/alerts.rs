@@ -55,7 +55,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/alerts/acknowledge",
-        summary: "Says that somebody works on an alert that fires, until it ends.",
+        summary: "Records that somebody works on an alert that fires. The record ends with the alert.",
         body: Some(one::<Acknowledgement>),
         action: "alert.acknowledge",
         run: acknowledge,
@@ -64,7 +64,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/alerts/silences",
-        summary: "Until a moment, the webhook is not told of some alerts. Whatever fires then is told of then.",
+        summary: "Silences alerts until a given time: no messages about them are sent to the webhook. Alerts that still fire at that time are reported then.",
         body: Some(one::<NewSilence>),
         reply: Answer::Created(one::<Silence>),
         action: "alert.silence",
@@ -81,7 +81,7 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         path: "/api/v1/alerts/webhook",
-        summary: "Who is told of alerts that fire and end. The secret is not shown.",
+        summary: "The webhook, to which messages are sent when alerts fire and end. The secret is not shown.",
         reply: Answer::Json(one::<Webhook>),
         run: |cx| Reply::json(&cx.app.alerts.webhook()),
         ..OPERATOR
@@ -89,7 +89,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Put,
         path: "/api/v1/alerts/webhook",
-        summary: "Sets who is told: an http:// or https:// URL that takes a POST with JSON. docs/operations.md describes the messages and their signature.",
+        summary: "Sets the webhook: an http:// or https:// URL that takes a POST with JSON. docs/operations.md describes the messages and their signature.",
         body: Some(one::<WantedWebhook>),
         reply: Answer::Json(one::<Webhook>),
         action: "webhook.update",
@@ -115,7 +115,7 @@ struct WantedWebhook {
     /// Missing: json.
     #[serde(default)]
     format: Format,
-    /// For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed.
+    /// The key that signs messages, 1 to 256 bytes. Missing: the present key stays; null: messages are not signed.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     secret: Option<Option<String>>,
@@ -134,11 +134,11 @@ struct Acknowledgement {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSilence {
-    /// Missing: of every rule.
+    /// The rule whose alerts are silenced. Missing: every rule.
     rule_id: Option<String>,
-    /// `node` or `database:NAME`. Missing: of each.
+    /// The scope in which they are silenced: `node` or `database:NAME`. Missing: every scope.
     scope: Option<String>,
-    /// At most 90 days ahead.
+    /// When the silence ends: at most 90 days from now.
     until_ms: u64,
     #[serde(default)]
     reason: String,
