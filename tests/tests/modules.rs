@@ -25,12 +25,6 @@ const CYCLES: &[(&str, &str, &str)] = &[
         "CLIENT's subcommands are rows of several families, which use CLIENT's own helpers; RESET leaves all channels",
     ),
     ("commands", "acl server table", "the table lists all families, and ACL and COMMAND answer from the table"),
-    (
-        "api",
-        "alerts analysis app benchmarks cx events following metrics route surveys",
-        "the app holds the parts, and their handlers take the app from the request's context",
-    ),
-    ("api", "openapi routes", "the document is made of all routes, and one of them serves it"),
     ("resp", "inline request", "an inline command is read into the spans of a request"),
     ("value", "rdb stream", "a stream's bytes on flash are those of an RDB file, which knows all types"),
 ];

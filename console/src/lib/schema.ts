@@ -1,7 +1,7 @@
 // The types of the HTTP API, made of its OpenAPI document by
 // `cargo run -p flintkv-api --example api_ts > console/src/lib/schema.ts`. A test of the API holds it to that.
 
-/** Somebody works on it. */
+/** A note that somebody works on an alert. */
 export interface Acknowledged {
   at_ms: number;
   by: string;
@@ -35,24 +35,25 @@ export interface Analysis {
   ended_ms: number | null;
   /** Why it failed. */
   failure: string;
-  /** What a value on flash takes on average: the sizes of groups on flash are estimates by it. */
+  /** The average size of a value on flash. The `flash_bytes` of the groups are estimated with it. */
   flash_bytes_each: number;
-  /** Of those in RAM, the most used first. */
+  /** The most used keys whose values are in RAM, the most used first. */
   hottest: ListedKey[];
-  /** How use is measured: frequency (with an LFU policy) or idle. */
+  /** What `used` says of these keys: `frequency` (if the eviction policy is LFU) or `idle`. */
   hottest_by: string;
   keys_done: number;
   keys_total: number;
-  /** Of those in RAM, the largest first. */
+  /** The keys with the largest values in RAM, the largest first. */
   largest: ListedKey[];
-  /** The largest patterns. */
+  /** Keys grouped by a pattern of their names, such as `user:*:cart`. Only the largest groups. */
   patterns: KeyGroup[];
-  /** By the first part of the key. */
+  /** Keys grouped by what precedes the first colon in their names. Only the largest groups. */
   prefixes: KeyGroup[];
   started_ms: number;
   state: AnalysisState;
-  /** Of keys whose values are in RAM. */
+  /** Keys grouped by their times to live. Only keys whose values are in RAM. */
   ttls: TtlBand[];
+  /** Keys grouped by their types. */
   types: KeyGroup[];
 }
 
@@ -60,17 +61,17 @@ export const AnalysisState = ["running", "done", "stopped", "failed"] as const;
 export type AnalysisState = (typeof AnalysisState)[number];
 
 export interface Audited {
-  /** `database.create` and the like. */
+  /** What was asked for, such as `database.create`. */
   action: string;
   address: string;
   at_ms: number;
-  /** What exactly, or why not. Never a password or a value. */
+  /** Details of the request, and the reason if it has failed. Never a password or a value. */
   detail: string;
   ok: boolean;
   role: string;
-  /** The database, user or rule it was done to. */
+  /** The name of what was to be changed: a database, user or rule, for example. */
   target: string;
-  /** Of a token: its name. */
+  /** The name of the user, or of the token that a program has used. */
   user: string;
 }
 
@@ -79,17 +80,17 @@ export interface BackupInfo {
   created_ms: number;
   database: string;
   keys: number;
-  /** With the archived journal, a database can be made of any moment from this one on: what `at_ms` takes. null: the backup does not note where the journal goes on. */
+  /** The moment of the backup. With the archived journal, a new database can get the dataset of a later moment too: its `at_ms`. null: the backup does not say where the journal continues, so no later moment can be restored. */
   moment_ms: number | null;
   node_version: string;
-  /** Its directory below the node's backup-path: what `from` takes. */
+  /** The backup's directory, below the node's backup-path: the `from` of a new database. */
   path: string;
   rdb_version: number;
-  /** The last moment that is archived. null: only the backup's own can be restored. */
+  /** The last moment that can be restored from this backup and the archived journal. null: only the moment of the backup. */
   reaches_ms: number | null;
-  /** The schedule has made it, and will delete it. */
+  /** Made by the schedule. The node deletes such backups by itself. */
   scheduled: boolean;
-  /** Of dump.rdb. */
+  /** The checksum of dump.rdb. */
   sha256: string;
 }
 
@@ -208,7 +209,7 @@ export interface Condition {
   advice: string;
   level: Level;
   name: ConditionWord;
-  /** What is so. */
+  /** The condition as a sentence to show. */
   sentence: string;
 }
 
@@ -386,7 +387,7 @@ export interface Dumped {
 }
 
 export interface EndedInfo {
-  /** null: it is whole. */
+  /** Why the backup failed. null: it is made and verified. */
   error: string | null;
   path: string;
   scheduled: boolean;
@@ -414,7 +415,7 @@ export interface ErrorBody {
 
 export interface Event {
   at_ms: number;
-  /** Empty: the node. */
+  /** The database that the event is about. Empty: it is about the node. */
   database: string;
   id: number;
   kind: string;
@@ -422,22 +423,23 @@ export interface Event {
   mark: string;
   message: string;
   severity: Severity;
-  /** Empty: nobody in particular. */
+  /** The user who has caused the event. Empty: no user has. */
   user: string;
 }
 
-/** What the reads from flash mean on a device. */
+/** What a flash device achieves under a load. */
 export interface ExpectedInfo {
-  /** What flash adds to a read on average, those that RAM answers included. */
+  /** The time that flash adds to a client's read, as the average of all reads, including those that RAM answers. */
   added_us: number | null;
-  /** Cores that reads from flash take. */
+  /** The processor cores that the reads from flash take. */
   cores: number;
+  /** The time within which 99 % of the reads from flash are done. null: the device cannot serve so many reads. */
   flash_read_p99_us: number | null;
-  /** A read from flash takes. Null: the device does not do so many. */
+  /** The average time of a read from flash. null: the device cannot serve so many reads. */
   flash_read_us: number | null;
-  /** Share of what the device can write, at worst. */
+  /** How much of the device's write speed is used in the worst case: 1 is all of it. */
   flash_written_share: number;
-  /** Reads of clients at which the device has no more to give. Null: no read goes to flash. */
+  /** The rate of clients' reads at which the device is saturated. null: no read goes to flash. */
   reads_per_second_max: number | null;
 }
 
@@ -500,7 +502,7 @@ export interface KeyChange {
 }
 
 export interface KeyGroup {
-  /** Estimated. */
+  /** Estimated: `keys_on_flash` times `flash_bytes_each`. */
   flash_bytes: number;
   keys: number;
   keys_in_ram: number;
@@ -579,12 +581,12 @@ export interface ListedKey {
   bytes: number;
   key: Bytes;
   type: string;
-  /** Frequency, or seconds without use. */
+  /** What OBJECT FREQ or OBJECT IDLETIME says: how often the key is used, or for how many seconds it was not used. */
   used: number;
 }
 
 export interface Login {
-  /** A session of one command: it ends after ten minutes without a request, and the audit log has what it changes, but not that it was begun and ended. A login that is refused is always there. */
+  /** For a program that logs in for a single command. The session ends after ten minutes without a request. The audit log records what the session changes, but neither its login nor its logout. A refused login is always recorded. */
   brief?: boolean;
   password: string;
   user: string;
@@ -616,20 +618,21 @@ export interface MetricInfo {
   unit: Unit;
 }
 
-/** What MONITOR has cost the server. */
+/** What it has cost the server to be watched with MONITOR. */
 export interface MonitorInfo {
   bytes: number;
   commands: number;
-  /** Cores that the server took in the second before. */
+  /** The processor cores that the server used in the second before MONITOR. null: the server does not report it. */
   cores_before: number | null;
+  /** The processor cores that the server used during MONITOR. null: the server does not report it. */
   cores_meanwhile: number | null;
-  /** The server had to keep what could not be read in time. */
+  /** MONITOR was ended early, because the server had to buffer output that was not read in time. */
   ended_early: boolean;
   seconds: number;
 }
 
 export interface NewBackup {
-  /** 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields. */
+  /** The version of the RDB format: 10 (Redis 7.0), 11 (7.2) or 12 (7.4). Missing: 12, the only one that has expiries of hash fields. */
   rdb_version?: number | null;
   /** A new directory below the node's backup-path. Missing: one with the database's name and the time. */
   to?: string | null;
@@ -713,7 +716,7 @@ export interface NewRule {
   for_s?: number;
   /** The alert ends after the threshold was not passed for this long without a break. */
   keep_s?: number;
-  /** One of the catalog's. */
+  /** The name of a metric in GET /api/v1/metrics-catalog. */
   metric: string;
   name: string;
   op: Op;
@@ -725,11 +728,11 @@ export interface NewRule {
 
 export interface NewSilence {
   reason?: string;
-  /** Missing: of every rule. */
+  /** The rule whose alerts are silenced. Missing: every rule. */
   rule_id?: string | null;
-  /** `node` or `database:NAME`. Missing: of each. */
+  /** The scope in which they are silenced: `node` or `database:NAME`. Missing: every scope. */
   scope?: string | null;
-  /** At most 90 days ahead. */
+  /** When the silence ends: at most 90 days from now. */
   until_ms: number;
 }
 
@@ -801,18 +804,18 @@ export type Op = (typeof Op)[number];
 export const Phase = ["writing", "verifying"] as const;
 export type Phase = (typeof Phase)[number];
 
-/** What data take here. */
+/** The RAM and flash that some data need in FlintKV. */
 export interface PlanInfo {
-  /** The same data in RAM without flash. */
+  /** The RAM that the same data need without flash. */
   all_in_ram_bytes: number;
-  /** With prices only. */
+  /** The price of the RAM that the same data need without flash. null: no prices were given. */
   all_in_ram_price: number | null;
-  /** Other shares of values in RAM, the smallest first. */
+  /** The same for other shares of values in RAM, the smallest share first. */
   choices: SizingInfo[];
   chosen: SizingInfo;
   monitor: null | MonitorInfo;
   sample: null | SampleInfo;
-  /** Where it was sampled from, for people. */
+  /** Where the sample comes from, as text to show. */
   sources: string[];
   usage: null | UsageInfo;
   workload: WorkloadInfo;
@@ -841,12 +844,13 @@ export interface PrimaryInfo {
   host: string;
   is_up: boolean;
   port: number;
-  /** When it last sent something; null: never. */
+  /** The time since the primary last sent something, in milliseconds; null: it has sent nothing yet. */
   silent_ms: number | null;
   /** connect, connecting, handshake, sync or connected. */
   state: string;
+  /** How much of the primary's dataset was received. */
   sync_bytes: number;
-  /** Of the dataset that is being received; 0: not known. */
+  /** The size of the dataset that is being received from the primary; 0: not known. */
   sync_total_bytes: number;
 }
 
@@ -857,29 +861,31 @@ export interface Progress {
 
 export interface ReplicaInfo {
   address: string;
+  /** How many bytes of the stream the replica has not confirmed yet. */
   lag_bytes: number;
-  /** The age of the first change that it has not, to a second. */
+  /** The age of the oldest change that the replica has not confirmed yet, exact to a second. */
   lag_ms: number;
-  /** The bytes of the stream that it has. */
+  /** How many bytes of the stream the replica has confirmed. */
   offset: number;
-  /** When it last said something. */
+  /** The time since the replica last sent something, in milliseconds. */
   silent_ms: number;
   /** wait_bgsave, send_bulk, online or rdb_transmitted. */
   state: string;
+  /** How much of the dataset was sent to the replica. */
   sync_bytes: number;
-  /** Of the dataset that it gets; 0: it gets none. */
+  /** The size of the dataset that is being sent to the replica; 0: none is being sent. */
   sync_total_bytes: number;
   version: string;
 }
 
 export interface Replication {
-  /** The bytes that a replica that was cut off can still get. */
+  /** How many of the newest bytes of the stream are kept. A replica whose link was lost needs no full synchronisation if it misses no more than these. */
   backlog_bytes: number;
-  /** no-failover, waiting-for-sync or failover-in-progress. */
+  /** Whether a switchover is under way: no-failover, waiting-for-sync or failover-in-progress. */
   failover: string;
-  /** Of the stream of changes; empty: no replica has ever asked for it. */
+  /** The id of the stream of changes. Empty: no replica has asked for the stream yet. */
   id: string;
-  /** The bytes of the stream. */
+  /** The length of the stream so far, in bytes. */
   offset: number;
   primary: null | PrimaryInfo;
   replicas: ReplicaInfo[];
@@ -975,7 +981,7 @@ export interface RuleState {
 }
 
 export interface RunningInfo {
-  /** Keys while it is written, bytes while it is read back. */
+  /** How much is done of `total`: keys in the phase `writing`, bytes in the phase `verifying`. */
   done: number;
   path: string;
   phase: Phase;
@@ -984,21 +990,22 @@ export interface RunningInfo {
   total: number;
 }
 
-/** The keys that were looked at. */
+/** What a sample of the keys in a server or a dump has shown. */
 export interface SampleInfo {
-  /** What the data take on flash ÷ what they are. */
+  /** The compressed size on flash divided by the original size: 1 if the data do not compress. */
   compression: number;
-  /** Keys that were too large to fetch: their sizes are what the server says. */
+  /** The number of sampled keys whose values were too large to fetch. Their sizes come from the server's MEMORY USAGE. */
   estimated: number;
-  /** On average. */
+  /** The average size of a key's name. */
   key_bytes: number;
-  /** All, also those that were not looked at. */
+  /** The number of all keys, including those that were not sampled. */
   keys: number;
   largest_bytes: number;
+  /** The number of sampled keys. */
   sampled: number;
-  /** On average. */
+  /** The average size of a value in FlintKV's RAM. */
   value_bytes: number;
-  /** Of the server that has the keys, or has written them. */
+  /** The version of the server that has the keys, or that has written the dump. */
   version: string;
 }
 
@@ -1024,11 +1031,11 @@ export interface Series {
 }
 
 export interface SessionInfo {
-  /** For the header X-CSRF-Token; empty for a token, which needs none. */
+  /** The value for the header X-CSRF-Token. Empty if the request was made with a token, which needs no such header. */
   csrf: string;
-  /** The password was chosen by somebody else: every other route is refused with the code password until it is changed. */
+  /** Somebody else has chosen the user's password. Until the user changes it, every other route fails with the code `password`. */
   must_change_password: boolean;
-  /** Who chose it; empty: the node. */
+  /** The user who has chosen the password; empty: the node, at its first start. */
   password_by: string;
   role: Role;
   user: string;
@@ -1043,47 +1050,52 @@ export interface Share {
   ram_bytes: number;
 }
 
-/** Until a moment, nobody is told of some alerts. */
+/** Until `until_ms`, no messages are sent about the alerts of some rules and scopes. */
 export interface Silence {
   by: string;
   id: string;
   reason: string;
-  /** null: of every rule. */
+  /** The rule whose alerts are silenced; null: every rule. */
   rule_id: string | null;
-  /** `node` or `database:NAME`; null: of each. */
+  /** The scope in which they are silenced: `node` or `database:NAME`; null: every scope. */
   scope: string | null;
   until_ms: number;
 }
 
-/** What data take with one share of the values in RAM. */
+/** The RAM and flash that the data need if a certain share of the values is in RAM. */
 export interface SizingInfo {
-  /** How many databases the keys must be divided among. */
+  /** How many databases the keys must be divided among, because the flash of one database has a maximum size. */
   databases: number;
-  /** Lines of flintkv.conf. */
+  /** The settings, as lines of flintkv.conf. */
   directives: string[];
   expected: null | ExpectedInfo;
-  /** All files on flash: with a journal, copies of the values in RAM, the journal and two checkpoints too. */
+  /** The size of all files on flash. With a journal, it includes copies of the values in RAM, the journal and two checkpoints. */
   files_bytes: number;
-  /** With the room that collection needs. */
+  /** The flash for values, including the free room that garbage collection needs. */
   flash_bytes: number;
+  /** The flash that values take, without free room. */
   flash_live_bytes: number;
   flash_reads_per_second: number;
-  /** Values with a record on flash. */
+  /** The number of values that have a copy on flash: all that are not in RAM, and some that are. */
   flash_values: number;
   /** Share of the reads that RAM answers, 0 to 1. */
   hit_ratio: number;
+  /** The hit ratio if most reads go to few keys. Same as `hit_ratio` unless the skew is guessed. */
   hit_ratio_high: number;
-  /** Where it lies if nothing is known of how keys are used. */
+  /** The hit ratio if all keys are used alike. Same as `hit_ratio` unless the skew is guessed. */
   hit_ratio_low: number;
+  /** The RAM that the values in RAM and their keys take. */
   hot_bytes: number;
+  /** The number of values in RAM. */
   hot_values: number;
+  /** The RAM of the index of keys. */
   index_bytes: number;
-  /** More values than were used while it was measured. */
+  /** More values are in RAM than were used during the measurement, so the hit ratio is extrapolated. */
   is_beyond_measured: boolean;
   memory_limit_bytes: number;
-  /** The process itself. */
+  /** The RAM of the process itself, without data. */
   own_bytes: number;
-  /** With prices only. */
+  /** The price of the RAM and the flash. null: no prices were given. */
   price: number | null;
   ram_limit_bytes: number;
   /** Share of the values in RAM, 0 to 1. */
@@ -1115,9 +1127,9 @@ export interface StreamPage {
   /** Why the database ended the stream; may be empty. */
   ended: string;
   is_open: boolean;
-  /** `after` for the next request. */
+  /** The number of the newest row: the `after` of the next request. */
   last: number;
-  /** Rows after `after` that have left before they were read. */
+  /** How many rows after `after` were dropped before this request, because only the newest rows are kept. */
   left_out: number;
   monitors: boolean;
   rows: StreamRow[];
@@ -1147,7 +1159,7 @@ export interface SurveyInfo {
   /** What to do about it; may be empty. */
   hint: string;
   monitor: null | MonitorInfo;
-  /** Of the stage, 0 to 1. */
+  /** The progress of the stage, 0 to 1. */
   progress: number;
   reads_per_second: number;
   sample: null | SampleInfo;
@@ -1177,9 +1189,9 @@ export const SurveyState = ["running", "done", "stopped", "failed"] as const;
 export type SurveyState = (typeof SurveyState)[number];
 
 export interface Switchover {
-  /** How long the replica may take. Missing: 10,000. */
+  /** The time that the replica has to catch up, in milliseconds. Missing: 10,000. */
   timeout_ms?: number | null;
-  /** HOST:PORT of the replica. Missing: the one that has most. */
+  /** HOST:PORT of the replica that becomes the primary. Missing: the replica that has received most of the stream. */
   to?: string | null;
 }
 
@@ -1202,7 +1214,7 @@ export interface ThatBackup {
 export interface TokenInfo {
   created_by: string;
   created_ms: number;
-  /** null: never. */
+  /** When the token ends; null: never. */
   expires_ms: number | null;
   id: string;
   name: string;
@@ -1223,9 +1235,10 @@ export interface TtlBand {
 export const Unit = ["ops/s", "us", "ratio", "factor", "state", "bytes", "bytes/s", "count", "percent"] as const;
 export type Unit = (typeof Unit)[number];
 
-/** How keys were used while they were watched. */
+/** How keys were used while the server's commands were watched. */
 export interface UsageInfo {
   changes: number;
+  /** The number of different keys that were used. */
   keys: number;
   reads: number;
 }
@@ -1238,10 +1251,10 @@ export interface UserChange {
 export interface UserInfo {
   created_ms: number;
   last_login_ms: number | null;
-  /** The password was chosen by somebody else, and nothing else is allowed before it is changed. */
+  /** Somebody else has chosen the user's password. Until the user changes it, every other request is refused. */
   must_change_password: boolean;
   name: string;
-  /** Who chose it; empty: the node. */
+  /** The user who has chosen the password; empty: the node, at its first start. */
   password_by: string;
   role: Role;
 }
@@ -1265,7 +1278,7 @@ export interface WantedWebhook {
   enabled: boolean;
   /** Missing: json. */
   format?: Format;
-  /** For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed. */
+  /** The key that signs messages, 1 to 256 bytes. Missing: the present key stays; null: messages are not signed. */
   secret?: string | null;
   url: string;
 }
@@ -1278,17 +1291,17 @@ export interface Webhook {
   url: string;
 }
 
-/** What is to be kept, and how it is used. */
+/** The data to be stored, and how they are used. */
 export interface WorkloadInfo {
   compression: number;
-  /** Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`. */
+  /** Measured pairs: a number of values in RAM, and the share of the reads that these values answer. For more values than in the last pair, `skew` is used. null: the use of keys was not measured. */
   hit_ratio_by_values: [number, number][] | null;
-  /** Nothing is known of how keys are used: the hit ratios are a range. */
+  /** Nothing is known about how keys are used, so `skew` is a typical value, and the hit ratios are a range. */
   is_skew_guessed: boolean;
   key_bytes: number;
   keys: number;
   reads_per_second: number;
-  /** The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest. */
+  /** How unevenly keys are used, as the exponent of Zipf's law; 0: all keys alike. If the use of keys was measured, the exponent that fits best. */
   skew: number;
   value_bytes: number;
   workers: number;

@@ -3,15 +3,13 @@
 //! the value, and its size on flash is estimated by the mean of all values there. Never works for more than a quarter of the
 //! time.
 
-use crate::app::App;
-use crate::auth::Role;
-use crate::cx::{Cx, Reply};
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::link::{Link, number as int};
-use crate::route::{Answer, Method, Route, number, one};
+use crate::metrics::watch::Watch;
 use crate::scan::{Filter, slice};
 use crate::text::{Bytes, lossy, shown};
-use node::Database;
+use node::{Database, Node};
 use parking_lot::Mutex;
 use resp::client::Value;
 use serde::Serialize;
@@ -21,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-const PATH: &str = "/api/v1/databases/{name}/analysis";
 /// Keys of one slice: some milliseconds of work, shared by this thread and the workers.
 const SLICE_KEYS: usize = 500;
 /// After a slice the thread pauses for so many times the slice's own duration.
@@ -40,39 +37,6 @@ const OTHERS: &str = "(others)";
 const FREQUENCY: &str = "frequency";
 const IDLE: &str = "idle";
 
-pub const ROUTES: &[Route] = &[
-    Route {
-        path: PATH,
-        tag: "Keys",
-        summary: "The last analysis of a database's keys, with its progress; null if there is none.",
-        reply: Answer::Json(one::<Analysis>),
-        run: |cx| Reply::json(&cx.app.analyses.of(cx.database()?.name())),
-        ..Route::BASE
-    },
-    Route {
-        method: Method::Post,
-        path: PATH,
-        role: Some(Role::Operator),
-        tag: "Keys",
-        summary: "Starts an analysis of all keys. It looks at a few keys at a time, rests in between, and moves no value.",
-        query: &[number("db", "logical database; default 0")],
-        reply: Answer::Created(one::<Analysis>),
-        action: "keys.analyse",
-        run: start,
-        ..Route::BASE
-    },
-    Route {
-        method: Method::Delete,
-        path: PATH,
-        role: Some(Role::Operator),
-        tag: "Keys",
-        summary: "Stops an analysis. What it has found so far stays.",
-        action: "keys.analyse.stop",
-        run: stop,
-        ..Route::BASE
-    },
-];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum AnalysisState {
@@ -83,7 +47,7 @@ enum AnalysisState {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
-struct Analysis {
+pub struct Analysis {
     state: AnalysisState,
     db: u32,
     started_ms: u64,
@@ -92,20 +56,21 @@ struct Analysis {
     failure: String,
     keys_total: u64,
     keys_done: u64,
-    /// What a value on flash takes on average: the sizes of groups on flash are estimates by it.
+    /// The average size of a value on flash. The `flash_bytes` of the groups are estimated with it.
     flash_bytes_each: u64,
-    /// The largest patterns.
+    /// Keys grouped by a pattern of their names, such as `user:*:cart`. Only the largest groups.
     patterns: Vec<KeyGroup>,
-    /// By the first part of the key.
+    /// Keys grouped by what precedes the first colon in their names. Only the largest groups.
     prefixes: Vec<KeyGroup>,
+    /// Keys grouped by their types.
     types: Vec<KeyGroup>,
-    /// Of keys whose values are in RAM.
+    /// Keys grouped by their times to live. Only keys whose values are in RAM.
     ttls: Vec<TtlBand>,
-    /// Of those in RAM, the largest first.
+    /// The keys with the largest values in RAM, the largest first.
     largest: Vec<ListedKey>,
-    /// Of those in RAM, the most used first.
+    /// The most used keys whose values are in RAM, the most used first.
     hottest: Vec<ListedKey>,
-    /// How use is measured: frequency (with an LFU policy) or idle.
+    /// What `used` says of these keys: `frequency` (if the eviction policy is LFU) or `idle`.
     hottest_by: String,
 }
 
@@ -116,7 +81,7 @@ struct KeyGroup {
     keys_in_ram: u64,
     ram_bytes: u64,
     keys_on_flash: u64,
-    /// Estimated.
+    /// Estimated: `keys_on_flash` times `flash_bytes_each`.
     flash_bytes: u64,
 }
 
@@ -132,7 +97,7 @@ struct ListedKey {
     #[serde(rename = "type")]
     kind: String,
     bytes: u64,
-    /// Frequency, or seconds without use.
+    /// What OBJECT FREQ or OBJECT IDLETIME says: how often the key is used, or for how many seconds it was not used.
     used: u64,
 }
 
@@ -148,8 +113,12 @@ const TTL_BANDS: [(u64, &str); 6] = [
 const NO_EXPIRY: &str = "no expiry";
 
 /// The last analysis of each database.
-#[derive(Default)]
-pub struct Analyses(Mutex<BTreeMap<String, Arc<Run>>>);
+pub struct Analyses {
+    node: Arc<Node>,
+    watch: Arc<Watch>,
+    now_ms: Clock,
+    runs: Mutex<BTreeMap<String, Arc<Run>>>,
+}
 
 struct Run {
     stop: AtomicBool,
@@ -166,15 +135,59 @@ struct Found {
 }
 
 impl Analyses {
-    fn of(&self, database: &str) -> Option<Analysis> {
-        let run = self.0.lock().get(database).cloned()?;
+    pub fn new(node: Arc<Node>, watch: Arc<Watch>, now_ms: Clock) -> Analyses {
+        Analyses { node, watch, now_ms, runs: Mutex::default() }
+    }
+
+    /// The last analysis of a database, with its progress.
+    pub fn of(&self, database: &str) -> Option<Analysis> {
+        let run = self.runs.lock().get(database).cloned()?;
         let found = run.found.lock();
         Some(found.shown())
     }
 
+    /// Starts an analysis of a logical database, with the rights of a role. One at a time for each database.
+    pub fn start(&self, database: Arc<Database>, role: node::Role, db: u32) -> Result<Analysis, ApiError> {
+        // An unknown logical database is reported as an error here, before the thread starts.
+        Link::open(&database, role, db)?;
+        let run = Arc::new(Run { stop: AtomicBool::new(false), found: Mutex::new(Found::new(db, (self.now_ms)())) });
+        {
+            let mut runs = self.runs.lock();
+            if runs.get(database.name()).is_some_and(|run| run.found.lock().analysis.state == AnalysisState::Running) {
+                return Err(ApiError::busy("an analysis is running").hint("wait for it, or stop it"));
+            }
+            runs.retain(|name, _| self.node.database(name).is_some());
+            runs.insert(database.name().to_owned(), Arc::clone(&run));
+        }
+        let begun = run.found.lock().shown();
+        let (node, watch, now_ms) = (Arc::clone(&self.node), Arc::clone(&self.watch), Arc::clone(&self.now_ms));
+        let work = move || {
+            let outcome = go_over_keys(&node, &watch, &database, role, db, &run);
+            let found = &mut run.found.lock().analysis;
+            found.ended_ms = Some(now_ms());
+            found.state = match &outcome {
+                Ok(true) => AnalysisState::Done,
+                Ok(false) => AnalysisState::Stopped,
+                Err(_) => AnalysisState::Failed,
+            };
+            found.failure = outcome.err().map_or(String::new(), |error| error.message().to_owned());
+        };
+        std::thread::Builder::new()
+            .name("flintkv-analysis".to_owned())
+            .spawn(work)
+            .map_err(|error| ApiError::failed(format!("no thread for it: {error}")))?;
+        Ok(begun)
+    }
+
+    pub fn stop(&self, database: &str) -> Result<(), ApiError> {
+        let run = self.runs.lock().get(database).cloned();
+        run.ok_or_else(|| ApiError::not_found("there is no analysis"))?.stop.store(true, Relaxed);
+        Ok(())
+    }
+
     /// Stops all analyses, because the node ends.
-    pub fn stop(&self) {
-        self.0.lock().values().for_each(|run| run.stop.store(true, Relaxed));
+    pub fn stop_all(&self) {
+        self.runs.lock().values().for_each(|run| run.stop.store(true, Relaxed));
     }
 }
 
@@ -317,52 +330,15 @@ fn shape(part: &str) -> String {
     if name.len() == part.len() { part.to_owned() } else { format!("{name}*") }
 }
 
-fn start(cx: &Cx) -> Result<Reply, ApiError> {
-    let db = cx.number("db", 0, (0, u32::MAX))?;
-    let database = cx.database()?;
-    cx.note(database.name(), format!("db {db}"));
-    let role = cx.role().on_database();
-    // An unknown logical database is reported as an error here, before the thread starts.
-    Link::open(&database, role, db)?;
-    let run = Arc::new(Run { stop: AtomicBool::new(false), found: Mutex::new(Found::new(db, cx.now_ms())) });
-    {
-        let mut all = cx.app.analyses.0.lock();
-        if all.get(database.name()).is_some_and(|run| run.found.lock().analysis.state == AnalysisState::Running) {
-            return Err(ApiError::busy("an analysis is running").hint("wait for it, or stop it"));
-        }
-        all.retain(|name, _| cx.app.node.database(name).is_some());
-        all.insert(database.name().to_owned(), Arc::clone(&run));
-    }
-    let reply = Reply::created(&run.found.lock().shown());
-    let app = Arc::clone(&cx.app);
-    let work = move || {
-        let outcome = go_over_keys(&app, &database, role, db, &run);
-        let found = &mut run.found.lock().analysis;
-        found.ended_ms = Some((app.now_ms)());
-        found.state = match &outcome {
-            Ok(true) => AnalysisState::Done,
-            Ok(false) => AnalysisState::Stopped,
-            Err(_) => AnalysisState::Failed,
-        };
-        found.failure = outcome.err().map_or(String::new(), |error| error.message().to_owned());
-    };
-    std::thread::Builder::new()
-        .name("flintkv-analysis".to_owned())
-        .spawn(work)
-        .map_err(|error| ApiError::failed(format!("no thread for it: {error}")))?;
-    reply
-}
-
-fn stop(cx: &Cx) -> Result<Reply, ApiError> {
-    let database = cx.database()?;
-    let run = cx.app.analyses.0.lock().get(database.name()).cloned();
-    let run = run.ok_or_else(|| ApiError::not_found("there is no analysis"))?;
-    run.stop.store(true, Relaxed);
-    Ok(Reply::none())
-}
-
 /// Returns false if it was stopped.
-fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: &Run) -> Result<bool, ApiError> {
+fn go_over_keys(
+    node: &Node,
+    watch: &Watch,
+    database: &Database,
+    role: node::Role,
+    db: u32,
+    run: &Run,
+) -> Result<bool, ApiError> {
     let filter = Filter::new(None, None)?;
     let mut cursor = "0".to_owned();
     let mut link = Link::open(database, role, db)?;
@@ -370,7 +346,7 @@ fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: 
         link.renew();
         let begun = Instant::now();
         {
-            let now = app.watch.now(database.name());
+            let now = watch.now(database.name());
             let value = |name: &str| now.get(name).copied().flatten().unwrap_or(0.0);
             let on_flash = value("values_in_flash");
             let total = int(&link.call(&[b"DBSIZE"])?).unwrap_or(0).unsigned_abs();
@@ -384,7 +360,7 @@ fn go_over_keys(app: &App, database: &Database, role: node::Role, db: u32, run: 
         if cursor == "0" {
             return Ok(true);
         }
-        if run.stop.load(Relaxed) || app.node.is_stopping() || app.node.database(database.name()).is_none() {
+        if run.stop.load(Relaxed) || node.is_stopping() || node.database(database.name()).is_none() {
             return Ok(false);
         }
         std::thread::sleep((begun.elapsed() * REST).min(Duration::from_secs(1)));

@@ -6,6 +6,7 @@ use crate::auth::sessions::Sessions;
 use crate::auth::tries::Tries;
 use crate::auth::users::Users;
 use crate::benchmarks::Benchmarks;
+use crate::clock::Clock;
 use crate::events::{Audited, Event, Events};
 use crate::following::Following;
 use crate::lines::Lines;
@@ -31,11 +32,8 @@ const AUDIT_BYTES_MAX: u64 = 16 << 20;
 const RUNNING: &str = "running";
 const EVENTS_BYTES_MAX: u64 = 4 << 20;
 
-pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
-
 /// Settings for tests and embedders.
 pub struct Options {
-    /// Milliseconds since 1970.
     pub now_ms: Clock,
     /// The program that runs `flintkv scenario`, and its first arguments.
     pub scenario: Vec<OsString>,
@@ -44,7 +42,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let program = std::env::current_exe().map_or_else(|_| "flintkv".into(), PathBuf::into_os_string);
-        Options { now_ms: Box::new(wall_ms), scenario: vec![program, "scenario".into()] }
+        Options { now_ms: Arc::new(wall_ms), scenario: vec![program, "scenario".into()] }
     }
 }
 
@@ -58,7 +56,7 @@ pub struct App {
     pub logins: AtomicUsize,
     pub audit: Mutex<Lines<Audited>>,
     pub events: Events,
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     pub alerts: Alerts,
     pub following: Following,
     pub benchmarks: Benchmarks,
@@ -89,7 +87,8 @@ impl App {
         // The configuration accepts only text as this value.
         let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
         let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
-        let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
+        let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?, Arc::clone(&options.now_ms));
+        let watch = Arc::new(Watch::open(file("history"), &node, now_ms)?);
         let app = App {
             users,
             sessions: Mutex::new(Sessions::open(folder.join("sessions.json"), now_ms)?),
@@ -97,12 +96,12 @@ impl App {
             logins: AtomicUsize::new(0),
             audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
             events,
-            watch: Watch::open(file("history"), &node, now_ms)?,
             alerts: Alerts::open(file("alerts.json"), &node, now_ms)?,
             following: Following::default(),
             benchmarks: Benchmarks::new(options.scenario),
-            analyses: Analyses::default(),
-            surveys: Surveys::default(),
+            analyses: Analyses::new(Arc::clone(&node), Arc::clone(&watch), Arc::clone(&options.now_ms)),
+            watch,
+            surveys: Surveys::new(Arc::clone(&options.now_ms)),
             terminals: Terminals::default(),
             console_tls,
             has_crashed,
@@ -129,7 +128,7 @@ impl App {
     }
 
     pub fn event(&self, event: Event) {
-        self.events.push((self.now_ms)(), event);
+        self.events.push(event);
     }
 }
 

@@ -1,12 +1,8 @@
 //! Owns benchmarks: one `flintkv scenario` at a time, in a process of its own, against one of the databases, with its
 //! progress and its report. Never loads a database itself.
 
-use crate::app::App;
-use crate::auth::Role;
-use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::events::{Event, Severity};
-use crate::route::{Answer, Method, Route, list, one};
+use crate::events::{Event, Events, Severity};
 use node::Database;
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -24,55 +20,6 @@ const LINES_KEPT: usize = 200;
 const LINE_BYTES_MAX: u64 = 4 << 20;
 const SECONDS_MAX: u64 = 3600;
 
-pub const ROUTES: &[Route] = &[
-    Route {
-        path: "/api/v1/scenarios",
-        tag: "Benchmarks",
-        summary: "The published benchmarks that can be run, at their full size.",
-        reply: Answer::Json(list::<Scenario>),
-        run: scenarios,
-        ..Route::BASE
-    },
-    Route {
-        path: "/api/v1/benchmarks",
-        tag: "Benchmarks",
-        summary: "The last benchmarks, newest first.",
-        reply: Answer::Json(list::<Benchmark>),
-        run: |cx| Reply::json(&cx.app.benchmarks.all()),
-        ..Route::BASE
-    },
-    Route {
-        method: Method::Post,
-        path: "/api/v1/benchmarks",
-        role: Some(Role::Operator),
-        tag: "Benchmarks",
-        summary: "Runs a scenario against a database, which it fills with keys of its own. One at a time.",
-        body: Some(one::<NewBenchmark>),
-        reply: Answer::Created(one::<Benchmark>),
-        action: "benchmark.start",
-        run: start,
-        ..Route::BASE
-    },
-    Route {
-        path: "/api/v1/benchmarks/{id}",
-        tag: "Benchmarks",
-        summary: "One benchmark with its progress, and its report when it is done.",
-        reply: Answer::Json(one::<Benchmark>),
-        run: |cx| Reply::json(&cx.app.benchmarks.one(cx.param("id"))?),
-        ..Route::BASE
-    },
-    Route {
-        method: Method::Delete,
-        path: "/api/v1/benchmarks/{id}",
-        role: Some(Role::Operator),
-        tag: "Benchmarks",
-        summary: "Stops a benchmark that runs; forgets one that has ended.",
-        action: "benchmark.stop",
-        run: stop,
-        ..Route::BASE
-    },
-];
-
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Scenario {
     pub name: &'static str,
@@ -85,7 +32,8 @@ pub struct Scenario {
     pub ram_bytes: u64,
 }
 
-fn scenarios(_: &Cx) -> Result<Reply, ApiError> {
+/// The benchmarks that can be run.
+pub fn scenarios() -> Vec<Scenario> {
     let card = |card: bench::scenario::ScenarioInfo| Scenario {
         name: card.name,
         title: card.title,
@@ -96,20 +44,38 @@ fn scenarios(_: &Cx) -> Result<Reply, ApiError> {
         memory_bytes: card.memory_bytes,
         ram_bytes: card.ram_bytes,
     };
-    Reply::json(&bench::scenario::catalog().into_iter().map(card).collect::<Vec<_>>())
+    bench::scenario::catalog().into_iter().map(card).collect()
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewBenchmark {
-    database: String,
-    scenario: String,
+pub struct NewBenchmark {
+    pub database: String,
+    pub scenario: String,
     /// A fraction of the published size: "1/150", "0.01" or a number.
     #[schema(value_type = String)]
     #[serde(deserialize_with = "fraction")]
-    scale: String,
+    pub scale: String,
     /// Of the measured run; populating and the dry run come before it.
     seconds: Option<u64>,
+}
+
+impl NewBenchmark {
+    pub fn check(&self) -> Result<(), ApiError> {
+        if !bench::scenario::catalog().iter().any(|card| card.name == self.scenario) {
+            return Err(ApiError::field("scenario", format!("there is no scenario '{}'", self.scenario))
+                .hint("GET /api/v1/scenarios lists them"));
+        }
+        let scale = bench::scenario::Scale::from_str(&self.scale);
+        let scale = scale.map_err(|error| ApiError::field("scale", error.to_string()))?;
+        if let Some(why) = bench::scenario::too_small(&self.scenario, scale) {
+            return Err(ApiError::field("scale", why));
+        }
+        if self.seconds.is_some_and(|seconds| !(1..=SECONDS_MAX).contains(&seconds)) {
+            return Err(ApiError::field("seconds", format!("a number from 1 to {SECONDS_MAX} is expected")));
+        }
+        Ok(())
+    }
 }
 
 fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -195,21 +161,21 @@ impl Benchmarks {
         Benchmarks { program, state: Arc::default() }
     }
 
-    fn all(&self) -> Vec<Benchmark> {
+    pub fn all(&self) -> Vec<Benchmark> {
         self.state.lock().all.iter().rev().cloned().collect()
     }
 
-    fn one(&self, id: &str) -> Result<Benchmark, ApiError> {
+    pub fn one(&self, id: &str) -> Result<Benchmark, ApiError> {
         self.state.lock().find(id).cloned().ok_or_else(|| unknown(id))
     }
 
     /// Called every second: reports benchmarks that have ended.
-    pub fn look(&self, app: &App) {
+    pub fn look(&self, events: &Events, now_ms: u64) {
         let untold: Vec<(String, Stage)> = std::mem::take(&mut self.state.lock().untold);
         for (id, stage) in untold {
             let Ok(benchmark) = self.one(&id) else { continue };
             if let Some(benchmark) = self.state.lock().find(&id) {
-                benchmark.ended_ms = Some((app.now_ms)());
+                benchmark.ended_ms = Some(now_ms);
             }
             let (severity, what) = match stage {
                 Stage::Failed => (Severity::Warning, "failed"),
@@ -217,8 +183,23 @@ impl Benchmarks {
                 _ => (Severity::Info, "is done"),
             };
             let text = format!("benchmark {} at scale {} {what}", benchmark.scenario, benchmark.scale);
-            app.event(Event::info("benchmark", &benchmark.database, text).severity(severity));
+            events.push(Event::info("benchmark", &benchmark.database, text).severity(severity));
         }
+    }
+
+    /// Stops a benchmark that runs; forgets one that has ended.
+    pub fn stop_or_forget(&self, id: &str) -> Result<(), ApiError> {
+        let mut state = self.state.lock();
+        let benchmark = state.find(id).ok_or_else(|| unknown(id))?;
+        if benchmark.state == Stage::Running {
+            benchmark.state = Stage::Cancelled;
+            if let Some(child) = &mut state.child {
+                child.kill().map_err(|error| ApiError::failed(format!("it cannot be stopped: {error}")))?;
+            }
+        } else {
+            state.all.retain(|benchmark| benchmark.id != id);
+        }
+        Ok(())
     }
 
     /// The node stops, so the load generator stops too.
@@ -228,7 +209,8 @@ impl Benchmarks {
         }
     }
 
-    fn start(&self, wanted: &NewBenchmark, database: &Database, now_ms: u64) -> Result<Benchmark, ApiError> {
+    /// `wanted` was checked. A second benchmark at the same time is refused.
+    pub fn start(&self, wanted: &NewBenchmark, database: &Database, now_ms: u64) -> Result<Benchmark, ApiError> {
         let (host, port) = address(database)?;
         let mut state = self.state.lock();
         if state.is_running() || state.child.is_some() {
@@ -374,43 +356,6 @@ fn address(database: &Database) -> Result<(String, u16), ApiError> {
     found.ok_or_else(|| {
         ApiError::unsupported(format!("'{}' has no plain TCP port, which the load generator needs", database.name()))
     })
-}
-
-fn start(cx: &Cx) -> Result<Reply, ApiError> {
-    let wanted: NewBenchmark = cx.body()?;
-    if !bench::scenario::catalog().iter().any(|card| card.name == wanted.scenario) {
-        return Err(ApiError::field("scenario", format!("there is no scenario '{}'", wanted.scenario))
-            .hint("GET /api/v1/scenarios lists them"));
-    }
-    let scale = bench::scenario::Scale::from_str(&wanted.scale);
-    let scale = scale.map_err(|error| ApiError::field("scale", error.to_string()))?;
-    if let Some(why) = bench::scenario::too_small(&wanted.scenario, scale) {
-        return Err(ApiError::field("scale", why));
-    }
-    if wanted.seconds.is_some_and(|seconds| !(1..=SECONDS_MAX).contains(&seconds)) {
-        return Err(ApiError::field("seconds", format!("a number from 1 to {SECONDS_MAX} is expected")));
-    }
-    let database = cx.database_named(&wanted.database)?;
-    cx.note(wanted.database.clone(), format!("{} at scale {}", wanted.scenario, wanted.scale));
-    let benchmark = cx.app.benchmarks.start(&wanted, &database, cx.now_ms())?;
-    let text = format!("benchmark {} at scale {} has started", wanted.scenario, wanted.scale);
-    cx.app.event(Event::info("benchmark", &wanted.database, text).by(cx.user()));
-    Reply::created(&benchmark)
-}
-
-fn stop(cx: &Cx) -> Result<Reply, ApiError> {
-    let id = cx.param("id");
-    let mut state = cx.app.benchmarks.state.lock();
-    let benchmark = state.find(id).ok_or_else(|| unknown(id))?;
-    if benchmark.state == Stage::Running {
-        benchmark.state = Stage::Cancelled;
-        if let Some(child) = &mut state.child {
-            child.kill().map_err(|error| ApiError::failed(format!("it cannot be stopped: {error}")))?;
-        }
-    } else {
-        state.all.retain(|benchmark| benchmark.id != id);
-    }
-    Ok(Reply::none())
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub struct Condition {
     #[schema(value_type = ConditionWord)]
     pub name: Word,
     pub level: Level,
-    /// What is so.
+    /// The condition as a sentence to show.
     pub sentence: String,
     /// What to do about it; empty: nothing has to be done.
     pub advice: String,

@@ -1,10 +1,9 @@
 //! Owns the events about replication: lost and restored links, full synchronisations, promotions. It finds them by comparing
 //! the state now with the state a moment ago. Never changes a role.
 
-use crate::app::App;
-use crate::events::{Event, Severity};
+use crate::events::{Event, Events, Severity};
 use base::size::human;
-use node::ReplicationFigures;
+use node::{Node, ReplicationFigures};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 
@@ -49,10 +48,9 @@ type Tale = (Severity, &'static str, String);
 
 impl Following {
     /// Called several times a second, so that it also sees short synchronisations.
-    pub fn look(&self, app: &App) {
-        let now_ms = (app.now_ms)();
+    pub fn look(&self, node: &Node, events: &Events, now_ms: u64) {
         let mut seen = self.0.lock();
-        let databases = app.node.databases();
+        let databases = node.databases();
         let names: HashSet<&str> = databases.iter().map(|database| database.name()).collect();
         seen.retain(|name, _| names.contains(name.as_str()));
         for database in &databases {
@@ -65,7 +63,7 @@ impl Following {
                 continue;
             };
             for (severity, mark, text) in before.saw(&figures, now_ms) {
-                app.event(Event::info("replication", database.name(), text).severity(severity).mark(mark));
+                events.push(Event::info("replication", database.name(), text).severity(severity).mark(mark));
             }
         }
     }

@@ -1,13 +1,10 @@
-//! Owns the OpenAPI document and docs/api.md, both made from the routes' rows. Never knows a request.
+//! Owns the OpenAPI document and docs/api.md, both made from the rows of the routes that it is given. Never knows a request.
 
 use crate::auth::Role;
-use crate::cx::{Cx, Reply};
-use crate::error::{ApiError, Failure};
+use crate::error::Failure;
 use crate::route::{Answer, Kind, Route, Schemas, one};
-use crate::routes;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::OnceLock;
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
@@ -28,10 +25,10 @@ header `X-CSRF-Token` with the session's `csrf`. Programs use a token of POST /a
 Roles: a viewer reads; an operator also changes databases, keys, clients, benchmarks and alerts; an admin also users, tokens and \
 configuration.";
 
-pub fn document() -> OpenApi {
+pub fn document(routes: impl Iterator<Item = &'static Route>) -> OpenApi {
     let mut schemas = Schemas::new();
     let mut paths = PathsBuilder::new();
-    for route in routes::all() {
+    for route in routes {
         let operation = operation(route, &mut schemas);
         paths = paths.path(route.path, PathItem::new(route.method.openapi(), operation));
     }
@@ -117,19 +114,14 @@ pub fn path_params(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
-/// The document as bytes, built once.
-pub fn json() -> &'static [u8] {
-    static JSON: OnceLock<Vec<u8>> = OnceLock::new();
-    JSON.get_or_init(|| serde_json::to_vec(&document()).unwrap_or_default())
-}
-
-pub fn serve(_: &Cx) -> Result<Reply, ApiError> {
-    Ok(Reply::text(crate::cx::JSON, json()))
+/// The document as bytes.
+pub fn json(routes: impl Iterator<Item = &'static Route>) -> Vec<u8> {
+    serde_json::to_vec(&document(routes)).unwrap_or_default()
 }
 
 /// docs/api.md.
-pub fn api_md() -> String {
-    let document = serde_json::to_value(document()).unwrap_or_default();
+pub fn api_md(routes: impl Iterator<Item = &'static Route> + Clone) -> String {
+    let document = serde_json::to_value(document(routes.clone())).unwrap_or_default();
     let mut page = format!(
         "# HTTP API\n\n\
          Generated from the routes' rows: `cargo run -p flintkv-api --example api_md > docs/api.md`. A running node serves the \
@@ -139,7 +131,7 @@ pub fn api_md() -> String {
          422 (unsupported, no_room), 429 (rate_limited, with Retry-After), 500 (failed), 503 (stopping) or 504 (timeout).\n"
     );
     let mut tags: Vec<&str> = Vec::new();
-    for route in routes::all() {
+    for route in routes.clone() {
         if !tags.contains(&route.tag) {
             tags.push(route.tag);
         }
@@ -149,7 +141,7 @@ pub fn api_md() -> String {
             page,
             "\n## {tag}\n\n| route | role | what it does | body | reply |\n| --- | --- | --- | --- | --- |\n"
         );
-        for route in routes::all().filter(|route| route.tag == tag) {
+        for route in routes.clone().filter(|route| route.tag == tag) {
             let operation = &document["paths"][route.path][route.method.name().to_lowercase()];
             let body = &operation["requestBody"]["content"]["application/json"]["schema"];
             let (status, reply) = match route.reply {
@@ -242,6 +234,7 @@ fn shown(schema: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes;
 
     /// A type's name must mean one schema in the whole document.
     #[test]
@@ -254,7 +247,7 @@ mod tests {
             assert_eq!(*known.entry(name.clone()).or_insert_with(|| schema.clone()), schema, "{name}");
         }
         // Every reference must point to an existing schema.
-        let text = String::from_utf8(json().to_vec()).unwrap();
+        let text = String::from_utf8(json(routes::all())).unwrap();
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();
             assert!(known.contains_key(name) || name == "Failure", "{name}");

@@ -4,10 +4,10 @@
 //! password) runs on at most [`THREADS_MAX`] further threads.
 
 use crate::app::{App, Options};
+use crate::background;
 use crate::console;
 use crate::cx::{OpenConnection, Peer};
 use crate::error::ApiError;
-use crate::metrics::watch;
 use crate::middleware;
 use crate::route::{Method, Route};
 use crate::routes;
@@ -122,7 +122,8 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
         // Do not wait for a command that a database does not answer.
         runtime.shutdown_timeout(GRACE);
     })?;
-    let watching = thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || watch::run(&app, &stopped))?;
+    let watching =
+        thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || background::run(&app, &stopped))?;
     Ok(Some(Console { stop, threads: vec![web, watching] }))
 }
 

@@ -89,9 +89,9 @@ struct Subscription {
 #[derive(Serialize, ToSchema)]
 pub struct StreamPage {
     rows: Vec<StreamRow>,
-    /// `after` for the next request.
+    /// The number of the newest row: the `after` of the next request.
     last: u64,
-    /// Rows after `after` that have left before they were read.
+    /// How many rows after `after` were dropped before this request, because only the newest rows are kept.
     left_out: u64,
     subscriptions: Vec<Subscription>,
     monitors: bool,

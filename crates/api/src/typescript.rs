@@ -1,15 +1,15 @@
-//! Owns console/src/lib/schema.ts: the types of the OpenAPI document in TypeScript. Never knows a route.
+//! Owns console/src/lib/schema.ts: the types of an OpenAPI document in TypeScript. Never knows a route.
 
-use crate::openapi::document;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use utoipa::openapi::OpenApi;
 
 const REFERENCE: &str = "#/components/schemas/";
 
 /// console/src/lib/schema.ts.
-pub fn api_ts() -> String {
-    let document = serde_json::to_value(document()).unwrap_or_default();
+pub fn api_ts(document: &OpenApi) -> String {
+    let document = serde_json::to_value(document).unwrap_or_default();
     let empty = serde_json::Map::new();
     let schemas = document["components"]["schemas"].as_object().unwrap_or(&empty);
     let replied = replied(&document);

@@ -46,132 +46,143 @@ pub enum Aim {
     RamShare(f64),
 }
 
-/// What data take here.
+/// The RAM and flash that some data need in FlintKV.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct PlanInfo {
-    /// Where it was sampled from, for people.
+    /// Where the sample comes from, as text to show.
     pub sources: Vec<String>,
     pub sample: Option<SampleInfo>,
     pub usage: Option<UsageInfo>,
     pub monitor: Option<MonitorInfo>,
     pub workload: WorkloadInfo,
     pub chosen: SizingInfo,
-    /// Other shares of values in RAM, the smallest first.
+    /// The same for other shares of values in RAM, the smallest share first.
     pub choices: Vec<SizingInfo>,
-    /// The same data in RAM without flash.
+    /// The RAM that the same data need without flash.
     pub all_in_ram_bytes: u64,
-    /// With prices only.
+    /// The price of the RAM that the same data need without flash. null: no prices were given.
     pub all_in_ram_price: Option<f64>,
 }
 
-/// The keys that were looked at.
+/// What a sample of the keys in a server or a dump has shown.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct SampleInfo {
-    /// Of the server that has the keys, or has written them.
+    /// The version of the server that has the keys, or that has written the dump.
     pub version: String,
-    /// All, also those that were not looked at.
+    /// The number of all keys, including those that were not sampled.
     pub keys: u64,
+    /// The number of sampled keys.
     pub sampled: u64,
-    /// On average.
+    /// The average size of a key's name.
     pub key_bytes: u64,
-    /// On average.
+    /// The average size of a value in FlintKV's RAM.
     pub value_bytes: u64,
     pub largest_bytes: u64,
-    /// Keys that were too large to fetch: their sizes are what the server says.
+    /// The number of sampled keys whose values were too large to fetch. Their sizes come from the server's MEMORY USAGE.
     pub estimated: u64,
-    /// What the data take on flash ÷ what they are.
+    /// The compressed size on flash divided by the original size: 1 if the data do not compress.
     pub compression: f64,
 }
 
-/// How keys were used while they were watched.
+/// How keys were used while the server's commands were watched.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct UsageInfo {
+    /// The number of different keys that were used.
     pub keys: u64,
     pub reads: u64,
     pub changes: u64,
 }
 
-/// What MONITOR has cost the server.
+/// What it has cost the server to be watched with MONITOR.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MonitorInfo {
     pub seconds: f64,
     pub commands: u64,
     pub bytes: u64,
-    /// Cores that the server took in the second before.
+    /// The processor cores that the server used in the second before MONITOR. null: the server does not report it.
     pub cores_before: Option<f64>,
+    /// The processor cores that the server used during MONITOR. null: the server does not report it.
     pub cores_meanwhile: Option<f64>,
-    /// The server had to keep what could not be read in time.
+    /// MONITOR was ended early, because the server had to buffer output that was not read in time.
     pub ended_early: bool,
 }
 
-/// What is to be kept, and how it is used.
+/// The data to be stored, and how they are used.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct WorkloadInfo {
     pub keys: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
     pub compression: f64,
-    /// The exponent of Zipf's law by which keys are used; of a measured use, of the law that is nearest.
+    /// How unevenly keys are used, as the exponent of Zipf's law; 0: all keys alike. If the use of keys was measured, the exponent
+    /// that fits best.
     pub skew: f64,
-    /// Nothing is known of how keys are used: the hit ratios are a range.
+    /// Nothing is known about how keys are used, so `skew` is a typical value, and the hit ratios are a range.
     pub is_skew_guessed: bool,
-    /// Measured: numbers of values in RAM with their hit ratios. Beyond the last one it goes on by `skew`.
+    /// Measured pairs: a number of values in RAM, and the share of the reads that these values answer. For more values than in the
+    /// last pair, `skew` is used. null: the use of keys was not measured.
     pub hit_ratio_by_values: Option<Vec<(f64, f64)>>,
     pub reads_per_second: f64,
     pub writes_per_second: f64,
     pub workers: u64,
 }
 
-/// What data take with one share of the values in RAM.
+/// The RAM and flash that the data need if a certain share of the values is in RAM.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct SizingInfo {
     /// Share of the values in RAM, 0 to 1.
     pub ram_share: f64,
     /// Share of the reads that RAM answers, 0 to 1.
     pub hit_ratio: f64,
-    /// Where it lies if nothing is known of how keys are used.
+    /// The hit ratio if all keys are used alike. Same as `hit_ratio` unless the skew is guessed.
     pub hit_ratio_low: f64,
+    /// The hit ratio if most reads go to few keys. Same as `hit_ratio` unless the skew is guessed.
     pub hit_ratio_high: f64,
-    /// More values than were used while it was measured.
+    /// More values are in RAM than were used during the measurement, so the hit ratio is extrapolated.
     pub is_beyond_measured: bool,
-    /// The process itself.
+    /// The RAM of the process itself, without data.
     pub own_bytes: u64,
+    /// The RAM of the index of keys.
     pub index_bytes: u64,
+    /// The number of values in RAM.
     pub hot_values: u64,
+    /// The RAM that the values in RAM and their keys take.
     pub hot_bytes: u64,
     pub ram_limit_bytes: u64,
-    /// Values with a record on flash.
+    /// The number of values that have a copy on flash: all that are not in RAM, and some that are.
     pub flash_values: u64,
+    /// The flash that values take, without free room.
     pub flash_live_bytes: u64,
-    /// With the room that collection needs.
+    /// The flash for values, including the free room that garbage collection needs.
     pub flash_bytes: u64,
     pub memory_limit_bytes: u64,
-    /// All files on flash: with a journal, copies of the values in RAM, the journal and two checkpoints too.
+    /// The size of all files on flash. With a journal, it includes copies of the values in RAM, the journal and two checkpoints.
     pub files_bytes: u64,
     pub flash_reads_per_second: f64,
-    /// How many databases the keys must be divided among.
+    /// How many databases the keys must be divided among, because the flash of one database has a maximum size.
     pub databases: u64,
-    /// With prices only.
+    /// The price of the RAM and the flash. null: no prices were given.
     pub price: Option<f64>,
-    /// Lines of flintkv.conf.
+    /// The settings, as lines of flintkv.conf.
     pub directives: Vec<String>,
-    /// With the figures of a device only.
+    /// What a flash device achieves under this load. null: no figures of a device were given.
     pub expected: Option<ExpectedInfo>,
 }
 
-/// What the reads from flash mean on a device.
+/// What a flash device achieves under a load.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ExpectedInfo {
-    /// A read from flash takes. Null: the device does not do so many.
+    /// The average time of a read from flash. null: the device cannot serve so many reads.
     pub flash_read_us: Option<f64>,
+    /// The time within which 99 % of the reads from flash are done. null: the device cannot serve so many reads.
     pub flash_read_p99_us: Option<f64>,
-    /// What flash adds to a read on average, those that RAM answers included.
+    /// The time that flash adds to a client's read, as the average of all reads, including those that RAM answers.
     pub added_us: Option<f64>,
-    /// Cores that reads from flash take.
+    /// The processor cores that the reads from flash take.
     pub cores: f64,
-    /// Reads of clients at which the device has no more to give. Null: no read goes to flash.
+    /// The rate of clients' reads at which the device is saturated. null: no read goes to flash.
     pub reads_per_second_max: Option<f64>,
-    /// Share of what the device can write, at worst.
+    /// How much of the device's write speed is used in the worst case: 1 is all of it.
     pub flash_written_share: f64,
 }
 

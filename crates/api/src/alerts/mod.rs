@@ -11,21 +11,21 @@ mod outbox;
 mod rule;
 mod standing;
 
-use crate::app::App;
-use crate::auth::Role;
-use crate::cx::{Cx, Reply};
+pub use message::Format;
+pub use rule::{NewRule, Rule};
+pub use standing::{Acknowledged, Silence};
+
 use crate::error::ApiError;
-use crate::events::{Event, Severity};
+use crate::events::{Event, Events, Severity};
 use crate::lines::replace;
-use crate::route::{Answer, Method, Route, one};
-use crate::webhook;
-use message::{Format, Message, Sender};
+use crate::metrics::watch::Watch;
+use message::{Message, Sender};
 use node::Node;
 use outbox::Outbox;
 use parking_lot::Mutex;
-use rule::{GIVEN, NewRule, Rule};
+use rule::GIVEN;
 use serde::{Deserialize, Serialize};
-use standing::{Acknowledged, Change, Silence, Stand, Standings, StoredAlerts, Told, resumed, step};
+use standing::{Change, Stand, Standings, StoredAlerts, Told, resumed, step};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -33,113 +33,16 @@ use utoipa::ToSchema;
 
 const RULES_MAX: usize = 200;
 const SILENCES_MAX: usize = 200;
-const SILENCE_MS_MAX: u64 = 90 * 24 * 3600 * 1000;
-const NOTE_BYTES_MAX: usize = 500;
-const SECRET_BYTES_MAX: usize = 256;
-
-const OPERATOR: Route = Route { role: Some(Role::Operator), tag: "Alerts", ..Route::BASE };
-
-pub const ROUTES: &[Route] = &[
-    Route {
-        path: "/api/v1/alerts",
-        tag: "Alerts",
-        summary: "Rules, how they stand, silences, what changed lately, and the webhook (its URL, which may hold a secret, for operators).",
-        reply: Answer::Json(one::<All>),
-        run: show,
-        ..Route::BASE
-    },
-    Route {
-        method: Method::Post,
-        path: "/api/v1/alerts/rules",
-        summary: "Makes a rule.",
-        body: Some(one::<NewRule>),
-        reply: Answer::Created(one::<Rule>),
-        action: "alert.create",
-        run: create,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Put,
-        path: "/api/v1/alerts/rules/{id}",
-        summary: "Replaces a rule; its state begins anew.",
-        body: Some(one::<NewRule>),
-        reply: Answer::Json(one::<Rule>),
-        action: "alert.update",
-        run: update,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Delete,
-        path: "/api/v1/alerts/rules/{id}",
-        summary: "Deletes a rule.",
-        action: "alert.delete",
-        run: delete,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Post,
-        path: "/api/v1/alerts/acknowledge",
-        summary: "Says that somebody works on an alert that fires, until it ends.",
-        body: Some(one::<Acknowledgement>),
-        action: "alert.acknowledge",
-        run: acknowledge,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Post,
-        path: "/api/v1/alerts/silences",
-        summary: "Until a moment, the webhook is not told of some alerts. Whatever fires then is told of then.",
-        body: Some(one::<NewSilence>),
-        reply: Answer::Created(one::<Silence>),
-        action: "alert.silence",
-        run: silence,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Delete,
-        path: "/api/v1/alerts/silences/{id}",
-        summary: "Ends a silence now.",
-        action: "alert.unsilence",
-        run: unsilence,
-        ..OPERATOR
-    },
-    Route {
-        path: "/api/v1/alerts/webhook",
-        summary: "Who is told of alerts that fire and end. The secret is not shown.",
-        reply: Answer::Json(one::<Webhook>),
-        run: |cx| Reply::json(&cx.app.alerts.outbox.webhook()),
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Put,
-        path: "/api/v1/alerts/webhook",
-        summary: "Sets who is told: an http:// or https:// URL that takes a POST with JSON. docs/operations.md describes the messages and their signature.",
-        body: Some(one::<WantedWebhook>),
-        reply: Answer::Json(one::<Webhook>),
-        action: "webhook.update",
-        run: set_webhook,
-        ..OPERATOR
-    },
-    Route {
-        method: Method::Post,
-        path: "/api/v1/alerts/webhook/test",
-        summary: "Sends a test message now and tells how it went.",
-        reply: Answer::Json(one::<Delivery>),
-        action: "webhook.test",
-        run: test_webhook,
-        ..OPERATOR
-    },
-];
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-struct RuleState {
+pub struct RuleState {
     rule_id: String,
     /// `node` or `database:NAME`.
     scope: String,
     state: Stand,
     since_ms: u64,
     value: Option<f64>,
-    /// Who works on it, while it fires.
+    /// Who works on the alert. null: nobody has said so, or the alert does not fire.
     acknowledged: Option<Acknowledged>,
     silenced_until_ms: Option<u64>,
 }
@@ -153,7 +56,7 @@ pub struct Webhook {
     #[serde(skip)]
     pub secret: Option<String>,
     pub is_signed: bool,
-    /// Of this run of the node.
+    /// The last attempt to send a message since the node has started. null: there was none.
     pub last: Option<Delivery>,
 }
 
@@ -170,51 +73,14 @@ pub struct Delivery {
     pub message: String,
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct WantedWebhook {
-    url: String,
-    enabled: bool,
-    /// Missing: json.
-    #[serde(default)]
-    format: Format,
-    /// For signatures, 1 to 256 bytes. Missing: as it is; null: messages are not signed.
-    #[serde(default, deserialize_with = "crate::cx::given")]
-    #[schema(value_type = Option<String>)]
-    secret: Option<Option<String>>,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct Acknowledgement {
-    rule_id: String,
-    /// `node` or `database:NAME`.
-    scope: String,
-    #[serde(default)]
-    note: String,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewSilence {
-    /// Missing: of every rule.
-    rule_id: Option<String>,
-    /// `node` or `database:NAME`. Missing: of each.
-    scope: Option<String>,
-    /// At most 90 days ahead.
-    until_ms: u64,
-    #[serde(default)]
-    reason: String,
-}
-
 #[derive(Debug, Serialize, ToSchema)]
-struct All {
+pub struct All {
     rules: Vec<Rule>,
     states: Vec<RuleState>,
     silences: Vec<Silence>,
     /// Newest first.
     history: Vec<Change>,
-    webhook: Webhook,
+    pub webhook: Webhook,
 }
 
 /// alerts.json.
@@ -286,7 +152,7 @@ impl Alerts {
         self.state.lock().stored.kept.firing.len() as u64
     }
 
-    fn all(&self) -> All {
+    pub fn all(&self) -> All {
         let state = self.state.lock();
         let kept = &state.stored.kept;
         let states = state.standings.iter().map(|((rule_id, scope), standing)| RuleState {
@@ -322,11 +188,101 @@ impl Alerts {
         replace(path, &serde_json::to_vec_pretty(stored)?)
     }
 
-    /// Called every second.
-    pub fn look(&self, app: &App, now_ms: u64) {
-        let databases: Vec<String> = app.node.databases().iter().map(|database| database.name().to_owned()).collect();
-        let of_databases: Vec<_> = databases.iter().map(|name| (name, app.watch.now(name))).collect();
-        let of_node = app.watch.node_now();
+    pub fn add_rule(&self, rule: &Rule) -> Result<(), ApiError> {
+        self.change(|stored| {
+            if stored.rules.len() >= RULES_MAX {
+                return Err(ApiError::unsupported(format!("more than {RULES_MAX} rules")));
+            }
+            stored.rules.push(rule.clone());
+            Ok(())
+        })
+    }
+
+    /// Replaces the rule with the same id. Its state begins anew.
+    pub fn replace_rule(&self, rule: &Rule) -> Result<(), ApiError> {
+        self.change(|stored| {
+            let at = position(stored, &rule.id)?;
+            stored.rules[at] = rule.clone();
+            Ok(())
+        })?;
+        self.state.lock().standings.retain(|(rule_id, _), _| *rule_id != rule.id);
+        Ok(())
+    }
+
+    /// Returns the name of the rule.
+    pub fn delete_rule(&self, id: &str) -> Result<String, ApiError> {
+        self.change(|stored| {
+            let at = position(stored, id)?;
+            Ok(stored.rules.remove(at).name)
+        })
+    }
+
+    pub fn acknowledge(&self, rule_id: &str, scope: &str, acknowledged: Acknowledged) -> Result<(), ApiError> {
+        self.change(|stored| {
+            let alert = stored.kept.firing_mut(rule_id, scope);
+            let alert =
+                alert.ok_or_else(|| ApiError::not_found(format!("no alert of '{rule_id}' fires for {scope}")))?;
+            alert.acknowledged = Some(acknowledged);
+            Ok(())
+        })
+    }
+
+    pub fn add_silence(&self, silence: &Silence) -> Result<(), ApiError> {
+        self.change(|stored| {
+            if let Some(id) = &silence.rule_id {
+                position(stored, id)?;
+            }
+            if stored.kept.silences.len() >= SILENCES_MAX {
+                return Err(ApiError::unsupported(format!("more than {SILENCES_MAX} silences")));
+            }
+            stored.kept.silences.push(silence.clone());
+            Ok(())
+        })
+    }
+
+    pub fn end_silence(&self, id: &str) -> Result<(), ApiError> {
+        self.change(|stored| {
+            let silences = &mut stored.kept.silences;
+            let at = silences.iter().position(|silence| silence.id == id);
+            silences.remove(at.ok_or_else(|| ApiError::not_found(format!("there is no silence '{id}'")))?);
+            Ok(())
+        })
+    }
+
+    pub fn webhook(&self) -> Webhook {
+        self.outbox.webhook()
+    }
+
+    /// `secret`: `None` keeps the present one, `Some(None)` removes it.
+    pub fn set_webhook(
+        &self,
+        url: String,
+        enabled: bool,
+        format: Format,
+        secret: Option<Option<String>>,
+    ) -> Result<Webhook, ApiError> {
+        let webhook = self.change(|stored| {
+            let secret = secret.unwrap_or_else(|| stored.webhook.secret.clone());
+            stored.webhook = StoredWebhook { url, enabled, format, secret };
+            Ok(stored.webhook.clone().shown())
+        })?;
+        self.outbox.set(webhook.clone());
+        Ok(webhook)
+    }
+
+    /// Sends a test message now, and says how it went.
+    pub fn test_webhook(&self, now_ms: u64) -> Result<Delivery, ApiError> {
+        if self.webhook().url.is_empty() {
+            return Err(ApiError::invalid("there is no webhook").hint("PUT /api/v1/alerts/webhook sets one"));
+        }
+        Ok(self.outbox.try_now(&Message::Test { at_ms: now_ms }))
+    }
+
+    /// Called every second, after the history has the values of this second.
+    pub fn look(&self, node: &Node, watch: &Watch, events: &Events, now_ms: u64) {
+        let databases: Vec<String> = node.databases().iter().map(|database| database.name().to_owned()).collect();
+        let of_databases: Vec<_> = databases.iter().map(|name| (name, watch.now(name))).collect();
+        let of_node = watch.node_now();
         let value = |scope: &str, metric: &str| match scope.strip_prefix("database:") {
             Some(name) => {
                 let now = of_databases.iter().find(|(known, _)| *known == name);
@@ -353,7 +309,7 @@ impl Alerts {
             let Change { at_ms, scope, value, .. } = change;
             let alert = standing::Alert { rule, scope, since_ms: at_ms, is_told: false, acknowledged: None };
             let text = message::text(&Told { alert, is_firing, at_ms, value });
-            app.event(Event::info("alert", &database, text).severity(severity));
+            events.push(Event::info("alert", &database, text).severity(severity));
         }
         outcome.told.into_iter().for_each(|told| self.outbox.push(Message::Alert(Box::new(told))));
     }
@@ -365,140 +321,9 @@ fn host() -> String {
     name.trim().to_owned()
 }
 
-fn create(cx: &Cx) -> Result<Reply, ApiError> {
-    let wanted: NewRule = cx.body()?;
-    let rule = wanted.checked(crate::auth::random(9))?;
-    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
-    cx.app.alerts.change(|stored| {
-        if stored.rules.len() >= RULES_MAX {
-            return Err(ApiError::unsupported(format!("more than {RULES_MAX} rules")));
-        }
-        stored.rules.push(rule.clone());
-        Ok(())
-    })?;
-    Reply::created(&rule)
-}
-
 fn position(stored: &Stored, id: &str) -> Result<usize, ApiError> {
     let at = stored.rules.iter().position(|rule| rule.id == id);
     at.ok_or_else(|| ApiError::not_found(format!("there is no rule '{id}'")))
-}
-
-fn update(cx: &Cx) -> Result<Reply, ApiError> {
-    let id = cx.param("id").to_owned();
-    let wanted: NewRule = cx.body()?;
-    let rule = wanted.checked(id.clone())?;
-    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
-    let alerts = &cx.app.alerts;
-    alerts.change(|stored| {
-        let at = position(stored, &id)?;
-        stored.rules[at] = rule.clone();
-        Ok(())
-    })?;
-    alerts.state.lock().standings.retain(|(rule_id, _), _| *rule_id != id);
-    Reply::json(&rule)
-}
-
-fn delete(cx: &Cx) -> Result<Reply, ApiError> {
-    let id = cx.param("id").to_owned();
-    let name = cx.app.alerts.change(|stored| {
-        let at = position(stored, &id)?;
-        Ok(stored.rules.remove(at).name)
-    })?;
-    cx.note(name, "");
-    Ok(Reply::none())
-}
-
-fn bounded(field: &str, text: &str) -> Result<(), ApiError> {
-    match text.len() > NOTE_BYTES_MAX {
-        true => Err(ApiError::field(field, format!("at most {NOTE_BYTES_MAX} bytes are taken"))),
-        false => Ok(()),
-    }
-}
-
-fn acknowledge(cx: &Cx) -> Result<Reply, ApiError> {
-    let Acknowledgement { rule_id, scope, note } = cx.body()?;
-    cx.note(format!("{rule_id} of {scope}"), note.clone());
-    bounded("note", &note)?;
-    cx.app.alerts.change(|stored| {
-        let alert = stored.kept.firing_mut(&rule_id, &scope);
-        let alert = alert.ok_or_else(|| ApiError::not_found(format!("no alert of '{rule_id}' fires for {scope}")))?;
-        alert.acknowledged = Some(Acknowledged { by: cx.user(), at_ms: cx.now_ms(), note });
-        Ok(())
-    })?;
-    Ok(Reply::none())
-}
-
-fn silence(cx: &Cx) -> Result<Reply, ApiError> {
-    let NewSilence { rule_id, scope, until_ms, reason } = cx.body()?;
-    cx.note(scope.clone().unwrap_or_else(|| "everything".to_owned()), base::time::instant(until_ms));
-    bounded("reason", &reason)?;
-    let now_ms = cx.now_ms();
-    if until_ms <= now_ms || until_ms > now_ms + SILENCE_MS_MAX {
-        return Err(ApiError::field("until_ms", "a moment within the next 90 days is expected"));
-    }
-    let silence = Silence { id: crate::auth::random(9), rule_id, scope, until_ms, by: cx.user(), reason };
-    cx.app.alerts.change(|stored| {
-        if let Some(id) = &silence.rule_id {
-            position(stored, id)?;
-        }
-        if stored.kept.silences.len() >= SILENCES_MAX {
-            return Err(ApiError::unsupported(format!("more than {SILENCES_MAX} silences")));
-        }
-        stored.kept.silences.push(silence.clone());
-        Ok(())
-    })?;
-    Reply::created(&silence)
-}
-
-fn unsilence(cx: &Cx) -> Result<Reply, ApiError> {
-    let id = cx.param("id");
-    cx.app.alerts.change(|stored| {
-        let silences = &mut stored.kept.silences;
-        let at = silences.iter().position(|silence| silence.id == id);
-        silences.remove(at.ok_or_else(|| ApiError::not_found(format!("there is no silence '{id}'")))?);
-        Ok(())
-    })?;
-    Ok(Reply::none())
-}
-
-fn show(cx: &Cx) -> Result<Reply, ApiError> {
-    let mut all = cx.app.alerts.all();
-    if cx.role() < Role::Operator {
-        all.webhook.url.clear();
-    }
-    Reply::json(&all)
-}
-
-fn set_webhook(cx: &Cx) -> Result<Reply, ApiError> {
-    let WantedWebhook { url, enabled, format, secret } = cx.body()?;
-    // An empty URL turns the webhook off.
-    let shown = match url.is_empty() {
-        true if enabled => return Err(ApiError::field("url", "a URL is expected when it is enabled")),
-        true => "off".to_owned(),
-        false => webhook::parse(&url).map(|_| if enabled { "on".to_owned() } else { "off".to_owned() })?,
-    };
-    if secret.iter().flatten().any(|secret| secret.is_empty() || secret.len() > SECRET_BYTES_MAX) {
-        return Err(ApiError::field("secret", format!("1 to {SECRET_BYTES_MAX} bytes are expected")));
-    }
-    cx.note("", shown);
-    let webhook = cx.app.alerts.change(|stored| {
-        let secret = secret.unwrap_or_else(|| stored.webhook.secret.clone());
-        stored.webhook = StoredWebhook { url, enabled, format, secret };
-        Ok(stored.webhook.clone().shown())
-    })?;
-    cx.app.alerts.outbox.set(webhook.clone());
-    Reply::json(&webhook)
-}
-
-fn test_webhook(cx: &Cx) -> Result<Reply, ApiError> {
-    let outbox = &cx.app.alerts.outbox;
-    if outbox.webhook().url.is_empty() {
-        return Err(ApiError::invalid("there is no webhook").hint("PUT /api/v1/alerts/webhook sets one"));
-    }
-    let delivery = outbox.try_now(&Message::Test { at_ms: cx.now_ms() });
-    cx.note("", delivery.message.clone());
-    Reply::json(&delivery)
 }
 
 #[cfg(test)]

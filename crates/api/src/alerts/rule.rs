@@ -122,7 +122,7 @@ pub enum Op {
 #[serde(deny_unknown_fields)]
 pub struct NewRule {
     name: String,
-    /// One of the catalog's.
+    /// The name of a metric in GET /api/v1/metrics-catalog.
     metric: String,
     /// `node`, `databases` (each of them) or `database:NAME`.
     scope: String,

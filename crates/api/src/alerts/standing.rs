@@ -53,7 +53,7 @@ impl Alert {
     }
 }
 
-/// Somebody works on it.
+/// A note that somebody works on an alert.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Acknowledged {
     pub by: String,
@@ -61,13 +61,13 @@ pub struct Acknowledged {
     pub note: String,
 }
 
-/// Until a moment, nobody is told of some alerts.
+/// Until `until_ms`, no messages are sent about the alerts of some rules and scopes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Silence {
     pub id: String,
-    /// null: of every rule.
+    /// The rule whose alerts are silenced; null: every rule.
     pub rule_id: Option<String>,
-    /// `node` or `database:NAME`; null: of each.
+    /// The scope in which they are silenced: `node` or `database:NAME`; null: every scope.
     pub scope: Option<String>,
     pub until_ms: u64,
     pub by: String,

@@ -66,9 +66,9 @@ pub struct UserInfo {
     pub role: Role,
     pub created_ms: u64,
     pub last_login_ms: Option<u64>,
-    /// The password was chosen by somebody else, and nothing else is allowed before it is changed.
+    /// Somebody else has chosen the user's password. Until the user changes it, every other request is refused.
     pub must_change_password: bool,
-    /// Who chose it; empty: the node.
+    /// The user who has chosen the password; empty: the node, at its first start.
     pub password_by: String,
 }
 
@@ -79,7 +79,7 @@ pub struct TokenInfo {
     pub role: Role,
     pub created_ms: u64,
     pub created_by: String,
-    /// null: never.
+    /// When the token ends; null: never.
     pub expires_ms: Option<u64>,
 }
 

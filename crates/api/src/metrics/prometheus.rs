@@ -1,40 +1,16 @@
 //! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has, and `flintkv_` for the rest. The figures
 //! are the rows of `node::metrics`; what has labels beside the database is code here. Never asks a worker: a scrape reads counters.
 
-use crate::app::App;
-use crate::auth::Role;
+use super::watch::Watch;
 use crate::condition::{Facts, Word};
-use crate::cx::{Cx, Reply};
-use crate::error::ApiError;
-use crate::route::{Answer, Route};
 use node::metrics::{Kind, Machine, Reading, Row, Scope, places};
-use node::{Database, KeyCounts, Latencies, PrimaryFigures, ReplicaFigures, Summary};
+use node::{Database, KeyCounts, Latencies, Node, PrimaryFigures, ReplicaFigures, Summary};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-pub const ROUTES: &[Route] = &[Route {
-    path: "/metrics",
-    role: None,
-    tag: "Health and metrics",
-    summary: "All metrics, for Prometheus. Open to this machine; other machines need a token or `console-metrics-open yes`.",
-    reply: Answer::Text(CONTENT_TYPE),
-    inline: true,
-    run: scrape,
-    ..Route::BASE
-}];
-
-const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Upper bounds of the latencies' buckets: powers of two from 1 µs to 4 s.
 const BUCKETS: u32 = 23;
-
-fn scrape(cx: &Cx) -> Result<Reply, ApiError> {
-    let known = cx.who.as_ref().is_some_and(|who| who.role >= Role::Viewer);
-    if !(known || cx.peer.is_local || cx.app.metrics_open) {
-        return Err(ApiError::unauthenticated("metrics are open to this machine only")
-            .hint("send a token as Authorization: Bearer fkv_…, or set console-metrics-open yes"));
-    }
-    Ok(Reply::text(CONTENT_TYPE, page(&cx.app, cx.now_ms())))
-}
 
 /// A page of families, each with its samples.
 #[derive(Default)]
@@ -105,8 +81,8 @@ const LATENCIES: &[(&str, &str, ByTier)] = &[
     ),
 ];
 
-fn page(app: &App, now_ms: u64) -> String {
-    let node = &app.node;
+/// The whole answer. `alerts_firing`: how many alerts fire now.
+pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> String {
     let mut page = Page(String::with_capacity(64 << 10));
     let all: Vec<_> = node.databases().into_iter().map(|database| (Reading::of(&database, now_ms), database)).collect();
 
@@ -118,8 +94,8 @@ fn page(app: &App, now_ms: u64) -> String {
             }
         }
     }
-    conditions(&mut page, app, &all);
-    replication(&mut page, app, &all, now_ms);
+    conditions(&mut page, watch, &all);
+    replication(&mut page, watch, &all, now_ms);
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [
         ("redis_db_keys", "Keys of a logical database.", |counts| counts.keys),
@@ -148,16 +124,16 @@ fn page(app: &App, now_ms: u64) -> String {
             }
         }
     }
-    node_metrics(&mut page, app);
+    node_metrics(&mut page, node, alerts_firing);
     page.0
 }
 
 /// As redis_exporter and Prometheus have sets of states: one sample for each word, 1 where it applies.
-fn conditions(page: &mut Page, app: &App, all: &[(Reading, Arc<Database>)]) {
+fn conditions(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)]) {
     let name = "flintkv_database_condition";
     page.family(name, GAUGE, "1 for each word that says what a database is or does.");
     for (reading, database) in all {
-        let refuses = app.watch.now(database.name()).get("refused").copied().flatten().is_some_and(|rate| rate > 0.0);
+        let refuses = watch.now(database.name()).get("refused").copied().flatten().is_some_and(|rate| rate > 0.0);
         let found = Facts::of(database, &reading.figures, refuses).conditions();
         for word in Word::WORDS {
             let applies = found.iter().any(|condition| condition.name.as_str() == *word);
@@ -166,13 +142,13 @@ fn conditions(page: &mut Page, app: &App, all: &[(Reading, Arc<Database>)]) {
     }
 }
 
-fn replication(page: &mut Page, app: &App, all: &[(Reading, Arc<Database>)], now_ms: u64) {
+fn replication(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)], now_ms: u64) {
     page.family("flintkv_replica_lag_seconds", GAUGE, "The age of the first change that a replica has not.");
     for (reading, database) in all {
         for replica in &reading.figures.replication.replicas {
             let (ip, port) = (&*replica.ip, &*replica.port.to_string());
             let labels = [("database", database.name()), ("slave_ip", ip), ("slave_port", port)];
-            let lag_ms = app.watch.lag_ms(database.name(), replica.offset, now_ms);
+            let lag_ms = watch.lag_ms(database.name(), replica.offset, now_ms);
             page.sample("flintkv_replica_lag_seconds", &labels, lag_ms as f64 / 1000.0);
         }
     }
@@ -220,8 +196,7 @@ fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], values: &Summ
     page.sample(&format!("{name}_count"), labels, values.count);
 }
 
-fn node_metrics(page: &mut Page, app: &App) {
-    let node = &app.node;
+fn node_metrics(page: &mut Page, node: &Node, alerts_firing: u64) {
     let figures = node.figures();
     let info = [("version", node.version()), ("redis_version", node::REDIS_VERSION), ("run_id", node.run_id())];
     page.family("flintkv_node_info", GAUGE, "What runs.");
@@ -237,7 +212,7 @@ fn node_metrics(page: &mut Page, app: &App) {
         }
     }
     page.family("flintkv_node_alerts_firing", GAUGE, "Alerts that fire.");
-    page.sample("flintkv_node_alerts_firing", &[], app.alerts.firing());
+    page.sample("flintkv_node_alerts_firing", &[], alerts_firing);
     machine_metrics(page, &Machine::look(&places(node)));
 }
 

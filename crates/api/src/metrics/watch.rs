@@ -3,9 +3,7 @@
 
 use super::history::{History, RINGS, Ring};
 use super::trace::Trace;
-use crate::app::App;
 use crate::error::ApiError;
-use crate::events::{self, Event};
 use node::Node;
 use node::metrics::{Disk, Fold, Io, NodeReading, NodeSpan, Reading, Scope, Span, Window};
 use parking_lot::Mutex;
@@ -15,8 +13,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::time::Duration;
-use tokio::sync::watch as signal;
 use utoipa::ToSchema;
 
 /// The name of the node's own history. No database has this name.
@@ -357,43 +353,6 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
     });
     let series = series.collect();
     Ok(Series { step_ms, from_ms, to_ms: wanted.to_ms, times_ms, series })
-}
-
-/// The watching thread: one look at the start of each second, until the console stops.
-pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
-    let mut said = false;
-    app.event(Event::info("node", "", "the console has started").mark("started"));
-    while !*stopped.borrow() {
-        let now_ms = (app.now_ms)();
-        match app.watch.look(&app.node, now_ms) {
-            Ok(()) => said = false,
-            Err(error) if !said => {
-                said = true;
-                tracing::error!("the metrics' history cannot be written: {error}");
-            }
-            Err(_) => {}
-        }
-        app.alerts.look(app, now_ms);
-        app.benchmarks.look(app);
-        events::look(app);
-        app.sessions.lock().look(now_ms);
-        app.terminals.look(now_ms);
-        // Short sleeps, so that the node does not wait a whole second when it stops.
-        let next_ms = (now_ms / 1000 + 1) * 1000;
-        while !*stopped.borrow() {
-            app.following.look(app);
-            let left_ms = next_ms.saturating_sub((app.now_ms)());
-            if left_ms == 0 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(left_ms.min(100)));
-        }
-    }
-    app.event(Event::info("node", "", "the console is stopping"));
-    app.ends();
-    app.benchmarks.stop();
-    app.analyses.stop();
-    app.surveys.stop();
 }
 
 #[cfg(test)]

@@ -77,14 +77,14 @@ struct AllBackups {
 #[derive(Serialize, ToSchema)]
 struct Backups {
     running: Option<RunningInfo>,
-    /// In this run of the node.
+    /// The last backup that has ended since the node has started.
     last: Option<EndedInfo>,
     backups: Vec<BackupInfo>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct BackupInfo {
-    /// Its directory below the node's backup-path: what `from` takes.
+    /// The backup's directory, below the node's backup-path: the `from` of a new database.
     path: String,
     database: String,
     created_ms: u64,
@@ -92,14 +92,14 @@ struct BackupInfo {
     rdb_version: u32,
     keys: u64,
     bytes: u64,
-    /// Of dump.rdb.
+    /// The checksum of dump.rdb.
     sha256: String,
-    /// The schedule has made it, and will delete it.
+    /// Made by the schedule. The node deletes such backups by itself.
     scheduled: bool,
-    /// With the archived journal, a database can be made of any moment from this one on: what `at_ms` takes. null: the backup does not
-    /// note where the journal goes on.
+    /// The moment of the backup. With the archived journal, a new database can get the dataset of a later moment too: its `at_ms`. null: the
+    /// backup does not say where the journal continues, so no later moment can be restored.
     moment_ms: Option<u64>,
-    /// The last moment that is archived. null: only the backup's own can be restored.
+    /// The last moment that can be restored from this backup and the archived journal. null: only the moment of the backup.
     reaches_ms: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ struct RunningInfo {
     scheduled: bool,
     started_ms: u64,
     phase: Phase,
-    /// Keys while it is written, bytes while it is read back.
+    /// How much is done of `total`: keys in the phase `writing`, bytes in the phase `verifying`.
     done: u64,
     total: u64,
 }
@@ -127,7 +127,7 @@ struct EndedInfo {
     scheduled: bool,
     started_ms: u64,
     took_ms: u64,
-    /// null: it is whole.
+    /// Why the backup failed. null: it is made and verified.
     error: Option<String>,
 }
 
@@ -136,7 +136,7 @@ struct EndedInfo {
 struct NewBackup {
     /// A new directory below the node's backup-path. Missing: one with the database's name and the time.
     to: Option<String>,
-    /// 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields.
+    /// The version of the RDB format: 10 (Redis 7.0), 11 (7.2) or 12 (7.4). Missing: 12, the only one that has expiries of hash fields.
     rdb_version: Option<u32>,
 }
 

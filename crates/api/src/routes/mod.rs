@@ -1,31 +1,39 @@
 //! Owns the list of all routes. Never knows what any of them does.
 
+mod alerts;
+mod analysis;
 mod backups;
+mod benchmarks;
 mod bulk;
 mod clients;
 mod command;
 mod configuration;
 mod databases;
 mod edit;
+mod events;
 mod health;
 mod keys;
 mod latency;
 mod metrics;
 mod node;
 mod plan;
+mod prometheus;
 mod replication;
 mod session;
+mod surveys;
 mod terminal;
 mod users;
 
+use crate::openapi;
 use crate::route::Route;
+use std::sync::OnceLock;
 
 /// The areas, in the order of the documentation.
 static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
     plan::ROUTES,
-    crate::surveys::ROUTES,
+    surveys::ROUTES,
     databases::ROUTES,
     backups::ROUTES,
     replication::ROUTES,
@@ -35,20 +43,26 @@ static AREAS: &[&[Route]] = &[
     keys::ROUTES,
     edit::ROUTES,
     bulk::ROUTES,
-    crate::analysis::ROUTES,
+    analysis::ROUTES,
     command::ROUTES,
     terminal::ROUTES,
     configuration::ROUTES,
-    crate::benchmarks::ROUTES,
-    crate::alerts::ROUTES,
-    crate::events::ROUTES,
+    benchmarks::ROUTES,
+    alerts::ROUTES,
+    events::ROUTES,
     users::ROUTES,
     health::ROUTES,
-    crate::metrics::prometheus::ROUTES,
+    prometheus::ROUTES,
 ];
 
-pub fn all() -> impl Iterator<Item = &'static Route> {
+pub fn all() -> impl Iterator<Item = &'static Route> + Clone {
     AREAS.iter().copied().flatten()
+}
+
+/// The OpenAPI document of all routes, built once.
+pub fn openapi_json() -> &'static [u8] {
+    static JSON: OnceLock<Vec<u8>> = OnceLock::new();
+    JSON.get_or_init(|| openapi::json(all()))
 }
 
 #[cfg(test)]

@@ -18,16 +18,16 @@ const HIT_RATIO: f64 = 0.85;
 pub const ROUTES: &[Route] = &[Route {
     path: "/api/v1/plan",
     tag: "Node",
-    summary: "What data take in RAM and on flash, and how many of their reads RAM answers.",
+    summary: "Calculates the RAM and flash that data need, and how many of their reads RAM answers.",
     query: &[
         flag(
             "measured",
-            "as the last measurement of POST /survey has found it (role: admin); numbers that are said count before it",
+            "use what the last measurement of POST /survey has found (role: admin); numbers that are said take precedence over it",
         ),
         number("keys", "how many keys"),
         number("key_bytes", "of a key; 16 unless said"),
         number("value_bytes", "of a value, on average"),
-        decimal("compression", "what the data take on flash ÷ what they are; 1 unless said"),
+        decimal("compression", "compressed size on flash divided by the original size; 1 unless said"),
         decimal(
             "skew",
             "exponent of Zipf's law by which keys are used: 0 all alike; unless said, the plan has a range",

@@ -62,13 +62,14 @@ pub const ROUTES: &[Route] = &[
 struct Replication {
     /// primary or replica.
     role: &'static str,
-    /// Of the stream of changes; empty: no replica has ever asked for it.
+    /// The id of the stream of changes. Empty: no replica has asked for the stream yet.
     id: String,
-    /// The bytes of the stream.
+    /// The length of the stream so far, in bytes.
     offset: u64,
-    /// The bytes that a replica that was cut off can still get.
+    /// How many of the newest bytes of the stream are kept. A replica whose link was lost needs no full synchronisation if it
+    /// misses no more than these.
     backlog_bytes: u64,
-    /// no-failover, waiting-for-sync or failover-in-progress.
+    /// Whether a switchover is under way: no-failover, waiting-for-sync or failover-in-progress.
     failover: &'static str,
     primary: Option<PrimaryInfo>,
     replicas: Vec<ReplicaInfo>,
@@ -81,12 +82,13 @@ struct PrimaryInfo {
     /// connect, connecting, handshake, sync or connected.
     state: &'static str,
     is_up: bool,
-    /// When it last sent something; null: never.
+    /// The time since the primary last sent something, in milliseconds; null: it has sent nothing yet.
     silent_ms: Option<u64>,
     /// How long the link has been down; null: it is up.
     down_ms: Option<u64>,
-    /// Of the dataset that is being received; 0: not known.
+    /// The size of the dataset that is being received from the primary; 0: not known.
     sync_total_bytes: u64,
+    /// How much of the primary's dataset was received.
     sync_bytes: u64,
     error: Option<String>,
     /// Commands of the primary that have failed here.
@@ -99,15 +101,17 @@ struct ReplicaInfo {
     version: String,
     /// wait_bgsave, send_bulk, online or rdb_transmitted.
     state: &'static str,
-    /// The bytes of the stream that it has.
+    /// How many bytes of the stream the replica has confirmed.
     offset: u64,
+    /// How many bytes of the stream the replica has not confirmed yet.
     lag_bytes: u64,
-    /// The age of the first change that it has not, to a second.
+    /// The age of the oldest change that the replica has not confirmed yet, exact to a second.
     lag_ms: u64,
-    /// When it last said something.
+    /// The time since the replica last sent something, in milliseconds.
     silent_ms: u64,
-    /// Of the dataset that it gets; 0: it gets none.
+    /// The size of the dataset that is being sent to the replica; 0: none is being sent.
     sync_total_bytes: u64,
+    /// How much of the dataset was sent to the replica.
     sync_bytes: u64,
 }
 
@@ -126,9 +130,9 @@ struct Primary {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Switchover {
-    /// HOST:PORT of the replica. Missing: the one that has most.
+    /// HOST:PORT of the replica that becomes the primary. Missing: the replica that has received most of the stream.
     to: Option<String>,
-    /// How long the replica may take. Missing: 10,000.
+    /// The time that the replica has to catch up, in milliseconds. Missing: 10,000.
     timeout_ms: Option<u64>,
 }
 

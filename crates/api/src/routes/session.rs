@@ -62,8 +62,8 @@ pub const ROUTES: &[Route] = &[
 struct Login {
     user: String,
     password: String,
-    /// A session of one command: it ends after ten minutes without a request, and the audit log has what it changes, but not that it was
-    /// begun and ended. A login that is refused is always there.
+    /// For a program that logs in for a single command. The session ends after ten minutes without a request. The audit log records what
+    /// the session changes, but neither its login nor its logout. A refused login is always recorded.
     #[serde(default)]
     brief: bool,
 }
@@ -72,11 +72,11 @@ struct Login {
 struct SessionInfo {
     user: String,
     role: Role,
-    /// For the header X-CSRF-Token; empty for a token, which needs none.
+    /// The value for the header X-CSRF-Token. Empty if the request was made with a token, which needs no such header.
     csrf: String,
-    /// The password was chosen by somebody else: every other route is refused with the code password until it is changed.
+    /// Somebody else has chosen the user's password. Until the user changes it, every other route fails with the code `password`.
     must_change_password: bool,
-    /// Who chose it; empty: the node.
+    /// The user who has chosen the password; empty: the node, at its first start.
     password_by: String,
 }
 

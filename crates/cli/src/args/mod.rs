@@ -48,25 +48,28 @@ pub enum Command {
     /// DIR is the directory flintkv.journal in the node's dir, or a copy of it. Nothing in it is changed, and a node may
     /// be using it; then the last records may be missing.
     Journal(Journal),
-    /// Say what of a damaged directory flintkv.journal can be saved, and write it into a new directory
+    /// Check a damaged directory flintkv.journal, and write what can be saved into a new directory
     ///
-    /// Without --to, nothing is written. A damaged journal is cut off at the first bad frame with --cut; what follows is lost, and
-    /// the command says how much that is. Of a damaged dump, the keys before the damage are written as dump.rdb. Of a damaged index,
-    /// --lose-keys gives up the keys in the damaged parts, and --from-segments finds them in the flash files, which also works if the index
-    /// is lost as a whole. The directory itself and the flash files are never changed, and no node may use them.
+    /// Without --to, the command only reports what can be saved, and writes nothing. With --cut, a damaged journal ends at its first
+    /// bad frame: everything after it is lost, and the command says how much that is. If a dump is damaged, the keys before the damage are
+    /// written as dump.rdb. If an index is damaged, --lose-keys leaves out the keys in the damaged parts, and --from-segments finds
+    /// these keys in the flash files, even if the whole index is lost. The directory itself and the flash files are never changed. No
+    /// node may be using them.
     Repair(Repair),
-    /// Move a running Redis or Valkey into a database, while its clients go on
+    /// Move the dataset of a running Redis or Valkey into a database, while clients keep using it
     ///
-    /// Measures the dataset first, and says what it will take here. Then the target follows the source as a replica, or, where the
-    /// source forbids that, its keys are copied and what changes meanwhile is copied again. When both are in sync, values of random
-    /// keys are compared. The switch comes when you press Enter, or at once with --switch: the source's writes pause for some
-    /// milliseconds, the target gets the last of them and is on its own. Ctrl-C before that leaves the source as it was.
-    /// Functions move too, ACL users with --users; what does not move is named.
+    /// The command first measures the dataset, and reports how much RAM and flash it will need here. Then the target follows the source
+    /// as a replica. If the source does not allow that, its keys are copied, and keys that change meanwhile are copied again. When both
+    /// are in sync, the values of random keys are compared. The switch happens when you press Enter, or immediately with --switch:
+    /// writes to the source are paused for some milliseconds, the target receives the last changes, and then stops following the source.
+    /// Ctrl-C before the switch leaves the source as it was. Functions are moved too, and ACL users with --users. The command lists
+    /// what it does not move.
     Migrate(Migrate),
-    /// Say how much RAM and flash data take here, and how many of their reads RAM answers
+    /// Calculate how much RAM and flash data need in FlintKV, and how many of their reads RAM answers
     ///
-    /// The data are described by numbers, or measured in a running Redis with --from, which is only read; numbers override what was
-    /// measured. The answer is a pair of limits, and a table of others to choose from. docs/operations.md has the formulas.
+    /// Describe the data by numbers, or have a running Redis measured with --from, which only reads from it. Numbers that you give
+    /// take precedence over measured ones. The result is a limit for RAM and one for flash, with a table of alternatives.
+    /// docs/operations.md has the formulas.
     Plan(Plan),
     /// Print the completions of a shell
     ///
@@ -209,7 +212,7 @@ pub struct Plan {
     /// Bytes of a value, on average
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Data")]
     pub value_size: Option<u64>,
-    /// What the data take on flash ÷ what they are, such as 0.5 [default: 1]
+    /// Compressed size on flash divided by the original size, such as 0.5 [default: 1]
     #[arg(long, value_name = "RATIO", help_heading = "Data")]
     pub compression: Option<f64>,
     /// Reads a second
@@ -263,17 +266,17 @@ pub struct Repair {
     /// The directory to write; it must not be there yet
     #[arg(long, value_name = "NEW", value_hint = ValueHint::DirPath)]
     pub to: Option<PathBuf>,
-    /// Give up the journal from the first bad frame on; with --lose-keys, all of it
+    /// Discard the journal from its first bad frame on; with --lose-keys, discard all of it
     #[arg(long, requires = "to")]
     pub cut: bool,
-    /// Give up the keys that damaged parts of the index named; with --flash-path, also those whose values cannot be read
+    /// Leave out the keys in the damaged parts of the index; with --flash-path, also the keys whose values cannot be read
     #[arg(long, requires = "to")]
     pub lose_keys: bool,
-    /// Find the keys that a damaged or lost index named in the flash files
+    /// If the index is damaged or lost, find its keys in the flash files
     #[arg(long, requires = "to", requires = "flash_path", conflicts_with = "lose_keys")]
     pub from_segments: bool,
-    /// A directory with a flash file of the dataset, or the file: all of them, in the order of the node's flash-path. The values there are read
-    /// too. No node may be using them
+    /// The flash files of the dataset, or their directories: all of them, in the order of the node's flash-path. The values in them are
+    /// read too. No node may be using them
     #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub flash_path: Vec<PathBuf>,
 }
@@ -295,7 +298,7 @@ pub enum JournalAction {
     Check {
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: PathBuf,
-        /// Also read the values on flash: a directory with a flash file of the dataset, or the file: all of them, in the order of the node's
+        /// Also read the values in these flash files of the dataset, or in these directories: all of them, in the order of the node's
         /// flash-path. No node may be using them
         #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
         flash_path: Vec<PathBuf>,

@@ -1,0 +1,45 @@
+//! Owns the thread that calls the parts of the app once a second: it measures, compares metrics with alert rules, writes
+//! events, and closes what was not used for long. Never knows a request.
+
+use crate::app::App;
+use crate::database_events;
+use crate::events::Event;
+use std::time::Duration;
+use tokio::sync::watch as signal;
+
+/// One round at the start of each second, until the console stops.
+pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
+    let mut said = false;
+    app.event(Event::info("node", "", "the console has started").mark("started"));
+    while !*stopped.borrow() {
+        let now_ms = (app.now_ms)();
+        match app.watch.look(&app.node, now_ms) {
+            Ok(()) => said = false,
+            Err(error) if !said => {
+                said = true;
+                tracing::error!("the metrics' history cannot be written: {error}");
+            }
+            Err(_) => {}
+        }
+        app.alerts.look(&app.node, &app.watch, &app.events, now_ms);
+        app.benchmarks.look(&app.events, now_ms);
+        database_events::look(&app.node, &app.watch, app.has_crashed, &app.events);
+        app.sessions.lock().look(now_ms);
+        app.terminals.look(now_ms);
+        // Short sleeps, so that the node does not wait a whole second when it stops.
+        let next_ms = (now_ms / 1000 + 1) * 1000;
+        while !*stopped.borrow() {
+            app.following.look(&app.node, &app.events, (app.now_ms)());
+            let left_ms = next_ms.saturating_sub((app.now_ms)());
+            if left_ms == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(left_ms.min(100)));
+        }
+    }
+    app.event(Event::info("node", "", "the console is stopping"));
+    app.ends();
+    app.benchmarks.stop();
+    app.analyses.stop_all();
+    app.surveys.stop();
+}
