@@ -188,7 +188,15 @@ fn hand_over(database: &Database, attempt: &Attempt, candidate: &PromotionCandid
         return Ok(false);
     }
     attempt.hands_over.store(true, Relaxed);
-    let following = database.hand_over_to(&candidate.ip, candidate.port)?;
+    let following = match database.hand_over_to(&candidate.ip, candidate.port) {
+        Ok(following) => following,
+        Err(why) => {
+            // The clock must not try again what is given up.
+            database.follow(None, true)?;
+            journaling.set_read_only(false);
+            return Err(why);
+        }
+    };
     let taken = loop {
         if !following.hands_over.load(Relaxed) {
             break Ok(());
