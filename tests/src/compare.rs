@@ -1,7 +1,7 @@
 //! Owns the comparison of replies and of datasets: which ones count as the same. Never knows where replies come from.
 
 use crate::{Client, one_line};
-use resp::client::{Value, parse_value};
+use resp::client::{Value, encode_command, parse_value};
 use std::collections::BTreeMap;
 
 /// Asserts that two servers have the same keys, with the same values, expiries and consumer groups, and the same functions.
@@ -143,6 +143,48 @@ pub fn exec_difference(queued: &[Vec<Vec<u8>>], ours: &[u8], theirs: &[u8]) -> O
         let difference = value_difference(words, ours, theirs)?;
         Some(format!("{}: {difference}", words.join(&b' ').escape_ascii()))
     })
+}
+
+/// The outcome of a command that both servers got.
+pub struct Compared {
+    /// The second server answered with an error.
+    pub is_error: bool,
+    pub difference: Option<String>,
+}
+
+/// Sends the same pipeline to both servers, and compares the replies. Shorter than the pipeline: the first server has closed the
+/// connection. If replies differ by design, both are emptied behind it, so that they are equal again.
+pub fn compare_pipeline(ours: &mut Client, theirs: &mut Client, pipeline: &[Vec<Vec<u8>>]) -> Vec<Compared> {
+    let mut bytes = Vec::new();
+    for words in pipeline {
+        encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
+    }
+    ours.send(&bytes);
+    theirs.send(&bytes);
+    let (mut compared, mut queued, mut apart) = (Vec::new(), Vec::new(), false);
+    for words in pipeline {
+        let reply = theirs.raw().expect("the second server keeps the connection");
+        let Some(our_reply) = ours.raw() else { return compared };
+        apart |= differs_by_design(words, &our_reply, &reply);
+        let difference = match &words[0][..] {
+            b"EXEC" => exec_difference(&queued, &our_reply, &reply),
+            _ => difference(words, &our_reply, &reply),
+        };
+        match &words[0][..] {
+            b"MULTI" => queued.clear(),
+            _ if reply == b"+QUEUED\r\n" => queued.push(words.clone()),
+            _ => {}
+        }
+        compared.push(Compared { is_error: reply[0] == b'-', difference: difference.filter(|_| !apart) });
+    }
+    if apart {
+        // DISCARD, because the differing command may have been in a transaction.
+        for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
+            ours.call(words);
+            theirs.call(words);
+        }
+    }
+    compared
 }
 
 /// The beginning of Redis's error for an invalid HyperLogLog.

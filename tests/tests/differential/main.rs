@@ -12,7 +12,7 @@
 
 mod dumps;
 
-use flintkv_tests::compare::{difference, differs_by_design, exec_difference, sorted, sorted_pairs, sorted_scores};
+use flintkv_tests::compare::{Compared, compare_pipeline, sorted, sorted_pairs, sorted_scores};
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::{Client, Node, Random, Redis, eventually, number, one_line, seed};
 use resp::client::{Value, encode_command};
@@ -204,43 +204,17 @@ impl Pair {
     }
 
     fn batch(&mut self, batch: &[Vec<Vec<u8>>]) {
-        let mut bytes = Vec::new();
-        for words in batch {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            encode_command(&words, &mut bytes);
-        }
-        self.ours.send(&bytes);
-        self.theirs.send(&bytes);
-        let mut queued = Vec::new();
-        let mut apart = false;
-        for words in batch {
+        let compared = compare_pipeline(&mut self.ours, &mut self.theirs, batch);
+        for (at, words) in batch.iter().enumerate() {
             self.remember(words);
-            let theirs = self.theirs.raw().expect("Redis keeps the connection");
-            let Some(ours) = self.ours.raw() else {
+            let Some(Compared { is_error, difference }) = compared.get(at) else {
                 self.fail(words, "FlintKV closed the connection");
                 panic!("nothing can follow");
             };
             self.done += 1;
-            self.errors += u64::from(theirs[0] == b'-');
-            apart |= differs_by_design(words, &ours, &theirs);
-            let difference = match &words[0][..] {
-                b"EXEC" => exec_difference(&queued, &ours, &theirs),
-                _ => difference(words, &ours, &theirs),
-            };
-            match &words[0][..] {
-                b"MULTI" => queued.clear(),
-                _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
-                _ => {}
-            }
-            if let Some(difference) = difference.filter(|_| !apart) {
-                self.fail(words, &difference);
-            }
-        }
-        if apart {
-            // Make both servers equal again. DISCARD, because a transaction may be open.
-            for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
-                self.ours.call(words);
-                self.theirs.call(words);
+            self.errors += u64::from(*is_error);
+            if let Some(difference) = difference {
+                self.fail(words, difference);
             }
         }
     }

@@ -3,12 +3,11 @@
 
 use crate::common::{Client, allocated};
 use crate::databases::{Operator, start};
-use flintkv_tests::compare::{difference, differs_by_design, exec_difference};
+use flintkv_tests::compare::compare_pipeline;
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::seed;
 use node::Role;
 use node::{DatabaseState, Definition, NodeError};
-use resp::client::encode_command;
 use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,36 +123,14 @@ fn same_replies(seed: u64, wanted: usize, ours: &mut Client, theirs: &mut Client
     let mut done = 0;
     while done < wanted {
         let batch: Vec<_> = (0..1 + commands.random.below(24)).flat_map(|_| commands.next_batch()).collect();
-        let mut bytes = Vec::new();
-        for words in &batch {
-            encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
-        }
-        ours.send(&bytes);
-        theirs.send(&bytes);
-        let (mut queued, mut apart) = (Vec::new(), false);
-        for words in &batch {
-            let (ours, theirs) = (ours.raw().expect("a reply"), theirs.raw().expect("a reply"));
-            apart |= differs_by_design(words, &ours, &theirs);
-            let difference = match &words[0][..] {
-                b"EXEC" => exec_difference(&queued, &ours, &theirs),
-                _ => difference(words, &ours, &theirs),
-            };
-            match &words[0][..] {
-                b"MULTI" => queued.clear(),
-                _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
-                _ => {}
-            }
-            if let Some(difference) = difference.filter(|_| !apart) {
+        let compared = compare_pipeline(ours, theirs, &batch);
+        assert_eq!(compared.len(), batch.len(), "the copy keeps the connection");
+        for (words, compared) in batch.iter().zip(compared) {
+            if let Some(difference) = compared.difference {
                 let words: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
                 panic!("seed {seed}, command {done}: {words:?}\n{difference}");
             }
             done += 1;
-        }
-        if apart {
-            for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
-                ours.call(words);
-                theirs.call(words);
-            }
         }
     }
 }
