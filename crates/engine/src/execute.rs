@@ -18,7 +18,7 @@ use commands::session::{Rerun, Session};
 use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
 use resp::Out;
 use smallvec::SmallVec;
-use store::{Hasher, Key, KeyHash, Keyspace, ReadError, Resume, Store};
+use store::{Hasher, Key, KeyHash, Keyspace, NotHeld, ReadError, Resume, Store};
 
 /// What every handler gets.
 #[derive(Clone, Copy)]
@@ -81,9 +81,18 @@ pub fn execute<'a, T>(
 ) -> Result<T, Stop> {
     let &Engine { store, settings, server, now_ms } = engine;
     let (held, resume) = match stripes {
-        Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all(session.reach())?, resume),
-        Stripes::InTime(resume) => (store.try_hold(call.keys, session.reach())?, resume),
-        Stripes::Patiently(resume) => (store.hold(call.keys, session.reach())?, resume),
+        Stripes::InTime(resume) if call.is_barrier => match store.try_hold_all(session.reach()) {
+            Some(held) => (held, resume),
+            None => return Err(store.why_not_all_held(session.reach()).into()),
+        },
+        Stripes::InTime(resume) => match store.try_hold(call.keys, session.reach()) {
+            Some(held) => (held, resume),
+            None => return Err(store.why_not_held(call.keys, session.reach()).into()),
+        },
+        Stripes::Patiently(resume) => match store.hold(call.keys, session.reach()) {
+            Some(held) => (held, resume),
+            None => return Err(NotHeld::NotOwned.into()),
+        },
         Stripes::Of(outer) => outer.lend(),
     };
     let Call { row, name, args, keys, .. } = call;

@@ -250,7 +250,7 @@ impl Store {
         on_flash: OnFlash,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
-        let mut held = Held::all(self, Some(TIMEOUT), Reach::All).ok()?;
+        let mut held = Held::all(self, Some(TIMEOUT), Reach::All)?;
         let mut slot = self.cut.write();
         if slot.is_some() {
             return None;

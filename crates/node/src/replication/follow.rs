@@ -68,7 +68,7 @@ impl Database {
 
     /// Waits until every stripe was free at one moment.
     fn lock_all(&self) {
-        while self.shard.store.try_hold_all(Reach::All).is_err() {
+        while self.shard.store.try_hold_all(Reach::All).is_none() {
             if self.hub.is_closing.load(Relaxed) {
                 return;
             }

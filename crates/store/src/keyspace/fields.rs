@@ -58,7 +58,7 @@ impl Store {
         let key = self.hasher().key(name);
         let mut resume = Resume::default();
         // No command blocks on a hash, so there are no ready keys to serve.
-        if let Ok(held) = self.hold(&[key], Reach::Owned) {
+        if let Some(held) = self.hold(&[key], Reach::Owned) {
             Keyspace::new(held, db, now_ms, false, &mut resume).notice_parts(&key);
         }
     }

@@ -67,53 +67,43 @@ pub struct Held<'s> {
 }
 
 impl<'s> Held<'s> {
-    /// Locks the stripes of `keys`. [`NotHeld::Busy`]: one could not be locked within `timeout`. Without `timeout` it waits
+    /// Locks the stripes of `keys`. `None`: one could not be locked within `timeout`, or is out of reach. Without `timeout` it waits
     /// without bound.
     #[inline(always)]
-    pub(crate) fn of(
-        store: &'s Store,
-        keys: &[Key<'_>],
-        timeout: Option<Duration>,
-        reach: Reach,
-    ) -> Result<Held<'s>, NotHeld> {
+    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>, reach: Reach) -> Option<Held<'s>> {
         let [key] = keys else { return Held::of_several(store, keys, timeout, reach) };
         let stripe = key.hash.stripe();
         let guard = match timeout {
             None => store.stripe(stripe),
-            Some(timeout) => store.try_stripe(stripe, timeout).ok_or(NotHeld::Busy)?,
+            Some(timeout) => store.try_stripe(stripe, timeout)?,
         };
         if !(guard.owned | (reach == Reach::All)) {
-            return Err(NotHeld::NotOwned);
+            return None;
         }
-        Ok(Held { store, guards: Guards::One(stripe, guard) })
+        Some(Held { store, guards: Guards::One(stripe, guard) })
     }
 
-    fn of_several(
-        store: &'s Store,
-        keys: &[Key<'_>],
-        timeout: Option<Duration>,
-        reach: Reach,
-    ) -> Result<Held<'s>, NotHeld> {
+    fn of_several(store: &'s Store, keys: &[Key<'_>], timeout: Option<Duration>, reach: Reach) -> Option<Held<'s>> {
         if keys.is_empty() {
-            return Ok(Held { store, guards: Guards::None });
+            return Some(Held { store, guards: Guards::None });
         }
         let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
         stripes.sort_unstable();
         stripes.dedup();
         let guards = lock_many(store, &stripes, timeout)?;
         if reach == Reach::Owned && !guards.iter().all(|(_, guard)| guard.owned) {
-            return Err(NotHeld::NotOwned);
+            return None;
         }
-        Ok(Held { store, guards: Guards::Many(guards) })
+        Some(Held { store, guards: Guards::Many(guards) })
     }
 
     /// Locks every stripe. A client's command needs a store that owns some of them: the others have no keys, or none that it may see.
-    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>, reach: Reach) -> Result<Held<'s>, NotHeld> {
+    pub(crate) fn all(store: &'s Store, timeout: Option<Duration>, reach: Reach) -> Option<Held<'s>> {
         let guards = lock_many(store, &all_stripes(), timeout)?;
         if reach == Reach::Owned && !guards.iter().any(|(_, guard)| guard.owned) {
-            return Err(NotHeld::NotOwned);
+            return None;
         }
-        Ok(Held { store, guards: Guards::Many(guards) })
+        Some(Held { store, guards: Guards::Many(guards) })
     }
 
     #[inline]
@@ -244,7 +234,7 @@ pub(crate) fn lock_many<'s>(
     store: &'s Store,
     stripes: &[usize],
     timeout: Option<Duration>,
-) -> Result<Vec<(usize, Guard<'s>)>, NotHeld> {
+) -> Option<Vec<(usize, Guard<'s>)>> {
     let mut deadline = None;
     loop {
         let mut guards = Vec::with_capacity(stripes.len());
@@ -253,13 +243,13 @@ pub(crate) fn lock_many<'s>(
             guards.push((stripe, guard));
         }
         if guards.len() == stripes.len() {
-            return Ok(guards);
+            return Some(guards);
         }
         drop(guards);
         if let Some(timeout) = timeout
             && *deadline.get_or_insert_with(|| Instant::now() + timeout) <= Instant::now()
         {
-            return Err(NotHeld::Busy);
+            return None;
         }
         store.wait();
         // The mutex is not fair: without this pause the waiting script might never get its stripe.

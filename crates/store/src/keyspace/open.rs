@@ -4,27 +4,43 @@
 
 use super::{ColdRead, Keyspace, Resume};
 use crate::keyspace::guards::{Held, NotHeld, Reach};
-use crate::mem::hash::{Key, KeyHash};
+use crate::mem::hash::{Key, KeyHash, STRIPES};
 use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::LOCK_TIMEOUT;
 
 impl Store {
-    /// Locks the stripes of `keys`, in ascending order, for one command.
+    /// Locks the stripes of `keys`, in ascending order, for one command. `None`: one is out of reach.
     #[inline(always)]
-    pub fn hold(&self, keys: &[Key<'_>], reach: Reach) -> Result<Held<'_>, NotHeld> {
+    pub fn hold(&self, keys: &[Key<'_>], reach: Reach) -> Option<Held<'_>> {
         Held::of(self, keys, None, reach)
     }
 
-    /// Like [`Store::hold`], but gives up if a script holds a stripe for long.
+    /// Like [`Store::hold`], but gives up if a script holds a stripe for long. `None`: see [`Store::why_not_held`].
     #[inline(always)]
-    pub fn try_hold(&self, keys: &[Key<'_>], reach: Reach) -> Result<Held<'_>, NotHeld> {
+    pub fn try_hold(&self, keys: &[Key<'_>], reach: Reach) -> Option<Held<'_>> {
         Held::of(self, keys, Some(LOCK_TIMEOUT), reach)
     }
 
     /// Like [`Store::try_hold`], for every stripe.
-    pub fn try_hold_all(&self, reach: Reach) -> Result<Held<'_>, NotHeld> {
+    pub fn try_hold_all(&self, reach: Reach) -> Option<Held<'_>> {
         Held::all(self, Some(LOCK_TIMEOUT), reach)
+    }
+
+    /// Why [`Store::try_hold`] has not locked the stripes of `keys`. Apart from it: a reason beside the locks would cost every command
+    /// a dozen instructions. If the reason is gone meanwhile: [`NotHeld::Busy`], so that the command is tried again.
+    #[cold]
+    pub fn why_not_held(&self, keys: &[Key<'_>], reach: Reach) -> NotHeld {
+        let is_foreign =
+            |key: &Key<'_>| self.stripes.lock_at_once(key.hash.stripe()).is_some_and(|stripe| !stripe.owned);
+        if reach == Reach::Owned && keys.iter().any(is_foreign) { NotHeld::NotOwned } else { NotHeld::Busy }
+    }
+
+    /// The same for every stripe.
+    #[cold]
+    pub fn why_not_all_held(&self, reach: Reach) -> NotHeld {
+        let is_foreign = |stripe| self.stripes.lock_at_once(stripe).is_some_and(|stripe| !stripe.owned);
+        if reach == Reach::Owned && (0..STRIPES).all(is_foreign) { NotHeld::NotOwned } else { NotHeld::Busy }
     }
 
     /// Locks the stripes of `keys`, owned or not, and opens the keyspace for one command in logical database `db`.
@@ -50,7 +66,8 @@ impl Store {
         reach: Reach,
         resume: &'a mut Resume,
     ) -> Result<Keyspace<'a>, NotHeld> {
-        Ok(Keyspace::new(self.try_hold(keys, reach)?, db, now_ms, touch, resume))
+        let held = self.try_hold(keys, reach).ok_or_else(|| self.why_not_held(keys, reach))?;
+        Ok(Keyspace::new(held, db, now_ms, touch, resume))
     }
 
     /// Like [`Store::try_lock`], for every stripe.
@@ -62,7 +79,8 @@ impl Store {
         reach: Reach,
         resume: &'a mut Resume,
     ) -> Result<Keyspace<'a>, NotHeld> {
-        Ok(Keyspace::new(self.try_hold_all(reach)?, db, now_ms, touch, resume))
+        let held = self.try_hold_all(reach).ok_or_else(|| self.why_not_all_held(reach))?;
+        Ok(Keyspace::new(held, db, now_ms, touch, resume))
     }
 
     /// Whether the key's stripe is not locked at the moment.

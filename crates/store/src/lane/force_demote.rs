@@ -174,7 +174,7 @@ impl Lane {
             // does no harm.
             if let Some(db) = (0..store.databases()).find(|&db| store.table_id(db) == due.table_id) {
                 let key = store.hasher.key(&due.name);
-                if let Ok(held) = store.hold(&[key], Reach::Owned) {
+                if let Some(held) = store.hold(&[key], Reach::Owned) {
                     Keyspace::new(held, db, now_ms, false, &mut resume).notice(&key);
                 }
                 resume.clear();
