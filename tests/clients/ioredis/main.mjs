@@ -450,6 +450,8 @@ async function flow() {
   });
 
   await story('monitor', async (r, side) => {
+    // ioredis takes a line for a reply if it comes with the OK of MONITOR: until then nobody else may send anything, not even a handshake.
+    await Promise.all([r.ping(), side.ping()]);
     const monitor = await r.monitor();
     monitor.on('error', () => {});
     const lines = [];
