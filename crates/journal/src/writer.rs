@@ -15,6 +15,10 @@ use crate::Config;
 use crate::frame::{self, Header, Packer};
 use crate::record::{self, Piece, Record, stored_bytes};
 
+/// Buffers that are kept for reuse: with the usual frames, as many as the usual ring fills. One large record needs
+/// hundreds, and the next sync may come hours later.
+const FREE_BUFFERS_MAX: usize = 32;
+
 pub struct Writer {
     config: Config,
     files: Vec<File>,
@@ -443,14 +447,21 @@ impl Writer {
             let mut small = PageBuf::new(frame::pages(stored as usize));
             let end = frame::HEADER_BYTES + stored as usize;
             small[frame::HEADER_BYTES..end].copy_from_slice(&buf[frame::HEADER_BYTES..end]);
-            let mut large = std::mem::replace(buf, small);
-            let pages = self.config.frame_bytes / PAGE_BYTES;
-            if large.capacity_pages() == pages {
-                large.set_pages(pages);
-                self.free.push(large);
-            }
+            let large = std::mem::replace(buf, small);
+            frame.stored = packed;
+            self.keep(large);
+        } else {
+            frame.stored = Some(frame.bytes);
         }
-        frame.stored = Some(packed.unwrap_or(frame.bytes));
+    }
+
+    /// Keeps the buffer for reuse, if it has room for any frame.
+    fn keep(&mut self, mut buf: PageBuf) {
+        let pages = self.config.frame_bytes / PAGE_BYTES;
+        if buf.capacity_pages() == pages && self.free.len() < FREE_BUFFERS_MAX {
+            buf.set_pages(pages);
+            self.free.push(buf);
+        }
     }
 
     fn token(&mut self) -> u64 {
@@ -536,15 +547,13 @@ impl Writer {
         if sync.failed {
             return;
         }
-        let pages = self.config.frame_bytes / PAGE_BYTES;
-        for frame in self.frames.drain(..sync.frames) {
+        for _ in 0..sync.frames {
+            let frame = self.frames.pop_front().expect("the sync's frames");
             self.durable = frame.end();
             self.durable_crc = frame.crc;
-            let whole = frame.buf.filter(|buf| buf.capacity_pages() == pages);
-            self.free.extend(whole.map(|mut buf| {
-                buf.set_pages(pages);
-                buf
-            }));
+            if let Some(buf) = frame.buf {
+                self.keep(buf);
+            }
         }
         // As many buffers as were used this time will be enough the next time.
         self.free.truncate(sync.frames);
@@ -595,5 +604,42 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_to_the_end(writer: &mut Writer) {
+        let mut ops = Vec::new();
+        loop {
+            writer.ops(&mut ops);
+            if ops.is_empty() {
+                return;
+            }
+            for op in ops.drain(..) {
+                let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
+                writer.done(Done { token: op.token, result: Ok(()), buf, nanos: 0 }).unwrap();
+            }
+        }
+    }
+
+    /// Once, all buffers that one large record needed were kept until the next sync, however late it came.
+    #[test]
+    fn the_buffers_of_a_large_record_are_not_kept() {
+        const BYTES: usize = 20 << 20;
+        let words = (1..=BYTES as u64 / 8).map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let incompressible = Vec::from_iter(words.flat_map(u64::to_le_bytes));
+        for resp in [vec![b'v'; BYTES], incompressible] {
+            let mut writer = Writer::new(Config::new([7; 16]), 2);
+            let record = Record { stripe: None, db: 0, time_ms: 7, resp: &resp };
+            let end = writer.append(&record, 0).unwrap();
+            writer.sync();
+            assert!(writer.frames.len() > 2 * FREE_BUFFERS_MAX);
+            run_to_the_end(&mut writer);
+            assert_eq!(writer.durable(), end);
+            assert_eq!(writer.free.len(), FREE_BUFFERS_MAX);
+        }
     }
 }
