@@ -357,6 +357,26 @@ fn ram_full_of_what_cannot_move_is_not_called_a_full_flash() {
     assert!(!node.store.stats().ram_full);
 }
 
+/// Once, each try to move a value that no unit holds reserved room for copies of it. That was up to half of the RAM limit, which other
+/// values and clients lacked for as long as the value lived.
+#[test]
+fn a_value_that_never_moves_takes_no_room_for_copies() {
+    const BYTES: u64 = 17 << 20;
+    let mut node = Node::new(71, 32 << 20, 64 << 20, Codec::None, Policy::NoEviction);
+    let mut random = Random(71);
+    let large = noise(&mut random, BYTES);
+    set(&mut node, 0, &large, None);
+    for key in 1..40_000 {
+        let value = noise(&mut random, 1_000);
+        set(&mut node, key, &value, None);
+        assert!(node.make_room(), "at {key}");
+    }
+    let stats = node.store.stats();
+    assert!(stats[Counter::DemotionsWritten] > 20_000 && !stats.ram_full, "{stats:#?}");
+    assert!(stats.object_budget > BYTES, "{stats:#?}");
+    assert_eq!(node.get(0, &0u64.to_le_bytes()).unwrap().map(|value| value == large), Some(true));
+}
+
 /// A segment with an error leaves a log that becomes smaller, although nobody tests it any more.
 #[test]
 fn a_bad_segment_does_not_block_the_shrinking() {

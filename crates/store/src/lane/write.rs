@@ -7,7 +7,7 @@ use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::counters::Counter;
 use crate::log::compression::TRAINING_BYTES;
 use crate::log::fill::{Item, Items, Log, Origin, Verdict, Write};
-use crate::log::page::Record;
+use crate::log::page::{RECORD_BYTES_MAX, Record};
 use crate::log::parts::{PARTS_UID, number_of_place};
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SegmentStream, Unit};
@@ -37,6 +37,10 @@ impl Writer for Lane {
         let writes_much = || self.store.writing() > writing_bytes_max(self.store.tier.ram_limit());
         if in_flight >= WRITES_IN_FLIGHT_MAX || (in_flight > 0 && writes_much()) {
             return Verdict::Stop;
+        }
+        // It never moves, so there must not be room for its copies: other values, or memory for clients, would lack it.
+        if object.inline().is_some_and(|value| object.key().len() + value.len() > RECORD_BYTES_MAX) {
+            return Verdict::Keep;
         }
         let is_large = object.ram_bytes() > LARGE_BYTES;
         if is_large && writes_much() {
