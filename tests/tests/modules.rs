@@ -16,8 +16,8 @@ const CYCLES: &[(&str, &str, &str)] = &[
     ),
     (
         "commands",
-        "block cx host number row session",
-        "a handler takes the context, which leads to the session and the host, and these speak of handlers, their rows and answers",
+        "cx host row session",
+        "a handler takes the context, which leads to the session and the host, and these speak of handlers and their rows",
     ),
     (
         "commands",

@@ -1,10 +1,11 @@
 //! Owns the commands about users. Never knows how rules are stored or checked: the host does that.
 
 use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subcommand};
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::host::{AclDenial, AclSelector};
 use crate::number;
 use crate::row::{CATEGORIES, Flag, Group, Row, Secrets, categories, category_name, is, only_here, starts};
+use crate::stop::{Run, Stop};
 use crate::table;
 use resp::reply::Out;
 

@@ -1,9 +1,10 @@
 //! Owns BITFIELD: a string as an array of integers of any width. Never knows other types, except to refuse them.
 
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number::{int, int_or_error};
 use crate::row::{self, Flag, Group, KeyUse, Row, is};
+use crate::stop::{Run, SYNTAX, Stop};
 use crate::strings::{claim_longer, string};
 use smallvec::SmallVec;
 use store::Class;

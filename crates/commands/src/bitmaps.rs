@@ -2,9 +2,10 @@
 //!
 //! Bit 0 is the highest bit of the first byte.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Flag, Group, KeyUse, Keys, Row, is, only_here};
+use crate::stop::{Run, SYNTAX, Stop};
 use crate::strings::{STRING_BYTES_MAX, claim_longer, string};
 use store::{Class, Cold, ValueMut};
 

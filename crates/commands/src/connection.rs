@@ -1,11 +1,12 @@
 //! Owns the commands about the connection itself. Never knows the socket: the session is plain data, and the host
 //! handles what concerns other connections.
 
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
 use crate::row::{Flag, Group, Handling, Keys, Row, Secrets, Values, is, is_behind, only_here, starts};
 use crate::session::Reply;
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::reply::Proto;
 
 /// What all rows of this file share.

@@ -1,8 +1,9 @@
 //! Owns the commands that count in strings: INCR and the like. Never knows other types, except to refuse them.
 
-use crate::cx::{Cx, NOT_FLOAT, NOT_INTEGER, Run, Stop, WRONG_TYPE};
+use crate::cx::Cx;
 use crate::number::{Digits, int, int_or_error};
 use crate::row::{Effect, Flag, Group, Row, is};
+use crate::stop::{NOT_FLOAT, NOT_INTEGER, Run, Stop, WRONG_TYPE};
 use crate::strings::string;
 use resp::LongDouble;
 use store::{Class, Kind};

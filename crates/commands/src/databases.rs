@@ -1,11 +1,12 @@
 //! Owns the commands on a whole logical database: walking, counting, emptying and swapping it. Never holds a stripe for
 //! longer than one step of the store.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop, claim};
+use crate::cx::{Cx, claim};
 use crate::keys::DB_OUT_OF_RANGE;
 use crate::number::{self, int32};
 use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::reply::{Out, Proto};
 use store::{Kind, Show};
 

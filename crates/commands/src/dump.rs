@@ -1,12 +1,13 @@
 //! Owns DUMP and RESTORE: values in the format of Redis's RDB files. Never knows the format itself: `value::rdb` does.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Cx, claim_reply};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, Values, is, only_here, starts};
 use crate::session::LOADER;
 use crate::sets::form::{self as set_form, Set};
+use crate::stop::{Run, SYNTAX, Stop};
 use crate::zsets::form as zset_form;
 use smallvec::SmallVec;
 use store::{Class, Key, Kind, NOTHING, Value};

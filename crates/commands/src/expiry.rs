@@ -1,8 +1,9 @@
 //! Owns the commands on the expiry of keys. Never knows what the keys hold.
 
-use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
+use crate::cx::{Args, Cx};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Row, Values, is, starts};
+use crate::stop::{Run, Stop, invalid_expire};
 use crate::strings::Unit;
 use store::Class;
 

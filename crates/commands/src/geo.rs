@@ -6,9 +6,10 @@ mod search;
 
 pub use search::ROWS as SEARCHES;
 
-use crate::cx::{Args, Cx, NOT_FLOAT, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::number;
 use crate::row::{Access, Flag, Group, KeyUse, Row, is};
+use crate::stop::{NOT_FLOAT, Run, SYNTAX, Stop};
 use crate::zsets::form::{of_members, zset};
 use crate::zsets::{Rule, put};
 use hash::Position;

@@ -6,13 +6,13 @@ pub use expiry::ROWS as EXPIRY_ROWS;
 
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{
-    BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE,
-    bulk_bytes, claim, claim_reply, drawn_bytes, share_of, wrong_arity,
+    BULK_FRAME_BYTES, Cx, REPLY_BYTES_MAX, Settings, bulk_bytes, claim, claim_reply, drawn_bytes, share_of,
 };
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Effect, Flag, Group, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use crate::stop::{NOT_FLOAT, OUT_OF_RANGE, Run, SYNTAX, Stop, WRONG_TYPE, wrong_arity};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
 use std::collections::HashSet;

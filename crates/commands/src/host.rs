@@ -2,9 +2,10 @@
 //! how the server answers.
 
 use crate::block::{Reached, UntilReached};
-use crate::cx::{Args, Run};
+use crate::cx::Args;
 use crate::row::Row;
 use crate::session::Session;
+use crate::stop::Run;
 use std::time::Duration;
 
 /// The version for clients that check for features; `flintkv_version` in INFO is for people.

@@ -1,8 +1,9 @@
 //! Owns the commands on HyperLogLogs, which are strings in a certain format. Never knows that format: `value::hll`
 //! does.
 
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::row::{Access, Effect, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
+use crate::stop::{Run, Stop};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};

@@ -1,9 +1,10 @@
 //! Owns the commands on keys of any type: existence, types, names and copies. Never knows what is in a value, except
 //! how to copy it.
 
-use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number::int;
 use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is};
+use crate::stop::{NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::strings::mark_raw;
 use store::{Class, Cold, Key, Keyspace, Kind, NOTHING, Value};
 use value::Boxed;

@@ -4,9 +4,10 @@
 //! the rows of the table here are bit vectors (Hyyrö 2004, after Allison and Dix). The table is 32 times smaller, and
 //! one step handles 64 cells. The walk back through the table turns where Redis turns, so IDX gives the same ranges.
 
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::number::int_or_error;
 use crate::row::{Flag, Group, Keys, Row, is};
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::reply::Out;
 use store::{Kind, Value};
 

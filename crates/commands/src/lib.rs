@@ -11,11 +11,14 @@ pub mod exchange;
 pub mod host;
 pub mod job;
 pub mod number;
+mod owned_args;
 mod random;
 pub mod row;
 mod scan;
 pub mod session;
+mod stop;
 pub mod table;
+mod timeout;
 
 mod acl;
 mod bitfield;
@@ -48,7 +51,9 @@ mod zsets;
 
 pub use block::{Block, Reached, UntilReached};
 pub use connection::unknown_subcommand;
-pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
+pub use cx::{Args, Cx, Settings};
+pub use owned_args::OwnedArgs;
 pub use row::{
     Access, Acl, Channels, Effect, Example, Expect, Flag, Group, Handling, KeyUse, Keys, Row, Secrets, Use, Values,
 };
+pub use stop::{Run, Stop};

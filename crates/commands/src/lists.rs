@@ -4,9 +4,10 @@
 mod blocking;
 mod moves;
 
-use crate::cx::{BULK_FRAME_BYTES, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE, bulk_bytes, claim_reply};
+use crate::cx::{BULK_FRAME_BYTES, Cx, bulk_bytes, claim_reply};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Flag, Group, KeyUse, Row, is};
+use crate::stop::{NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use resp::reply::Out;
 use store::{Class, Key, Keyspace, Kind, NOTHING, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
@@ -681,7 +682,7 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
         None => None,
         Some(_) if args.len() > 3 => {
             let name = if end == End::Front { "lpop" } else { "rpop" };
-            return Err(crate::cx::wrong_arity(name));
+            return Err(crate::stop::wrong_arity(name));
         }
         Some(text) => {
             let count = int(text).and_then(|count| usize::try_from(count).ok());

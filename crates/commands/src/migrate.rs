@@ -5,11 +5,12 @@
 //! another client may change a key while it is sent. A mark at each key detects that. A changed key stays here, and the
 //! reply counts such keys.
 
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::dump::portable_payload;
 use crate::exchange::{Exchange, Failure, Outcome, Target};
 use crate::number::int_or_error;
 use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, Secrets, is, is_behind};
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::client::{begin_command, encode_argument};
 use std::borrow::Cow;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Owns parsing of numbers in arguments: integers, databases, cursors, counts. Never knows the command.
 
-use crate::cx::{NOT_INTEGER, Stop};
+use crate::stop::{NOT_INTEGER, Stop};
 
 /// A decimal integer exactly as Redis accepts it: no plus, no space, no leading zero, no `-0`.
 #[inline]

@@ -1,9 +1,10 @@
 //! Owns OBJECT: how a value is stored. Never changes a value, and does not count as use of it.
 
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::number::int;
 use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
+use crate::stop::{Run, Stop};
 use store::{Inspect, Kind, Value};
 
 const SUBCOMMAND: Row = Row {

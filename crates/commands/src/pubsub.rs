@@ -1,9 +1,10 @@
 //! Owns the commands of pub/sub. Never knows the other subscribers: the server does.
 
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::host::Space;
 use crate::row::{Channels, Flag, Group, Handling, Keys, Row, Values, is, starts};
+use crate::stop::{Run, Stop};
 
 const BASE: Row = Row {
     keys: Keys::NONE,

@@ -2,12 +2,14 @@
 //! clients wait for replicas (WAIT, WAITAOF), ROLE and FAILOVER. Never knows how data is sent to a replica: PSYNC only
 //! stores in its session what the replica has.
 
-use crate::block::{Block, Reached, UntilReached, until_milliseconds};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::block::{Block, Reached, UntilReached};
+use crate::cx::Cx;
 use crate::host::{Failover, ReplicaState, Role};
 use crate::number::{int, int_or_error};
 use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
 use crate::session::{Ask, Written};
+use crate::stop::{Run, SYNTAX, Stop};
+use crate::timeout::until_milliseconds;
 use resp::reply::Out;
 use store::Kind;
 use store::page_import::PAGES_CAPA;

@@ -1,7 +1,8 @@
 //! Owns the shape of a command's row: everything known of a command without running it. Never knows what a command
 //! does.
 
-use crate::cx::{Args, Cx, Run};
+use crate::cx::{Args, Cx};
+use crate::stop::Run;
 
 /// One command, or one subcommand of a container command. Each row stands beside its handler, in the file of its
 /// family.

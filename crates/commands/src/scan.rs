@@ -1,7 +1,8 @@
 //! Owns what the commands that iterate with a cursor share. Never knows what they iterate over.
 
-use crate::cx::{Args, SYNTAX, Stop};
+use crate::cx::Args;
 use crate::number::int_or_error;
+use crate::stop::{SYNTAX, Stop};
 use base::glob;
 
 /// The options of SCAN and the like, after the cursor.

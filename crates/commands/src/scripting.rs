@@ -2,9 +2,10 @@
 //! server does, because it holds the stripes and Lua's state.
 
 use crate::connection::{help, unknown_subcommand, wrong_subcommand};
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::host::RestorePolicy;
 use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
+use crate::stop::{Run, Stop};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =

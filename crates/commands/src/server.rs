@@ -12,9 +12,10 @@ mod monitor;
 
 use crate::block::{Block, UntilReached};
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::host::Shutdown;
 use crate::row::{Acl, Effect, Flag, Group, Handling, Keys, Row, Secrets, Values, is, only_here, starts};
+use crate::stop::{Run, SYNTAX, Stop};
 
 /// What most rows of this file share.
 const BASE: Row =

@@ -1,10 +1,11 @@
 //! Owns the state that a connection keeps from one command to the next: plain data. Never knows its socket, its buffers
 //! or the worker that serves it.
 
-use crate::cx::{Args, OwnedArgs};
+use crate::cx::Args;
 use crate::exchange::Exchange;
 use crate::host::{Rights, Space};
 use crate::job::Job;
+use crate::owned_args::OwnedArgs;
 use resp::reply::Proto;
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -7,10 +7,11 @@ mod sample;
 pub(crate) use algebra::limit_of;
 pub(crate) use sample::count_of;
 
-use crate::cx::{Cx, Run, Stop, claim_reply};
+use crate::cx::{Cx, claim_reply};
 use crate::number;
 use crate::row::{Access, Effect, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use crate::stop::{Run, Stop};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, of_members, set};
 use std::iter::once;

@@ -4,12 +4,13 @@
 //! The elements decide which keys the patterns of BY and GET name. So the stripes of those keys are locked while the
 //! first stripes are held, as for a script. If that fails, the handler releases all stripes and starts again.
 
-use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRONG_TYPE, claim};
+use crate::cx::{Args, Cx, REPLY_BYTES_MAX, claim};
 use crate::hashes::hash;
 use crate::lists;
 use crate::number;
 use crate::row::{Access, Acl, Effect, Flag, KeyLocation, KeyUse, Keys, Row, is};
 use crate::sets::form::set;
+use crate::stop::{OUT_OF_RANGE, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::zsets::form::zset;
 use std::cmp::Ordering;
 use std::ops::Range;

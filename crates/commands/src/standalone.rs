@@ -2,9 +2,10 @@
 //! modules, too: there are none, so it refuses them. Never pretends that something was done.
 
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number::int;
 use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
+use crate::stop::{Run, SYNTAX, Stop};
 
 const BASE: Row = Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, syntax: "", ..Row::BASE };
 

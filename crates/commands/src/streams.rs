@@ -14,8 +14,8 @@ pub use groups::ROWS as GROUPS;
 pub use info::ROWS as INFO;
 pub use read::ROWS as READS;
 
-use crate::cx::{Stop, WRONG_TYPE};
 use crate::row::{Flag, Group, Row};
+use crate::stop::{Stop, WRONG_TYPE};
 use ids::IdText;
 use resp::reply::Out;
 use store::{Value, ValueMut};

@@ -1,13 +1,11 @@
 //! Owns the commands that set, get and edit strings. Counting is in `counters`, LCS in `lcs`. Never knows other types,
 //! except to refuse them.
 
-use crate::cx::{
-    Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Settings, Stop, WRONG_TYPE, bulk_bytes, claim, claim_reply,
-    invalid_expire, wrong_arity,
-};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Settings, bulk_bytes, claim, claim_reply};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
 use crate::session::Session;
+use crate::stop::{Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 

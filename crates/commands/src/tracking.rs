@@ -2,10 +2,11 @@
 //! Never knows which clients have read which key: the server does.
 
 use crate::connection::{BASE, CLIENT, on_off};
-use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number;
 use crate::row::{Row, is};
 use crate::session::Tracking;
+use crate::stop::{NOT_INTEGER, Run, SYNTAX, Stop};
 
 pub(crate) const CACHING: Row = Row {
     name: "caching",

@@ -1,9 +1,10 @@
 //! Owns MULTI and the like, as far as they change only the connection's state. Never runs a transaction: the server
 //! does, because it holds the stripes of all its commands at once.
 
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::Cx;
 use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is};
 use crate::session::Multi;
+use crate::stop::{Run, Stop};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::AllowBusy];
 

@@ -3,9 +3,10 @@
 
 use super::hash::{Position, Shape};
 use super::{BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
-use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, claim_reply};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
+use crate::stop::{Run, SYNTAX, Stop};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};

@@ -2,9 +2,10 @@
 //! is removed: every command already sees it as absent.
 
 use super::{BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, seen, unpacked};
-use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
+use crate::cx::{Args, Cx};
 use crate::number::{Digits, int, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Row, only_here};
+use crate::stop::{Run, Stop, invalid_expire};
 use smallvec::SmallVec;
 use store::{Class, NOTHING};
 use value::Boxed;

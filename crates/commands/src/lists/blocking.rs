@@ -3,9 +3,11 @@
 
 use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
-use crate::block::{Block, until_seconds};
-use crate::cx::{Cx, Run};
+use crate::block::Block;
+use crate::cx::Cx;
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
+use crate::stop::Run;
+use crate::timeout::until_seconds;
 use store::Kind;
 
 /// The keys; the timeout comes after them.

@@ -1,9 +1,10 @@
 //! Owns the list commands on several keys: LMOVE, RPOPLPUSH and LMPOP. Never knows how a list is stored.
 
 use super::{BASE, End, GROW, WRONG_TYPE_REPLY, elements, notify, of_pop, of_push, push, take};
-use crate::cx::{Args, Cx, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::number::{Digits, int};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
+use crate::stop::{SYNTAX, Stop};
 use std::iter::once;
 
 /// A source and a destination.

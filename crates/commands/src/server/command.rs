@@ -3,10 +3,11 @@
 use super::arguments::{self, arguments};
 use super::{BASE, WATCH};
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::row::{
     Access, Acl, Flag, Group, HowMany, KeyLocation, KeyUse, Keys, Row, categories, is, only_here, starts,
 };
+use crate::stop::{Run, SYNTAX, Stop};
 use crate::table;
 use base::glob;
 use resp::reply::Out;

@@ -3,11 +3,12 @@
 
 use super::digest;
 use crate::connection::wrong_subcommand;
-use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Args, Cx, claim_reply};
 use crate::dump;
 use crate::host::REDIS_VERSION;
 use crate::number;
 use crate::object::encoding_name;
+use crate::stop::{NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use base::glob;
 use std::time::Duration;
 use store::{Admission, Value};
@@ -359,7 +360,7 @@ const COLUMNS: usize = 48;
 /// Sparks of a struck flint: fewer with distance, and different each time.
 pub(super) fn lolwut(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() >= 3 && cx.args[1].eq_ignore_ascii_case(b"version") {
-        number::int(&cx.args[2]).ok_or(crate::cx::NOT_INTEGER)?;
+        number::int(&cx.args[2]).ok_or(crate::stop::NOT_INTEGER)?;
     }
     let mut seed = cx.server.time_us() | 1;
     let mut picture = String::new();

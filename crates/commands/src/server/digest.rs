@@ -2,7 +2,8 @@
 //! covers what Redis's leaves out (see `store::digest`). Unordered data is combined by exclusive or. Never changes
 //! anything.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::number::format_shortest;
 use store::digest::Sum as StoreSum;
 use store::{Kind, Value, Visited, Visitor};

@@ -2,10 +2,11 @@
 
 use super::{ADMIN, BASE, WATCH};
 use crate::connection::help;
-use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::host::MemoryFigures;
 use crate::number;
 use crate::row::{Access, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
+use crate::stop::{NOT_INTEGER, Run, SYNTAX, Stop};
 use base::size::human;
 
 pub(super) const MEMORY: &[Row] = &[

@@ -1,8 +1,9 @@
 //! Owns intersections, unions and differences of sets. Never knows where the result is stored.
 
 use super::form::{Draft, Limits, Member, Set, of_members, set, sets};
-use crate::cx::{Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Cx, claim_reply};
 use crate::number;
+use crate::stop::{Run, SYNTAX, Stop};
 use store::{Class, Key, Keyspace, NOTHING};
 use value::set::Table;
 

@@ -1,8 +1,9 @@
 //! Owns a set in any of its forms, and when it changes from one form to another. Never knows commands or replies.
 
-use crate::cx::{BULK_FRAME_BYTES, Cx, Settings, Stop, WRONG_TYPE};
+use crate::cx::{BULK_FRAME_BYTES, Cx, Settings};
 use crate::number::{self, Digits};
 use crate::random::{Draws, SAMPLE_MAX};
+use crate::stop::{Stop, WRONG_TYPE};
 use resp::reply::Out;
 use smallvec::SmallVec;
 use store::{Key, Keyspace, Kind, Value, ValueMut};

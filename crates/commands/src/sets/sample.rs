@@ -1,9 +1,10 @@
 //! Owns random members of sets: SPOP and SRANDMEMBER. Never knows other changes of a set.
 
 use super::form::{self, Draft, Limits, Member, Set, is_sample, of_sample, set};
-use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, drawn_bytes, share_of};
+use crate::cx::{Cx, REPLY_BYTES_MAX, claim_reply, drawn_bytes, share_of};
 use crate::number::int_or_error;
 use crate::random::{self, Draws, Selection};
+use crate::stop::{OUT_OF_RANGE, Run, SYNTAX, Stop};
 use resp::reply::Out;
 use std::collections::HashSet;
 use store::{Class, NOTHING};

@@ -3,9 +3,10 @@
 use super::ids::{self, IdText, NewId};
 use super::{BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
-use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, claim, wrong_arity};
+use crate::cx::{Args, Cx, Settings, claim};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Row, is, only_here, starts};
+use crate::stop::{NO_SUCH_KEY, Run, SYNTAX, Stop, wrong_arity};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};

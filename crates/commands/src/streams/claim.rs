@@ -4,9 +4,10 @@
 use super::state::Who;
 use super::{BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::Cx;
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Effect, KeyUse, Row, is, starts};
+use crate::stop::{Run, SYNTAX, Stop};
 use resp::reply::Out;
 use store::{Class, Keyspace, NOTHING};
 use value::stream::{Group, Id, Stream};

@@ -3,9 +3,10 @@
 use super::ids::{self, IdText};
 use super::{BASE, WRONG, no_such_group, stream, stream_mut};
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Args, Cx, Run, Stop};
+use crate::cx::{Args, Cx};
 use crate::number::int_or_error;
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, Values, is, starts};
+use crate::stop::{Run, Stop};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{Group, Id, Stream};

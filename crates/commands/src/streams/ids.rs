@@ -1,7 +1,7 @@
 //! Owns ids of stream entries in arguments and replies. Never knows streams.
 
-use crate::cx::Stop;
 use crate::number::int;
+use crate::stop::Stop;
 use value::stream::Id;
 
 const INVALID: Stop = Stop::error("ERR Invalid stream ID specified as stream command argument");

@@ -3,9 +3,10 @@
 use super::groups::wrong_arguments;
 use super::{BASE, Count, READ, WRONG, no_such_group, of_stream, reply_entry, reply_id, stream};
 use crate::connection::{help, unknown_subcommand};
-use crate::cx::{Cx, NO_SUCH_KEY, Run, Stop};
+use crate::cx::Cx;
 use crate::number::int_or_error;
 use crate::row::{Flag, Keys, Row, Values, is, only_here, starts};
+use crate::stop::{NO_SUCH_KEY, Run, Stop};
 use resp::reply::Out;
 use store::{NOTHING, Want};
 use value::stream::{Entry, Group, Id, Order, Stream};

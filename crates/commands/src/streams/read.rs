@@ -2,10 +2,12 @@
 
 use super::state::Who;
 use super::{BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
-use crate::block::{Block, until_milliseconds};
-use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::block::Block;
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, claim_reply};
 use crate::number::int_or_error;
 use crate::row::{Access, Effect, Flag, HowMany, KeyLocation, KeyUse, Keys, Row, is};
+use crate::stop::{Run, SYNTAX, Stop};
+use crate::timeout::until_milliseconds;
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;

@@ -3,11 +3,12 @@
 
 use super::form::{Draft, Entries, Limits, zset};
 use super::{BASE, WRONG};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Flag, KeyLocation, KeyUse, Keys, Row, is};
 use crate::sets::form::{Member, Set, set};
 use crate::sets::limit_of;
+use crate::stop::{Run, SYNTAX, Stop};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

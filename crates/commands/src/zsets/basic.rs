@@ -4,14 +4,13 @@
 use super::form::{Draft, Edit, Entries, Limits, of_members, of_tree, zset};
 use super::range::reply_bytes;
 use super::{BASE, READ, READ_FAST, WRITE_FAST, WRONG};
-use crate::cx::{
-    BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, drawn_bytes,
-};
+use crate::cx::{BULK_FRAME_BYTES, Cx, REPLY_BYTES_MAX, claim_reply, drawn_bytes};
 use crate::number;
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Flag, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
+use crate::stop::{NOT_FLOAT, OUT_OF_RANGE, Run, SYNTAX, Stop};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::iter::once;
@@ -447,7 +446,7 @@ fn zmscore(cx: &mut Cx<'_>) -> Run {
 fn rank(cx: &mut Cx<'_>, command: &str, from_end: bool) -> Run {
     let args = cx.args;
     let with_score = match args.get(3) {
-        _ if args.len() > 4 => return Err(crate::cx::wrong_arity(command)),
+        _ if args.len() > 4 => return Err(crate::stop::wrong_arity(command)),
         Some(word) if !word.eq_ignore_ascii_case(b"withscore") => return Err(SYNTAX),
         word => word.is_some(),
     };

@@ -1,7 +1,8 @@
 //! Owns a sorted set in either form, when it changes from one form to the other, and how its entries are written. Never
 //! knows commands.
 
-use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
+use crate::cx::{Cx, Settings};
+use crate::stop::{Stop, WRONG_TYPE};
 use resp::format_double;
 use resp::reply::{Out, Proto};
 use std::ops::Range;

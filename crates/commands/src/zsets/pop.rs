@@ -4,11 +4,13 @@
 use super::form::{of_tree, remove_range, zset};
 use super::range::reply_bytes;
 use super::{BASE, WRITE_FAST, WRONG};
-use crate::block::{Block, until_seconds};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::block::Block;
+use crate::cx::{Args, Cx, claim_reply};
 use crate::number::{Digits, int};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use crate::sets::positive;
+use crate::stop::{Run, SYNTAX, Stop};
+use crate::timeout::until_seconds;
 use resp::reply::Proto;
 use std::ops::Range;
 use store::{Key, Kind, NOTHING};

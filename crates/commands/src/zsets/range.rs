@@ -2,9 +2,10 @@
 
 use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{BASE, READ, READ_FAST, WRITE, WRONG};
-use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, claim_reply};
 use crate::number::{self, Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
+use crate::stop::{Run, SYNTAX, Stop};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
 use value::{Absent, Boxed};
