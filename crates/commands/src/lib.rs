@@ -56,4 +56,4 @@ pub use owned_args::OwnedArgs;
 pub use row::{
     Access, Acl, Channels, Effect, Example, Expect, Flag, Group, Handling, KeyUse, Keys, Row, Secrets, Use, Values,
 };
-pub use stop::{Run, Stop};
+pub use stop::{Run, Stop, wrong_arity};

@@ -3,6 +3,7 @@
 
 use crate::acl;
 use crate::outbox::Outbox;
+use crate::routes::Shard;
 use crate::waiter::Blocked;
 use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space, Unblock};
 use commands::session::{Labels, Session};
@@ -114,6 +115,8 @@ pub struct ClientInfo {
     subscription_bytes: AtomicUsize,
     /// The command that waits for a key.
     pub blocked: Mutex<Option<Arc<Blocked>>>,
+    /// Where a command waits that a proxy has sent on: the shard, and the client's id there.
+    pub blocked_at: Mutex<Option<(Arc<dyn Shard>, u64)>>,
     user: Mutex<Cow<'static, str>>,
     pub labels: Mutex<Labels>,
 }
@@ -281,7 +284,7 @@ impl ClientInfo {
     }
 
     pub fn is_blocked(&self) -> bool {
-        self.is_held.load(Relaxed) || self.blocked.lock().is_some()
+        self.is_held.load(Relaxed) || self.blocked.lock().is_some() || self.blocked_at.lock().is_some()
     }
 
     /// What the budget for clients counts of this connection: what it holds, and the messages that wait for it.
@@ -396,6 +399,7 @@ impl Clients {
             listens_to: Default::default(),
             subscription_bytes: AtomicUsize::new(0),
             blocked: Mutex::default(),
+            blocked_at: Mutex::default(),
             user: Mutex::new("default".into()),
             labels: Mutex::default(),
         });
@@ -437,6 +441,16 @@ impl Clients {
     }
 
     /// Ends the wait of all clients that are blocked.
+    /// Ends the wait of a client whose command waits. False: it does not.
+    pub fn unblock(&self, id: u64, how: Unblock) -> bool {
+        let Some(client_info) = self.client_info(id) else { return false };
+        if let Some((shard, client)) = client_info.blocked_at.lock().clone() {
+            return shard.unblock(client, how);
+        }
+        let blocked = client_info.blocked.lock().clone();
+        blocked.is_some_and(|blocked| blocked.unblock(how))
+    }
+
     pub fn unblock_all(&self, how: Unblock) {
         let client_infos: Vec<Arc<ClientInfo>> = self.client_infos.lock().values().cloned().collect();
         for client_info in client_infos {

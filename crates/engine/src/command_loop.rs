@@ -9,6 +9,7 @@ use crate::batch::BATCH_COMMANDS_MAX;
 use crate::blocked::follow_up;
 use crate::directory::bit;
 use crate::feed::feed;
+use crate::forward::forward;
 use crate::halt::{End, Halt, Wait};
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::nested_poll;
@@ -156,7 +157,7 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
 /// Runs the batch's commands in order: a plain loop that stops only when a command must wait, and returns for what. `None`: the
 /// batch is done.
 fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
-    let Connection { worker, session, client_info, work, .. } = connection;
+    let Connection { worker, session, client_info, work, forwarding, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ok(None) };
     let worker = &**worker;
     let mut snapshot = worker.config_snapshot();
@@ -186,7 +187,10 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
-        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ok(None) };
+        let Some(&place) = work.batch.commands.get(work.batch.next) else {
+            let waits = forwarding.as_ref().is_some_and(|forwarding| forwarding.waits());
+            break Ok(waits.then_some(Wait::Replies));
+        };
         if work.batch.next >= work.batch.prepared {
             prepare(worker, session, &mut work.batch);
         }
@@ -217,15 +221,43 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
                     now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
                     (None, obeyed.map_err(|halt| Box::new(route::refused(worker, session, args, halt))))
                 }
-                None => match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
-                    Ok(command) => route(worker, &snapshot, session, client_info, work, (command, place), now_ms),
-                    Err(halt) => {
-                        if matches!(halt, Halt::Error(_)) {
-                            last = Some(route::shown(worker, args));
+                None => {
+                    let admitted = admit(worker, session, &work.current, args, work.batch.known(), now_ms);
+                    let routed = match worker.hub.routes.get() {
+                        None => admitted.map(|command| (command, false)),
+                        Some(routes) => {
+                            let forwarding = forwarding.get_or_insert_default();
+                            forward(worker, routes, session, client_info, work, forwarding, admitted, begun)
                         }
-                        (None, Err(Box::new(route::refused(worker, session, args, halt))))
+                    };
+                    match routed {
+                        Ok((command, false)) => {
+                            route(worker, &snapshot, session, client_info, work, (command, place), now_ms)
+                        }
+                        Ok((command, true)) => {
+                            // Its reply comes later, in its turn.
+                            if work.current.again {
+                                work.current.end(stats);
+                            }
+                            if session.reply != Reply::On {
+                                withhold(session, &mut work.output, reply_from);
+                            }
+                            work.current.begun = None;
+                            work.batch.next += 1;
+                            stats.commands.add(1);
+                            last = Some(command.id);
+                            ticks = worker.ticks();
+                            continue;
+                        }
+                        Err(halt) => {
+                            let args = work.batch.args(place);
+                            if matches!(halt, Halt::Error(_)) {
+                                last = Some(route::shown(worker, args));
+                            }
+                            (None, Err(Box::new(route::refused(worker, session, args, halt))))
+                        }
                     }
-                },
+                }
             };
             let failed = outcome.is_err();
             if worker.hub.monitors.any()

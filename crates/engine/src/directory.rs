@@ -1,6 +1,7 @@
 //! Owns the look-up from a command's name to its row: with renames applied, flags folded into bits, and a dense
 //! number for the statistics. Never knows what a command does or who may run it.
 
+use crate::routes::{Policy, policy_of};
 use commands::{Args, Flag, Handling, Keys, Row, Values};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -62,6 +63,8 @@ pub mod bit {
     pub const STALE: u32 = 1 << 28;
     /// One key at a fixed position and none of [`SPECIAL`]: the handler is all there is to it.
     pub const PLAIN: u32 = 1 << 30;
+    /// May wait for a key, or for replicas.
+    pub const BLOCKS: u32 = 1 << 31;
     /// What the engine does something for beside running the handler.
     pub const SPECIAL: u32 = KEYLESS
         | CONTAINER
@@ -96,6 +99,8 @@ pub struct Command {
     /// The position of its key, if it has one key at a fixed position.
     pub only_key: Option<NonZeroUsize>,
     pub subcommands: Vec<Command>,
+    /// Where a proxy sends it.
+    pub policy: Policy,
 }
 
 impl Command {
@@ -129,6 +134,7 @@ impl Command {
             (does(Handling::AnswersByPush), bit::ANSWERS_BY_PUSH),
             (has(Flag::Keyspace) || has(Flag::UnnamedKeys) || has(Flag::Barrier), bit::WHOLE),
             (has(Flag::Barrier), bit::BARRIER),
+            (has(Flag::Blocking), bit::BLOCKS),
             (does(Handling::Unqueued), bit::UNQUEUED),
             (has(Flag::NoMulti), bit::NO_MULTI),
             (does(Handling::Exec), bit::EXEC),
@@ -159,7 +165,8 @@ impl Command {
         }
         let args_min = usize::from(row.arity.unsigned_abs());
         let args_max = if row.arity >= 0 { args_min } else { usize::MAX };
-        Command { row, id: own_id, name, bits, args_min, args_max, only_key, subcommands }
+        let policy = policy_of(name, bits & bit::KEYLESS == 0, bits & bit::SCRIPT != 0);
+        Command { row, id: own_id, name, bits, args_min, args_max, only_key, subcommands, policy }
     }
 
     #[inline]
@@ -204,6 +211,8 @@ pub struct Directory {
     removed: Vec<Command>,
     /// Open addressing over `commands`.
     buckets: Box<[Bucket; BUCKETS]>,
+    /// Where a command is in `commands`, and which of its subcommands it is, by its number.
+    places: Vec<Option<(u16, Option<u16>)>>,
     /// Commands and subcommands.
     pub count: usize,
 }
@@ -294,7 +303,14 @@ impl Directory {
             buckets[at] = Bucket { folded, is_short, index: index as u16 };
             commands.push(Named { name: name.into_bytes().into(), command });
         }
-        Ok(Directory { commands, removed, buckets, count })
+        let mut places = vec![None; count];
+        for (index, Named { command, .. }) in commands.iter().enumerate() {
+            places[command.id] = Some((index as u16, None));
+            for (sub, subcommand) in command.subcommands.iter().enumerate() {
+                places[subcommand.id] = Some((index as u16, Some(sub as u16)));
+            }
+        }
+        Ok(Directory { commands, removed, buckets, places, count })
     }
 
     /// Case is ignored.
@@ -313,6 +329,14 @@ impl Directory {
     #[inline]
     pub fn at(&self, place: CommandPlace) -> &Command {
         &self.commands[place.0 as usize].command
+    }
+
+    /// The command or subcommand with this number, which has not lost its name.
+    #[inline]
+    pub fn by_id(&self, id: usize) -> &Command {
+        let (index, sub) = self.places[id].expect("it has a name");
+        let command = &self.commands[usize::from(index)].command;
+        sub.map_or(command, |sub| &command.subcommands[usize::from(sub)])
     }
 
     /// The position of the command with that name, for [`Directory::at`]. Case is ignored.

@@ -48,6 +48,8 @@ pub enum Wait {
     Journal,
     /// The command waits for another server (MIGRATE) or for another thread (a job).
     Exchange,
+    /// The owners of shards must reply to what a proxy has sent them.
+    Replies,
     /// The command waits in the queues of its keys (BLPOP). Who makes a key ready runs it.
     Key,
 }

@@ -125,8 +125,7 @@ impl Host for Worker {
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
-        let blocked = self.hub.clients.client_info(id).and_then(|client_info| client_info.blocked.lock().clone());
-        blocked.is_some_and(|blocked| blocked.unblock(how))
+        self.hub.clients.unblock(id, how)
     }
 
     fn client_unpause(&self) {

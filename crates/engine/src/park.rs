@@ -3,6 +3,7 @@
 use crate::blocked;
 use crate::clients::ClientInfo;
 use crate::exchange;
+use crate::forward;
 use crate::halt::{End, Wait};
 use crate::job;
 use crate::nested_poll;
@@ -30,7 +31,7 @@ const STRIPES_STEP: Duration = Duration::from_millis(1);
 /// Waits for what the current command needs. The connection holds no lock; other connections run. An error means that
 /// the connection is over.
 pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
-    if !matches!(wait, Wait::Turn | Wait::Key)
+    if !matches!(wait, Wait::Turn | Wait::Key | Wait::Replies)
         && let Some(work) = &mut connection.work
     {
         connection.worker.make_small(work);
@@ -82,6 +83,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             connection.withdraw();
             connection.update_charge();
         }
+        Wait::Replies => forward::settle(connection).await?,
         Wait::Memory => claim(connection).await?,
         Wait::Key => {
             blocked::sit(connection).await?;

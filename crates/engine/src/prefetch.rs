@@ -27,6 +27,7 @@ const PREPARED_MIN: usize = 4;
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
     let (directory, store) = (&hub.directory, &hub.dataset.store);
+    let is_proxy = hub.routes.get().is_some();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     (batch.prepared_from, batch.prepared) = (batch.next, end);
     batch.prepared_commands.clear();
@@ -40,12 +41,16 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
         let hash = key.map(|name| {
             let hash = store.hasher().hash(name);
-            store.prefetch_stripe(hash);
+            if !is_proxy {
+                store.prefetch_stripe(hash);
+            }
             hash
         });
         prepared.push(Prepared { command, hash });
     }
-    store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+    if !is_proxy {
+        store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+    }
     batch.prepared_commands = prepared;
 }
 

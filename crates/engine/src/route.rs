@@ -73,6 +73,7 @@ pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
         | (session.reply != Reply::On)
         | session.rerun.is_some();
     !is_special
+        && hub.routes.get().is_none()
         && !nested_poll::is_on()
         && !hub.monitors.any()
         && hub.scripts.busy().is_none()

@@ -144,6 +144,11 @@ impl Scripts {
         sha
     }
 
+    /// How often all were flushed.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
+    }
+
     pub fn body(&self, sha: &Sha) -> Option<Arc<[u8]>> {
         self.texts.read().by_sha.get(sha).map(|text| Arc::clone(&text.body))
     }

@@ -4,6 +4,7 @@ use crate::ahead::Ahead;
 use crate::batch::{INPUT_BYTES, INPUT_KEPT_BYTES};
 use crate::clients::ClientInfo;
 use crate::fair_queue::Turn;
+use crate::forwarding::Forwarding;
 use crate::halt::End;
 use crate::memory::{FREE_BYTES, Need, Request, TooMuch};
 use crate::nested_poll;
@@ -28,6 +29,8 @@ pub struct Connection {
     pub client_info: Arc<ClientInfo>,
     /// None while the connection is idle: ten thousand idle connections hold no buffers.
     pub work: Option<Box<Work>>,
+    /// At a proxy: what it has to do with the owners of shards.
+    pub forwarding: Option<Box<Forwarding>>,
     /// The memory that the connection waits for.
     pub request: Request,
     /// The connection's place among those that have much to do.
@@ -59,6 +62,7 @@ impl Connection {
             session,
             client_info,
             work: None,
+            forwarding: None,
             request: Request::default(),
             turn: Turn::default(),
             turn_since: 0,
@@ -444,10 +448,11 @@ impl Connection {
             return;
         }
         let (memory, client_info) = (&self.worker.hub.dataset.memory, &*self.client_info);
+        let forwarding = self.forwarding.as_ref().map_or(0, |forwarding| forwarding.mem_bytes());
         match &self.work {
-            Some(work) => work.update_charge(memory, client_info, &self.session, self.query_granted),
+            Some(work) => work.update_charge(memory, client_info, &self.session, self.query_granted, forwarding),
             None => {
-                let bytes = self.session.kept_bytes();
+                let bytes = self.session.kept_bytes() + forwarding;
                 if client_info.room_bytes.load(Relaxed) > 0 {
                     memory.keep_room(client_info, 0);
                 }
@@ -460,7 +465,9 @@ impl Connection {
 
     /// Gives the buffers back to the pool if they hold nothing of this connection.
     fn tidy(&mut self) {
-        if self.stream.is_flushed() && self.work.as_ref().is_some_and(|work| work.is_idle()) {
+        let is_idle = self.work.as_ref().is_some_and(|work| work.is_idle());
+        if is_idle && self.stream.is_flushed() && self.forwarding.as_ref().is_none_or(|forwarding| !forwarding.waits())
+        {
             let work = self.work.take().expect("it is there");
             self.worker.give_work(work);
             self.show_buffers();

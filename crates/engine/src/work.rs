@@ -147,12 +147,19 @@ impl Work {
     }
 
     /// Sets the connection's charge to the memory that it really holds.
-    pub fn update_charge(&self, memory: &Memory, client_info: &ClientInfo, session: &Session, query_granted: usize) {
+    pub fn update_charge(
+        &self,
+        memory: &Memory,
+        client_info: &ClientInfo,
+        session: &Session,
+        query_granted: usize,
+        beside: usize,
+    ) {
         if query_granted == 0 && session.claim.room < client_info.room_bytes.load(Relaxed) {
             memory.keep_room(client_info, session.claim.room);
         }
         let batch_bytes = self.batch.mem_bytes().max(query_granted);
-        let held = batch_bytes + self.output.capacity() + session.kept_bytes() + session.claim.granted;
+        let held = batch_bytes + self.output.capacity() + session.kept_bytes() + session.claim.granted + beside;
         if held != client_info.held_bytes.load(Relaxed) {
             memory.hold(client_info, held);
         }

@@ -200,10 +200,15 @@ impl Worker {
         }
     }
 
+    /// Whether it has so many connections that idle ones should hold no buffers.
+    pub fn is_crowded(&self) -> bool {
+        self.hub.worker_handles[self.index].connections.load(Relaxed) > POOL_MAX
+    }
+
     /// If there are many connections, a waiting one gives up its large buffers. It then needs only one or two
     /// kilobytes.
     pub fn make_small(&self, work: &mut Work) {
-        if self.hub.worker_handles[self.index].connections.load(Relaxed) <= POOL_MAX {
+        if !self.is_crowded() {
             return;
         }
         if let Some(buffers) = work.lend() {

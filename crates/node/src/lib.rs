@@ -37,6 +37,7 @@ mod open;
 mod open_files;
 mod persist;
 mod progress;
+mod proxy;
 mod ready;
 mod replication;
 mod resize;

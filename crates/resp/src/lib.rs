@@ -8,6 +8,7 @@
 //! | [`Args`] | server, command handlers | the arguments of one command, borrowed through its spans |
 //! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
 //! | [`client`] | whoever asks a server | commands encoded, replies skipped or read into a tree |
+//! | [`extent`] | proxies | the end of a reply that is passed on while it arrives |
 //! | [`Connection`] | tools, the HTTP API, tests | a client's connection over any stream, blocking |
 //! | [`long_double`] | command handlers | the decimal arithmetic of INCRBYFLOAT |
 //! | [`number`] | all of them | integers and doubles as text, exactly as Redis prints and accepts them |
@@ -20,6 +21,7 @@
 mod args;
 pub mod client;
 pub mod connection;
+pub mod extent;
 mod grisu;
 mod inline;
 mod line;

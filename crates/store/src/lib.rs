@@ -40,7 +40,7 @@ pub use event_sinks::Listener;
 pub use keyspace::guards::{Held, NotHeld, Reach};
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Show, Value, ValueMut, Visited, Visitor, Want,
-    Watches,
+    Watches, cursor_of_stripe, stripe_of_cursor,
 };
 pub use lane::{Lane, Maintain, Ticket};
 pub use log::read::ReadError;

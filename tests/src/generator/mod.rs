@@ -350,21 +350,42 @@ pub struct Commands {
     pub random: Random,
     /// The number of keys of each kind: with enough of them, the RAM limit makes most of them cold.
     keys: usize,
+    /// The number of hash tags, for a database that is divided into shards, and the tag of almost all keys of this batch. 0: none.
+    tags: usize,
+    tag: usize,
+    /// All keys have the batch's tag: what runs in a script.
+    is_strict: bool,
     families: &'static [&'static [&'static str]],
 }
 
 impl Commands {
     pub fn new(seed: u64, keys: usize) -> Commands {
-        Commands { random: Random::new(seed), keys, families: ALL }
+        Commands { random: Random::new(seed), keys, tags: 0, tag: 0, is_strict: false, families: ALL }
     }
 
     /// For a store without a server: [`Commands::command`] and [`Commands::single`] give only commands on data.
     pub fn on_data(seed: u64, keys: usize) -> Commands {
-        Commands { random: Random::new(seed), keys, families: ON_DATA }
+        Commands { random: Random::new(seed), keys, tags: 0, tag: 0, is_strict: false, families: ON_DATA }
+    }
+
+    /// Almost all keys of a batch have the same one of so many hash tags.
+    pub fn tagged(seed: u64, keys: usize, tags: usize) -> Commands {
+        Commands { tags, ..Commands::new(seed, keys) }
+    }
+
+    fn with_tag(&mut self, key: String) -> Vec<u8> {
+        if self.tags == 0 || !self.is_strict && self.random.one_in(40) {
+            return key.into_bytes();
+        }
+        let tag = if !self.is_strict && self.random.one_in(40) { self.random.below(self.tags) } else { self.tag };
+        format!("{key}{{{tag}}}").into_bytes()
     }
 
     /// A command, or the commands of a transaction.
     pub fn next_batch(&mut self) -> Vec<Vec<Vec<u8>>> {
+        if self.tags > 0 {
+            self.tag = self.random.below(self.tags);
+        }
         if self.random.one_in(50) {
             return self.transaction();
         }
@@ -429,9 +450,11 @@ impl Commands {
         let mut words = match *template {
             "<call>" => {
                 let inner = self.random.of(scripts::INNER);
+                self.is_strict = self.tags > 0;
                 let inner = fill(self, inner);
                 // The keys may or may not be declared.
-                let keys = if self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
+                let keys = if self.tags > 0 || self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
+                self.is_strict = false;
                 scripts::around(&mut self.random, inner, &keys)
             }
             "<lua>" => {
@@ -463,12 +486,19 @@ impl Commands {
 
     pub fn key(&mut self, prefix: char) -> Vec<u8> {
         match self.random.below(40) {
+            0..3 if self.is_strict => self.with_tag(prefix.to_string()),
             0 => Vec::new(),
             1 => b"\0\r\n\xff{key}".to_vec(),
             2 => vec![b'l'; 300],
             // A few keys are used repeatedly.
-            3..12 => format!("{prefix}{}", self.random.below(8)).into_bytes(),
-            _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
+            3..12 => {
+                let key = format!("{prefix}{}", self.random.below(8));
+                self.with_tag(key)
+            }
+            _ => {
+                let key = format!("{prefix}{}", self.random.below(self.keys));
+                self.with_tag(key)
+            }
         }
     }
 
@@ -485,7 +515,10 @@ impl Commands {
                 'g' => b"weight3".to_vec(),
                 _ => b"weight5".to_vec(),
             },
-            _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
+            _ => {
+                let key = format!("{prefix}{}", self.random.below(self.keys));
+                self.with_tag(key)
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
 use crate::pubsub::{Delivery, PubSub};
+use crate::routes::Routes;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
@@ -27,7 +28,7 @@ use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use store::{STRIPES, Store};
 
 /// What the workers of one database share.
@@ -56,6 +57,10 @@ pub struct Hub {
     pub targets_kept: AtomicUsize,
     /// The database's connections are being ended.
     pub is_closing: AtomicBool,
+    /// If it is a proxy's: the owners of the keys, of which it has none itself.
+    pub routes: OnceLock<Routes>,
+    /// If it is a copy's: the proxy whose clients get the messages that scripts and transactions publish here.
+    pub proxy: OnceLock<Weak<Hub>>,
     pub control: Weak<dyn Control>,
 }
 
@@ -89,6 +94,8 @@ impl Hub {
             started_s: wall_ms() / 1000,
             targets_kept: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
+            routes: OnceLock::new(),
+            proxy: OnceLock::new(),
             control,
         })
     }
@@ -112,6 +119,9 @@ impl Hub {
 
     /// Sends a message to all its subscribers, here and at the replicas. Returns the number of those here.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
+        if let Some(proxy) = self.proxy.get().and_then(Weak::upgrade) {
+            return proxy.publish(space, channel, message, now_ms);
+        }
         let mut delivery = self.delivery();
         let count = self.pubsub.publish(space, channel, message, &mut delivery);
         delivery.finish();

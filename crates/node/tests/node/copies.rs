@@ -46,6 +46,11 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
             node.run_on_worker(worker.parse().unwrap(), Box::new(move || Box::pin(bridge())));
             Ok(port.to_string())
         }
+        ["proxy", ref copies @ ..] => {
+            let copies: Vec<_> = copies.iter().map(|name| node.copy(name).expect("it is open")).collect();
+            node.databases()[0].serve_from(&copies).map_err(NodeError::Io)?;
+            Ok("done".to_owned())
+        }
         ["cycle", times, folder] => cycle(node, times.parse().unwrap(), folder),
         ["own", name, which] => {
             let copy = node.copy(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
@@ -119,7 +124,7 @@ fn cycle(node: &Arc<node::Node>, times: usize, folder: &str) -> Result<String, N
     Ok((0..3).map(|at| (now[at] - halfway[at]).to_string()).collect::<Vec<_>>().join(" "))
 }
 
-fn bridge(operator: &mut Operator, copy: &str, worker: usize) -> u16 {
+pub fn bridge(operator: &mut Operator, copy: &str, worker: usize) -> u16 {
     operator.run(&format!("copy bridge {copy} {worker}")).parse().expect("a port")
 }
 

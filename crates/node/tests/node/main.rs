@@ -31,6 +31,7 @@ mod persist;
 mod points_in_time;
 mod power;
 mod protocol;
+mod proxy;
 mod pubsub;
 mod replica;
 mod replica_faults;

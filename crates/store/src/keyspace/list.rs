@@ -82,6 +82,16 @@ impl Cursor {
     }
 }
 
+/// The stripe at which SCAN goes on with this cursor.
+pub fn stripe_of_cursor(cursor: u64) -> usize {
+    Cursor::new(cursor).stripe
+}
+
+/// The cursor with which SCAN begins at this stripe; 0 behind the last one.
+pub fn cursor_of_stripe(stripe: usize) -> u64 {
+    Cursor { stripe, high: 0 }.number()
+}
+
 /// A cold entry, in 16 bytes because there may be one for each key: the upper half of its hash, and
 /// ```text
 ///  63       54 53                  30  29  28                    0

@@ -20,7 +20,7 @@ mod walk;
 mod watch;
 
 pub use edit::ValueMut;
-pub use list::Show;
+pub use list::{Show, cursor_of_stripe, stripe_of_cursor};
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
 pub(crate) use resume::{Identity, Named, RecordAt};
 pub use visit::{Visited, Visitor};

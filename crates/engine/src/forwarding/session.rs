@@ -1,0 +1,218 @@
+//! Owns a session with the owner of a shard: the bytes to it and from it, and the state of the connection that it was told. Never knows
+//! the client's connection.
+
+use commands::session::Session;
+use resp::client::encode_command;
+use resp::extent::Extent;
+use resp::{Args, Proto};
+use std::collections::HashSet;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+/// Bytes of one read.
+const READ_BYTES: usize = 16 << 10;
+/// The most scripts of which a session remembers that its shard has them.
+const SCRIPTS_MAX: usize = 1000;
+
+/// A client of the copy that owns a shard, on behalf of one client of the proxy.
+pub struct ForwardingSession {
+    stream: DuplexStream,
+    /// Commands, of which the first `sent` bytes were sent.
+    commands: Vec<u8>,
+    sent: usize,
+    /// Initialised over its whole length. The bytes from `taken` to `filled` are replies that were not taken yet.
+    replies: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    /// The replies to what the proxy itself has said, which come before the next command's.
+    pub owed: u16,
+    proto: Proto,
+    no_touch: bool,
+    db: usize,
+    /// The session's client id at the owner, once it was asked for.
+    pub client: Option<u64>,
+    asked_client: bool,
+    /// The shard has the scripts with these digests.
+    scripts: HashSet<[u8; 40]>,
+    flushes: u64,
+}
+
+/// A reply, or the rest of it.
+pub enum Taken {
+    /// It is complete.
+    All,
+    /// More must arrive.
+    Part,
+}
+
+impl ForwardingSession {
+    pub fn new(stream: DuplexStream) -> ForwardingSession {
+        ForwardingSession {
+            stream,
+            commands: Vec::new(),
+            sent: 0,
+            replies: Vec::new(),
+            taken: 0,
+            filled: 0,
+            owed: 0,
+            proto: Proto::Resp2,
+            no_touch: false,
+            db: 0,
+            client: None,
+            asked_client: false,
+            scripts: HashSet::new(),
+            flushes: 0,
+        }
+    }
+
+    /// Says what has changed at the client's connection since the last command.
+    #[inline]
+    pub fn follow(&mut self, session: &Session) {
+        if self.proto != session.proto {
+            self.proto = session.proto;
+            let version: &[u8] = if session.proto == Proto::Resp3 { b"3" } else { b"2" };
+            self.say(&[b"HELLO", version]);
+        }
+        if self.no_touch != session.no_touch {
+            self.no_touch = session.no_touch;
+            self.say(&[b"CLIENT", b"NO-TOUCH", if session.no_touch { b"ON" } else { b"OFF" }]);
+        }
+        if self.db != session.db {
+            self.db = session.db;
+            self.say(&[b"SELECT", session.db.to_string().as_bytes()]);
+        }
+    }
+
+    /// A command of the proxy's own, whose reply nobody gets.
+    pub fn say(&mut self, words: &[&[u8]]) {
+        encode_command(words, &mut self.commands);
+        self.owed += 1;
+    }
+
+    /// Before a command that may wait: CLIENT UNBLOCK needs the session's id at the owner.
+    pub fn ask_client(&mut self) {
+        if !std::mem::replace(&mut self.asked_client, true) {
+            self.say(&[b"CLIENT", b"ID"]);
+        }
+    }
+
+    /// A reply to what the proxy has said. Only that to CLIENT ID is an integer.
+    pub fn was_told(&mut self, reply: &[u8]) {
+        if let [b':', id @ .., b'\r', b'\n'] = reply {
+            self.client = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+        }
+    }
+
+    /// Before a script that is called by its digest: the shard may not have it.
+    pub fn load_script(&mut self, sha: &[u8; 40], flushes: u64, body: impl FnOnce() -> Option<std::sync::Arc<[u8]>>) {
+        if self.flushes != flushes || self.scripts.len() >= SCRIPTS_MAX {
+            self.scripts.clear();
+            self.flushes = flushes;
+        }
+        if !self.scripts.contains(sha)
+            && let Some(body) = body()
+        {
+            self.say(&[b"SCRIPT", b"LOAD", &body]);
+            self.scripts.insert(*sha);
+        }
+    }
+
+    /// The client's command, under its original name. A subcommand's name is behind a bar: `client|list`.
+    #[inline]
+    pub fn add(&mut self, name: &str, args: Args<'_>) {
+        let name = name.split('|').next().unwrap_or(name);
+        match (args.is_called(name), args.sent()) {
+            (true, Some(sent)) => self.commands.extend_from_slice(sent),
+            (true, None) => self.add_words(args.len(), args.from(0)),
+            (false, _) => self.add_words(args.len(), std::iter::once(name.as_bytes()).chain(args.from(1))),
+        }
+    }
+
+    pub fn add_words<'a>(&mut self, count: usize, words: impl Iterator<Item = &'a [u8]>) {
+        resp::client::begin_command(count, &mut self.commands);
+        words.for_each(|word| resp::client::encode_argument(word, &mut self.commands));
+    }
+
+    /// Sends what the owner takes.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.commands.len() {
+            let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.commands[self.sent..]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+        }
+        self.sent = 0;
+        if self.commands.capacity() > READ_BYTES {
+            self.commands = Vec::new();
+        }
+        self.commands.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        self.sent < self.commands.len()
+    }
+
+    /// Takes what has arrived of a reply, and reads when nothing has.
+    pub fn poll_take(
+        &mut self,
+        extent: &mut Extent,
+        cx: &mut Context<'_>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<Taken>> {
+        loop {
+            let (bytes, is_complete) = extent
+                .advance(&self.replies[self.taken..self.filled])
+                .map_err(|error| io::Error::other(format!("{error:?}")))?;
+            if bytes > 0 {
+                each(&self.replies[self.taken..self.taken + bytes]);
+                self.taken += bytes;
+            }
+            if is_complete {
+                *extent = Extent::default();
+                return Poll::Ready(Ok(Taken::All));
+            }
+            if bytes >= READ_BYTES {
+                return Poll::Ready(Ok(Taken::Part));
+            }
+            ready!(self.poll_read(cx))?;
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.replies.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
+        self.taken = 0;
+        if self.replies.len() - self.filled < READ_BYTES / 2 {
+            self.replies.resize(self.filled + READ_BYTES, 0);
+        }
+        let mut buf = ReadBuf::new(&mut self.replies[self.filled..]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+        let received = buf.filled().len();
+        if received == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.filled += received;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives up the memory of buffers that hold nothing.
+    pub fn shrink(&mut self) {
+        if self.taken == self.filled {
+            self.replies = Vec::new();
+            (self.taken, self.filled) = (0, 0);
+        }
+        if !self.has_unsent() {
+            self.commands = Vec::new();
+            self.sent = 0;
+        }
+    }
+
+    /// Memory that its buffers take.
+    pub fn mem_bytes(&self) -> usize {
+        self.commands.capacity() + self.replies.capacity()
+    }
+}

@@ -1,0 +1,113 @@
+//! Owns where a proxy sends commands: which shard owns a slot, and how each command is distributed. Never knows a connection, or how a
+//! shard is reached.
+
+use commands::host::Unblock;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use store::{KeyHash, STRIPES};
+use tokio::io::DuplexStream;
+
+/// A shard as a proxy sees it.
+pub trait Shard: fmt::Debug + Send + Sync {
+    /// As errors name it: `orders.2`.
+    fn name(&self) -> &str;
+    /// Opens a session with the copy that owns the shard. Called on a worker's thread.
+    fn connect(&self) -> io::Result<DuplexStream>;
+    /// Ends the wait of the session's client, which has this id there. False: it does not wait.
+    fn unblock(&self, client: u64, how: Unblock) -> bool;
+}
+
+/// The shards of a database, and which of them owns each stripe.
+pub struct Routes {
+    owners: Box<[u16; STRIPES]>,
+    pub shards: Vec<Arc<dyn Shard>>,
+}
+
+impl Routes {
+    /// `owner` tells the shard of a stripe, by its position in `shards`.
+    pub fn new(shards: Vec<Arc<dyn Shard>>, owner: impl Fn(usize) -> u16) -> Routes {
+        let owners = Box::new(std::array::from_fn(owner));
+        assert!(owners.iter().all(|&shard| usize::from(shard) < shards.len()), "each stripe has an owner");
+        Routes { owners, shards }
+    }
+
+    #[inline]
+    pub fn owner(&self, hash: KeyHash) -> u16 {
+        self.owners[hash.stripe()]
+    }
+
+    pub fn owner_of_stripe(&self, stripe: usize) -> u16 {
+        self.owners[stripe]
+    }
+
+    /// The first stripe behind `stripe` that another shard owns, or [`STRIPES`].
+    pub fn end_of_run(&self, stripe: usize) -> usize {
+        let owner = self.owners[stripe];
+        (stripe..STRIPES).find(|&stripe| self.owners[stripe] != owner).unwrap_or(STRIPES)
+    }
+
+    /// Whether commands over several slots are refused, and whatever else would depend on where keys lie. A database with one shard
+    /// behaves like one outside of a cluster.
+    #[inline]
+    pub fn are_several(&self) -> bool {
+        self.shards.len() > 1
+    }
+}
+
+/// How a proxy distributes a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The proxy runs it: it is about the connection, users, channels, configuration.
+    Here,
+    /// The owner of its keys, which all have one slot, runs it. Without keys, any shard.
+    Owner,
+    /// Each shard gets the keys that it owns. A key has this many arguments: itself, and what belongs to it.
+    Split(usize, Merge),
+    /// Every shard runs it.
+    All(Merge),
+    /// The owner of the stripe where the cursor stands runs it.
+    Scan,
+    Refused,
+}
+
+/// How the replies of several shards become one. If one of them is an error, it is the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// The first one: they are equal.
+    First,
+    /// The elements of the arrays, in the order of the keys.
+    InOrder,
+    /// The elements of the arrays, one array behind the other.
+    Chain,
+    Sum,
+    /// The smallest integer; of arrays of integers, element by element.
+    Min,
+    /// One of those that are not null.
+    Any,
+    /// The first that is no error, and the first error if there is none.
+    OneSucceeds,
+}
+
+/// How to distribute the command with this name, which is the original one: `get`, `script|load`.
+pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
+    match name {
+        "mget" => Policy::Split(1, Merge::InOrder),
+        "mset" => Policy::Split(2, Merge::First),
+        "del" | "unlink" | "exists" | "touch" => Policy::Split(1, Merge::Sum),
+        "dbsize" => Policy::All(Merge::Sum),
+        "keys" => Policy::All(Merge::Chain),
+        "flushall" | "flushdb" | "script|flush" => Policy::All(Merge::First),
+        "function|load" | "function|delete" | "function|flush" | "function|restore" => Policy::All(Merge::First),
+        "function|list" | "function|dump" | "function|stats" => Policy::Owner,
+        "script|kill" | "function|kill" => Policy::All(Merge::OneSucceeds),
+        "randomkey" => Policy::All(Merge::Any),
+        "wait" | "waitaof" => Policy::All(Merge::Min),
+        "scan" => Policy::Scan,
+        "swapdb" | "migrate" | "replicaof" | "slaveof" | "failover" | "sync" | "psync" | "replconf" | "save"
+        | "bgsave" | "bgrewriteaof" | "client|tracking" | "client|caching" => Policy::Refused,
+        _ if name.starts_with("debug") && name != "debug|help" => Policy::Refused,
+        _ if has_keys || is_script => Policy::Owner,
+        _ => Policy::Here,
+    }
+}

@@ -1,0 +1,53 @@
+//! Owns how a database's endpoint becomes a proxy: its clients' commands go to the copies that own the keys. Never knows how a command
+//! is distributed (`engine::Routes`).
+
+use crate::database::Database;
+use commands::host::Unblock;
+use engine::{Routes, Shard};
+use std::io;
+use std::sync::{Arc, Weak};
+use store::STRIPES;
+use tokio::io::DuplexStream;
+
+/// A shard whose copy is in this process.
+#[derive(Debug)]
+struct LocalShard {
+    name: String,
+    copy: Weak<Database>,
+}
+
+impl Shard for LocalShard {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn connect(&self) -> io::Result<DuplexStream> {
+        let copy = self.copy.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        engine::connect(&copy.hub, None, "proxy")
+    }
+
+    fn unblock(&self, client: u64, how: Unblock) -> bool {
+        self.copy.upgrade().is_some_and(|copy| copy.hub.clients.unblock(client, how))
+    }
+}
+
+impl Database {
+    /// From now on the database keeps no data: each of the copies, which are in this process, owns an equal run of stripes. Only once, and
+    /// before the first client.
+    pub fn serve_from(&self, copies: &[Arc<Database>]) -> Result<(), String> {
+        let count = copies.len();
+        let owner = |stripe: usize| (stripe * count / STRIPES) as u16;
+        for (number, copy) in copies.iter().enumerate() {
+            copy.set_owned(|stripe| usize::from(owner(stripe)) == number);
+            copy.hub
+                .proxy
+                .set(Arc::downgrade(&self.hub))
+                .map_err(|_| format!("{} has a proxy already", copy.name()))?;
+        }
+        let shard = |copy: &Arc<Database>| -> Arc<dyn Shard> {
+            Arc::new(LocalShard { name: copy.name().to_owned(), copy: Arc::downgrade(copy) })
+        };
+        let routes = Routes::new(copies.iter().map(shard).collect(), owner);
+        self.hub.routes.set(routes).map_err(|_| format!("{} is a proxy already", self.name()))
+    }
+}
