@@ -147,7 +147,7 @@ impl Host for Worker {
     }
 
     fn receivers(&self, space: Space, channel: &[u8]) -> usize {
-        self.hub.pubsub.receivers(space, channel)
+        self.hub.receivers(space, channel)
     }
 
     fn sends_messages_on(&self) -> bool {

@@ -130,6 +130,14 @@ impl Hub {
         count
     }
 
+    /// Who would get a message now.
+    pub fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        match self.proxy.get().and_then(Weak::upgrade) {
+            Some(proxy) => proxy.receivers(space, channel),
+            None => self.pubsub.receivers(space, channel),
+        }
+    }
+
     fn delivery(&self) -> Delivery<'_> {
         Delivery::new(
             &self.worker_handles,

@@ -4,6 +4,7 @@ use crate::common::{Client, Node};
 use crate::copies::bridge;
 use crate::databases::{Operator, start};
 use flintkv_tests::compare::{difference, differs_by_design, exec_difference};
+use flintkv_tests::eventually;
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::seed;
 use resp::client::encode_command;
@@ -131,4 +132,393 @@ fn random_commands_get_the_replies_of_one_node() {
     }
     println!("{done} commands with the same reply, {refused} refused");
     assert!(refused * 4 < done, "{refused} of {done} were refused");
+}
+
+/// A command's reply on one line.
+fn run(client: &mut Client, line: &str) -> String {
+    let words = flintkv_tests::words(line);
+    flintkv_tests::one_line(&client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+}
+
+/// The next reply, or message, on one line.
+fn read(client: &mut Client) -> String {
+    flintkv_tests::one_line(&client.reply().expect("the connection is kept"))
+}
+
+fn call(client: &mut Client, line: &str, reply: &str) {
+    assert_eq!(run(client, line), reply, "{line}");
+}
+
+fn all(client: &mut Client, lines: &[(&str, &str)]) {
+    lines.iter().for_each(|(line, reply)| call(client, line, reply));
+}
+
+/// Keys that all shards own some of.
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("key:{number}")).collect()
+}
+
+#[test]
+fn commands_with_several_keys_are_split_and_others_are_sent_to_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, mut operator) = start_proxy(directory.path(), 100, 40);
+    let mut client = proxy.connect();
+    let keys = keys(200);
+    let pairs: Vec<String> = keys.iter().map(|key| format!("{key} v-{key}")).collect();
+    call(&mut client, &format!("MSET {}", pairs.join(" ")), "OK");
+    call(&mut client, "DBSIZE", "(integer) 200");
+    // Each shard has its part.
+    for shard in 0..SHARDS {
+        let mut copy = Client::connect(bridge(&mut operator, &format!("orders.{shard}"), 1));
+        let count = copy.run("DBSIZE");
+        let count: usize = count.trim_start_matches("(integer) ").parse().unwrap();
+        assert!((20..90).contains(&count), "shard {shard} has {count} of 200");
+    }
+    let values: Vec<String> = keys.iter().map(|key| format!("\"v-{key}\"")).collect();
+    call(&mut client, &format!("MGET {} nosuch", keys.join(" ")), &format!("[{}, (nil)]", values.join(", ")));
+    call(&mut client, &format!("EXISTS {} {} nosuch", keys[0], keys.join(" ")), "(integer) 201");
+    call(&mut client, &format!("TOUCH {} nosuch", keys.join(" ")), "(integer) 200");
+    let named = |client: &mut Client, line: &str| {
+        let reply = run(client, line);
+        let mut names: Vec<String> = reply.trim_matches(['[', ']']).split(", ").map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let mut all: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+    all.sort();
+    assert_eq!(named(&mut client, "KEYS *"), all);
+    assert!(all.contains(&run(&mut client, "RANDOMKEY")));
+    call(&mut client, "MSET a 1 b", "(error) ERR wrong number of arguments for 'mset' command");
+    // One shard has a list where a number is wanted: the others have done their part, as in any cluster.
+    call(&mut client, "RPUSH list x", "(integer) 1");
+    call(&mut client, &format!("DEL list {}", keys[..100].join(" ")), "(integer) 101");
+    call(&mut client, &format!("UNLINK {}", keys[50..150].join(" ")), "(integer) 50");
+    call(&mut client, "DBSIZE", "(integer) 50");
+    for refused in ["MSETNX a 1 b 2", "RENAME a b", "SUNION a b c", "BLPOP a b 0", "WATCH a b"] {
+        call(&mut client, refused, "(error) CROSSSLOT Keys in request don't hash to the same slot");
+    }
+    call(&mut client, "MSETNX a{t} 1 b{t} 2", "(integer) 1");
+    call(&mut client, "SELECT 1", "(error) ERR SELECT is not allowed in cluster mode");
+    call(&mut client, "SELECT 0", "OK");
+    for refused in
+        ["SWAPDB 0 1", "MIGRATE h 1 k 0 1", "REPLICAOF h 1", "FAILOVER", "CLIENT TRACKING ON", "SAVE", "DEBUG RELOAD"]
+    {
+        let reply = run(&mut client, refused);
+        assert!(reply.ends_with(" is not supported by a database that is divided into shards"), "{refused}: {reply}");
+    }
+    call(&mut client, "CLIENT TRACKING OFF", "OK");
+    call(&mut client, "FLUSHALL", "OK");
+    call(&mut client, "DBSIZE", "(integer) 0");
+    call(&mut client, "RANDOMKEY", "(nil)");
+    call(&mut client, "WAIT 0 10", "(integer) 0");
+}
+
+/// SCAN names every key that is there all the time, while others come and go.
+#[test]
+fn scan_goes_through_all_shards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let keys = keys(3_000);
+    client.set_all(keys.iter().map(|key| (key, "v")));
+    for count in ["1", "10", "100", "100000"] {
+        let (mut found, mut cursor, mut pages) = (std::collections::BTreeSet::new(), "0".to_owned(), 0);
+        loop {
+            let reply = client.call(&[b"SCAN", cursor.as_bytes(), b"COUNT", count.as_bytes()]);
+            let resp::client::Value::Array(parts) = &reply else { panic!("{reply:?}") };
+            let [resp::client::Value::Bulk(next), resp::client::Value::Array(names)] = &parts[..] else {
+                panic!("{reply:?}")
+            };
+            found.extend(names.iter().map(flintkv_tests::one_line));
+            cursor = String::from_utf8(next.clone()).unwrap();
+            pages += 1;
+            run(&mut other, &format!("SET other:{pages} v"));
+            run(&mut other, &format!("DEL other:{}", pages - 1));
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert!(keys.iter().all(|key| found.contains(&format!("\"{key}\""))), "with COUNT {count}");
+        assert!(pages >= SHARDS, "a page is of one shard: {pages}");
+    }
+    assert!(run(&mut client, "SCAN x").starts_with("(error) ERR invalid cursor"));
+}
+
+#[test]
+fn transactions_go_to_one_shard_in_one_piece() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    const CROSS_SLOT: &str = "(error) CROSSSLOT Keys in request don't hash to the same slot";
+    all(&mut client, &[("MULTI", "OK"), ("SET a{1} x", "QUEUED"), ("PING", "QUEUED"), ("GET a{1}", "QUEUED")]);
+    call(&mut other, "GET a{1}", "(nil)");
+    call(&mut client, "EXEC", "[OK, PONG, \"x\"]");
+    // Nothing but what the proxy itself answers.
+    all(&mut client, &[("MULTI", "OK"), ("PING", "QUEUED"), ("CLIENT GETNAME", "QUEUED"), ("EXEC", "[PONG, (nil)]")]);
+    all(&mut client, &[("MULTI", "OK"), ("EXEC", "[]"), ("EXEC", "(error) ERR EXEC without MULTI")]);
+    // Several slots, although one shard may own both.
+    all(
+        &mut client,
+        &[
+            ("MULTI", "OK"),
+            ("SET a{1} y", "QUEUED"),
+            ("SET b{2} y", "QUEUED"),
+            ("EXEC", CROSS_SLOT),
+            ("GET a{1}", "\"x\""),
+        ],
+    );
+    all(&mut client, &[("MULTI", "OK"), ("MGET a{1} b{2}", CROSS_SLOT)]);
+    assert!(run(&mut client, "EXEC").starts_with("(error) EXECABORT"));
+    all(&mut client, &[("MULTI", "OK"), ("GET a{1}", "QUEUED"), ("CLIENT ID", "QUEUED")]);
+    assert!(run(&mut client, "EXEC").contains("run in different places"));
+    all(&mut client, &[("MULTI", "OK")]);
+    assert!(run(&mut client, "DBSIZE").contains("not supported in a transaction"));
+    assert!(run(&mut client, "EXEC").starts_with("(error) EXECABORT"));
+    // WATCH: unchanged, changed, forgotten.
+    all(&mut client, &[("WATCH a{1}", "OK"), ("MULTI", "OK"), ("SET a{1} 1", "QUEUED"), ("EXEC", "[OK]")]);
+    all(&mut client, &[("WATCH a{1}", "OK"), ("MULTI", "OK"), ("SET a{1} 2", "QUEUED")]);
+    call(&mut other, "SET a{1} theirs", "OK");
+    all(&mut client, &[("EXEC", "(nil)"), ("GET a{1}", "\"theirs\"")]);
+    all(&mut client, &[("WATCH a{1}", "OK"), ("UNWATCH", "OK"), ("MULTI", "OK"), ("SET a{1} 3", "QUEUED")]);
+    call(&mut other, "SET a{1} theirs", "OK");
+    call(&mut client, "EXEC", "[OK]");
+    all(
+        &mut client,
+        &[("WATCH a{1}", "OK"), ("MULTI", "OK"), ("DISCARD", "OK"), ("MULTI", "OK"), ("SET a{1} 4", "QUEUED")],
+    );
+    call(&mut other, "SET a{1} theirs", "OK");
+    call(&mut client, "EXEC", "[OK]");
+    // EXEC without commands still fails when what it watched has changed.
+    all(&mut client, &[("WATCH a{1}", "OK"), ("MULTI", "OK")]);
+    call(&mut other, "SET a{1} theirs", "OK");
+    call(&mut client, "EXEC", "(nil)");
+    all(&mut client, &[("WATCH a{1}", "OK"), ("MULTI", "OK"), ("SET b{2} 1", "QUEUED"), ("EXEC", CROSS_SLOT)]);
+    all(&mut client, &[("WATCH a{1}", "OK"), ("WATCH b{2}", CROSS_SLOT), ("WATCH b{1}", "OK"), ("RESET", "RESET")]);
+    all(
+        &mut client,
+        &[("MULTI", "OK"), ("WATCH a{1}", "(error) ERR WATCH inside MULTI is not allowed"), ("DISCARD", "OK")],
+    );
+}
+
+#[test]
+fn scripts_run_at_the_owner_of_their_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let script = "return redis.call('INCR',KEYS[1])";
+    let sha = run(&mut client, &format!("SCRIPT LOAD \"{script}\""));
+    let sha = sha.trim_matches('"').to_owned();
+    // The shards have never seen the script.
+    for key in 0..20 {
+        call(&mut client, &format!("EVALSHA {sha} 1 counter:{key}"), "(integer) 1");
+        call(&mut other, &format!("EVALSHA {sha} 1 counter:{key}"), "(integer) 2");
+    }
+    call(&mut client, &format!("SCRIPT EXISTS {sha}"), "[(integer) 1]");
+    // What EVAL has brought is known by its digest, whichever shard has run it.
+    call(&mut client, "EVAL \"return {KEYS[1],ARGV[1]}\" 1 k v", "[\"k\", \"v\"]");
+    let sha_of_eval = run(&mut client, "SCRIPT LOAD \"return {KEYS[1],ARGV[1]}\"");
+    call(&mut other, "SCRIPT FLUSH", "OK");
+    assert!(run(&mut client, &format!("EVALSHA {sha} 1 counter:1")).starts_with("(error) NOSCRIPT"));
+    call(&mut client, "EVAL \"return {KEYS[1],ARGV[1]}\" 1 k v", "[\"k\", \"v\"]");
+    for key in 0..20 {
+        call(
+            &mut other,
+            &format!("EVALSHA {} 1 k{key} v", sha_of_eval.trim_matches('"')),
+            &format!("[\"k{key}\", \"v\"]"),
+        );
+    }
+    let load = format!("SCRIPT LOAD \"{script}\"");
+    call(&mut client, &load, &format!("\"{sha}\""));
+    for line in ["MULTI", "EVALSHA", "GET counter:1", "EXEC"] {
+        match line {
+            "MULTI" => call(&mut client, line, "OK"),
+            "EVALSHA" => call(&mut client, &format!("EVALSHA {sha} 1 counter:1"), "QUEUED"),
+            "EXEC" => call(&mut client, line, "[(integer) 3, \"3\"]"),
+            line => call(&mut client, line, "QUEUED"),
+        }
+    }
+    let library = "#!lua name=lib\nredis.register_function('add', function(keys, args) return redis.call('INCRBY', keys[1], args[1]) end)";
+    assert_eq!(client.words(&[b"FUNCTION", b"LOAD", library.as_bytes()]), "\"lib\"");
+    for key in 0..20 {
+        call(&mut other, &format!("FCALL add 1 sum:{key} 5"), "(integer) 5");
+    }
+    assert!(run(&mut client, "FUNCTION LIST").contains("lib"));
+    call(&mut client, "FUNCTION DELETE lib", "OK");
+    assert!(run(&mut other, "FCALL add 1 sum:1 5").starts_with("(error) ERR Function not found"));
+    assert!(run(&mut client, "EVAL \"return redis.call('GET','a')\" 1 b").contains("access a non local key"));
+    call(&mut client, "SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.");
+    // What a script publishes reaches the proxy's clients.
+    call(&mut other, "SUBSCRIBE news", "[\"subscribe\", \"news\", (integer) 1]");
+    call(&mut client, "EVAL \"return redis.call('PUBLISH','news','from '..KEYS[1])\" 1 k", "(integer) 1");
+    assert_eq!(read(&mut other), "[\"message\", \"news\", \"from k\"]");
+    call(&mut client, "PUBLISH news plain", "(integer) 1");
+    assert_eq!(read(&mut other), "[\"message\", \"news\", \"plain\"]");
+    for (line, reply) in
+        [("MULTI", "OK"), ("SET k v", "QUEUED"), ("PUBLISH news queued", "QUEUED"), ("EXEC", "[OK, (integer) 1]")]
+    {
+        call(&mut client, line, reply);
+    }
+    assert_eq!(read(&mut other), "[\"message\", \"news\", \"queued\"]");
+}
+
+#[test]
+fn a_blocked_command_holds_the_commands_behind_it_and_can_be_unblocked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut waits, mut other) = (proxy.connect(), proxy.connect());
+    let id = run(&mut waits, "CLIENT ID").trim_start_matches("(integer) ").to_owned();
+    let blocked = |other: &mut Client, count: u64| {
+        eventually("it waits", || other.info_number("clients", "blocked_clients") == count);
+    };
+    // What stands behind it in the pipeline is not run before it, whichever shard it is for.
+    waits.send(b"BLPOP queue 0\r\nINCR a\r\nINCR b\r\nINCR c\r\n");
+    blocked(&mut other, 1);
+    for key in ["a", "b", "c"] {
+        call(&mut other, &format!("GET {key}"), "(nil)");
+    }
+    assert!(
+        run(&mut other, "CLIENT LIST")
+            .lines()
+            .any(|line| line.contains(&format!("id={id} ")) && line.contains("flags=b"))
+    );
+    call(&mut other, "RPUSH queue x", "(integer) 1");
+    assert_eq!(read(&mut waits), "[\"queue\", \"x\"]");
+    for _ in 0..3 {
+        assert_eq!(read(&mut waits), "(integer) 1");
+    }
+    blocked(&mut other, 0);
+    // A time-out, CLIENT UNBLOCK in both ways, CLIENT KILL, and a client that goes away.
+    call(&mut waits, "BLPOP queue 0.01", "(nil)");
+    for (how, reply) in [("TIMEOUT", "(nil)"), ("ERROR", "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK")] {
+        waits.send(b"BLPOP queue 0\r\n");
+        eventually("it is unblocked", || run(&mut other, &format!("CLIENT UNBLOCK {id} {how}")) == "(integer) 1");
+        assert_eq!(read(&mut waits), reply);
+        call(&mut other, &format!("CLIENT UNBLOCK {id}"), "(integer) 0");
+    }
+    waits.send(b"BLPOP queue 0\r\n");
+    blocked(&mut other, 1);
+    call(&mut other, &format!("CLIENT KILL ID {id}"), "(integer) 1");
+    assert!(waits.raw().is_none(), "it is ended");
+    blocked(&mut other, 0);
+    let mut gone = proxy.connect();
+    gone.send(b"BLPOP queue 0\r\n");
+    blocked(&mut other, 1);
+    drop(gone);
+    blocked(&mut other, 0);
+    // Neither of them takes the element.
+    call(&mut other, "RPUSH queue y", "(integer) 1");
+    call(&mut other, "LRANGE queue 0 -1", "[\"y\"]");
+}
+
+#[test]
+fn a_pipeline_keeps_its_order_and_its_modes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let mut pipeline = Vec::new();
+    for number in 0..3_000 {
+        let key = format!("k{}", number % 50);
+        encode_command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()], &mut pipeline);
+        encode_command(&[b"GET", key.as_bytes()], &mut pipeline);
+        match number % 100 {
+            7 => encode_command(&[b"PING"], &mut pipeline),
+            8 => encode_command(&[b"NOSUCH"], &mut pipeline),
+            9 => encode_command(&[b"MGET", b"nosuch", key.as_bytes()], &mut pipeline),
+            _ => {}
+        }
+    }
+    client.send(&pipeline);
+    for number in 0..3_000 {
+        assert_eq!(read(&mut client), "OK");
+        assert_eq!(read(&mut client), format!("\"{number}\""));
+        match number % 100 {
+            7 => assert_eq!(read(&mut client), "PONG"),
+            8 => assert!(read(&mut client).starts_with("(error) ERR unknown command 'NOSUCH'")),
+            9 => assert_eq!(read(&mut client), format!("[(nil), \"{number}\"]")),
+            _ => {}
+        }
+    }
+    // RESP3 and back, in one pipeline.
+    run(&mut client, "HSET h f v");
+    client.send(b"HGETALL h\r\nHELLO 3\r\nHGETALL h\r\nGET nosuch\r\nHELLO 2\r\nHGETALL h\r\n");
+    let replies: Vec<Vec<u8>> = (0..6).map(|_| client.raw().unwrap()).collect();
+    assert_eq!(replies[0], b"*2\r\n$1\r\nf\r\n$1\r\nv\r\n");
+    assert_eq!(replies[2], b"%1\r\n$1\r\nf\r\n$1\r\nv\r\n");
+    assert_eq!(replies[3], b"_\r\n");
+    assert_eq!(replies[5], replies[0]);
+    // CLIENT REPLY.
+    client.send(b"CLIENT REPLY OFF\r\nSET k1 a\r\nGET k1\r\nMGET k1 k2\r\nCLIENT REPLY ON\r\nGET k1\r\nCLIENT REPLY SKIP\r\nGET k2\r\nGET k1\r\n");
+    assert_eq!([read(&mut client), read(&mut client), read(&mut client)], ["OK", "\"a\"", "\"a\""]);
+    // NO-TOUCH is followed.
+    call(&mut client, "CLIENT NO-TOUCH ON", "OK");
+    call(&mut client, "GET k1", "\"a\"");
+    // A large value through the proxy, both ways, and beside a client that does not read.
+    let large = vec![b'x'; 1 << 20];
+    for at in 0..4 {
+        assert_eq!(client.words(&[b"SET", format!("large{at}").as_bytes(), &large]), "OK");
+    }
+    let mut slow = proxy.connect();
+    for _ in 0..4 {
+        slow.send(b"GET large0\r\nGET large1\r\nGET large2\r\nGET large3\r\n");
+    }
+    for _ in 0..100 {
+        call(&mut other, "GET k1", "\"a\"");
+    }
+    for at in 0..4 {
+        assert_eq!(
+            client.value(&[b"GET", format!("large{at}").as_bytes()]),
+            Some(resp::client::Value::Bulk(large.clone()))
+        );
+    }
+    for _ in 0..16 {
+        assert_eq!(slow.reply(), Some(resp::client::Value::Bulk(large.clone())));
+    }
+    // Statistics are the client's at the proxy.
+    let stats = run(&mut other, "INFO commandstats");
+    assert!(stats.contains("cmdstat_get:calls=") && stats.contains("cmdstat_mget:calls="), "{stats}");
+    run(&mut other, "CONFIG SET slowlog-log-slower-than 0");
+    run(&mut other, "GET k1");
+    assert!(run(&mut other, "SLOWLOG GET 3").contains("[\"GET\", \"k1\"]"));
+    let mut monitor = proxy.connect();
+    run(&mut monitor, "MONITOR");
+    run(&mut other, "SET k1 seen");
+    assert!(read(&mut monitor).contains("\"SET\" \"k1\" \"seen\""));
+    // The end of what a client sends is not the end of its replies.
+    let mut once = std::net::TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+    std::io::Write::write_all(&mut once, b"GET k1\r\nGET k2\r\n").unwrap();
+    once.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut all = String::new();
+    std::io::Read::read_to_string(&mut once, &mut all).unwrap();
+    assert!(all.starts_with("$4\r\nseen\r\n$"), "{all}");
+}
+
+/// A shard that is gone answers for its keys only.
+#[test]
+fn a_closed_copy_is_told_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, mut operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut waits) = (proxy.connect(), proxy.connect());
+    let keys = keys(40);
+    client.set_all(keys.iter().map(|key| (key, "v")));
+    let mut copy = Client::connect(bridge(&mut operator, "orders.1", 0));
+    let lost: Vec<&String> = keys.iter().filter(|key| copy.run(&format!("GET {key}")) == "\"v\"").collect();
+    assert!(!lost.is_empty() && lost.len() < keys.len());
+    // A key of that shard.
+    waits.send(format!("BLPOP list{{{}}} 0\r\n", lost[0]).as_bytes());
+    eventually("it waits", || client.info_number("clients", "blocked_clients") == 1);
+    assert_eq!(operator.run("copy close orders.1"), "done");
+    let reply = read(&mut waits);
+    assert!(reply.starts_with("(error) UNCERTAIN"), "{reply}");
+    for key in &keys {
+        let reply = run(&mut client, &format!("GET {key}"));
+        match lost.contains(&key) {
+            true => assert!(reply.starts_with("(error) CLUSTERDOWN"), "{key}: {reply}"),
+            false => assert_eq!(reply, "\"v\"", "{key}"),
+        }
+    }
+    let reply = run(&mut client, &format!("SET {} x", lost[0]));
+    assert!(reply.starts_with("(error) CLUSTERDOWN shard 'orders.1' is not served"), "{reply}");
+    let reply = run(&mut client, "DBSIZE");
+    assert!(reply.starts_with("(error) CLUSTERDOWN shard 'orders.1'"), "{reply}");
+    call(&mut client, "PING", "PONG");
 }
