@@ -192,7 +192,7 @@ fn row(name: &str, samples: &[Sample], codec: Codec, level: i32, dictionary: Opt
     for _ in 0..finds {
         let (unit, place) = places[rng.index(places.len())];
         let at = usize::from(place.page) * PAGE_BYTES;
-        let end = (at + step_pages(place.step) * PAGE_BYTES).min(flash[unit].len());
+        let end = (at + step_pages(place.step) as usize * PAGE_BYTES).min(flash[unit].len());
         let page = Page::open(&flash[unit][at..end], STAMP.later(place.page.into())).expect("sound");
         let s = &samples[place.tag as usize];
         let found = page.find(s.hash, 0, &s.key, &dictionaries, &mut scratch).expect("sound");

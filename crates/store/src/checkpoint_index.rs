@@ -7,13 +7,17 @@
 
 use crate::config::{FlashConfig, StoreConfig};
 use crate::log::parts::{PARTS_UID, place_of_number};
-use crate::log::segment::{Input, NamedPages, SavedSegment, Segments, Tally, decode, encode};
+use crate::log::segment::{
+    Input, NamedPages, PATHS_MAX, SEGMENT_PAGES_MAX, SavedSegment, Segments, Tally, decode, encode,
+};
 use crate::log::sequence::Order;
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
-use crate::mem::object::{Object, ObjectRef, Parts};
+use crate::mem::object::{Object, ObjectRef, Parts, clock_at};
 use crate::mem::word::{PAGE_BITS, Word};
+use crate::narrow::to_usize;
 use crate::store::{Store, log_id};
+use crate::stripe::DATABASES_MAX;
 use base::Codec;
 use flash::io::PAGE_BYTES;
 use std::sync::Arc;
@@ -38,6 +42,11 @@ pub struct CheckpointIndex {
 /// Format 1 has no order.
 const FORMAT: u32 = 2;
 
+/// A count, or a number of bytes, as a checkpoint contains it.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("nothing in a checkpoint has 2^32 of anything: segments, databases, or bytes of a key")
+}
+
 impl CheckpointIndex {
     /// ```text
     /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 | cut u64 | ordered from u64 |
@@ -56,13 +65,13 @@ impl CheckpointIndex {
             out.extend_from_slice(&long.to_le_bytes());
         }
         let lost = self.order.iter().flat_map(|order| &order.lost);
-        out.extend_from_slice(&(lost.clone().count() as u32).to_le_bytes());
+        out.extend_from_slice(&count(lost.clone().count()).to_le_bytes());
         lost.flat_map(|lost| [lost.start, lost.end]).for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
-        out.extend_from_slice(&(self.table_ids.len() as u32).to_le_bytes());
+        out.extend_from_slice(&count(self.table_ids.len()).to_le_bytes());
         self.table_ids.iter().for_each(|table_id| out.extend_from_slice(&table_id.to_le_bytes()));
-        out.extend_from_slice(&(self.dictionaries.len() as u32).to_le_bytes());
+        out.extend_from_slice(&count(self.dictionaries.len()).to_le_bytes());
         for dictionary in &self.dictionaries {
-            out.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());
+            out.extend_from_slice(&count(dictionary.len()).to_le_bytes());
             out.extend_from_slice(dictionary);
         }
         encode(&self.segments, &mut out);
@@ -96,7 +105,10 @@ impl CheckpointIndex {
             let bytes = input.u32()?;
             dictionaries.push(input.bytes(bytes as usize)?.to_vec());
         }
-        if segment_pages == 0 || segment_pages > 1 << 16 || paths == 0 {
+        if segment_pages == 0 || segment_pages > SEGMENT_PAGES_MAX || paths == 0 || paths > PATHS_MAX {
+            return None;
+        }
+        if table_ids.len() > DATABASES_MAX {
             return None;
         }
         let segments = decode(&mut input, segment_pages)?;
@@ -126,7 +138,7 @@ impl CheckpointIndex {
             paths: self.paths,
             data_offset: self.data_offset,
             segment_bytes: u64::from(self.segment_pages) * PAGE_BYTES as u64,
-            segments: self.segments.len() as u32,
+            segments: self.segments_saved(),
             codec,
         }
     }
@@ -164,10 +176,17 @@ impl CheckpointIndex {
         self.table_ids.len()
     }
 
-    /// How many segments a log with this layout has.
+    /// How many segments the log had.
+    pub(crate) fn segments_saved(&self) -> u32 {
+        count(self.segments.len())
+    }
+
+    /// How many segments a log with this layout has. There may be more than a log can address, which [`CheckpointIndex::log`] leaves
+    /// out.
     pub(crate) fn segments_in(&self, paths: usize, bytes_per_path: u64) -> Option<u32> {
         let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
-        (paths == self.paths as usize).then(|| (bytes_per_path / segment_bytes * u64::from(self.paths)) as u32)
+        let segments = || bytes_per_path / segment_bytes * u64::from(self.paths);
+        (paths == self.paths as usize).then(|| u32::try_from(segments()).unwrap_or(u32::MAX))
     }
 
     /// A log with this layout and this number of segments.
@@ -179,7 +198,7 @@ impl CheckpointIndex {
     /// an entry that names one of them is refused ([`Adding::add`]).
     pub fn fit(&mut self, bytes_per_path: u64) {
         let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
-        self.segments.truncate((bytes_per_path / segment_bytes * u64::from(self.paths)) as usize);
+        self.segments.truncate(to_usize(bytes_per_path / segment_bytes * u64::from(self.paths)));
     }
 
     /// Enters the settings with which the store must be made. An error says which setting does not suit the dataset.
@@ -207,7 +226,7 @@ pub(crate) fn save_parts(object: ObjectRef<'_>) -> Vec<u8> {
     let (key, expiry) = (object.key(), object.expiry());
     let mut out = vec![object.kind() as u8, expiry.is_some().into()];
     out.extend_from_slice(&expiry.unwrap_or(0).to_le_bytes());
-    out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    out.extend_from_slice(&count(key.len()).to_le_bytes());
     out.extend_from_slice(key);
     object.boxed().expect("it is in parts").encode_skeleton(&mut out);
     out
@@ -313,7 +332,7 @@ impl Restoring {
         }
         value.copies(&mut |place| store.segments.reborn(place_of_number(place), &self.named));
         store.adopt(id, &mut value, hash, table_id.into());
-        let clock = (now_ms / 1000) as u32;
+        let clock = clock_at(now_ms);
         let parts = Parts { key: name, kind: value.kind(), raw: false, expiry, place: None, clock, stripe };
         let object = Object::new_boxed(&store.arena, &parts, value);
         let deadline = object.view().next_deadline();
@@ -360,7 +379,7 @@ impl Adding<'_> {
         for &(_, word) in pairs {
             let word = Word(word);
             let is_valid = !word.is_hot()
-                && Kind::from_u8((word.0 >> 3) as u8 & 7).is_some()
+                && Kind::from_u8((word.0 >> 3 & 7) as u8).is_some()
                 && store.segments.tally_reborn(word.place(), &restoring.named, tally);
             if !is_valid {
                 return Err(Unsuitable("an entry names a place that is not in use"));
@@ -426,6 +445,31 @@ mod tests {
         for cut in 0..format_2.len() {
             assert_eq!(CheckpointIndex::decode(&format_2[..cut]), None, "cut at {cut}");
         }
+    }
+
+    /// Numbers that the bytes have room for and the store has not: they were cut off later, and named another path or database.
+    #[test]
+    fn numbers_that_the_store_cannot_hold_are_refused() {
+        let decoded = |checkpoint: &CheckpointIndex| CheckpointIndex::decode(&checkpoint.encode()).is_some();
+        for (paths, is_valid) in [(0, false), (65_536, true), (65_537, false), (u32::MAX, false)] {
+            assert_eq!(decoded(&CheckpointIndex { paths, ..some() }), is_valid, "{paths} paths");
+        }
+        for (databases, is_valid) in [(65_536, true), (65_537, false)] {
+            let table_ids = (0..databases).collect();
+            assert_eq!(decoded(&CheckpointIndex { table_ids, ..some() }), is_valid, "{databases} databases");
+        }
+    }
+
+    /// A sparse file may be of any length. A log of as many segments as an index can address is searched then, not of the few that the
+    /// lower bits of their number told.
+    #[test]
+    fn a_file_of_any_length_has_no_fewer_segments() {
+        let segment_bytes = 64 * PAGE_BYTES as u64;
+        let segments = |bytes_per_path| some().segments_in(3, bytes_per_path);
+        assert_eq!(segments(5 * segment_bytes + 1), Some(15));
+        assert_eq!(segments((1 << 32) * segment_bytes), Some(u32::MAX));
+        assert_eq!(segments(i64::MAX as u64), Some(u32::MAX));
+        assert_eq!(some().segments_in(2, segment_bytes), None, "another number of paths");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The tiered store: hot values in RAM, all other values on flash. Each key has one 16-byte index entry in either case.
 //!
-//! Each layer imports only the layers before it (`tests/layers.rs`):
+//! Each layer imports only the layers before it (`tests/layers.rs`); all of them may use `narrow`, the casts to narrower integers:
 //!
 //! 1. [`effects`]: the commands that repeat changes;
 //! 2. [`mem`]: the index, values in RAM, the RAM limit; [`counters`]: event counters;
@@ -13,6 +13,9 @@
 //! `flash::io` defines the operations of I/O.
 //! Knows no sockets, no RESP and no clock: the time is an argument, and I/O is returned as a value.
 
+// A length, an offset or a hash that loses its upper bits is a wrong value that nobody notices.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
 pub mod checkpoint_index;
 mod config;
 pub mod counters;
@@ -23,6 +26,7 @@ pub mod keyspace;
 pub mod lane;
 pub mod log;
 pub mod mem;
+mod narrow;
 pub mod page_import;
 pub mod salvage;
 pub mod snapshot;

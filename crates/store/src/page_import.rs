@@ -14,6 +14,7 @@ use crate::mem::hash::KeyHash;
 use crate::mem::index::OwnedWord;
 use crate::mem::tier::Admission;
 use crate::mem::word::Word;
+use crate::narrow::low16;
 use crate::store::Store;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::collections::HashMap;
@@ -175,7 +176,7 @@ impl PageImport {
                     }
                 };
                 records.push(Arrived { hash, live, page: *pages + page, pages: on, bytes: stored });
-                hash.high as u16
+                low16(hash.high)
             },
         )?;
         store.sequence.pass(later.wrapping_add(newest), oldest);
@@ -233,6 +234,7 @@ impl PageImport {
 
     /// Waits for room in RAM and on flash.
     fn room(&self, pause: &mut dyn FnMut() -> bool) -> Result<Unit, Refusal> {
+        #[expect(clippy::cast_possible_truncation, reason = "the buffer has UNIT_PAGES pages")]
         let (store, pages) = (&self.store, self.pages as u32);
         loop {
             match store.admission() {
@@ -259,7 +261,9 @@ impl PageImport {
     /// Enters a record of a written unit into the index, if it is live.
     fn enter_record(&self, unit: Unit, record: &Arrived) -> Result<(), Refusal> {
         let store = &*self.store;
-        let place = place_of(store.segments.page(unit, record.page as u32), record.pages);
+        #[expect(clippy::cast_possible_truncation, reason = "the buffer has UNIT_PAGES pages")]
+        let page = record.page as u32;
+        let place = place_of(store.segments.page(unit, page), record.pages);
         let Some(LiveRecord { table_id, kind, expiry }) = record.live else {
             store.segments.wrote(place, record.bytes, None);
             return Ok(());

@@ -18,7 +18,7 @@ use crate::log::read::ReadError;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SavedSegment, Segments};
 use crate::log::sequence::Order;
-use crate::mem::hash::{Hasher, KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{Hasher, KeyHash, STRIPES, first_slot};
 use crate::mem::word::Word;
 use crate::store::log_id;
 use flash::io::PAGE_BYTES;
@@ -137,7 +137,7 @@ impl Salvage {
     /// `wanted`: the stripes and table ids whose keys are looked for; `None`: all. An error says what is damaged.
     pub fn new(checkpoint: &CheckpointIndex, wanted: Option<HashSet<(u16, u16)>>) -> Result<Salvage, &'static str> {
         let saved = &checkpoint.segments;
-        let log = checkpoint.log(saved.len() as u32, log_id(checkpoint.secret));
+        let log = checkpoint.log(checkpoint.segments_saved(), log_id(checkpoint.secret));
         // Restores the generations of the segments, against which pages are checked.
         log.restore(saved, 0, 0);
         Salvage::of(checkpoint, log, Ok(saved.clone()), checkpoint.secret, wanted)
@@ -203,7 +203,7 @@ impl Salvage {
     /// other record of the key is older.
     pub fn know_large(&mut self, table_id: u16, key: &[u8]) {
         let hash = self.hasher.hash(key);
-        if self.wants(hash.stripe() as u16, table_id) {
+        if self.wants(hash.stripe_u16(), table_id) {
             self.large.insert((table_id, hash.high), key.to_vec());
         }
     }
@@ -211,8 +211,8 @@ impl Salvage {
     /// Notes a key whose value was in RAM only at the cut.
     pub fn know_key(&mut self, db: u64, key: &[u8]) {
         let hash = self.hasher.hash(key);
-        if let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) {
-            self.know_entry(hash.stripe() as u16, table_id as u16, hash.high);
+        if let Some(table_id) = self.table_id(db) {
+            self.know_entry(hash.stripe_u16(), table_id, hash.high);
         }
     }
 
@@ -263,8 +263,9 @@ impl Salvage {
             let dictionaries = salvage.dictionaries.clone();
             let find = |id| dictionaries.iter().find(|dictionary| dictionary.id() == id).cloned();
             page.for_each(&find, scratch, &mut |record, pages| {
+                let Ok(table_id) = u16::try_from(record.db) else { return };
                 let hash = salvage.hasher.hash(record.key);
-                let name = (record.db as u16, hash.high);
+                let name = (table_id, hash.high);
                 let place = place_of(number, pages);
                 let is_it = |best: &&Best| best.seq == record.seq && best.word.place() == place;
                 if shown.is_err() || salvage.best.get(&name).filter(is_it).is_none() {
@@ -298,16 +299,16 @@ impl Salvage {
                     *damaged_pages += u64::from(pages) - (there.len() / PAGE_BYTES) as u64;
                     let first = first + u32::from(unit);
                     for (at, page) in scan(there, self.log.stamp(first)) {
-                        *damaged_pages +=
-                            damage(page.and_then(|page| each(self, &page, first + at as u32, &mut scratch)));
+                        *damaged_pages += damage(page.and_then(|page| each(self, &page, first + at, &mut scratch)));
                     }
                 }
             }
             &Err(log) => {
-                for (at, page) in bytes.as_chunks::<PAGE_BYTES>().0.iter().enumerate() {
-                    let stamp = Stamp { log, number: at as u16, ..Stamp::of(page) };
-                    let page = Page::open(&bytes[at * PAGE_BYTES..], stamp);
-                    *damaged_pages += damage(page.and_then(|page| each(self, &page, first + at as u32, &mut scratch)));
+                for (number, page) in (0..=u16::MAX).zip(bytes.as_chunks::<PAGE_BYTES>().0) {
+                    let stamp = Stamp { log, number, ..Stamp::of(page) };
+                    let page = Page::open(&bytes[usize::from(number) * PAGE_BYTES..], stamp);
+                    let at = first + u32::from(number);
+                    *damaged_pages += damage(page.and_then(|page| each(self, &page, at, &mut scratch)));
                 }
             }
         }
@@ -323,7 +324,7 @@ impl Salvage {
             return;
         }
         let hash = self.hasher.hash(record.key);
-        let stripe = hash.stripe() as u16;
+        let stripe = hash.stripe_u16();
         let Some(table_id) =
             u16::try_from(record.db).ok().filter(|&table_id| usize::from(table_id) < self.table_ids.len())
         else {
@@ -359,6 +360,12 @@ impl Salvage {
     /// The logical database with this number in the index.
     fn db(&self, table_id: u32) -> u64 {
         self.table_ids.iter().position(|&of| of == table_id).unwrap_or(table_id as usize) as u64
+    }
+
+    /// The number in the index of this logical database. `None`: the dataset has no such database.
+    fn table_id(&self, db: u64) -> Option<u16> {
+        let table_id = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db))?;
+        u16::try_from(*table_id).ok()
     }
 
     fn wants(&self, stripe: u16, table_id: u16) -> bool {
@@ -414,8 +421,8 @@ impl Salvage {
     /// not certain, removes the key. Returns whether it is not certain: the key may have been deleted before the cut,
     /// or its value is not known. To be called after [`Salvage::finish`].
     pub fn leave_out(&mut self, db: u64, key: &[u8]) -> bool {
-        let Some(&table_id) = usize::try_from(db).ok().and_then(|db| self.table_ids.get(db)) else { return false };
-        let name = (table_id as u16, self.hasher.hash(key).high);
+        let Some(table_id) = self.table_id(db) else { return false };
+        let name = (table_id, self.hasher.hash(key).high);
         let is_unnamed = self.best.get(&name).is_some_and(|best| !best.is_named);
         if is_unnamed {
             self.best.remove(&name);
@@ -442,10 +449,11 @@ impl Restoring {
     /// Tries to read the record of an entry. The entry need not be added.
     pub fn try_entry(&self, stripe: u16, table_id: u16, (high, word): (u64, u64)) -> Result<(), ReadError> {
         let word = Word(word);
-        if word.is_hot() || u64::from(word.place().page) >= self.store.segments.pages() {
+        let is_outside = word.is_hot() || u64::from(word.place().page) >= self.store.segments.pages();
+        if is_outside || usize::from(stripe) >= STRIPES {
             return Err(ReadError::Missing);
         }
-        let slot = (usize::from(stripe) * (SLOTS / STRIPES)) as u16;
+        let slot = first_slot(stripe.into());
         direct::name(&self.store, KeyHash { high, low: word.0, slot }, table_id.into(), word).map(drop)
     }
 

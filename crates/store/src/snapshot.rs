@@ -29,9 +29,10 @@ use crate::log::page::{Packing, Page, SHIPMENT_PAGES_MAX, Scratch};
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
 use crate::log::run::Run;
-use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::index::Entry;
 use crate::mem::word::{PageAddress, Word};
+use crate::narrow::to_usize;
 use crate::store::{Cut, Orphan, Store, clean_word};
 use flash::io::{PAGE_BYTES, PageBuf};
 use parking_lot::Mutex;
@@ -176,8 +177,10 @@ struct Gathered<D> {
 
 impl<D: Dumper> Gathered<D> {
     fn take(&self, store: &Store, entry: &Entry, stripe: usize, table_id: u32) -> Result<usize, DumpError> {
+        #[expect(clippy::cast_possible_truncation, reason = "they are below STRIPES and DATABASES_MAX")]
+        let (number, table) = (stripe as u16, table_id as u16);
         let note = |word| {
-            let note = Note { high: entry.high(), word, stripe: stripe as u16, table_id: table_id as u16 };
+            let note = Note { high: entry.high(), word, stripe: number, table_id: table };
             self.noted.lock().cold.push(note);
             Ok(ENTRY_COST)
         };
@@ -185,7 +188,7 @@ impl<D: Dumper> Gathered<D> {
         if self.on_flash == OnFlash::Stay && object.is_in_parts() {
             let saved = save_parts(object);
             let cost = ENTRY_COST + saved.len();
-            self.noted.lock().in_parts.push((stripe as u16, table_id as u16, saved));
+            self.noted.lock().in_parts.push((number, table, saved));
             return Ok(cost);
         }
         if self.on_flash != OnFlash::Shown && !object.is_in_parts() && !entry.word().is_dirty() {
@@ -345,7 +348,7 @@ impl<D: Dumper> Snapshot<D> {
             0 => NOTES_BYTES_MAX,
             limit => (limit / NOTES_SHARE).clamp(NOTES_BYTES_MIN, NOTES_BYTES_MAX),
         };
-        let mut notes = Notes::new(spill, limit as usize / size_of::<Note>());
+        let mut notes = Notes::new(spill, to_usize(limit) / size_of::<Note>());
         self.walk(pause, &mut |noted| noted.cold.into_iter().try_for_each(|note| notes.add(note)))?;
         let (mut notes, mut sent) = (notes.sorted()?, HashSet::new());
         loop {
@@ -537,7 +540,7 @@ impl<D: Dumper> Snapshot<D> {
     fn show(&self, note: &Note, page: &Page<'_>, scratch: &mut Scratch) -> Result<(), DumpError> {
         let (store, gathered) = (&*self.store, self.gathered());
         let (table_id, stripe) = (u32::from(note.table_id), usize::from(note.stripe));
-        let hash = KeyHash { high: note.high, low: note.word.0, slot: (stripe * (SLOTS / STRIPES)) as u16 };
+        let hash = KeyHash { high: note.high, low: note.word.0, slot: first_slot(stripe) };
         let wanted = store.cold_read(hash, table_id, note.word, None).copying();
         let (record, tag) = direct::find(store, page, &wanted, scratch)?;
         if record.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= gathered.now_ms) {
@@ -679,7 +682,7 @@ impl Iterator for Sorted<'_> {
 fn runs(store: &Store, places: impl Iterator<Item = PageAddress>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for place in places {
-        let pages = Run { page: place.page, pages: store.segments.read_pages(place) as u32 };
+        let pages = Run { page: place.page, pages: store.segments.read_pages(place) };
         if !runs.last_mut().is_some_and(|run| run.take(&store.segments, pages)) {
             runs.push(pages);
         }

@@ -4,6 +4,7 @@ use crate::counters::{Counter, Counts};
 use crate::log::resize::Progress;
 use crate::log::segment::{FULLEST, Sums};
 use crate::mem::tier::Full;
+use crate::narrow::whole;
 use crate::store::Store;
 use crate::stripe::census::KeyCounts;
 use std::ops::Index;
@@ -109,7 +110,7 @@ impl Store {
             flash_live_bytes: segments.live_bytes,
             flash_charged_bytes,
             flash_usable_bytes,
-            flash_full_at_bytes: ((FULLEST * flash_usable_bytes as f64) as u64).min(self.segments.data_max()),
+            flash_full_at_bytes: whole(FULLEST * flash_usable_bytes as f64).min(self.segments.data_max()),
             flash_free_segments: self.segments.free_count().into(),
             flash_retired_segments: segments.retired.into(),
             segment_bytes: self.segments.segment_bytes(),
@@ -142,7 +143,7 @@ impl Store {
 
     fn charge_of(&self, sums: &Sums) -> (u64, u64) {
         let bytes = self.segments.segment_bytes();
-        ((sums.charged * bytes as f64) as u64, u64::from(self.segments.usable(sums)) * bytes)
+        (whole(sums.charged * bytes as f64), u64::from(self.segments.usable(sums)) * bytes)
     }
 
     /// The recent mean cost of one more flash read while many reads are in flight. 0: nothing was read yet. CONFIG

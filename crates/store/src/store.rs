@@ -21,6 +21,7 @@ use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Full, Tier};
 use crate::mem::word::{PageAddress, Word};
+use crate::narrow::{low32, to_usize};
 use crate::stripe::census::{Census, LastSeen};
 use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
@@ -141,7 +142,7 @@ const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 
 /// The number in the headers of this log's pages. Pages of a log with another secret are not valid.
 pub(crate) fn log_id(secret: [u64; 2]) -> u32 {
-    SplitMix64(secret[0] ^ secret[1].rotate_left(32)).draw() as u32
+    low32(SplitMix64(secret[0] ^ secret[1].rotate_left(32)).draw())
 }
 
 impl Store {
@@ -166,7 +167,8 @@ impl Store {
             .expect("a thread can be started");
         let segments = match &config.flash {
             Some(flash) => {
-                let pages = (flash.segment_bytes / flash::io::PAGE_BYTES as u64) as u32;
+                let pages = flash.segment_bytes / flash::io::PAGE_BYTES as u64;
+                let pages = u32::try_from(pages).expect("a segment has at most SEGMENT_PAGES_MAX pages");
                 Segments::new(flash.segments, pages, flash.paths, flash.data_offset, log_id(config.secret))
             }
             None => Segments::new(0, 1, 1, 0, 0),
@@ -595,11 +597,11 @@ impl Store {
     ) {
         let is_unread = matches!(error, ReadError::Io(_));
         self.counters.add(if is_unread { Counter::ReadErrors } else { Counter::ChecksumErrors }, 1);
-        let count = self.segments.read_pages(place) as u32;
+        let count = self.segments.read_pages(place);
         let mut pages: Vec<u32> = match is_unread {
             true => (place.page..place.page + count).collect(),
             false => scan(read, self.segments.stamp(place.page))
-                .filter_map(|(at, page)| page.is_err().then_some(place.page + at as u32))
+                .filter_map(|(at, page)| page.is_err().then_some(place.page + at))
                 .collect(),
         };
         if pages.is_empty() {
@@ -681,7 +683,7 @@ impl Store {
 
     /// How much the margin of the RAM limit allows to lend, however many objects there are.
     fn margin_bytes(&self) -> usize {
-        self.tier.lent.max().min((self.tier.ram_limit() as usize / 8).max(LENT_BYTES_MIN))
+        self.tier.lent.max().min((to_usize(self.tier.ram_limit()) / 8).max(LENT_BYTES_MIN))
     }
 
     fn lend_up_to(&self, bytes: usize, max: usize) -> bool {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// From the lowest: a module imports what is in its own layer's folder, or in layers before.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
+    &["narrow"],
     &["effects"],
     &["mem"],
     &["counters"],

@@ -33,7 +33,7 @@ impl Store {
         let (mut taken, mut orphans) = (Vec::new(), Vec::new());
         self.emptying.fetch_add(1, Relaxed);
         let table_ids = match db {
-            None => 0..self.databases() as u32,
+            None => 0..u32::MAX,
             Some(db) => self.table_id(db)..self.table_id(db) + 1,
         };
         for number in 0..STRIPES {

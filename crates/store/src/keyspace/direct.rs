@@ -13,7 +13,7 @@ use crate::log::record_kind::RecordKind;
 use crate::log::run::Run;
 use crate::log::segment::rot::Lost;
 use crate::mem::hash::{Key, KeyHash};
-use crate::mem::object::{Object, Parts};
+use crate::mem::object::{Object, Parts, clock_at};
 use crate::mem::word::{PageAddress, Word};
 use crate::store::Store;
 use crate::stripe::Database;
@@ -65,12 +65,12 @@ fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms:
     let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
     let parts = Parts {
         key: key.name,
-        stripe: key.hash.stripe() as u16,
+        stripe: key.hash.stripe_u16(),
         kind: tag.kind,
         raw: tag.raw,
         expiry: record.expiry_ms,
         place: Some(word.with_referenced(true).0),
-        clock: (now_ms / 1000) as u32,
+        clock: clock_at(now_ms),
     };
     Ok(match tag.boxed {
         true => {
@@ -232,7 +232,7 @@ fn read<T>(
         return Err(ReadError::Lost);
     }
     // The stripe is locked and its entry points to the segment, so the segment cannot be freed.
-    let mut buf = PageBuf::new(store.segments.read_pages(place));
+    let mut buf = PageBuf::new(store.segments.read_pages(place) as usize);
     let (path, offset) = store.segments.location(place.page);
     store.counters.add(Counter::ReadsUnderLock, 1);
     store.counters.add(Counter::FlashReads, 1);

@@ -123,7 +123,7 @@ impl Keyspace<'_> {
             expiry,
             place: None,
             clock,
-            stripe: key.hash.stripe() as u16,
+            stripe: key.hash.stripe_u16(),
         };
         if let Some(id) = value.shelf_id() {
             store.owners.set(id, key.hash, self.table_id);
@@ -158,7 +158,7 @@ impl Keyspace<'_> {
         self.modified(key);
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
         let made = || {
-            let stripe = key.hash.stripe() as u16;
+            let stripe = key.hash.stripe_u16();
             let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
             Object::new(&store.arena, &parts, value)
         };
@@ -299,7 +299,7 @@ impl Keyspace<'_> {
         match expiry {
             Some(expiry) if had => entry.hot_mut().replace_expiry(expiry),
             expiry if had == expiry.is_some() => {}
-            expiry => entry.set_fields(&store.arena, key.hash.stripe() as u16, expiry, None),
+            expiry => entry.set_fields(&store.arena, key.hash.stripe_u16(), expiry, None),
         }
         Ok(true)
     }
@@ -417,7 +417,7 @@ impl ValueMut<'_> {
     pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
         self.begin();
         *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
-        self.entry.splice(&self.store.arena, self.hash.stripe() as u16, at, with);
+        self.entry.splice(&self.store.arena, self.hash.stripe_u16(), at, with);
     }
 
     /// Extends an inline value with zeros to `len` bytes, if it is shorter.
@@ -471,7 +471,7 @@ impl ValueMut<'_> {
     fn parts(&self, kind: Kind) -> Parts<'_> {
         let object = self.object();
         let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
-        Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.hash.stripe() as u16 }
+        Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.hash.stripe_u16() }
     }
 }
 

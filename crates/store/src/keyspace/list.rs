@@ -16,10 +16,11 @@ use super::{Cold, ColdRead, Identity, Keyspace, Named, Resume};
 use crate::keyspace::direct;
 use crate::log::page::{Page, Scratch};
 use crate::log::run::{RUN_PAGES, Run};
-use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::index::Entry;
 use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::word::{COLD_HASH_SHIFT, PAGE_BITS, Word};
+use crate::narrow::{low16, to_usize};
 use crate::store::Store;
 use crate::stripe::Stripe;
 use flash::io::{PAGE_BYTES, PageBuf};
@@ -40,8 +41,8 @@ const NOTES_SHARE: usize = 16;
 const NOTES_FREE: usize = 32;
 /// About this many pages are read at a time, while as many that were read before are searched. Fewer if memory is
 /// scarce.
-const PAGES_AT_ONCE: usize = 128;
-const PAGES_AT_ONCE_MIN: usize = 8;
+const PAGES_AT_ONCE: u32 = 128;
+const PAGES_AT_ONCE_MIN: u32 = 8;
 /// A list first reads at most this many pages of a record. A longer record is usually not compressed, and then its name
 /// is on the first page.
 const NAME_PAGES: u32 = 2;
@@ -49,7 +50,7 @@ const NAME_PAGES: u32 = 2;
 /// `REST_PAGES_AT_ONCE` pages.
 const REST_MAX: usize = 4096;
 const REST_AT_ONCE: usize = 256;
-const REST_PAGES_AT_ONCE: usize = 1024;
+const REST_PAGES_AT_ONCE: u32 = 1024;
 /// A slice ends at this cost, after about a hundred microseconds. Noting or naming an entry costs 1. An entry whose
 /// object is looked at costs `HOT_COST`, a page that is checked `PAGE_COST`, and a look-up `LOOK_UP_COST`.
 const SLICE_COST: usize = 1024;
@@ -131,11 +132,11 @@ impl Note {
 
     fn hash(&self) -> KeyHash {
         let low = self.rest >> LOW_SHIFT << COLD_HASH_SHIFT;
-        KeyHash { high: self.high, low, slot: (self.stripe() * (SLOTS / STRIPES)) as u16 }
+        KeyHash { high: self.high, low, slot: first_slot(self.stripe()) }
     }
 
     fn fingerprint(&self) -> u16 {
-        self.high as u16
+        low16(self.high)
     }
 
     /// Whether a key with this hash is the entry's.
@@ -291,7 +292,7 @@ impl Keyspace<'_> {
                 left: count.map_or(usize::MAX, |_| max),
                 is_gathering: true,
                 notes: Notes { max, ..Notes::default() },
-                pages_at_once: pages.clamp(PAGES_AT_ONCE_MIN, PAGES_AT_ONCE) as u32,
+                pages_at_once: u32::try_from(pages).unwrap_or(u32::MAX).clamp(PAGES_AT_ONCE_MIN, PAGES_AT_ONCE),
                 ..List::default()
             }));
         }
@@ -325,7 +326,7 @@ impl Keyspace<'_> {
     fn cold(&mut self) -> usize {
         let table_id = self.table_id;
         match self.has_all() {
-            false => self.store.cold(self.db) as usize,
+            false => to_usize(self.store.cold(self.db)),
             true => (0..STRIPES).filter_map(|stripe| Some(self.held.get(stripe).database(table_id)?.cold())).sum(),
         }
     }
@@ -353,7 +354,7 @@ impl Store {
 
     /// The notes that a list may hold at a time.
     fn notes_max(&self, lendable: usize) -> usize {
-        let most = NOTES_BYTES_MAX.max(self.tier.ram_limit() as usize / NOTES_SHARE);
+        let most = NOTES_BYTES_MAX.max(to_usize(self.tier.ram_limit()) / NOTES_SHARE);
         lendable.clamp(NOTES_BYTES_MIN, most) / NOTE_BYTES
     }
 }
@@ -427,11 +428,12 @@ impl List {
                 return;
             }
             let hash = store.hasher.hash(record.key);
-            let at = here[first(hash.high as u16)..]
+            let fingerprint = low16(hash.high);
+            let at = here[first(fingerprint)..]
                 .iter()
-                .take_while(|note| note.fingerprint() == (hash.high as u16))
+                .take_while(|note| note.fingerprint() == fingerprint)
                 .position(|note| note.is_of(hash));
-            let Some(found) = at.map(|at| &mut found[first(hash.high as u16) + at]) else { return };
+            let Some(found) = at.map(|at| &mut found[first(fingerprint) + at]) else { return };
             if found.as_ref().is_none_or(|found| record.seq >= found.seq) {
                 let from = names.len();
                 names.extend_from_slice(record.key);

@@ -33,8 +33,8 @@ use crate::keyspace::guards::{Held, NotHeld, Reach, Stripes as _, all_stripes};
 use crate::log::read::ReadError;
 use crate::mem::hash::{Hasher, Key, STRIPES};
 use crate::mem::index::{Entry, Slot};
-use crate::mem::object::ObjectRef;
 pub use crate::mem::object::Value;
+use crate::mem::object::{ObjectRef, clock_at};
 use crate::mem::tier::Admission;
 use crate::mem::word::Word;
 use crate::store::Store;
@@ -306,7 +306,7 @@ impl<'s> Keyspace<'s> {
 
     #[inline]
     fn clock(&self) -> u32 {
-        (self.clock_ms / 1000) as u32
+        clock_at(self.clock_ms)
     }
 
     #[inline(always)]
@@ -872,7 +872,7 @@ impl<'s> Keyspace<'s> {
         let entry = self.entry(key, slot);
         let (word, object) = (entry.word(), entry.hot());
         let pages = match object.place() {
-            Some(place) if !word.is_dirty() => crate::log::page::step_pages(Word(place).place().step) as u32,
+            Some(place) if !word.is_dirty() => crate::log::page::step_pages(Word(place).place().step),
             _ => 0,
         };
         Ok(Some(Inspect {

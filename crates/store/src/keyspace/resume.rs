@@ -145,7 +145,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(super) fn new(hash: KeyHash, word: Word) -> Identity {
-        Identity { high: hash.high, low: word.0 >> 40, slot: hash.stripe() as u16 }
+        Identity { high: hash.high, low: word.0 >> 40, slot: hash.stripe_u16() }
     }
 }
 

@@ -13,7 +13,7 @@
 use super::{Cold, ColdRead, Keyspace, RecordAt};
 use crate::keyspace::direct::{self, RecordCopy};
 use crate::log::read::ReadError;
-use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::index::Entry;
 use crate::mem::object::Value;
 use crate::store::Store;
@@ -204,7 +204,7 @@ impl Slice<'_> {
 
     fn entry(&mut self, entry: &Entry, table_id: u32, place: &mut VisitPosition) -> Flow {
         let word = entry.word();
-        let hash = KeyHash { high: entry.high(), low: word.0, slot: (place.stripe * (SLOTS / STRIPES)) as u16 };
+        let hash = KeyHash { high: entry.high(), low: word.0, slot: first_slot(place.stripe) };
         let Some(object) = entry.object() else {
             return self.cold(self.store.cold_read(hash, table_id, word, None).copying(), place);
         };
@@ -380,7 +380,7 @@ impl Slice<'_> {
     }
 
     fn want(&mut self, cold: ColdRead) {
-        self.read_bytes += self.store.segments.read_pages(cold.word.place()) * PAGE_BYTES;
+        self.read_bytes += self.store.segments.read_pages(cold.word.place()) as usize * PAGE_BYTES;
         self.reads.push(cold);
     }
 }

@@ -3,7 +3,7 @@
 use super::list::Cursor;
 use super::{Cold, ColdRead, Keyspace, Named};
 use crate::keyspace::direct;
-use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 
 /// An entry.
 enum Entry {
@@ -47,7 +47,7 @@ impl Keyspace<'_> {
                 while let Some(high) = leaf {
                     let (entries, next) = table.leaf_at(high);
                     if let Some(entry) = entries.iter().find(|entry| entry.high() >= from) {
-                        let slot = (number * (SLOTS / STRIPES)) as u16;
+                        let slot = first_slot(number);
                         return Some(match entry.object() {
                             Some(object) => {
                                 let is_live = object.expiry().is_none_or(|expiry| expiry > now_ms);

@@ -45,6 +45,7 @@ const DATA_FILL: f64 = 0.95;
 impl Store {
     /// Begins a cleaning. The lanes continue it until [`Store::is_cleaned`]. It leaves so much room on flash that all
     /// values in RAM could be changed and written once more; if there is no such room, nothing is written.
+    #[expect(clippy::cast_possible_truncation, reason = "a cast of a float cuts off the fraction only: it never wraps")]
     pub fn clean(&self) {
         if !self.has_flash() || self.is_force_demote() {
             return;

@@ -9,7 +9,7 @@ use crate::keyspace::commit::Leave;
 use crate::log::fill::Verdict;
 use crate::log::parts::PartName;
 use crate::mem::arena::{CELL_BYTES_MAX, Cells};
-use crate::mem::hash::{KeyHash, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::index::{Entry, OwnedWord, Slot, prefetch_line};
 use crate::mem::object::{ObjectMut, ObjectRef};
 use crate::mem::word::Word;
@@ -129,7 +129,7 @@ impl ClockHand {
         }
         let owned = stripe.owned;
         let database = stripe.database_mut(self.table_id);
-        let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
+        let slot = first_slot(self.stripe);
         let policy = store.tier.policy();
         let mut demoted = 0;
         let mut unfinished = false;

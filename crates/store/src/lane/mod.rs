@@ -24,9 +24,10 @@ use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::arena::{Cells, SLAB_BYTES};
 use crate::mem::hash::KeyHash;
-use crate::mem::object::{Object, Parts};
+use crate::mem::object::{Object, Parts, clock_at};
 use crate::mem::tier::{Admission, Full, LARGE_BYTES};
 use crate::mem::word::Word;
+use crate::narrow::to_usize;
 use crate::store::Store;
 use crate::stripe::UPKEEP_TIMEOUT;
 use clean::CleanHand;
@@ -309,7 +310,7 @@ impl Lane {
         }
         let waiter = ReadWaiter(Waiter { cold, pending });
         let run = waiter.0.cold.run;
-        let pages = run.map_or_else(|| self.store.segments.read_pages(place), |run| run.pages as usize);
+        let pages = run.map_or_else(|| self.store.segments.read_pages(place), |run| run.pages) as usize;
         // A run is not merged with other reads: its waiter gets the buffer with the pages.
         if run.is_none()
             && let Some(&token) = self.reading.get(&place.page)
@@ -467,7 +468,7 @@ impl Lane {
         let count = done.len();
         let depth = (driver.in_flight() + count) as u64;
         for done in done.drain(..) {
-            let token = done.token as usize;
+            let token = to_usize(done.token);
             let flight = self.flights[token].take().expect("a token is in flight until its completion");
             self.free_tokens.push(token);
             match flight {
@@ -918,8 +919,8 @@ fn put_in_ram(
         raw: tag.raw,
         expiry: record.expiry_ms,
         place: Some(word.with_referenced(true).0),
-        clock: (now_ms / 1000) as u32,
-        stripe: hash.stripe() as u16,
+        clock: clock_at(now_ms),
+        stripe: hash.stripe_u16(),
     };
     let mut object = match boxed {
         Some(value) => Object::new_boxed(&store.arena, &parts, value),

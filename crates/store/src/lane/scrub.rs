@@ -104,9 +104,9 @@ impl Lane {
         let first = segments.page(unit, 0);
         let buf = done.buf.expect("a read brings its buffer back");
         let rotten: Vec<u32> = match &done.result {
-            Ok(()) => scan(&buf, segments.stamp(first))
-                .filter_map(|(at, page)| page.is_err().then_some(first + at as u32))
-                .collect(),
+            Ok(()) => {
+                scan(&buf, segments.stamp(first)).filter_map(|(at, page)| page.is_err().then_some(first + at)).collect()
+            }
             Err(_) => (first..first + unit.pages).collect(),
         };
         if !rotten.is_empty() && scrub.tries < TRIES {
@@ -153,7 +153,7 @@ impl Search {
     /// added to it.
     fn step(&mut self, store: &Store, rotten: &[u32]) -> bool {
         let is_rotten = |place: PageAddress| {
-            let end = place.page + store.segments.read_pages(place) as u32;
+            let end = place.page + store.segments.read_pages(place);
             rotten[rotten.partition_point(|&page| page < place.page)..].first().is_some_and(|&page| page < end)
         };
         let mut timeout = UPKEEP_TIMEOUT;

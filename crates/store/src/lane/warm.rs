@@ -9,7 +9,7 @@ use super::Lane;
 use crate::keyspace::ColdRead;
 use crate::log::page::{Page, Record};
 use crate::log::read::ReadError;
-use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::tier::LARGE_BYTES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_TIMEOUT;
@@ -83,7 +83,7 @@ impl Lane {
                 continue;
             }
             let (entries, _, next) = stripe.database_mut(at.table_id).table.leaf_at_mut(at.high);
-            let slot = (at.stripe * (SLOTS / STRIPES)) as u16;
+            let slot = first_slot(at.stripe);
             let used = entries.iter().filter(|entry| {
                 let word = entry.word();
                 entry.high() >= at.high && !word.is_hot() && word.is_referenced()

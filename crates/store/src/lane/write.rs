@@ -13,8 +13,10 @@ use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
+use crate::mem::object::clock_at;
 use crate::mem::tier::{Full, LARGE_BYTES};
 use crate::mem::word::{PageAddress, Word};
+use crate::narrow::to_usize;
 use crate::store::Store;
 use flash::io::{Done, Op, OpKind};
 use std::sync::Arc;
@@ -26,7 +28,7 @@ const ENCODED_KEPT_BYTES: usize = 1 << 20;
 
 /// The bytes of objects that may be in flight to flash: each is in memory a second time meanwhile.
 fn writing_bytes_max(ram_limit: u64) -> usize {
-    (ram_limit as usize / 32).max(8 << 20)
+    (to_usize(ram_limit) / 32).max(8 << 20)
 }
 
 impl Writer for Lane {
@@ -195,7 +197,7 @@ impl Lane {
                 for placed in &items.placed {
                     let page = self.store.segments.page(unit, placed.page.into());
                     let place = PageAddress { page, step: placed.step };
-                    let item = &items.items[placed.tag as usize];
+                    let item = &items.items[to_usize(placed.tag)];
                     self.store.segments.wrote(place, placed.bytes, item.expiry);
                     self.point_to_flash(item, place);
                 }
@@ -267,11 +269,11 @@ impl Lane {
                 }
                 // The object was used meanwhile, or only needed a copy on flash. It stays in RAM and is clean now.
                 let mut object = entry.hot_mut();
-                object.end_write((self.now_ms / 1000) as u32);
+                object.end_write(clock_at(self.now_ms));
                 if object.view().place().is_some() {
                     object.set_place(cold.0);
                 } else {
-                    entry.set_fields(&store.arena, item.hash.stripe() as u16, item.expiry, Some(cold.0));
+                    entry.set_fields(&store.arena, item.hash.stripe_u16(), item.expiry, Some(cold.0));
                 }
                 entry.set_dirty(false);
             }
@@ -313,7 +315,7 @@ impl Lane {
         if let Some(slot) = database.find_address(item.hash.high, address) {
             let mut object = database.table.entry_mut(slot).hot_mut();
             if object.view().is_written_by(write) {
-                object.end_write((self.now_ms / 1000) as u32);
+                object.end_write(clock_at(self.now_ms));
             }
         }
     }

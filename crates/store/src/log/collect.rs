@@ -85,7 +85,7 @@ impl Collect {
     ) -> Vec<u32> {
         let mut damaged = Vec::new();
         for (at, page) in scan(buf, stamp) {
-            let number = first + at as u32;
+            let number = first + at;
             let gathered = page.and_then(|page| self.gather_page(&page, number, dictionaries, scratch, is_live));
             if let Err(corrupt) = gathered {
                 tracing::error!(segment = self.segment, page = number, "flash page damaged: {corrupt}");

@@ -36,7 +36,7 @@ pub(crate) struct Samples {
 
 /// Gives the dictionary the next number. Numbers count from 1.
 fn add(trained: &mut Vec<Arc<Dictionary>>, dictionary: Dictionary) -> u32 {
-    let id = trained.len() as u32 + 1;
+    let id = u32::try_from(trained.len() + 1).expect("there are few dictionaries");
     trained.push(Arc::new(dictionary.with_id(id)));
     id
 }

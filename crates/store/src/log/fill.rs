@@ -227,7 +227,9 @@ impl Filling {
         let Some((mut buf, items)) = self.waiting.take() else {
             return true;
         };
-        let Some(unit) = log.segments.take_unit(self.stream, buf.pages() as u32) else {
+        #[expect(clippy::cast_possible_truncation, reason = "the builder's units have at most UNIT_PAGES_MAX pages")]
+        let pages = buf.pages() as u32;
+        let Some(unit) = log.segments.take_unit(self.stream, pages) else {
             self.waiting = Some((buf, items));
             return false;
         };

@@ -6,7 +6,8 @@
 
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
-use crate::mem::word::PageAddress;
+use crate::mem::word::{PAGE_BITS, PageAddress};
+use crate::narrow::{low8, low32};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -105,8 +106,10 @@ pub(crate) fn number_of_place(place: PageAddress) -> u64 {
     u64::from(place.page) << 5 | u64::from(place.step)
 }
 
+/// The place with this number. A part keeps as many bits of a number as a place has, and reads no larger one (`value::part`).
 pub(crate) fn place_of_number(number: u64) -> PageAddress {
-    PageAddress { page: (number >> 5) as u32, step: number as u8 & 31 }
+    debug_assert!(number < 1 << (PAGE_BITS + 5));
+    PageAddress { page: low32(number >> 5), step: low8(number) & 31 }
 }
 
 #[cfg(test)]

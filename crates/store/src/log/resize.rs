@@ -126,10 +126,9 @@ impl Segments {
         if count < SEGMENTS_MIN.into() {
             return Err(ResizeError::TooSmall { wanted: bytes, least: u64::from(SEGMENTS_MIN) * segment, segment });
         }
-        if count > most.into() {
+        let Some(count) = u32::try_from(count).ok().filter(|&count| count <= most) else {
             return Err(ResizeError::TooLarge { wanted: bytes, most: u64::from(most) * segment, segment });
-        }
-        let count = count as u32;
+        };
         Ok(count - count % self.paths)
     }
 }

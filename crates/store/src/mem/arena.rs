@@ -97,6 +97,14 @@ fn slab_layout(class: usize) -> (usize, usize) {
     (cells, (SLAB_HEADER + cells * 2).next_multiple_of(8))
 }
 
+/// A number of cells, bytes or pages of a slab.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a slab has 64 KiB, and the first of them are its header")]
+fn in_slab(number: usize) -> u16 {
+    debug_assert!(number < SLAB_BYTES);
+    number as u16
+}
+
 impl Slab {
     /// # Safety
     /// `slab` is a slab of this arena whose shard's lock is held, `index` below its cell count.
@@ -129,7 +137,7 @@ impl Slab {
     unsafe fn index(slab: *mut Slab, ptr: NonNull<u8>) -> u16 {
         // SAFETY: by the caller's promise.
         let (cells_at, class) = unsafe { ((*slab).cells_at as usize, (*slab).class as usize) };
-        ((ptr.as_ptr() as usize - slab as usize - cells_at) / class_bytes(class)) as u16
+        in_slab((ptr.as_ptr() as usize - slab as usize - cells_at) / class_bytes(class))
     }
 }
 
@@ -275,7 +283,7 @@ impl Arena {
             } else {
                 (*slab).fresh += 1;
                 let end = (*slab).cells_at as usize + (*slab).fresh as usize * class_bytes(class);
-                let pages = end.div_ceil(PAGE) as u16;
+                let pages = in_slab(end.div_ceil(PAGE));
                 if pages > (*slab).touched {
                     line.hold((pages - (*slab).touched) as isize);
                     (*slab).touched = pages;
@@ -365,13 +373,13 @@ impl Arena {
         unsafe {
             let fields = Slab {
                 owner: AtomicU32::new(0),
-                cells_at: cells_at as u16,
-                class: class as u16,
+                cells_at: in_slab(cells_at),
+                class: in_slab(class),
                 used: 0,
                 free: NONE,
                 fresh: 0,
-                cells: cells as u16,
-                touched: touched.max(cells_at.div_ceil(PAGE) as u16),
+                cells: in_slab(cells),
+                touched: touched.max(in_slab(cells_at.div_ceil(PAGE))),
                 listed: false,
                 evacuated: false,
                 prev: std::ptr::null_mut(),
@@ -382,6 +390,7 @@ impl Arena {
             let (from, to) = ((&raw const fields).cast::<u8>(), slab.cast::<u8>());
             std::ptr::copy_nonoverlapping(from.add(owner), to.add(owner), size_of::<Slab>() - owner);
             Slab::stripe(slab, 0).write_bytes(0xff, cells);
+            #[expect(clippy::cast_possible_truncation, reason = "there is one shard for each worker, a thread")]
             (*slab).owner.store(shard as u32 + 1, Relaxed);
         }
         slab

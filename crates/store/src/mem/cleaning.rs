@@ -5,13 +5,13 @@
 //! A copy takes room on flash that later data may need, so a pass writes at most a given number of bytes.
 
 use super::hash::STRIPES;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 pub struct Cleaning {
     /// The next stripe to clean. [`STRIPES`]: no pass, or its last stripes are being cleaned.
-    next: AtomicU32,
+    next: AtomicUsize,
     /// Stripes that are cleaned.
-    done: AtomicU32,
+    done: AtomicUsize,
     /// Bytes that may still be written.
     left: AtomicI64,
     /// Bytes of the values that are being written to flash.
@@ -21,8 +21,8 @@ pub struct Cleaning {
 impl Default for Cleaning {
     fn default() -> Cleaning {
         Cleaning {
-            next: AtomicU32::new(STRIPES as u32),
-            done: AtomicU32::new(STRIPES as u32),
+            next: AtomicUsize::new(STRIPES),
+            done: AtomicUsize::new(STRIPES),
             left: AtomicI64::new(0),
             writing: AtomicUsize::new(0),
         }
@@ -45,14 +45,14 @@ impl Cleaning {
     }
 
     pub fn is_done(&self) -> bool {
-        self.done.load(Relaxed) >= STRIPES as u32 && self.writing.load(Relaxed) == 0
+        self.done.load(Relaxed) >= STRIPES && self.writing.load(Relaxed) == 0
     }
 
     pub fn next_stripe(&self) -> Option<usize> {
-        if self.next.load(Relaxed) >= STRIPES as u32 {
+        if self.next.load(Relaxed) >= STRIPES {
             return None;
         }
-        Some(self.next.fetch_add(1, Relaxed) as usize).filter(|&stripe| stripe < STRIPES)
+        Some(self.next.fetch_add(1, Relaxed)).filter(|&stripe| stripe < STRIPES)
     }
 
     pub fn stripe_done(&self) {

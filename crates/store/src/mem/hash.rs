@@ -1,12 +1,16 @@
 //! Owns the numbers computed from a key: its slot, its stripe and its keyed 128-bit hash.
 //! Never knows where the key's value is.
 
+use crate::narrow::{low16, low32, low64};
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128, Block};
 
-pub const SLOTS: usize = 16_384;
-pub const STRIPES: usize = 1024;
-const SLOTS_PER_STRIPE: usize = SLOTS / STRIPES;
+// Slots and stripes in 16 bits, as hashes and objects store them.
+const SLOT_COUNT: u16 = 16_384;
+const STRIPE_COUNT: u16 = 1024;
+const SLOTS_PER_STRIPE: u16 = SLOT_COUNT / STRIPE_COUNT;
+pub const SLOTS: usize = SLOT_COUNT as usize;
+pub const STRIPES: usize = STRIPE_COUNT as usize;
 
 /// A key's identity inside one logical database.
 ///
@@ -21,8 +25,24 @@ pub struct KeyHash {
 
 impl KeyHash {
     pub fn stripe(self) -> usize {
-        self.slot as usize / SLOTS_PER_STRIPE
+        self.stripe_u16().into()
     }
+
+    /// The stripe as objects, checkpoints and notes of keys store it.
+    pub fn stripe_u16(self) -> u16 {
+        self.slot / SLOTS_PER_STRIPE
+    }
+}
+
+/// The first slot of a stripe. It stands for the unknown slot of a key of which only the stripe is known.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a stripe is below STRIPES, so its slots are below SLOTS, which is 2^14"
+)]
+pub(crate) fn first_slot(stripe: usize) -> u16 {
+    debug_assert!(stripe < STRIPES);
+    stripe as u16 * SLOTS_PER_STRIPE
 }
 
 /// A key's bytes with its hash.
@@ -81,8 +101,8 @@ impl Hasher {
         use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
         let block = padded(name);
         let code = self.encrypt(block ^ self.padded);
-        let hash = |slot| KeyHash { high: code as u64, low: (code >> 64) as u64, slot };
-        let bytes = _mm_set_epi64x((block >> 64) as i64, block as i64);
+        let hash = |slot| KeyHash { high: low64(code), low: (code >> 64) as u64, slot };
+        let bytes = _mm_set_epi64x((block >> 64) as i64, low64(block) as i64);
         if _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(b'{' as i8))) != 0 {
             return hash(slot(name));
         }
@@ -90,13 +110,13 @@ impl Hasher {
         // change the checksum.
         let number = block.swap_bytes() >> 8 >> (8 * (15 - name.len()));
         let crc = step_by_product((number >> 64) as u64);
-        hash(step_by_product(number as u64 ^ u64::from(crc) << 48) % SLOTS as u16)
+        hash(step_by_product(low64(number) ^ u64::from(crc) << 48) % SLOT_COUNT)
     }
 
     #[inline(never)]
     fn hash_any(&self, name: &[u8]) -> KeyHash {
         let code = self.code(name);
-        KeyHash { high: code as u64, low: (code >> 64) as u64, slot: slot(name) }
+        KeyHash { high: low64(code), low: (code >> 64) as u64, slot: slot(name) }
     }
 
     /// The authentication code, its first byte lowest.
@@ -131,7 +151,7 @@ fn padded(bytes: &[u8]) -> u128 {
     let (low, high) = match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(first), Some(last)) => {
             // The two overlap: drop the bytes that the first contains.
-            let bits = 8 * (bytes.len() as u32 - 8);
+            let bits = 8 * (low32(bytes.len() as u64) - 8);
             (u64::from_le_bytes(*first), u64::from_le_bytes(*last).checked_shr(64 - bits).unwrap_or(0) | ONE << bits)
         }
         _ => (up_to_eight(bytes) | ONE << (8 * bytes.len()), 0),
@@ -161,7 +181,7 @@ fn up_to_eight(bytes: &[u8]) -> u64 {
 pub fn slot(name: &[u8]) -> u16 {
     let (crc, has_brace) = crc16(name);
     let crc = if has_brace { crc16(tag(name)).0 } else { crc };
-    crc % SLOTS as u16
+    crc % SLOT_COUNT
 }
 
 /// The part of a key that is hashed, if the key contains a `{`.
@@ -178,15 +198,15 @@ fn tag(name: &[u8]) -> &[u8] {
 /// CRC16_TABLES[n][b]: the checksum of byte b followed by n zero bytes, for eight bytes a step.
 const CRC16_TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0u16; 256]; 8];
-    let mut byte = 0;
+    let mut byte = 0u16;
     while byte < 256 {
-        let mut crc = (byte as u16) << 8;
+        let mut crc = byte << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
             bit += 1;
         }
-        tables[0][byte] = crc;
+        tables[0][byte as usize] = crc;
         byte += 1;
     }
     let mut n = 1;
@@ -255,7 +275,7 @@ fn step_by_product(eight: u64) -> u16 {
     // Barrett's reduction: the quotient is exact, and the rest is its product with the polynomial, cut to 16 bits.
     let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(eight as i64), _mm_cvtsi64_si128(INVERSE as i64));
     let quotient = eight ^ _mm_cvtsi128_si64(_mm_unpackhi_epi64(product, product)) as u64;
-    (quotient ^ (quotient << 5) ^ (quotient << 12)) as u16
+    low16(quotient ^ (quotient << 5) ^ (quotient << 12))
 }
 
 /// Whether the processor has instructions for AES and for products without carry.
@@ -274,7 +294,7 @@ fn crc16_by(bytes: &[u8], step: impl Fn(u64) -> u16) -> (u16, bool) {
     let (odd, eights) = bytes.as_rchunks();
     let first = bytes.first_chunk().map_or_else(|| up_to_eight(odd).swap_bytes(), |&first| u64::from_be_bytes(first));
     let mut braces = zeros(first ^ BRACES);
-    let mut crc = step(first.checked_shr(64 - 8 * odd.len() as u32).unwrap_or(0));
+    let mut crc = step(first.checked_shr(64 - 8 * low32(odd.len() as u64)).unwrap_or(0));
     for &eight in eights {
         let eight = u64::from_be_bytes(eight);
         braces |= zeros(eight ^ BRACES);

@@ -233,8 +233,10 @@ const CELLS: [u8; 12] = [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64];
 const LEAF_ENTRIES_MAX: usize = 63;
 /// Two sibling leaves with at most this many entries together are merged.
 const MERGE_ENTRIES_MAX: usize = 24;
-/// The maximum depth. Keyed 64-bit hashes never reach it; it bounds the directory even if many hashes were equal.
-const DEPTH_MAX: u8 = 40;
+/// The maximum depth. Keyed 64-bit hashes never reach it; it bounds the directory even if many hashes were equal, so that 32 bits
+/// count its positions ([`Slot`]).
+const DEPTH_MAX: u8 = 32;
+const _: () = assert!(DEPTH_MAX as u32 <= u32::BITS);
 
 /// One allocation: a header cell, then the entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -280,7 +282,9 @@ impl Leaf {
         assert!(entries.len() < self.header().cells as usize);
         // SAFETY: the allocation has `cells` cells, so it has room for the entries after the header.
         unsafe { std::ptr::copy_nonoverlapping(entries.as_ptr(), self.first(), entries.len()) };
-        self.header_mut().count = entries.len() as u8;
+        #[expect(clippy::cast_possible_truncation, reason = "there are fewer than cells, which is a u8")]
+        let count = entries.len() as u8;
+        self.header_mut().count = count;
     }
 
     fn free(self) {
@@ -419,6 +423,10 @@ pub struct Slot {
 
 impl Slot {
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a directory has at most 2^DEPTH_MAX positions, a leaf 63 entries"
+    )]
     fn new(directory: usize, at: usize) -> Slot {
         Slot { directory: directory as u32, cell: NonZeroU8::new(at as u8 + 1).expect("a leaf has at most 63 entries") }
     }
@@ -656,7 +664,7 @@ impl Table {
     fn split(&mut self, directory: usize) {
         let leaf = self.directory[directory];
         let depth = leaf.header().depth;
-        assert!(depth < DEPTH_MAX, "64 keyed hashes share 40 leading bits");
+        assert!(depth < DEPTH_MAX, "64 keyed hashes share 32 leading bits");
         let mut directory = directory;
         if depth == self.depth {
             self.directory = self.directory.iter().flat_map(|&leaf| [leaf, leaf]).collect();

@@ -6,6 +6,7 @@
 //! 0 ── process (code, index) ──┬── lent ──► at most half ◄── objects ──┬── margin ── RAM limit
 //! ```
 
+use crate::narrow::to_usize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// This much may always be lent. With less, no client could work while the process itself needs more than the RAM limit.
@@ -43,7 +44,7 @@ pub(crate) struct Lent {
 impl Lent {
     pub fn new(ram_limit: u64) -> Lent {
         // Until the first measurement, a quarter of the RAM limit.
-        let max = if ram_limit == 0 { usize::MAX } else { (ram_limit as usize / 4).max(LENT_BYTES_MIN) };
+        let max = if ram_limit == 0 { usize::MAX } else { (to_usize(ram_limit) / 4).max(LENT_BYTES_MIN) };
         Lent {
             bytes: AtomicUsize::new(0),
             measured: AtomicUsize::new(0),

@@ -13,6 +13,7 @@
 //! the next access. A fresh object was read from flash, and no look-up has counted it since.
 
 use crate::mem::arena::{Arena, Cells, rounded};
+use crate::narrow::{low8, low32, to_usize};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use value::{Boxed, Kind};
@@ -509,6 +510,7 @@ impl Raw {
     }
 
     /// Makes an object with header and key. The caller must write the value's bytes.
+    #[inline]
     fn blank(arena: &Arena, parts: &Parts<'_>, length: usize, boxed: bool) -> Raw {
         assert!(length <= VALUE_BYTES_MAX);
         let mut header = (length as u64) << Header::LENGTH_SHIFT
@@ -536,11 +538,11 @@ impl Raw {
                 at = at.add(8);
             }
             if parts.key.len() <= KEY_SHORT_MAX {
-                at.write(parts.key.len() as u8);
+                at.write(low8(parts.key.len() as u64));
                 at = at.add(1);
             } else {
                 at.write(255);
-                at.add(1).cast::<u32>().write_unaligned(parts.key.len() as u32);
+                at.add(1).cast::<u32>().write_unaligned(long_length(parts.key));
                 at = at.add(5);
             }
             copy(parts.key, at);
@@ -572,7 +574,7 @@ impl Raw {
 
     #[inline]
     fn kind(self) -> Kind {
-        Kind::from_u8((self.header().0 >> Header::KIND_SHIFT) as u8 & 7).expect("only this module writes it")
+        Kind::from_u8((self.header().0 >> Header::KIND_SHIFT & 7) as u8).expect("only this module writes it")
     }
 
     #[inline]
@@ -647,7 +649,7 @@ impl Raw {
     }
 
     fn restored_frequency(self) -> Option<u8> {
-        self.is(Header::COUNTED).then(|| self.clock() as u8)
+        self.is(Header::COUNTED).then(|| low8(self.clock().into()))
     }
 
     #[inline]
@@ -768,6 +770,12 @@ impl Raw {
     }
 }
 
+/// The clock of an access at this time. A header keeps its low 24 bits.
+#[inline]
+pub(crate) fn clock_at(now_ms: u64) -> u32 {
+    low32(now_ms / 1000)
+}
+
 /// The header with this clock, unless the field holds the number of a write or a restored frequency.
 #[inline]
 fn at_clock(header: u64, clock: u32) -> u64 {
@@ -779,7 +787,14 @@ fn at_clock(header: u64, clock: u32) -> u64 {
 
 #[inline]
 fn fixed_bytes(header: u64) -> usize {
-    8 + 8 * ((header & Header::PLACE) + (header >> 1 & 1)) as usize
+    8 + 8 * to_usize((header & Header::PLACE) + (header >> 1 & 1))
+}
+
+/// The length of a long key. Not inlined, so that making an object with a short key stays small.
+#[cold]
+#[inline(never)]
+fn long_length(key: &[u8]) -> u32 {
+    u32::try_from(key.len()).expect("a key is shorter than 4 GiB")
 }
 
 fn value_offset(header: u64, key: usize) -> usize {
@@ -837,6 +852,15 @@ mod tests {
         object.edit().end_write(12);
         assert_eq!(object.view().idle_seconds(13), 1);
         object.free(&arena);
+    }
+
+    /// Its length would be cut to 32 bits, and the object would be read and freed as one that has another size.
+    #[test]
+    #[cfg_attr(miri, ignore = "4 GiB that are never touched cost nothing, except there")]
+    #[should_panic(expected = "a key is shorter than 4 GiB")]
+    fn a_key_whose_length_takes_more_than_32_bits_is_refused() {
+        let key = vec![0; (1 << 32) + 1];
+        let _ = Object::new(&Arena::new(1), &parts(&key), &[b"value"]);
     }
 
     #[test]

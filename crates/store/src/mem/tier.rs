@@ -15,6 +15,7 @@
 
 use crate::mem::arena::Arena;
 use crate::mem::lend::Lent;
+use crate::narrow::to_usize;
 use base::Policy;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -124,7 +125,7 @@ impl Lately {
 
 impl Tier {
     pub fn new(ram_limit: u64, limit_of: LimitOf, policy: Policy) -> Tier {
-        let budget = if ram_limit == 0 { usize::MAX } else { ram_limit as usize / 10 * 8 };
+        let budget = if ram_limit == 0 { usize::MAX } else { to_usize(ram_limit) / 10 * 8 };
         Tier {
             ram_limit: AtomicU64::new(ram_limit),
             limit_of,
@@ -250,7 +251,7 @@ impl Tier {
         let budget = (limit - margin(limit)).saturating_sub(other);
         let copies = (LARGE_COPIES * self.large.lately() as u64).min(budget / 2);
         let budget = (budget - copies).max(limit / 64);
-        self.budget.store(budget as usize, Relaxed);
+        self.budget.store(to_usize(budget), Relaxed);
     }
 
     /// The resident bytes that are not objects.

@@ -10,6 +10,7 @@
 //! as a whole. 29 bits of 4 KiB pages are 2 TiB of flash per database.
 
 use crate::mem::hash::KeyHash;
+use crate::narrow::low8;
 use value::Kind;
 
 /// The place of a record: its first page, and the step (see `page::step_pages`) that gives the number of pages to read.
@@ -118,7 +119,7 @@ impl Word {
 
     #[inline]
     pub fn frequency(self) -> u8 {
-        (self.0 >> FREQUENCY_SHIFT) as u8 & FREQUENCY_MAX
+        low8(self.0 >> FREQUENCY_SHIFT) & FREQUENCY_MAX
     }
 
     #[inline]
@@ -143,8 +144,8 @@ impl Word {
     pub fn place(self) -> PageAddress {
         debug_assert!(!self.is_hot());
         PageAddress {
-            page: (self.0 >> PAGE_SHIFT) as u32 & ((1 << PAGE_BITS) - 1),
-            step: (self.0 >> STEP_SHIFT) as u8 & 31,
+            page: (self.0 >> PAGE_SHIFT & ((1 << PAGE_BITS) - 1)) as u32,
+            step: (self.0 >> STEP_SHIFT & 31) as u8,
         }
     }
 
@@ -156,7 +157,7 @@ impl Word {
 
     pub fn kind(self) -> Kind {
         debug_assert!(!self.is_hot());
-        Kind::from_u8((self.0 >> KIND_SHIFT) as u8 & 7).expect("only this module writes it")
+        Kind::from_u8((self.0 >> KIND_SHIFT & 7) as u8).expect("only this module writes it")
     }
 
     pub fn is_referenced(self) -> bool {

@@ -16,6 +16,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+/// Checkpoints and notes of keys contain a table id in 16 bits.
+pub(crate) const DATABASES_MAX: usize = 1 << 16;
+
 /// How long to wait for a stripe's lock before assuming that a long-running script holds it.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(2);
 /// The total time that a slice of maintenance waits for locked stripes. Longer than a usual command takes.
@@ -68,9 +71,10 @@ pub(crate) struct StripeSet {
 
 impl StripeSet {
     pub fn new(databases: usize) -> StripeSet {
+        assert!(databases <= DATABASES_MAX);
         StripeSet {
             lines: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
-            table_ids: (0..databases as u32).map(AtomicU32::new).collect(),
+            table_ids: (0..).take(databases).map(AtomicU32::new).collect(),
             adding: Mutex::default(),
             waiting: OnceLock::new(),
         }
@@ -211,6 +215,7 @@ impl Stripe {
         self.all().map(|database| database.hot).sum()
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "there are at most DATABASES_MAX, which is 2^16")]
     pub(crate) fn table_ids(&self) -> u32 {
         1 + self.others.len() as u32
     }

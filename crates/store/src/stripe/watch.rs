@@ -25,13 +25,14 @@ struct Watcher {
 
 impl Watched {
     pub fn add(&mut self, db: usize, name: &[u8], of_everything: bool, changed: &Arc<AtomicBool>) {
-        let watcher = Watcher { db: db as u32, of_everything, changed: Arc::clone(changed) };
+        let db = u32::try_from(db).expect("databases have small numbers");
+        let watcher = Watcher { db, of_everything, changed: Arc::clone(changed) };
         self.0.entry(name.into()).or_default().push(watcher);
     }
 
     pub fn remove(&mut self, db: usize, name: &[u8], changed: &Arc<AtomicBool>) {
         if let Some(watchers) = self.0.get_mut(name) {
-            watchers.retain(|watcher| watcher.db != db as u32 || !Arc::ptr_eq(&watcher.changed, changed));
+            watchers.retain(|watcher| watcher.db as usize != db || !Arc::ptr_eq(&watcher.changed, changed));
             if watchers.is_empty() {
                 self.0.remove(name);
             }
@@ -45,7 +46,7 @@ impl Watched {
     /// Records a change of the key. `value` is false if only data beside the value changed.
     pub fn changed(&self, db: usize, name: &[u8], value: bool) {
         let watchers = self.0.get(name).into_iter().flatten();
-        for watcher in watchers.filter(|watcher| watcher.db == db as u32 && (value || watcher.of_everything)) {
+        for watcher in watchers.filter(|watcher| watcher.db as usize == db && (value || watcher.of_everything)) {
             watcher.changed.store(true, Relaxed);
         }
     }

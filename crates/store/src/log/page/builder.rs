@@ -14,10 +14,11 @@ use std::sync::Arc;
 use super::codec::Compressor;
 use super::layout::{
     FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FRAME_RECORDS_MAX, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES,
-    PAYLOAD_BYTES, RECORD_BYTES_MAX, UNIT_PAGES_MAX, pages_alone, span, write_around,
+    PAYLOAD_BYTES, RECORD_BYTES_MAX, UNIT_PAGES_MAX, in_unit, pages_alone, share_bytes, span, write_around,
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
+use crate::narrow::low32;
 use base::Codec;
 use flash::io::{PAGE_BYTES, PageBuf};
 
@@ -193,8 +194,8 @@ impl OpenUnit {
             rest = behind;
         }
         let step = step_of(self.begun - first);
-        let bytes = ((FRAME_ENTRY_BYTES + stored.len()) / records.len() + FINGERPRINT_BYTES) as u32;
-        let placed = records.iter().map(|record| Placed { tag: record.tag, page: first as u16, step, bytes });
+        let bytes = share_bytes(stored.len(), records.len());
+        let placed = records.iter().map(|record| Placed { tag: record.tag, page: in_unit(first), step, bytes });
         self.placed.extend(placed);
     }
 
@@ -210,8 +211,8 @@ impl OpenUnit {
         frame.records += 1;
         page.fingerprints.push(record.fingerprint);
         self.append(raw);
-        let bytes = (raw.len() + FINGERPRINT_BYTES) as u32;
-        self.placed.push(Placed { tag: record.tag, page: (self.begun - 1) as u16, step: 0, bytes });
+        let bytes = low32((raw.len() + FINGERPRINT_BYTES) as u64);
+        self.placed.push(Placed { tag: record.tag, page: in_unit(self.begun - 1), step: 0, bytes });
     }
 
     fn append(&mut self, bytes: &[u8]) {

@@ -7,6 +7,7 @@ use zstd_safe::{CDict, DDict};
 
 use super::Record;
 use super::record::Bases;
+use crate::narrow::low32;
 
 /// Size of a trained dictionary. 16, 32 and 64 KiB bring 101-byte near-duplicates to 11.8, 11.3 and 11.1 bytes, 655-byte
 /// hashes to 66, 63 and 61, and take 124, 157 and 272 KB of RAM digested at level 1: the next doubling is not worth it.
@@ -62,7 +63,9 @@ impl Dictionary {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.id.to_le_bytes());
-        out.extend_from_slice(&(self.bytes.len() as u32).to_le_bytes());
+        out.extend_from_slice(
+            &u32::try_from(self.bytes.len()).expect("a dictionary has at most a megabyte").to_le_bytes(),
+        );
         out.extend_from_slice(&self.bytes);
         let crc = base::crc::crc32c(&out[8..]);
         out[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -132,7 +135,7 @@ impl Trainer {
         let before = self.samples.len();
         let value = &record.value[..record.value.len().min(SAMPLE_BYTES_MAX)];
         let key = &record.key[..record.key.len().min(SAMPLE_BYTES_MAX)];
-        let bases = Bases { seq: record.seq, expiry_s: (record.expiry_ms.unwrap_or(0) / 1000) as u32 };
+        let bases = Bases { seq: record.seq, expiry_s: low32(record.expiry_ms.unwrap_or(0) / 1000) };
         Record { key, value, ..*record }.encode(bases, &mut self.samples);
         self.samples.truncate(before + SAMPLE_BYTES_MAX);
         self.taken.push((n, self.samples.len() - before));

@@ -33,6 +33,7 @@
 
 use super::Corrupt;
 use super::record::Bases;
+use crate::narrow::{low16, to_usize};
 use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
@@ -84,6 +85,30 @@ pub(super) fn pages_alone(stored: usize) -> usize {
     span(stored, PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES)
 }
 
+/// A number of bytes, records or frames of a page.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a page has 4,096 bytes, and each record and frame takes some of them"
+)]
+fn in_page(number: usize) -> u16 {
+    debug_assert!(number <= PAGE_BYTES);
+    number as u16
+}
+
+/// The index of a page in its unit.
+#[expect(clippy::cast_possible_truncation, reason = "a unit has at most UNIT_PAGES_MAX pages, which is 4,096")]
+pub(super) fn in_unit(page: usize) -> u16 {
+    debug_assert!(page < UNIT_PAGES_MAX);
+    page as u16
+}
+
+/// What each of the records of a frame takes on flash: its share of the frame and of the frame's entry, and its fingerprint.
+#[expect(clippy::cast_possible_truncation, reason = "a frame stores at most RECORD_BYTES_MAX, which is below 2^24")]
+pub(super) fn share_bytes(stored: usize, records: usize) -> u32 {
+    debug_assert!(stored <= RECORD_BYTES_MAX);
+    ((FRAME_ENTRY_BYTES + stored) / records + FINGERPRINT_BYTES) as u32
+}
+
 /// Says which page of which log this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
@@ -106,7 +131,7 @@ impl Stamp {
 
     /// The stamp of the page `pages` pages later.
     pub fn later(self, pages: usize) -> Stamp {
-        Stamp { number: self.number.wrapping_add(pages as u16), ..self }
+        Stamp { number: self.number.wrapping_add(low16(pages as u64)), ..self }
     }
 }
 
@@ -155,9 +180,9 @@ impl Header {
         put(page, AT_POSITION, self.bases.seq.to_le_bytes());
         put(page, AT_DICTIONARY, self.dictionary.to_le_bytes());
         put(page, AT_EXPIRY_BASE, self.bases.expiry_s.to_le_bytes());
-        put(page, AT_LEAD, (self.lead as u16).to_le_bytes());
-        put(page, AT_RECORDS, (self.records as u16).to_le_bytes());
-        put(page, AT_FRAMES, (self.frames as u16).to_le_bytes());
+        put(page, AT_LEAD, in_page(self.lead).to_le_bytes());
+        put(page, AT_RECORDS, in_page(self.records).to_le_bytes());
+        put(page, AT_FRAMES, in_page(self.frames).to_le_bytes());
     }
 
     /// Reads the header of a page whose checksum is right and that is the expected one.
@@ -220,9 +245,9 @@ impl FrameEntry {
 
     pub fn read(bytes: &[u8]) -> Result<FrameEntry, Corrupt> {
         let word = u64::from_le_bytes(get(bytes, 0));
-        let field = |shift: u32, bits: u32| (word >> shift & ((1 << bits) - 1)) as usize;
+        let field = |shift: u32, bits: u32| to_usize(word >> shift & ((1 << bits) - 1));
         let entry = FrameEntry {
-            codec: FrameCodec::from_number(field(STORED_BITS + RAW_BITS + RECORDS_BITS, 3) as u8)?,
+            codec: FrameCodec::from_number((word >> (STORED_BITS + RAW_BITS + RECORDS_BITS)) as u8)?,
             stored: field(0, STORED_BITS),
             raw: field(STORED_BITS, RAW_BITS),
             records: field(STORED_BITS + RAW_BITS, RECORDS_BITS),

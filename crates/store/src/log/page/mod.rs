@@ -86,6 +86,7 @@ const STEPS: [u16; 24] =
 const _: () = assert!(STEPS[STEPS.len() - 1] as usize == UNIT_PAGES_MAX);
 
 /// The smallest step that covers `pages` (1 ..= [`UNIT_PAGES_MAX`]).
+#[expect(clippy::cast_possible_truncation, reason = "it is at most the number of steps")]
 pub fn step_of(pages: usize) -> u8 {
     assert!(pages > 0);
     assert!(pages <= UNIT_PAGES_MAX);
@@ -94,6 +95,6 @@ pub fn step_of(pages: usize) -> u8 {
 
 /// The pages to read for a step: the record's own and up to half as many beyond them. A step from
 /// a damaged index entry reads the most.
-pub fn step_pages(step: u8) -> usize {
-    usize::from(STEPS[usize::from(step).min(STEPS.len() - 1)])
+pub fn step_pages(step: u8) -> u32 {
+    u32::from(STEPS[usize::from(step).min(STEPS.len() - 1)])
 }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use super::codec::Scratch;
 use super::layout::{
-    FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES, PAYLOAD_BYTES, Stamp, span,
+    FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES, PAYLOAD_BYTES, Stamp,
+    share_bytes, span,
 };
 use super::{Corrupt, Dictionary, Record, record};
+use crate::narrow::low16;
 use flash::io::PAGE_BYTES;
 
 /// Returns the dictionary with a number.
@@ -100,7 +102,7 @@ impl<'b> Page<'b> {
     where
         'b: 's,
     {
-        let fingerprint = hash as u16;
+        let fingerprint = low16(hash);
         let mut best: Option<Best> = None;
         let mut decoded = usize::MAX;
         for (index, frame) in self.frames().enumerate() {
@@ -221,7 +223,7 @@ impl<'b> Page<'b> {
         let (mut found, mut first) = (None, 0);
         for frame in self.frames() {
             let frame = frame.ok()?;
-            for (at, _) in self.fingerprints(&frame).enumerate().filter(|&(_, f)| f == hash as u16) {
+            for (at, _) in self.fingerprints(&frame).enumerate().filter(|&(_, f)| f == low16(hash)) {
                 if found.replace((first + at, frame.pages)).is_some() {
                     return None;
                 }
@@ -324,8 +326,7 @@ impl<'b> Page<'b> {
 
 impl Frame {
     fn share(&self) -> Share {
-        let bytes = (FRAME_ENTRY_BYTES + self.entry.stored) / self.entry.records.max(1) + FINGERPRINT_BYTES;
-        Share { pages: self.pages, bytes: bytes as u32 }
+        Share { pages: self.pages, bytes: share_bytes(self.entry.stored, self.entry.records.max(1)) }
     }
 
     fn is_readable_in_place(&self) -> bool {
@@ -350,6 +351,11 @@ struct Best {
 
 /// Opens the pages of a unit that begins at the page with this stamp: the index of each, and the page. After a corrupt
 /// page the walk continues with the next page.
-pub fn scan(unit: &[u8], first: Stamp) -> impl Iterator<Item = (usize, Result<Page<'_>, Corrupt>)> {
-    (0..unit.len() / PAGE_BYTES).map(move |at| (at, Page::open(&unit[at * PAGE_BYTES..], first.later(at))))
+pub fn scan(unit: &[u8], first: Stamp) -> impl Iterator<Item = (u32, Result<Page<'_>, Corrupt>)> {
+    #[expect(clippy::cast_possible_truncation, reason = "these are pages of one segment")]
+    let pages = (unit.len() / PAGE_BYTES) as u32;
+    (0..pages).map(move |number| {
+        let at = number as usize;
+        (number, Page::open(&unit[at * PAGE_BYTES..], first.later(at)))
+    })
 }

@@ -10,6 +10,7 @@
 //! bases, because both are close to them. Any u64 can be stored.
 
 use super::Corrupt;
+use crate::narrow::{low8, low16};
 
 /// One version of a key's value, as it is written to flash and read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ const FLAGS: u8 = HAS_KIND | HAS_DB | HAS_EXPIRY | HAS_SEQ;
 
 impl<'a> Record<'a> {
     pub(super) fn fingerprint(&self) -> u16 {
-        self.hash as u16
+        low16(self.hash)
     }
 
     /// Appends the record; its lengths are below [`super::RECORD_BYTES_MAX`].
@@ -159,10 +160,10 @@ fn unzigzag(v: u64) -> u64 {
 /// LEB128: seven bits a byte, least significant first.
 fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
-        out.push(v as u8 | 0x80);
+        out.push(low8(v) | 0x80);
         v >>= 7;
     }
-    out.push(v as u8);
+    out.push(low8(v));
 }
 
 #[inline]

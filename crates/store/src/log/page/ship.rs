@@ -59,7 +59,7 @@ impl Packing {
     pub fn pack(mut self, bytes: &[u8], first: Stamp) -> Result<(Vec<u32>, Vec<u8>), Corrupt> {
         let count = self.chosen.iter().flatten().count();
         let mut out = Vec::with_capacity(HEADER_BYTES + count * (PAGE_BYTES + 8));
-        out.extend_from_slice(&(count as u16).to_le_bytes());
+        out.extend_from_slice(&u16::try_from(count).expect("few pages are in a shipment").to_le_bytes());
         out.extend_from_slice(&[0; CRC_BYTES]);
         let mut dictionaries = Vec::new();
         for at in 0..self.chosen.len() {

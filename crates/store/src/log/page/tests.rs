@@ -105,7 +105,7 @@ impl Written {
             for place in placed {
                 let want = &records[place.tag as usize];
                 let start = usize::from(place.page) * PAGE_BYTES;
-                let end = (start + step_pages(place.step) * PAGE_BYTES).min(unit.buf.len());
+                let end = (start + step_pages(place.step) as usize * PAGE_BYTES).min(unit.buf.len());
                 let page = Page::open(&unit.buf[start..end], STAMP.later(place.page.into())).unwrap();
                 assert_eq!(page.seq(), SEQ);
                 let hash = want.hash();
@@ -126,7 +126,7 @@ impl Written {
                 page.for_each(&dictionaries, &mut scratch, &mut |r, pages| {
                     let mut owned = Owned::new(r.key, r.value);
                     owned.db = r.db;
-                    assert_eq!(steps[&owned.hash()], (index, step_of(pages)));
+                    assert_eq!(steps[&owned.hash()], (index as usize, step_of(pages)));
                     seen.insert((r.db, r.key.to_vec()), r.value.to_vec());
                     count += 1;
                 })
@@ -288,9 +288,9 @@ fn steps_cover_every_record_with_at_most_half_more() {
     for pages in 1..=UNIT_PAGES_MAX {
         let step = step_of(pages);
         assert!(step < 24);
-        assert!(step_pages(step) >= pages);
-        assert!(step_pages(step) <= pages + pages / 2 || pages == 1);
-        assert!(step == 0 || step_pages(step - 1) < pages, "the smallest");
+        assert!(step_pages(step) as usize >= pages);
+        assert!(step_pages(step) as usize <= pages + pages / 2 || pages == 1);
+        assert!(step == 0 || (step_pages(step - 1) as usize) < pages, "the smallest");
     }
     assert_eq!(step_pages(31), 4096, "five bits of a damaged entry");
 }
@@ -353,7 +353,7 @@ fn sound_pages() -> Vec<Vec<u8>> {
         let written = write(&mut PageBuilder::new(codec, 1), &records, None);
         let (unit, placed) = &written.units[0];
         let here = placed.iter().filter(|place| place.page == 0);
-        let pages = here.map(|place| step_pages(place.step)).max().expect("some records");
+        let pages = here.map(|place| step_pages(place.step) as usize).max().expect("some records");
         out.push(unit.buf[..pages.min(unit.pages) * PAGE_BYTES].to_vec());
     }
     out

@@ -5,7 +5,7 @@ use super::saved::Input;
 /// Histogram of expiry times: at most 16 bins of equal width, which grows as needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expiries {
-    width_log2: u32,
+    width_log2: u8,
     bins: Vec<(u64, u32)>,
     first_ms: Option<u64>,
 }
@@ -36,13 +36,15 @@ impl Expiries {
 
     /// A lower bound of the number of expired records.
     pub fn expired(&self, now_ms: u64) -> u32 {
-        let is_over = |bin: u64| (bin.saturating_add(1)).checked_shl(self.width_log2).is_some_and(|end| end <= now_ms);
+        let is_over =
+            |bin: u64| (bin.saturating_add(1)).checked_shl(self.width_log2.into()).is_some_and(|end| end <= now_ms);
         self.bins.iter().filter(|&&(bin, _)| is_over(bin)).map(|&(_, count)| count).sum()
     }
 
     /// `| width u8 | bins u8 | has a first one u8 | first u64 | bins × (bin u64, count u32) |`, little-endian.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[self.width_log2 as u8, self.bins.len() as u8, self.first_ms.is_some().into()]);
+        let bins = u8::try_from(self.bins.len()).expect("at most BINS_MAX");
+        out.extend_from_slice(&[self.width_log2, bins, self.first_ms.is_some().into()]);
         out.extend_from_slice(&self.first_ms.unwrap_or(0).to_le_bytes());
         for (bin, count) in &self.bins {
             out.extend_from_slice(&bin.to_le_bytes());
@@ -55,7 +57,7 @@ impl Expiries {
         let first = input.u64()?;
         let bins = (0..count).map(|_| Some((input.u64()?, input.u32()?))).collect::<Option<Vec<_>>>()?;
         let is_valid = width < 64 && bins.len() <= Self::BINS_MAX && bins.is_sorted();
-        is_valid.then_some(Expiries { width_log2: width.into(), bins, first_ms: has_first.then_some(first) })
+        is_valid.then_some(Expiries { width_log2: width, bins, first_ms: has_first.then_some(first) })
     }
 
     /// The earliest expiry time.

@@ -9,8 +9,9 @@ mod saved;
 mod scrub;
 mod space;
 
-use crate::log::page::{Stamp, step_pages};
+use crate::log::page::{Stamp, UNIT_PAGES_MAX, step_pages};
 use crate::mem::word::{PAGE_BITS, PageAddress};
+use crate::narrow::whole;
 pub use expiries::Expiries;
 use flash::io::PAGE_BYTES;
 use growing::Growing;
@@ -100,9 +101,16 @@ impl Records {
 /// The class of a record at this place, and how many times the record counts.
 fn class(place: PageAddress) -> (usize, u32) {
     match step_pages(place.step) {
-        pages @ 1..=2 => (pages - 1, 1),
-        pages => (2, pages as u32),
+        pages @ 1..=2 => ((pages - 1) as usize, 1),
+        pages => (2, pages),
     }
+}
+
+/// The number of segments in a list that names each of them once.
+#[expect(clippy::cast_possible_truncation, reason = "segments have numbers of 32 bits")]
+fn number_of(segments: usize) -> u32 {
+    debug_assert!(segments <= 1 << PAGE_BITS);
+    segments as u32
 }
 
 #[derive(Default)]
@@ -274,14 +282,19 @@ pub struct Segments {
 }
 
 const RESERVE: u32 = 3;
+/// A page's header and the lists of units contain the index of a page in its segment in 16 bits.
+pub const SEGMENT_PAGES_MAX: u32 = 1 << 16;
+/// An operation of I/O contains the number of its path in 16 bits.
+pub const PATHS_MAX: u32 = 1 << 16;
 /// Maximum pages of small units that are read together.
 const READ_PAGES: u32 = 64;
 
 impl Segments {
     /// `count` segments of `segment_pages` pages, distributed over `paths` files. The data begins at `data_offset` of each file.
     pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64, log_id: u32) -> Segments {
-        let addressable = (1u64 << PAGE_BITS) / u64::from(segment_pages.max(1));
-        let count = u64::from(count).min(addressable) as u32;
+        assert!(segment_pages <= SEGMENT_PAGES_MAX);
+        assert!(paths <= PATHS_MAX);
+        let count = count.min((1 << PAGE_BITS) / segment_pages.max(1));
         let segments = Segments {
             segments: Growing::new(),
             count: AtomicU32::new(0),
@@ -347,6 +360,7 @@ impl Segments {
     }
 
     /// Flash path and byte offset of a page.
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder of `paths`, which is at most PATHS_MAX")]
     pub fn location(&self, page: u32) -> (u16, u64) {
         let segment = self.of_page(page);
         let inside = u64::from(page % self.segment_pages) * PAGE_BYTES as u64;
@@ -355,18 +369,22 @@ impl Segments {
     }
 
     /// What the header of this page must contain, since its segment was opened.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a remainder of `segment_pages`, which is at most SEGMENT_PAGES_MAX"
+    )]
     pub fn stamp(&self, page: u32) -> Stamp {
         let generation = self.get(self.of_page(page)).generation.load(Relaxed);
         Stamp { log: self.log_id, generation, number: (page % self.segment_pages) as u16 }
     }
 
     /// Number of pages to read for a place: the pages of its step, cut at the segment's end. Of a lost value there are none.
-    pub fn read_pages(&self, place: PageAddress) -> usize {
+    pub fn read_pages(&self, place: PageAddress) -> u32 {
         if place.is_lost() {
             return 0;
         }
         let left = self.segment_pages - place.page % self.segment_pages;
-        step_pages(place.step).min(left as usize)
+        step_pages(place.step).min(left)
     }
 
     /// Computes the sums in one walk over all segments.
@@ -382,7 +400,7 @@ impl Segments {
             live_pages += segment.live_pages_estimate();
             charged_pages += segment.charge(self.segment_pages);
         }
-        sums.live_bytes = (live_pages * PAGE_BYTES as f64) as u64;
+        sums.live_bytes = whole(live_pages * PAGE_BYTES as f64);
         sums.charged = charged_pages / f64::from(self.segment_pages);
         sums
     }
@@ -408,7 +426,7 @@ impl Segments {
             SegmentStream::Fresh => heads.free.pop_front()?,
             SegmentStream::Relocated => heads.free.pop_front().or_else(|| heads.lent.pop())?,
         };
-        self.free.store(heads.free.len() as u32, Relaxed);
+        self.free.store(number_of(heads.free.len()), Relaxed);
         let opened = self.get(segment).turn(SegmentState::Free, SegmentState::Open);
         assert!(opened, "a free segment is in no other hands");
         self.get(segment).generation.fetch_add(1, Relaxed);
@@ -423,7 +441,12 @@ impl Segments {
         (rest > 0 && self.get(segment).state() == SegmentState::Open).then_some(rest)
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "units are in a segment, and `first` is below SEGMENT_PAGES_MAX"
+    )]
     fn unit(&self, segment: u32, first: u32, pages: u32) -> Unit {
+        debug_assert!(pages as usize <= UNIT_PAGES_MAX);
         let about = self.get(segment);
         about.writers.fetch_add(pages, Relaxed);
         about.used_pages.fetch_add(pages, Relaxed);
@@ -623,7 +646,7 @@ impl Segments {
             let cut = heads.cut;
             self.get(segment).turn(SegmentState::Collecting, SegmentState::Quarantined);
             heads.quarantined.push((segment, cut));
-            self.quarantined.store(heads.quarantined.len() as u32, Relaxed);
+            self.quarantined.store(number_of(heads.quarantined.len()), Relaxed);
             return;
         }
         self.get(segment).turn(SegmentState::Collecting, SegmentState::Outside);

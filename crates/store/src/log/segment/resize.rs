@@ -7,7 +7,7 @@
 //!                           then count becomes end
 //! ```
 
-use super::{FULLEST, Heads, RESERVE, Segment, SegmentState, Segments, Sums};
+use super::{FULLEST, Heads, RESERVE, Segment, SegmentState, Segments, Sums, number_of};
 use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,6 +58,10 @@ impl Segments {
     }
 
     /// Number of segments that the live data needs, including the collector's.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a cast of a float never wraps, and segments have numbers of 32 bits"
+    )]
     pub fn count_needed(&self, sums: &Sums) -> u32 {
         RESERVE + HEADS + (sums.charged / FULLEST).ceil() as u32
     }
@@ -82,7 +86,7 @@ impl Segments {
         outside.truncate((self.reserve() as usize + 1).saturating_sub(inside.len()));
         heads.free.extend(inside);
         heads.lent = outside;
-        self.free.store(heads.free.len() as u32, Relaxed);
+        self.free.store(number_of(heads.free.len()), Relaxed);
         self.close_heads(&mut heads);
         let mut leaving = 0;
         for number in end..self.count() {
@@ -105,7 +109,7 @@ impl Segments {
         }
         segment.turn(SegmentState::Outside, SegmentState::Free);
         heads.free.push_back(number);
-        self.free.store(heads.free.len() as u32, Relaxed);
+        self.free.store(number_of(heads.free.len()), Relaxed);
     }
 
     /// Takes back the segments lent to the collector, which has made room before the end.

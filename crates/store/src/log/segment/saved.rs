@@ -1,6 +1,6 @@
 //! Owns what a checkpoint stores about each segment, and how segments are restored. Never knows an entry, nor a file.
 
-use super::{About, CLASSES, Expiries, Segment, SegmentState, Segments, class};
+use super::{About, CLASSES, Expiries, Segment, SegmentState, Segments, class, number_of};
 use crate::mem::word::PageAddress;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -78,7 +78,7 @@ impl Segments {
             }
         }
         heads.free.retain(|&number| self.get(number).state() == SegmentState::Free);
-        self.free.store(heads.free.len() as u32, Relaxed);
+        self.free.store(number_of(heads.free.len()), Relaxed);
         let words = (u64::from(self.count()) * u64::from(self.segment_pages)).div_ceil(64);
         NamedPages { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), jump }
     }
@@ -182,10 +182,11 @@ impl Segment {
         self.expires.store(content.expiries.first_ms().is_some(), Relaxed);
         for (records, &(written, bytes)) in self.records.iter().zip(&content.records) {
             let whole = |part: u32| {
-                (u64::from(part) * u64::from(pages)).div_ceil(content.written_pages.max(1).into()).min(u32::MAX.into())
+                let whole = (u64::from(part) * u64::from(pages)).div_ceil(content.written_pages.max(1).into());
+                u32::try_from(whole).unwrap_or(u32::MAX)
             };
-            records.written.store(whole(written) as u32, Relaxed);
-            records.bytes.store(whole(bytes) as u32, Relaxed);
+            records.written.store(whole(written), Relaxed);
+            records.bytes.store(whole(bytes), Relaxed);
         }
         self.used_pages.store(pages, Relaxed);
         *self.about.lock() = About { units: content.units.clone(), expiries: content.expiries.clone() };
@@ -213,7 +214,7 @@ impl Segment {
 ///                         units u32 | units × (first u16, pages u16) | expiries |
 /// ```
 pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
-    out.extend_from_slice(&(saved.len() as u32).to_le_bytes());
+    out.extend_from_slice(&number_of(saved.len()).to_le_bytes());
     for SavedSegment { generation, content } in saved {
         out.extend_from_slice(&generation.to_le_bytes());
         out.push(content.is_some().into());
@@ -225,7 +226,9 @@ pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
             out.extend_from_slice(&written.to_le_bytes());
             out.extend_from_slice(&bytes.to_le_bytes());
         }
-        out.extend_from_slice(&(content.units.len() as u32).to_le_bytes());
+        out.extend_from_slice(
+            &u32::try_from(content.units.len()).expect("each unit has a page of the segment").to_le_bytes(),
+        );
         for (first, pages) in &content.units {
             out.extend_from_slice(&first.to_le_bytes());
             out.extend_from_slice(&pages.to_le_bytes());

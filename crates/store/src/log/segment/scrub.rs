@@ -56,10 +56,16 @@ impl Segments {
             *round = new(now_ms);
         }
         while round.done < count {
-            let due_ms = round.begun_ms + (u128::from(interval_ms) * u128::from(round.done) / u128::from(count)) as u64;
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "of the count, fewer are done: this is below the interval"
+            )]
+            let passed_ms = (u128::from(interval_ms) * u128::from(round.done) / u128::from(count)) as u64;
+            let due_ms = round.begun_ms + passed_ms;
             if now_ms < due_ms {
                 return None;
             }
+            #[expect(clippy::cast_possible_truncation, reason = "a remainder of the count is below it")]
             let number = ((round.first % u64::from(count) + u64::from(round.done)) % u64::from(count)) as u32;
             round.done += 1;
             let segment = self.get(number);

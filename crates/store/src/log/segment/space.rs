@@ -34,7 +34,7 @@
 //! it starts there is a free segment for it. Several collections share one open segment, where large records may leave gaps, so
 //! each but the first needs two. New data never takes the last segments, the reserve.
 
-use super::{Heads, RESERVE, Segment, SegmentState, SegmentStream, Segments, Sums};
+use super::{Heads, RESERVE, Segment, SegmentState, SegmentStream, Segments, Sums, number_of};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much room the log has for new data.
@@ -174,7 +174,7 @@ impl Segments {
     /// as if there were neither another collection nor room, although it has given back its segment.
     fn allows_another(&self, heads: &Heads, held_back: bool, segment: Option<u32>) -> Relocation {
         let others = self.relocating.load(Relaxed);
-        let free = (heads.free.len() + heads.lent.len()) as u32;
+        let free = number_of(heads.free.len() + heads.lent.len());
         let has_room = match others {
             // Moved records stay on flash twice until the checkpoint.
             _ if held_back && free < 2 + others => false,
@@ -358,7 +358,7 @@ impl Segments {
     fn release(&self, heads: &mut Heads, cut: u64) {
         let emptied = std::mem::take(&mut heads.quarantined);
         let (free, held): (Vec<_>, Vec<_>) = emptied.into_iter().partition(|&(_, at)| at < cut);
-        self.quarantined.store(held.len() as u32, Relaxed);
+        self.quarantined.store(number_of(held.len()), Relaxed);
         heads.quarantined = held;
         for (number, _) in free {
             self.get(number).turn(SegmentState::Quarantined, SegmentState::Outside);
