@@ -93,6 +93,8 @@ pub struct Session {
     pub repeats: bool,
     /// The journal's positions before and after the connection's last commands that may have written.
     pub written: Written,
+    /// The commands come through a proxy.
+    pub forwarded: Option<Forwarded>,
     /// The offsets of the replication stream before and after these commands.
     pub replicated: Written,
     /// What the client has announced as a replica, with REPLCONF.
@@ -106,6 +108,13 @@ pub struct Session {
     pub listens_only: bool,
     /// The connection's subscriptions; most connections never have any.
     subscriptions: Option<Box<Subscriptions>>,
+}
+
+/// A proxy's session on behalf of a client.
+#[derive(Debug, Clone, Copy)]
+pub struct Forwarded {
+    /// The database has several shards: what a command finds beside the keys that it names must be in their slot, whichever shard has it.
+    pub is_divided: bool,
 }
 
 /// Positions of the journal, or offsets of the replication stream.
@@ -305,6 +314,7 @@ impl Session {
             rerun: None,
             repeats: false,
             written: Written::default(),
+            forwarded: None,
             replicated: Written::default(),
             replica: None,
             labels: Labels::default(),
@@ -313,6 +323,11 @@ impl Session {
             listens_only: false,
             subscriptions: None,
         }
+    }
+
+    /// Whether the keys of scripts and patterns must have one slot.
+    pub fn is_divided(&self) -> bool {
+        self.forwarded.is_some_and(|forwarded| forwarded.is_divided)
     }
 
     /// Whether anything is forbidden to this connection. For most connections, this is the only check before a command.

@@ -328,6 +328,8 @@ fn sorted(
     Ok(chosen)
 }
 
+const REACHES_OUT: Stop = Stop::error("ERR SORT reaches for keys of another slot: see BY and GET");
+
 /// The values of the patterns for each element, pattern by pattern. `#` is the element itself. In a key's name `*` is
 /// replaced by the element; `->field` after it names a field of a hash.
 fn look_up<'e>(
@@ -354,11 +356,15 @@ fn look_up<'e>(
     }
     let hasher = cx.ks.hasher();
     let keys: Vec<Key<'_>> = (0..names.len()).map(|index| hasher.key(names.element(index))).collect();
+    let slot = cx.keys[0].hash.slot;
+    if cx.session.is_divided() && keys.iter().any(|key| key.hash.slot != slot) {
+        return Err(REACHES_OUT);
+    }
     match cx.ks.reach(&keys, cx.session.reach()) {
         Ok(()) => {}
         Err(NotHeld::Busy) => return Err(Stop::Yield),
         Err(NotHeld::NotOwned) => {
-            return Err(Stop::error("ERR SORT reaches for keys of another shard: see BY and GET"));
+            return Err(REACHES_OUT);
         }
     }
     let mut fields = patterns

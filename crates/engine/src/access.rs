@@ -9,7 +9,7 @@ use crate::worker::Worker;
 use base::clock::wall_ms;
 use commands::Args;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
-use commands::session::Session;
+use commands::session::{Forwarded, Session};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -76,6 +76,20 @@ pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
     session.repeats = role == Role::Loader;
     session.rights = rights(&role.user());
     session.set_proto(resp::Proto::Resp3);
+    session.changed = true;
+}
+
+/// Starts a session of a proxy, which has authenticated its client.
+pub fn begin_for(hub: &Hub, session: &mut Session, is_divided: bool) {
+    run_as(hub, session, "default");
+    session.authenticated = true;
+    session.forwarded = Some(Forwarded { is_divided });
+}
+
+/// From now on the session has this user's rights.
+pub fn run_as(hub: &Hub, session: &mut Session, user: &str) {
+    session.user = Cow::Owned(user.to_owned());
+    look_up(hub, session);
     session.changed = true;
 }
 

@@ -8,6 +8,7 @@ use crate::clients::LoadState;
 use crate::directory::{Command, bit};
 use crate::error_replies::{NOT_OWNED, READ_ONLY, STALE, TOO_FEW_REPLICAS};
 use crate::halt::{End, Halt, Wait};
+use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
 use crate::work::Current;
@@ -54,14 +55,24 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
     None
 }
 
-/// Whether it is a word that only the node's own loader may say.
-pub fn is_loader_word(name: &[u8]) -> bool {
-    name == REPLAY_AT.as_bytes() || name == ERRORS_ONLY.as_bytes()
+/// A proxy's word: `RUN-AS user`. The commands that follow have this user's rights.
+pub const RUN_AS: &str = "RUN-AS";
+
+/// Whether it is a word of the node's own, which this connection may say.
+pub fn is_own_word(session: &Session, name: &[u8]) -> bool {
+    (session.repeats && (name == REPLAY_AT.as_bytes() || name == ERRORS_ONLY.as_bytes()))
+        || (session.forwarded.is_some() && name == RUN_AS.as_bytes())
 }
 
-/// Obeys [`REPLAY_AT`] or [`ERRORS_ONLY`].
+/// Obeys [`REPLAY_AT`], [`ERRORS_ONLY`] or [`RUN_AS`].
 #[cold]
-pub fn loader_word(session: &mut Session, args: Args<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
+pub fn own_word(hub: &Hub, session: &mut Session, args: Args<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
+    if &args[0] == RUN_AS.as_bytes() {
+        let user = args.get(1).and_then(|user| std::str::from_utf8(user).ok());
+        access::run_as(hub, session, user.ok_or(Halt::Error("ERR expected the name of a user".into()))?);
+        Out::new(output, session.proto).ok();
+        return Ok(());
+    }
     if &args[0] == ERRORS_ONLY.as_bytes() {
         session.reply = Reply::Errors;
         return Ok(());

@@ -4,7 +4,7 @@
 
 use crate::access;
 use crate::account::{Spent, account, show};
-use crate::admit::{admit, is_loader_word, loader_word};
+use crate::admit::{admit, is_own_word, own_word};
 use crate::batch::BATCH_COMMANDS_MAX;
 use crate::blocked::follow_up;
 use crate::directory::bit;
@@ -216,8 +216,8 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
             let args = work.batch.args(place);
             let (command, outcome) = match short {
                 Some((command, outcome)) => (Some(command), outcome),
-                None if session.repeats && is_loader_word(&args[0]) => {
-                    let obeyed = loader_word(session, args, &mut work.output);
+                None if (session.repeats | session.forwarded.is_some()) && is_own_word(session, &args[0]) => {
+                    let obeyed = own_word(&worker.hub, session, args, &mut work.output);
                     now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
                     (None, obeyed.map_err(|halt| Box::new(route::refused(worker, session, args, halt))))
                 }

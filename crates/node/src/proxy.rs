@@ -3,7 +3,7 @@
 
 use crate::database::Database;
 use commands::host::Unblock;
-use engine::{Routes, Shard};
+use engine::{Entry, Routes, Shard};
 use std::io;
 use std::sync::{Arc, Weak};
 use store::STRIPES;
@@ -14,6 +14,7 @@ use tokio::io::DuplexStream;
 struct LocalShard {
     name: String,
     copy: Weak<Database>,
+    is_divided: bool,
 }
 
 impl Shard for LocalShard {
@@ -23,7 +24,7 @@ impl Shard for LocalShard {
 
     fn connect(&self) -> io::Result<DuplexStream> {
         let copy = self.copy.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        engine::connect(&copy.hub, None, "proxy")
+        engine::connect(&copy.hub, Entry::Proxy { is_divided: self.is_divided }, "proxy")
     }
 
     fn unblock(&self, client: u64, how: Unblock) -> bool {
@@ -32,20 +33,16 @@ impl Shard for LocalShard {
 }
 
 impl Database {
-    /// From now on the database keeps no data: each of the copies, which are in this process, owns an equal run of stripes. Only once, and
-    /// before the first client.
+    /// From now on the database keeps no data: each of the copies, which were opened for it in this process, owns an equal run of stripes.
+    /// Only once, and before the first client.
     pub fn serve_from(&self, copies: &[Arc<Database>]) -> Result<(), String> {
         let count = copies.len();
         let owner = |stripe: usize| (stripe * count / STRIPES) as u16;
         for (number, copy) in copies.iter().enumerate() {
             copy.set_owned(|stripe| usize::from(owner(stripe)) == number);
-            copy.hub
-                .proxy
-                .set(Arc::downgrade(&self.hub))
-                .map_err(|_| format!("{} has a proxy already", copy.name()))?;
         }
         let shard = |copy: &Arc<Database>| -> Arc<dyn Shard> {
-            Arc::new(LocalShard { name: copy.name().to_owned(), copy: Arc::downgrade(copy) })
+            Arc::new(LocalShard { name: copy.name().to_owned(), copy: Arc::downgrade(copy), is_divided: count > 1 })
         };
         let routes = Routes::new(copies.iter().map(shard).collect(), owner);
         self.hub.routes.set(routes).map_err(|_| format!("{} is a proxy already", self.name()))

@@ -1,10 +1,12 @@
 //! Owns a session with the owner of a shard: the bytes to it and from it, and the state of the connection that it was told. Never knows
 //! the client's connection.
 
+use crate::admit::RUN_AS;
 use commands::session::Session;
 use resp::client::encode_command;
 use resp::extent::Extent;
 use resp::{Args, Proto};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 use std::pin::Pin;
@@ -31,6 +33,7 @@ pub struct ForwardingSession {
     proto: Proto,
     no_touch: bool,
     db: usize,
+    user: Cow<'static, str>,
     /// The session's client id at the owner, once it was asked for.
     pub client: Option<u64>,
     asked_client: bool,
@@ -60,6 +63,7 @@ impl ForwardingSession {
             proto: Proto::Resp2,
             no_touch: false,
             db: 0,
+            user: Cow::Borrowed("default"),
             client: None,
             asked_client: false,
             scripts: HashSet::new(),
@@ -78,6 +82,10 @@ impl ForwardingSession {
         if self.no_touch != session.no_touch {
             self.no_touch = session.no_touch;
             self.say(&[b"CLIENT", b"NO-TOUCH", if session.no_touch { b"ON" } else { b"OFF" }]);
+        }
+        if self.user != session.user {
+            self.user = session.user.clone();
+            self.say(&[RUN_AS.as_bytes(), session.user.as_bytes()]);
         }
         if self.db != session.db {
             self.db = session.db;

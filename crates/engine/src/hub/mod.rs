@@ -42,7 +42,8 @@ pub struct Hub {
     /// Held while pauses change, so that the store knows the last one.
     pausing: Mutex<()>,
     pub pubsub: PubSub,
-    pub users: Users,
+    /// A copy has those of its proxy.
+    pub users: Arc<Users>,
     pub tracking: Tracking,
     pub monitors: Monitors,
     pub scripts: Scripts,
@@ -60,7 +61,7 @@ pub struct Hub {
     /// If it is a proxy's: the owners of the keys, of which it has none itself.
     pub routes: OnceLock<Routes>,
     /// If it is a copy's: the proxy whose clients get the messages that scripts and transactions publish here.
-    pub proxy: OnceLock<Weak<Hub>>,
+    proxy: OnceLock<Weak<Hub>>,
     pub control: Weak<dyn Control>,
 }
 
@@ -70,7 +71,7 @@ impl Hub {
         config: Arc<ConfigStore>,
         store: Arc<Store>,
         directory: Directory,
-        users: Users,
+        users: Arc<Users>,
         worker_handles: Vec<WorkerHandle>,
         control: Weak<dyn Control>,
     ) -> Arc<Hub> {
@@ -128,6 +129,11 @@ impl Hub {
         let name: &[u8] = if space == Space::Shard { b"SPUBLISH" } else { b"PUBLISH" };
         self.dataset.journaling.keep_for_replicas(&[name, channel, message], now_ms);
         count
+    }
+
+    /// It is a copy behind this proxy, since it was opened.
+    pub fn set_proxy(&self, proxy: &Arc<Hub>) {
+        assert!(self.proxy.set(Arc::downgrade(proxy)).is_ok(), "a copy has one proxy");
     }
 
     /// Who would get a message now.

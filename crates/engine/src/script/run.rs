@@ -20,6 +20,7 @@ use crate::interpreter::{Interpreter, Scratch};
 use crate::journaling::WriteAdmission;
 use crate::nested_poll;
 use crate::prefetch::prefetch;
+use crate::routes::Policy;
 use crate::scripts::{About, Scripts, What, as_sha};
 use crate::work::Work;
 use crate::worker::Worker;
@@ -34,7 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use store::{Admission, Keyspace, NotHeld, Why};
+use store::{Admission, Key, Keyspace, NotHeld, Why};
 
 impl Worker {
     /// Runs `f` on this worker's interpreter, which is made at the first call.
@@ -378,6 +379,8 @@ fn execute(
     let why = std::mem::replace(&mut ks.resume.why, Why::Script);
     let mut out = Out::new(output, session.proto);
     session.proto = Proto::Resp2;
+    let hasher = hub.dataset.store.hasher();
+    let slot = args.get(3).filter(|_| script.key_count > 0).map(|name| hasher.hash(name).slot);
     let mut running = Running {
         around,
         ks,
@@ -394,6 +397,7 @@ fn execute(
         is_busy: false,
         script,
         args,
+        slot,
     };
     hub.scripts.running[around.worker.index].begin(script.what);
     let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
@@ -454,6 +458,8 @@ struct Running<'a, 'k> {
     is_busy: bool,
     script: &'a Script,
     args: Args<'a>,
+    /// The slot of its keys, for a database that is divided into shards, once it is known.
+    slot: Option<u16>,
 }
 
 /// Runs however the script ends.
@@ -474,6 +480,12 @@ const UNDECLARED: &str = "ERR Script attempted to access a key that it did not d
 
 /// Redis's words for a key of another node, if it is none of the script's KEYS.
 const NOT_LOCAL: &str = "ERR Script attempted to access a non local key in a cluster node";
+
+/// Redis's words for keys of several slots.
+const CROSS_SLOT: &str = "ERR Script attempted to access keys that do not hash to the same slot";
+
+const ALL_SHARDS: &str =
+    "ERR Script attempted to call a command about all shards, of which it sees one: call it outside of the script";
 
 impl<'a> Running<'a, '_> {
     /// The command that the words name.
@@ -543,6 +555,12 @@ impl<'a> Running<'a, '_> {
         };
         let hub = &*self.around.worker.hub;
         let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
+        if self.session.is_divided()
+            && let Some(text) = self.leaves_slot(command, &keys)
+        {
+            self.around.worker.stats().error(text);
+            return refuse(reply, text);
+        }
         let reached = match command.is(bit::WHOLE) {
             true if !self.ks.add_all() => Err(NotHeld::Busy),
             true => Ok(()),
@@ -566,6 +584,15 @@ impl<'a> Running<'a, '_> {
         }
         run_inside(self.around, self.session, self.ks, command, args, &keys, reply);
         Called::Reply
+    }
+
+    /// In a database that is divided into shards: why the command may not run. It depends on slots, and not on where they lie.
+    fn leaves_slot(&mut self, command: &Command, keys: &[Key<'_>]) -> Option<&'static str> {
+        if matches!(command.policy, Policy::All(_) | Policy::Scan | Policy::Refused) {
+            return Some(ALL_SHARDS);
+        }
+        let slot = *self.slot.get_or_insert(keys.first()?.hash.slot);
+        keys.iter().any(|key| key.hash.slot != slot).then_some(CROSS_SLOT)
     }
 
     /// From now on other clients get BUSY, and may end the script.

@@ -17,7 +17,7 @@ use tokio::io::copy_bidirectional;
 pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, NodeError> {
     let done = |done: Result<(), NodeError>| done.map(|()| "done".to_owned());
     match *words {
-        ["open", name, shard, memory_mb, ram_mb, persistence] => {
+        [how @ ("open" | "open-behind"), name, shard, memory_mb, ram_mb, persistence] => {
             let definition = Definition {
                 name: name.to_owned(),
                 memory_limit_bytes: memory_mb.parse::<u64>().unwrap() << 20,
@@ -25,7 +25,9 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
                 persistence: persistence.to_owned(),
                 ..Definition::default()
             };
-            node.open_copy(&definition, shard.parse().unwrap()).map(|copy| copy.name().to_owned())
+            let proxy = &node.databases()[0];
+            let proxy = (how == "open-behind").then_some(&**proxy);
+            node.open_copy(&definition, shard.parse().unwrap(), proxy).map(|copy| copy.name().to_owned())
         }
         ["bridge", name, worker] => {
             let copy = node.copy(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
@@ -86,7 +88,7 @@ fn cycle(node: &Arc<node::Node>, times: usize, folder: &str) -> Result<String, N
     };
     let mut halfway = [0; 3];
     for round in 0..times {
-        let copy = node.open_copy(&definition, 7)?;
+        let copy = node.open_copy(&definition, 7, None)?;
         let name = copy.name().to_owned();
         while matches!(copy.state(), DatabaseState::Loading { .. }) {
             std::thread::sleep(Duration::from_millis(1));
@@ -290,7 +292,7 @@ fn a_copy_serves_what_it_owns() {
     client.run(&format!("DEL {mine}"));
     client.run(&format!("RPUSH {mine} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"));
     let reply = client.run(&format!("SORT {mine} BY weight:*"));
-    assert_eq!(reply, "(error) ERR SORT reaches for keys of another shard: see BY and GET");
+    assert_eq!(reply, "(error) ERR SORT reaches for keys of another slot: see BY and GET");
     client.run(&format!("SET {mine} v"));
 
     // Its files have all keys, and a new start owns nothing.

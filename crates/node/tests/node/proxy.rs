@@ -16,7 +16,7 @@ const SHARDS: usize = 4;
 const REFUSED: &[&str] = &[
     "-CROSSSLOT Keys in request don't hash to the same slot",
     "-ERR SELECT is not allowed in cluster mode",
-    "-ERR SORT reaches for keys of another shard: see BY and GET",
+    "-ERR SORT reaches for keys of another slot: see BY and GET",
     " is not supported by a database that is divided into shards",
     " is not supported in a transaction on a database that is divided into shards",
     " run in different places of a database that is divided into shards",
@@ -30,8 +30,9 @@ fn is_refused(reply: &[u8]) -> bool {
 /// A node whose database is a proxy over four copies, which have low limits of encodings.
 fn start_proxy(directory: &Path, memory_mb: u64, ram_mb: u64) -> (Node, Operator) {
     let (node, mut operator) = start(directory, &[("io-threads", "2")]);
-    let names: Vec<String> =
-        (0..SHARDS).map(|shard| operator.run(&format!("copy open orders {shard} {memory_mb} {ram_mb} no"))).collect();
+    let names: Vec<String> = (0..SHARDS)
+        .map(|shard| operator.run(&format!("copy open-behind orders {shard} {memory_mb} {ram_mb} no")))
+        .collect();
     for name in &names {
         assert_eq!(operator.run(&format!("copy own {name} all")), "done");
         assert_eq!(Client::connect(bridge(&mut operator, name, 0)).run(SETTINGS), "OK");
@@ -106,7 +107,11 @@ fn random_commands_get_the_replies_of_one_node() {
                 continue;
             }
             // A script, or a command of a transaction, has met a key of another shard: what was done until then stays.
-            let reached_out = [&b"access a non local key"[..], b"SORT reaches for keys of another shard"];
+            let reached_out = [
+                &b"do not hash to the same slot"[..],
+                b"command about all shards",
+                b"SORT reaches for keys of another slot",
+            ];
             apart |= differs_by_design(words, reply, &expected) || reached_out.iter().any(|text| contains(reply, text));
             let difference = match &words[0][..] {
                 b"EXEC" => exec_difference(&queued, reply, &expected),
@@ -345,7 +350,7 @@ fn scripts_run_at_the_owner_of_their_keys() {
     assert!(run(&mut client, "FUNCTION LIST").contains("lib"));
     call(&mut client, "FUNCTION DELETE lib", "OK");
     assert!(run(&mut other, "FCALL add 1 sum:1 5").starts_with("(error) ERR Function not found"));
-    assert!(run(&mut client, "EVAL \"return redis.call('GET','a')\" 1 b").contains("access a non local key"));
+    assert!(run(&mut client, "EVAL \"return redis.call('GET','a')\" 1 b").contains("do not hash to the same slot"));
     call(&mut client, "SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.");
     // What a script publishes reaches the proxy's clients.
     call(&mut other, "SUBSCRIBE news", "[\"subscribe\", \"news\", (integer) 1]");
@@ -521,4 +526,40 @@ fn a_closed_copy_is_told_by_name() {
     let reply = run(&mut client, "DBSIZE");
     assert!(reply.starts_with("(error) CLUSTERDOWN shard 'orders.1'"), "{reply}");
     call(&mut client, "PING", "PONG");
+}
+
+/// Who may do what is decided at the proxy, and for a script's commands at the owner of its keys.
+#[test]
+fn users_rights_hold_in_scripts_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut admin, mut client) = (proxy.connect(), proxy.connect());
+    call(&mut admin, "ACL SETUSER ann on >pw ~a* +@all -flushall -incr", "OK");
+    call(&mut client, "AUTH ann pw", "OK");
+    for key in 0..20 {
+        call(&mut client, &format!("SET a{key} 1"), "OK");
+        assert!(run(&mut client, &format!("SET b{key} 1")).starts_with("(error) NOPERM"));
+        let script = |name: &str| format!("EVAL \"return redis.call('{name}',KEYS[1])\" 1 a{key}");
+        call(&mut client, &script("GET"), "\"1\"");
+        let reply = run(&mut client, &script("INCR"));
+        assert!(reply.contains("ACL failure in script"), "{reply}");
+        call(&mut admin, &script("INCR"), "(integer) 2");
+    }
+    assert!(run(&mut client, "FLUSHALL").starts_with("(error) NOPERM"));
+    // A right that is taken away is gone at the owners at once.
+    call(&mut admin, "ACL SETUSER ann -get", "OK");
+    let reply = run(&mut client, "EVAL \"return redis.call('GET',KEYS[1])\" 1 a1");
+    assert!(reply.contains("ACL failure in script"), "{reply}");
+    call(&mut client, "AUTH default x", "OK");
+    call(&mut client, "EVAL \"return redis.call('GET',KEYS[1])\" 1 a1", "\"2\"");
+    // What is queued is looked at again when it runs.
+    call(&mut client, "AUTH ann pw", "OK");
+    all(&mut client, &[("MULTI", "OK"), ("SET a1 x", "QUEUED")]);
+    call(&mut admin, "ACL SETUSER ann -set", "OK");
+    assert!(run(&mut client, "EXEC").starts_with("(error) EXECABORT"));
+    call(&mut admin, "GET a1", "\"2\"");
+    // No client can say the proxy's word.
+    assert!(run(&mut client, "RUN-AS default").starts_with("(error) ERR unknown command"));
+    call(&mut admin, "ACL DELUSER ann", "(integer) 1");
+    assert!(client.raw().is_none(), "it is ended");
 }
