@@ -115,6 +115,8 @@ pub struct Session {
 pub struct Forwarded {
     /// The database has several shards: what a command finds beside the keys that it names must be in their slot, whichever shard has it.
     pub is_divided: bool,
+    /// A command was rejected, because its key is not served here now: what is behind it is rejected too, so that it does not run before it.
+    pub rejects: bool,
 }
 
 /// Positions of the journal, or offsets of the replication stream.
@@ -328,6 +330,19 @@ impl Session {
     /// Whether the keys of scripts and patterns must have one slot.
     pub fn is_divided(&self) -> bool {
         self.forwarded.is_some_and(|forwarded| forwarded.is_divided)
+    }
+
+    /// Of a proxy's session: all that follows is rejected.
+    pub fn begin_rejecting(&mut self) {
+        if let Some(forwarded) = &mut self.forwarded {
+            forwarded.rejects = true;
+        }
+    }
+
+    /// Whether all commands of this session are rejected.
+    #[inline]
+    pub fn rejects(&self) -> bool {
+        self.forwarded.is_some_and(|forwarded| forwarded.rejects)
     }
 
     /// Whether anything is forbidden to this connection. For most connections, this is the only check before a command.

@@ -83,7 +83,7 @@ pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
 pub fn begin_for(hub: &Hub, session: &mut Session, is_divided: bool) {
     run_as(hub, session, "default");
     session.authenticated = true;
-    session.forwarded = Some(Forwarded { is_divided });
+    session.forwarded = Some(Forwarded { is_divided, rejects: false });
 }
 
 /// From now on the session has this user's rights.

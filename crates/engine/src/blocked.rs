@@ -450,6 +450,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     output.extend_from_slice(&reply);
     client_info.outbox.answered();
     if let Some(error) = &error {
+        if error == NOT_OWNED {
+            session.begin_rejecting();
+        }
         stats.error(error);
     }
     let args = blocked.args();

@@ -71,7 +71,8 @@ pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
         | session.multi.is_some()
         | session.tracking.is_some()
         | (session.reply != Reply::On)
-        | session.rerun.is_some();
+        | session.rerun.is_some()
+        | session.rejects();
     !is_special
         && hub.routes.get().is_none()
         && !nested_poll::is_on()

@@ -5,10 +5,11 @@ use resp::client::{Kind, SkipState};
 use resp::extent::Extent;
 use resp::{Out, Proto};
 
-/// A shard's reply, and the places of its elements in the merged one.
+/// A shard's reply.
+#[derive(Default)]
 pub struct PartReply {
     pub bytes: Vec<u8>,
-    /// For [`Merge::InOrder`].
+    /// Of a split command: the keys that the shard owns, by their positions among all keys.
     pub places: Vec<u32>,
 }
 

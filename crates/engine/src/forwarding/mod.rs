@@ -1,5 +1,12 @@
 //! Owns what a client's connection to a proxy keeps: its sessions with the owners of shards, and the replies that are still to come, in
-//! the order of the commands. Never knows how a command is chosen to be sent (`forward`), or how a connection waits.
+//! the order of the commands. Never knows how a command is chosen to be sent, or how its bytes are made (`forward`).
+//!
+//! ```text
+//! Unsent ── sent ──► Sent ── reply ──────────────────────────► Done
+//!   ▲  │               ├──── rejected: it has not run ───► Unsent
+//!   │  └ not served ─► Down    ├── session lost, a read ─────► Unsent
+//!   └── again, in order        └── session lost, a write ────► Uncertain
+//! ```
 
 mod merge;
 mod session;
@@ -9,10 +16,20 @@ pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
 use crate::routes::{Merge, Routes};
-use commands::session::Session;
+use commands::session::Multi;
 use resp::extent::Extent;
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+
+/// What a shard that does not serve now is sent again and again waits at most this long.
+const AWAY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause before it is sent again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub struct Forwarding {
@@ -20,6 +37,10 @@ pub struct Forwarding {
     sessions: Vec<Option<Box<ForwardingSession>>>,
     /// The commands without a complete reply, oldest first.
     pub awaited: VecDeque<Awaited>,
+    /// The shards that have rejected commands or could not be reached, until one of their replies has come.
+    away: Vec<Away>,
+    /// Ends when one of them is tried again.
+    timer: Option<Pin<Box<Sleep>>>,
     /// The last command may wait: what is behind it is not sent before its reply is there.
     pub blocks: bool,
     /// The shard and the slot of the watched keys.
@@ -28,17 +49,32 @@ pub struct Forwarding {
     pub watch_lost: bool,
 }
 
+struct Away {
+    shard: u16,
+    since: Instant,
+    next: Instant,
+    /// All was sent again, and it has not replied yet.
+    is_sent: bool,
+}
+
 /// A command that was sent to one or several owners.
 pub struct Awaited {
-    /// Its position in the batch.
-    pub at: usize,
-    /// The id of the command.
-    pub command: usize,
+    pub sent: Sent,
     pub begun: u64,
     /// CLIENT REPLY is off for it.
     pub is_silent: bool,
     pub is_write: bool,
     pub kind: Kind,
+}
+
+/// What is needed to send a command once more.
+pub struct Sent {
+    /// Its position in the batch.
+    pub at: usize,
+    /// Its number in the directory.
+    pub command: usize,
+    /// If it is EXEC.
+    pub transaction: Option<Box<Multi>>,
 }
 
 pub enum Kind {
@@ -56,51 +92,81 @@ pub enum Kind {
     },
 }
 
-/// What one shard replies.
-#[derive(Debug, Clone, Copy)]
+/// What one shard is sent, and replies.
+#[derive(Debug)]
 pub struct Part {
     pub shard: u16,
+    pub state: State,
+    /// Where it begins among the bytes to its session.
+    pub begins_at: u64,
     /// The replies before it that nobody gets.
     pub owed: u16,
     pub extent: Extent,
-    pub is_done: bool,
     /// It may take this many bytes without asking; `usize::MAX`: it is passed on, and the output's limits hold.
     pub granted: usize,
-    /// It has asked in vain, and the rest of it is dropped.
-    pub is_too_large: bool,
-    /// Its length then.
-    pub bytes: usize,
+    /// It has asked in vain, and the rest of it is dropped. Its length then.
+    pub too_large: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Unsent,
+    Sent,
+    Done,
+    /// Nobody serves the shard, so it was not sent.
+    Down,
+    /// The session was lost before the reply to a write.
+    Uncertain,
+}
+
+impl Part {
+    /// For a reply that is passed on.
+    pub fn passed(shard: u16) -> Part {
+        Part { granted: usize::MAX, ..Part::kept(shard) }
+    }
+
+    /// For a reply that is kept until it is complete.
+    pub fn kept(shard: u16) -> Part {
+        let extent = Extent::default();
+        Part { shard, state: State::Unsent, begins_at: 0, owed: 0, extent, granted: FREE_BYTES, too_large: None }
+    }
+
+    /// Its session was lost after so many bytes. What has not left cannot have run, and a read may run again.
+    pub fn lose(&mut self, is_write: bool, sent: u64) {
+        if self.state == State::Sent {
+            let is_uncertain = is_write && sent > self.begins_at;
+            (self.state, self.extent) =
+                (if is_uncertain { State::Uncertain } else { State::Unsent }, Extent::default());
+        }
+    }
+
+    /// It has not run.
+    pub fn reject(&mut self) {
+        if self.state == State::Sent {
+            (self.state, self.extent) = (State::Unsent, Extent::default());
+        }
+    }
+}
+
+impl Kind {
+    /// The first shard whose reply is not there.
+    pub fn first_awaited(&mut self) -> Option<u16> {
+        self.parts().find(|(part, _)| part.state != State::Done).map(|(part, _)| part.shard)
+    }
+
+    /// The parts, with the keys of each by their positions among all keys.
+    fn parts(&mut self) -> impl Iterator<Item = (&mut Part, &[u32])> {
+        let (one, several) = match self {
+            Kind::Pass(part) | Kind::Page { part, .. } => (Some((part, &[][..])), None),
+            Kind::Merge { parts, .. } => (None, Some(parts.iter_mut().map(|(part, reply)| (part, &*reply.places)))),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
+    }
 }
 
 impl Forwarding {
     pub fn session(&mut self, shard: u16) -> Option<&mut ForwardingSession> {
         self.sessions.get_mut(usize::from(shard))?.as_deref_mut()
-    }
-
-    /// The session with a shard's owner, opened if there is none, which knows of the client's connection what it must.
-    #[inline]
-    pub fn open(&mut self, routes: &Routes, shard: u16, session: &Session) -> io::Result<&mut ForwardingSession> {
-        let at = usize::from(shard);
-        if self.sessions.len() <= at {
-            self.sessions.resize_with(routes.shards.len(), || None);
-        }
-        let slot = &mut self.sessions[at];
-        if slot.is_none() {
-            *slot = Some(Box::new(ForwardingSession::new(routes.shards[at].connect()?)));
-        }
-        let forwarding = slot.as_deref_mut().expect("it was just opened");
-        forwarding.follow(session);
-        Ok(forwarding)
-    }
-
-    /// The session has ended. What it has watched is not watched any more.
-    pub fn lose(&mut self, shard: u16) {
-        if let Some(session) = self.sessions.get_mut(usize::from(shard)) {
-            *session = None;
-        }
-        if self.watched.is_some_and(|(watched, _)| watched == shard) {
-            self.watch_lost = true;
-        }
     }
 
     pub fn sessions(&mut self) -> impl Iterator<Item = (u16, &mut ForwardingSession)> {
@@ -111,25 +177,152 @@ impl Forwarding {
         !self.awaited.is_empty()
     }
 
-    /// Memory that its buffers take.
+    /// Takes a command, and sends it to those of its owners that serve. `send` makes the bytes.
+    #[inline]
+    pub fn enter(
+        &mut self,
+        mut awaited: Awaited,
+        routes: &Routes,
+        mut send: impl FnMut(&Sent, &mut Part, &[u32], &mut ForwardingSession),
+    ) {
+        for (part, places) in awaited.kind.parts() {
+            let shard = part.shard;
+            if part.state != State::Unsent || self.away.iter().any(|away| away.shard == shard && !away.is_sent) {
+                continue;
+            }
+            match open(&mut self.sessions, routes, shard) {
+                Ok(session) => send(&awaited.sent, part, places, session),
+                Err(_) => self.away(shard),
+            }
+        }
+        self.awaited.push_back(awaited);
+    }
+
+    /// The shard does not serve now: what it has not run is sent again soon, until it replies or has been away for too long.
+    #[cold]
+    fn away(&mut self, shard: u16) {
+        let now = Instant::now();
+        match self.away.iter_mut().find(|away| away.shard == shard) {
+            Some(away) => (away.next, away.is_sent) = (now + AGAIN, false),
+            None => self.away.push(Away { shard, since: now, next: now + AGAIN, is_sent: false }),
+        }
+    }
+
+    /// The owner has rejected a command, and will reject what is behind it in the session.
+    #[cold]
+    pub fn reject(&mut self, shard: u16) {
+        self.end(shard);
+        self.of(shard).for_each(|(part, _)| part.reject());
+        self.away(shard);
+    }
+
+    /// The session has ended. Returns how many bytes were sent to it.
+    #[cold]
+    pub fn lose(&mut self, shard: u16) -> u64 {
+        let sent = self.session(shard).map_or(0, |session| session.sent());
+        self.end(shard);
+        self.of(shard).for_each(|(part, is_write)| part.lose(is_write, sent));
+        self.away(shard);
+        sent
+    }
+
+    /// What the session has watched is not watched any more.
+    fn end(&mut self, shard: u16) {
+        self.sessions[usize::from(shard)] = None;
+        self.watch_lost |= self.watched.is_some_and(|(watched, _)| watched == shard);
+    }
+
+    fn of(&mut self, shard: u16) -> impl Iterator<Item = (&mut Part, bool)> {
+        let all = self.awaited.iter_mut();
+        let parts = all.flat_map(|Awaited { is_write, kind, .. }| kind.parts().map(|(part, _)| (part, *is_write)));
+        parts.filter(move |(part, _)| part.shard == shard)
+    }
+
+    /// The shard has replied.
+    #[inline]
+    pub fn replied(&mut self, shard: u16) {
+        if !self.away.is_empty() {
+            self.away.retain(|away| away.shard != shard);
+        }
+    }
+
+    /// Tries the shards again whose time it is, in the order of the commands. Gives up those that were away for too long.
+    #[inline]
+    pub fn try_again(&mut self, routes: &Routes, send: impl FnMut(&Sent, &mut Part, &[u32], &mut ForwardingSession)) {
+        if self.away.iter().any(|away| !away.is_sent) {
+            self.try_those_away(routes, Instant::now(), send);
+        }
+    }
+
+    #[cold]
+    fn try_those_away(
+        &mut self,
+        routes: &Routes,
+        now: Instant,
+        mut send: impl FnMut(&Sent, &mut Part, &[u32], &mut ForwardingSession),
+    ) {
+        for at in (0..self.away.len()).rev() {
+            let Away { shard, since, next, is_sent } = self.away[at];
+            if is_sent || now < next {
+                continue;
+            }
+            if now.duration_since(since) >= AWAY_TIMEOUT {
+                self.away.swap_remove(at);
+                let unsent = self.of(shard).filter(|(part, _)| part.state == State::Unsent);
+                unsent.for_each(|(part, _)| part.state = State::Down);
+                continue;
+            }
+            let Ok(session) = open(&mut self.sessions, routes, shard) else {
+                self.away[at].next = now + AGAIN;
+                continue;
+            };
+            self.away[at].is_sent = true;
+            for Awaited { sent, kind, .. } in &mut self.awaited {
+                let unsent = kind.parts().filter(|(part, _)| part.shard == shard && part.state == State::Unsent);
+                unsent.for_each(|(part, places)| send(sent, part, places, session));
+            }
+        }
+    }
+
+    /// Wakes the connection when a shard is to be tried again.
+    #[inline]
+    pub fn wake_to_try(&mut self, cx: &mut Context<'_>) {
+        if let Some(next) = self.away.iter().filter(|away| !away.is_sent).map(|away| away.next).min() {
+            self.wake_at(next, cx);
+        }
+    }
+
+    #[cold]
+    fn wake_at(&mut self, moment: Instant, cx: &mut Context<'_>) {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(moment.into())));
+        timer.as_mut().reset(moment.into());
+        if timer.as_mut().poll(cx) == Poll::Ready(()) {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Memory that its buffers take, and the transactions that were sent.
     pub fn mem_bytes(&self) -> usize {
-        self.sessions.iter().flatten().map(|session| session.mem_bytes()).sum()
+        let transactions = self.awaited.iter().filter_map(|awaited| awaited.sent.transaction.as_ref());
+        let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes());
+        sessions.chain(transactions.map(|multi| multi.bytes)).sum()
     }
 }
 
-impl Part {
-    /// The reply to what was added to a session last.
-    pub fn behind(shard: u16, session: &mut ForwardingSession) -> Part {
-        Part { granted: usize::MAX, ..Part::kept_behind(shard, session) }
+/// The session with a shard's owner, opened if there is none.
+#[inline]
+fn open<'s>(
+    sessions: &'s mut Vec<Option<Box<ForwardingSession>>>,
+    routes: &Routes,
+    shard: u16,
+) -> io::Result<&'s mut ForwardingSession> {
+    let at = usize::from(shard);
+    if sessions.len() <= at {
+        sessions.resize_with(routes.shards.len(), || None);
     }
-
-    /// The same, for a reply that is kept until others are there.
-    pub fn kept_behind(shard: u16, session: &mut ForwardingSession) -> Part {
-        Part::whole(shard, std::mem::take(&mut session.owed))
+    let session = &mut sessions[at];
+    if session.is_none() {
+        *session = Some(Box::new(ForwardingSession::new(routes.shards[at].connect()?)));
     }
-
-    pub fn whole(shard: u16, owed: u16) -> Part {
-        let extent = Extent::default();
-        Part { shard, owed, extent, is_done: false, granted: FREE_BYTES, is_too_large: false, bytes: 0 }
-    }
+    Ok(session.as_deref_mut().expect("it was just opened"))
 }

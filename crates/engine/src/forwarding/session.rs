@@ -24,6 +24,8 @@ pub struct ForwardingSession {
     /// Commands, of which the first `sent` bytes were sent.
     commands: Vec<u8>,
     sent: usize,
+    /// The bytes sent before these.
+    sent_before: u64,
     /// Initialised over its whole length. The bytes from `taken` to `filled` are replies that were not taken yet.
     replies: Vec<u8>,
     taken: usize,
@@ -56,6 +58,7 @@ impl ForwardingSession {
             stream,
             commands: Vec::new(),
             sent: 0,
+            sent_before: 0,
             replies: Vec::new(),
             taken: 0,
             filled: 0,
@@ -152,12 +155,24 @@ impl ForwardingSession {
             }
             self.sent += sent;
         }
+        self.sent_before += self.sent as u64;
         self.sent = 0;
         if self.commands.capacity() > READ_BYTES {
             self.commands = Vec::new();
         }
         self.commands.clear();
         Poll::Ready(Ok(()))
+    }
+
+    /// The bytes sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent_before + self.sent as u64
+    }
+
+    /// Where what is added now begins among all bytes.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.sent_before + self.commands.len() as u64
     }
 
     pub fn has_unsent(&self) -> bool {

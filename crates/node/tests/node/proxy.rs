@@ -497,35 +497,126 @@ fn a_pipeline_keeps_its_order_and_its_modes() {
     assert!(all.starts_with("$4\r\nseen\r\n$"), "{all}");
 }
 
-/// A shard that is gone answers for its keys only.
+/// A shard that is gone answers for its keys only, after a time in which it may come back.
 #[test]
 fn a_closed_copy_is_told_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let (proxy, mut operator) = start_proxy(directory.path(), 100, 40);
-    let (mut client, mut waits) = (proxy.connect(), proxy.connect());
+    let (mut client, mut waits, mut other) = (proxy.connect(), proxy.connect(), proxy.connect());
     let keys = keys(40);
     client.set_all(keys.iter().map(|key| (key, "v")));
     let mut copy = Client::connect(bridge(&mut operator, "orders.1", 0));
-    let lost: Vec<&String> = keys.iter().filter(|key| copy.run(&format!("GET {key}")) == "\"v\"").collect();
-    assert!(!lost.is_empty() && lost.len() < keys.len());
-    // A key of that shard.
+    let (lost, kept): (Vec<&String>, Vec<&String>) =
+        keys.iter().partition(|key| copy.run(&format!("GET {key}")) == "\"v\"");
+    assert!(!lost.is_empty() && !kept.is_empty());
     waits.send(format!("BLPOP list{{{}}} 0\r\n", lost[0]).as_bytes());
     eventually("it waits", || client.info_number("clients", "blocked_clients") == 1);
     assert_eq!(operator.run("copy close orders.1"), "done");
+    // Nobody knows whether it has taken an element.
     let reply = read(&mut waits);
     assert!(reply.starts_with("(error) UNCERTAIN"), "{reply}");
-    for key in &keys {
-        let reply = run(&mut client, &format!("GET {key}"));
-        match lost.contains(&key) {
-            true => assert!(reply.starts_with("(error) CLUSTERDOWN"), "{key}: {reply}"),
-            false => assert_eq!(reply, "\"v\"", "{key}"),
-        }
+    const DOWN: &str = "(error) CLUSTERDOWN shard 'orders.1' is not served; nothing was changed";
+    let began = std::time::Instant::now();
+    client.send(format!("GET {}\r\nSET {} x\r\nGET {}\r\nDBSIZE\r\n", lost[0], lost[0], kept[0]).as_bytes());
+    // Nobody else waits for it.
+    for key in &kept {
+        call(&mut other, &format!("GET {key}"), "\"v\"");
     }
-    let reply = run(&mut client, &format!("SET {} x", lost[0]));
-    assert!(reply.starts_with("(error) CLUSTERDOWN shard 'orders.1' is not served"), "{reply}");
-    let reply = run(&mut client, "DBSIZE");
-    assert!(reply.starts_with("(error) CLUSTERDOWN shard 'orders.1'"), "{reply}");
+    for reply in [DOWN, DOWN, "\"v\"", DOWN] {
+        assert_eq!(read(&mut client), reply);
+    }
+    let waited = began.elapsed().as_millis();
+    assert!(waited >= 4_900, "it might have come back: {waited} ms");
     call(&mut client, "PING", "PONG");
+}
+
+/// While a shard is handed over, its commands are rejected. They run when it is served again: each once, and in their order.
+#[test]
+fn what_was_rejected_runs_once_and_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, mut operator) = start_proxy(directory.path(), 100, 40);
+    let port = proxy.port;
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let mut client = Client::connect(port);
+                let mut counted = 0;
+                for round in 0..60 {
+                    let mut pipeline = Vec::new();
+                    let key = format!("k{}-{number}", round % 10);
+                    let both = [format!("a{number}"), format!("b{number}"), format!("c{number}"), format!("d{number}")];
+                    for step in 0..20 {
+                        let value = (round * 20 + step).to_string();
+                        encode_command(&[b"SET", key.as_bytes(), value.as_bytes()], &mut pipeline);
+                        encode_command(&[b"INCR", format!("counter{}", step % 8).as_bytes()], &mut pipeline);
+                        encode_command(&[b"GET", key.as_bytes()], &mut pipeline);
+                        let mut words: Vec<&[u8]> = vec![b"MSET"];
+                        both.iter().for_each(|key| words.extend([key.as_bytes(), value.as_bytes()]));
+                        encode_command(&words, &mut pipeline);
+                        for words in [&[&b"MULTI"[..]][..], &[b"INCR", b"counter0"], &[b"GET", b"counter0"], &[b"EXEC"]]
+                        {
+                            encode_command(words, &mut pipeline);
+                        }
+                        let words: Vec<&[u8]> =
+                            std::iter::once(&b"MGET"[..]).chain(both.iter().map(|key| key.as_bytes())).collect();
+                        encode_command(&words, &mut pipeline);
+                    }
+                    client.send(&pipeline);
+                    for step in 0..20 {
+                        let value = round * 20 + step;
+                        assert_eq!(read(&mut client), "OK");
+                        assert!(read(&mut client).starts_with("(integer) "));
+                        assert_eq!(read(&mut client), format!("\"{value}\""));
+                        assert_eq!(read(&mut client), "OK");
+                        for reply in ["OK", "QUEUED", "QUEUED"] {
+                            assert_eq!(read(&mut client), reply);
+                        }
+                        let pair = read(&mut client);
+                        let pair: Vec<&str> = pair.trim_matches(['[', ']']).split(", ").collect();
+                        assert_eq!(pair[0].trim_start_matches("(integer) "), pair[1].trim_matches('"'));
+                        assert_eq!(read(&mut client), format!("[{}]", vec![format!("\"{value}\""); 4].join(", ")));
+                        counted += 2;
+                    }
+                }
+                counted
+            })
+        })
+        .collect();
+    let mut handovers = 0;
+    while clients.iter().any(|client| !client.is_finished()) {
+        let copy = format!("orders.{}", handovers % SHARDS);
+        assert_eq!(operator.run(&format!("copy own {copy} none")), "done");
+        assert_eq!(operator.run(&format!("copy own {copy} all")), "done");
+        handovers += 1;
+    }
+    let counted: usize = clients.into_iter().map(|client| client.join().expect("every reply was right")).sum();
+    let mut client = proxy.connect();
+    let total: usize = (0..8)
+        .map(|at| run(&mut client, &format!("GET counter{at}")).trim_matches('"').parse::<usize>().unwrap())
+        .sum();
+    println!("{counted} increments through {handovers} handovers");
+    assert_eq!(total, counted, "each ran once");
+    // One that is blocked goes on waiting at the owner that comes.
+    let mut waits = proxy.connect();
+    waits.send(b"BLPOP queue 0\r\n");
+    eventually("it waits", || client.info_number("clients", "blocked_clients") == 1);
+    for shard in 0..SHARDS {
+        assert_eq!(operator.run(&format!("copy own orders.{shard} none")), "done");
+    }
+    for shard in 0..SHARDS {
+        assert_eq!(operator.run(&format!("copy own orders.{shard} all")), "done");
+    }
+    call(&mut client, "RPUSH queue x", "(integer) 1");
+    assert_eq!(read(&mut waits), "[\"queue\", \"x\"]");
+    // What was watched at an owner that is gone may have changed.
+    all(&mut client, &[("SET w 1", "OK"), ("WATCH w", "OK")]);
+    for shard in 0..SHARDS {
+        assert_eq!(operator.run(&format!("copy own orders.{shard} none")), "done");
+        assert_eq!(operator.run(&format!("copy own orders.{shard} all")), "done");
+    }
+    all(&mut client, &[("MULTI", "OK"), ("SET w 2", "QUEUED")]);
+    let reply = run(&mut client, "EXEC");
+    assert!(reply == "(nil)" || reply == "[OK]", "{reply}");
 }
 
 /// Who may do what is decided at the proxy, and for a script's commands at the owner of its keys.
