@@ -4,20 +4,23 @@
 # excluded: its instructions per second are counted without commands, multiplied by the time of each run, and subtracted.
 # Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
 # worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
-# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--counts N] [BINARY ...] flintkv binaries to compare;
+# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--cluster yes] [--counts N] [BINARY ...] flintkv binaries to compare;
 # without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
-# appendfsync POLICY. --counts: a figure is the median of N counts, 3 by default. The output shows the spread of the
+# appendfsync POLICY. With --cluster, the same is counted through a proxy over one shard and over four, whose owners are in the same
+# process (PROXIED: the binary of the example of this name; without it, this tree's is built). --counts: a figure is the median of N counts, 3 by default. The output shows the spread of the
 # counts after each figure. If redis-server is installed, it is counted too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ratio=1:1
 policy=
+cluster=
 counts=3
 while [ $# -gt 1 ]; do
     case "$1" in
         --ratio) ratio="$2" ;;
         --journal) policy="$2" ;;
+        --cluster) cluster="$2" ;;
         --counts) counts="$2" ;;
         *) break ;;
     esac
@@ -112,6 +115,15 @@ for binary in "${binaries[@]}"; do
             --appendonly yes --appendfsync "$policy" --auto-aof-rewrite-percentage 0
     fi
 done
+if [ "$cluster" = yes ]; then
+    if [ -z "${PROXIED:-}" ]; then
+        cargo build --profile dist -p flintkv --example proxied
+        PROXIED="$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist/examples/proxied"
+    fi
+    for shards in 1 4; do
+        row "through a proxy, shards: $shards" "$(realpath -e "$PROXIED")" "$shards" --io-threads 1 --console-port 0 --save ""
+    done
+fi
 if command -v redis-server >/dev/null; then
     row redis-server redis-server --save "" --appendonly no
 fi

@@ -8,7 +8,8 @@
 #                                the units of OWN, which start servers themselves: primaries and replicas
 #   tests/redis/run.sh UNIT ...  these units: `type/list expire` in both forms, `integration/psync2 unit/wait` with servers of
 #                                their own
-#   REDIS_FORMS="hot cold"       for units that get a node: `hot`: all values in RAM; `cold`: every command finds its values on flash
+#   REDIS_FORMS="hot cold"       for units that get a node: `hot`: all values in RAM; `cold`: every command finds its values on flash;
+#                                `proxy`: the node is a proxy over four shards ($PROXIED: `cargo build -p flintkv --example proxied`)
 #
 # differences.tsv beside this file lists the tests that fail or cannot run, each with its reason. A test that fails and is
 # not listed fails the run; so does a listed test that passes, or that does not exist.
@@ -19,6 +20,7 @@ cd "$(dirname "$0")"
 
 root="$(realpath ../..)"
 flintkv="$(realpath "${FLINTKV:-$root/target/debug/flintkv}")"
+proxied="$(realpath -m "${PROXIED:-$root/target/debug/examples/proxied}")"
 list="$PWD/differences.tsv"
 ALL=(printver dump protocol keyspace scan info-command type/string type/incr type/list type/list-2 type/list-3 type/set
     type/zset type/hash type/stream type/stream-cgroups sort expire other multi quit latency-monitor pubsub pubsubshard
@@ -75,7 +77,9 @@ start_node() {
     if [ "$form" = cold ]; then
         words+=(--memory-limit 1536mb --ram-limit 1gb --flash-path "$dir/flash" --debug-tier-mode cold)
     fi
-    (cd "$dir" && exec "$flintkv" server "${words[@]}") >"$dir/node.log" 2>&1 &
+    local server=("$flintkv" server)
+    [ "$form" != proxy ] || server=("$proxied" 4)
+    (cd "$dir" && exec "${server[@]}" "${words[@]}") >"$dir/node.log" 2>&1 &
     node=$!
     for tries in $(seq 100); do
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return 0
@@ -148,6 +152,7 @@ run_unit() {
         start_node "$form" "$dir" || { complain "$form $unit: no node"; return; }
         # Redis 7.2 keeps short lists in listpacks, which 7.0 does not have.
         case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
+        [ "$form" != proxy ] || options+=(--singledb --cluster-mode)
         (cd "$suite" && run_suite "$dir" --host 127.0.0.1 --port "$port" --single "unit/$unit" \
             --tags "-needs:repl -needs:save -large-memory" "${options[@]}")
         has_ended "$dir" || complain "$form $unit: it did not end: $(tail -n 1 "$dir/out")"

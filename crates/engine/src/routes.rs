@@ -68,6 +68,8 @@ pub enum Policy {
     All(Merge),
     /// The owner of the stripe where the cursor stands runs it.
     Scan,
+    /// By what it is asked for.
+    Debug,
     Refused,
 }
 
@@ -85,6 +87,8 @@ pub enum Merge {
     Min,
     /// One of those that are not null.
     Any,
+    /// Digests of datasets, which are the XOR of those of their keys.
+    Xor,
     /// The first that is no error, and the first error if there is none.
     OneSucceeds,
 }
@@ -106,8 +110,7 @@ pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
         "scan" => Policy::Scan,
         "swapdb" | "migrate" | "replicaof" | "slaveof" | "failover" | "sync" | "psync" | "replconf" | "save"
         | "bgsave" | "bgrewriteaof" | "client|tracking" | "client|caching" => Policy::Refused,
-        // Without a key in it, it is refused.
-        "debug" => Policy::Owner,
+        "debug" => Policy::Debug,
         _ if has_keys || is_script => Policy::Owner,
         _ => Policy::Here,
     }

@@ -3,7 +3,7 @@
 
 use crate::database::Database;
 use commands::host::Unblock;
-use engine::{Entry, Routes, Shard};
+use engine::{Entry, Hub, Routes, Shard};
 use std::io;
 use std::sync::{Arc, Weak};
 use store::STRIPES;
@@ -32,6 +32,35 @@ impl Shard for LocalShard {
     }
 }
 
+/// The directives that say how values are kept and commands run. What clients set at the proxy is set at its copies.
+const OF_COPIES: &[&str] = &[
+    "busy-reply-threshold",
+    "debug-tier-mode",
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hll-sparse-max-bytes",
+    "list-max-listpack-size",
+    "proto-max-bulk-len",
+    "set-max-intset-entries",
+    "set-max-listpack-entries",
+    "set-max-listpack-value",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+];
+
+/// Sets a directive of the proxy at its copies.
+fn pass_on(proxy: &Hub, copies: &[Weak<Database>], name: &str) {
+    for (name, value) in proxy.config.get(&[name]) {
+        for copy in copies.iter().filter_map(Weak::upgrade) {
+            if let Err(error) = copy.hub.config.set(&[(&name, &value)]) {
+                tracing::warn!("{} does not take {name} of its database: {error}", copy.name());
+            }
+        }
+    }
+}
+
 impl Database {
     /// From now on the database keeps no data: each of the copies, which were opened for it in this process, owns an equal run of stripes.
     /// Only once, and before the first client.
@@ -45,6 +74,15 @@ impl Database {
             Arc::new(LocalShard { name: copy.name().to_owned(), copy: Arc::downgrade(copy), is_divided: count > 1 })
         };
         let routes = Routes::new(copies.iter().map(shard).collect(), owner);
+        let copies: Vec<Weak<Database>> = copies.iter().map(Arc::downgrade).collect();
+        OF_COPIES.iter().for_each(|name| pass_on(&self.hub, &copies, name));
+        let proxy = Arc::downgrade(&self.hub);
+        self.hub.config.subscribe(move |draft| {
+            let Some(proxy) = proxy.upgrade() else { return };
+            for name in OF_COPIES.iter().filter(|&&of_copies| draft.sets(|name| name == of_copies)) {
+                pass_on(&proxy, &copies, name);
+            }
+        });
         self.hub.routes.set(routes).map_err(|_| format!("{} is a proxy already", self.name()))
     }
 }

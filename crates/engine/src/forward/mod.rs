@@ -95,6 +95,15 @@ fn try_forward(
         Policy::Split(step, how) => to.split(args, positions, step, how)?,
         Policy::All(how) => to.to_all(how),
         Policy::Scan => to.scan(args),
+        Policy::Debug if !worker.config_snapshot().config.enable_debug_command.allows(to.session.local) => {
+            return to.here(args, true);
+        }
+        Policy::Debug => match debug_policy(args) {
+            Policy::All(how) => to.to_all(how),
+            Policy::Owner => to.to_owner(args, positions)?,
+            Policy::Here => return to.here(args, true),
+            _ => return Err(refusal(command)),
+        },
     }
     if worker.hub.monitors.any() {
         show(worker, session, Some(client_info), command, args);
@@ -107,6 +116,19 @@ fn is_switched_off(command: &Command, args: Args<'_>) -> bool {
     let says = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     command.name == "client|tracking" && says(2, "off")
         || matches!(command.name, "replicaof" | "slaveof") && says(1, "no") && says(2, "one")
+}
+
+/// DEBUG about a key, about the dataset, or about the connection.
+#[cold]
+fn debug_policy(args: Args<'_>) -> Policy {
+    let asked = args.get(1).unwrap_or_default().to_ascii_lowercase();
+    match &asked[..] {
+        b"object" | b"sdslen" | b"listpack" | b"htstats-key" | b"digest-value" => Policy::Owner,
+        b"digest" => Policy::All(Merge::Xor),
+        b"reload" | b"set-active-expire" => Policy::All(Merge::First),
+        b"flint-digest" | b"populate" => Policy::Refused,
+        _ => Policy::Here,
+    }
 }
 
 #[cold]
@@ -200,9 +222,6 @@ impl Sender<'_> {
 
     fn to_owner(&mut self, args: Args<'_>, positions: &mut Vec<usize>) -> Result<(), Halt> {
         let keys = self.keys(args, positions);
-        if keys.is_empty() && self.command.name == "debug" {
-            return Err(refusal(self.command));
-        }
         let (shard, slot) = self.owner_of(&keys)?;
         if self.command.is(bit::WATCHES)
             && let Some(slot) = slot
@@ -274,7 +293,7 @@ impl Sender<'_> {
             return self.here(args, true);
         }
         match self.command.policy {
-            Policy::Refused => return Err(refusal(self.command)),
+            Policy::Refused | Policy::Debug => return Err(refusal(self.command)),
             Policy::All(_) | Policy::Scan if self.routes.are_several() => {
                 let name = self.command.name.to_uppercase().replace('|', " ");
                 let text =

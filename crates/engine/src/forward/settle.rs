@@ -8,6 +8,7 @@ use crate::error_replies::NOT_OWNED;
 use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, State, Taken, merge, with_cursor};
 use crate::halt::End;
 use crate::memory::{FREE_BYTES, PAUSE_BYTES_MAX};
+use crate::random;
 use crate::routes::Routes;
 use crate::session::Connection;
 use crate::worker::Worker;
@@ -208,7 +209,7 @@ impl Replies<'_> {
                     ready!(self.poll_whole(part, awaited.is_write, forwarding, &mut reply.bytes, cx));
                 }
                 let replies: Vec<PartReply> = std::mem::take(parts).into_iter().map(|(_, reply)| reply).collect();
-                merge(*how, &replies, self.worker.ticks(), self.proto, output);
+                merge(*how, &replies, random::number, self.proto, output);
             }
             Kind::Page { stripe, part, bytes } => {
                 ready!(self.poll_whole(part, false, forwarding, bytes, cx));

@@ -16,7 +16,7 @@ pub struct PartReply {
 const NO_REPLY: &str = "ERR a shard has given a reply that was not expected";
 
 /// Appends the merged reply. `random` chooses among equals.
-pub fn merge(how: Merge, parts: &[PartReply], random: u64, proto: Proto, output: &mut Vec<u8>) {
+pub fn merge(how: Merge, parts: &[PartReply], random: impl FnOnce() -> u64, proto: Proto, output: &mut Vec<u8>) {
     let is_error = |part: &&PartReply| part.bytes.first() == Some(&b'-');
     let succeeded = parts.iter().find(|part| !is_error(part));
     if how == Merge::OneSucceeds
@@ -34,7 +34,8 @@ pub fn merge(how: Merge, parts: &[PartReply], random: u64, proto: Proto, output:
         Merge::Min => min(parts, proto, output),
         Merge::Chain => chain(parts, proto, output),
         Merge::InOrder => in_order(parts, proto, output),
-        Merge::Any => any(parts, random, output),
+        Merge::Any => any(parts, random(), output),
+        Merge::Xor => xor(parts, output),
     };
     if merged.is_none() {
         output.truncate(from);
@@ -133,6 +134,19 @@ fn any(parts: &[PartReply], random: u64, output: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+fn xor(parts: &[PartReply], output: &mut Vec<u8>) -> Option<()> {
+    let digest = |part: &PartReply| match kind(&part.bytes)? {
+        Kind::Simple(text) if text.len() == 40 => {
+            let (high, low) = std::str::from_utf8(text).ok()?.split_at(8);
+            Some((u32::from_str_radix(high, 16).ok()?, u128::from_str_radix(low, 16).ok()?))
+        }
+        _ => None,
+    };
+    let xor = parts.iter().try_fold((0, 0), |xor, part| digest(part).map(|of| (xor.0 ^ of.0, xor.1 ^ of.1)))?;
+    output.extend_from_slice(format!("+{:08x}{:032x}\r\n", xor.0, xor.1).as_bytes());
+    Some(())
+}
+
 /// A shard's reply to SCAN, with another cursor in it.
 pub fn with_cursor(reply: &[u8], next: impl Fn(u64) -> u64, proto: Proto, output: &mut Vec<u8>) -> Option<()> {
     let elements = elements(reply)?;
@@ -154,7 +168,7 @@ mod tests {
         let parts: Vec<PartReply> =
             replies.iter().map(|reply| PartReply { bytes: reply.as_bytes().to_vec(), places: Vec::new() }).collect();
         let mut output = Vec::new();
-        merge(how, &parts, 1, Proto::Resp2, &mut output);
+        merge(how, &parts, || 1, Proto::Resp2, &mut output);
         String::from_utf8(output).unwrap()
     }
 
@@ -172,6 +186,8 @@ mod tests {
         assert_eq!(merged(Merge::Any, &["$-1\r\n", "$1\r\na\r\n", "$1\r\nb\r\n"]), "$1\r\nb\r\n");
         assert_eq!(merged(Merge::Any, &["$-1\r\n", "$-1\r\n"]), "$-1\r\n");
         assert_eq!(merged(Merge::OneSucceeds, &["-NOTBUSY x\r\n", "+OK\r\n"]), "+OK\r\n");
+        let [a, b] = ["f".repeat(40), "0f".repeat(20)].map(|digest| format!("+{digest}\r\n"));
+        assert_eq!(merged(Merge::Xor, &[&a, &b]), format!("+{}\r\n", "f0".repeat(20)));
         assert_eq!(merged(Merge::OneSucceeds, &["-NOTBUSY x\r\n", "-NOTBUSY y\r\n"]), "-NOTBUSY x\r\n");
         for how in [Merge::Sum, Merge::Min, Merge::Chain] {
             assert!(merged(how, &["+x\r\n", ":1\r\n"]).starts_with("-ERR a shard"), "{how:?}");
@@ -183,7 +199,7 @@ mod tests {
         let part = |bytes: &str, places: &[u32]| PartReply { bytes: bytes.into(), places: places.into() };
         let parts = [part("*2\r\n$1\r\nb\r\n$-1\r\n", &[1, 3]), part("*2\r\n$1\r\na\r\n$1\r\nc\r\n", &[0, 2])];
         let mut output = Vec::new();
-        merge(Merge::InOrder, &parts, 0, Proto::Resp2, &mut output);
+        merge(Merge::InOrder, &parts, || 0, Proto::Resp2, &mut output);
         assert_eq!(String::from_utf8(output).unwrap(), "*4\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$-1\r\n");
     }
 

@@ -588,7 +588,7 @@ impl<'a> Running<'a, '_> {
 
     /// In a database that is divided into shards: why the command may not run. It depends on slots, and not on where they lie.
     fn leaves_slot(&mut self, command: &Command, keys: &[Key<'_>]) -> Option<&'static str> {
-        if matches!(command.policy, Policy::All(_) | Policy::Scan | Policy::Refused) {
+        if matches!(command.policy, Policy::All(_) | Policy::Scan | Policy::Debug | Policy::Refused) {
             return Some(ALL_SHARDS);
         }
         let slot = *self.slot.get_or_insert(keys.first()?.hash.slot);

@@ -35,7 +35,6 @@ fn start_proxy(directory: &Path, memory_mb: u64, ram_mb: u64) -> (Node, Operator
         .collect();
     for name in &names {
         assert_eq!(operator.run(&format!("copy own {name} all")), "done");
-        assert_eq!(Client::connect(bridge(&mut operator, name, 0)).run(SETTINGS), "OK");
     }
     assert_eq!(operator.run(&format!("copy proxy {}", names.join(" "))), "done");
     assert_eq!(node.connect().run(SETTINGS), "OK");
@@ -79,8 +78,22 @@ fn instead(pipeline: &[Vec<Vec<u8>>], replies: &[Vec<u8>]) -> Vec<Option<Vec<Vec
 
 #[test]
 fn random_commands_get_the_replies_of_one_node() {
+    compare_random_commands(false);
+}
+
+#[test]
+fn random_commands_get_the_replies_of_one_node_while_all_is_on_flash() {
+    compare_random_commands(true);
+}
+
+fn compare_random_commands(on_flash: bool) {
     let directory = tempfile::tempdir().unwrap();
-    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (proxy, mut operator) = start_proxy(directory.path(), 100, 40);
+    if on_flash {
+        assert_eq!(proxy.connect().run("CONFIG SET debug-tier-mode cold"), "OK");
+        let mut copy = Client::connect(bridge(&mut operator, "orders.2", 0));
+        assert_eq!(copy.run("CONFIG GET debug-tier-mode"), "1) \"debug-tier-mode\"\n2) \"cold\"");
+    }
     let model = Node::start(&[]);
     let (mut ours, mut theirs) = (proxy.connect(), model.connect());
     theirs.run(SETTINGS);
@@ -205,9 +218,15 @@ fn commands_with_several_keys_are_split_and_others_are_sent_to_all() {
     call(&mut client, "MSETNX a{t} 1 b{t} 2", "(integer) 1");
     call(&mut client, "SELECT 1", "(error) ERR SELECT is not allowed in cluster mode");
     call(&mut client, "SELECT 0", "OK");
-    for refused in
-        ["SWAPDB 0 1", "MIGRATE h 1 k 0 1", "REPLICAOF h 1", "FAILOVER", "CLIENT TRACKING ON", "SAVE", "DEBUG RELOAD"]
-    {
+    for refused in [
+        "SWAPDB 0 1",
+        "MIGRATE h 1 k 0 1",
+        "REPLICAOF h 1",
+        "FAILOVER",
+        "CLIENT TRACKING ON",
+        "SAVE",
+        "DEBUG POPULATE 1",
+    ] {
         let reply = run(&mut client, refused);
         assert!(reply.ends_with(" is not supported by a database that is divided into shards"), "{refused}: {reply}");
     }
