@@ -58,15 +58,24 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
 /// A proxy's word: `RUN-AS user`. The commands that follow have this user's rights.
 pub const RUN_AS: &str = "RUN-AS";
 
+/// A proxy's word: the client has written to this dataset, by another way than this session, up to now. WAIT waits for that too.
+pub const WROTE: &str = "WROTE";
+
 /// Whether it is a word of the node's own, which this connection may say.
 pub fn is_own_word(session: &Session, name: &[u8]) -> bool {
     (session.repeats && (name == REPLAY_AT.as_bytes() || name == ERRORS_ONLY.as_bytes()))
-        || (session.forwarded.is_some() && name == RUN_AS.as_bytes())
+        || (session.forwarded.is_some() && (name == RUN_AS.as_bytes() || name == WROTE.as_bytes()))
 }
 
-/// Obeys [`REPLAY_AT`], [`ERRORS_ONLY`] or [`RUN_AS`].
+/// Obeys [`REPLAY_AT`], [`ERRORS_ONLY`], [`RUN_AS`] or [`WROTE`].
 #[cold]
 pub fn own_word(hub: &Hub, session: &mut Session, args: Args<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
+    if &args[0] == WROTE.as_bytes() {
+        session.written.to = hub.dataset.journaling.position();
+        session.replicated.to = hub.dataset.journaling.stream.offset();
+        Out::new(output, session.proto).ok();
+        return Ok(());
+    }
     if &args[0] == RUN_AS.as_bytes() {
         let user = args.get(1).and_then(|user| std::str::from_utf8(user).ok());
         access::run_as(hub, session, user.ok_or(Halt::Error("ERR expected the name of a user".into()))?);

@@ -48,6 +48,8 @@ pub struct Prepared {
     pub command: Option<CommandPlace>,
     /// The hash of its key, if it has one key at a fixed position.
     pub hash: Option<KeyHash>,
+    /// At a proxy: the hash is the one in the owner's store. Elsewhere only the slot is the same.
+    pub is_of_owner: bool,
 }
 
 /// The position of one command's arguments in a batch.

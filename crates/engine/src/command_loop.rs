@@ -11,6 +11,7 @@ use crate::directory::bit;
 use crate::error_replies::NOT_OWNED;
 use crate::feed::feed;
 use crate::forward::forward;
+use crate::forwarding::Forwarding;
 use crate::halt::{End, Halt, Wait};
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::nested_poll;
@@ -175,7 +176,7 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
         _ => worker.hub.dataset.memory.pause_bytes(),
     };
     if work.unsent().len() > pause_bytes {
-        return Ok(Some(Wait::Drain));
+        return Ok(Some(drain(forwarding)));
     }
     let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
     access::refresh(&worker.hub, session);
@@ -249,6 +250,19 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
                             stats.commands.add(1);
                             last = Some(command.id);
                             ticks = worker.ticks();
+                            let goes_on = work.batch.next < work.batch.commands.len();
+                            if work.output.len() > full_bytes {
+                                if work.output.len() > snapshot.output_bytes_max {
+                                    stats.output_limit_closed.add(1);
+                                    break Err(End::OutputLimit);
+                                }
+                                if goes_on {
+                                    break Ok(Some(drain(forwarding)));
+                                }
+                            }
+                            if ticks.saturating_sub(started) > worker.turn_ticks && goes_on {
+                                break Ok(Some(Wait::Turn));
+                            }
                             continue;
                         }
                         Err(halt) => {
@@ -374,6 +388,13 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
         }
     }
     ran
+}
+
+/// The client must read. What it reads must not be lost: at a proxy, the owners' journals come first.
+#[cold]
+fn drain(forwarding: &Option<Box<Forwarding>>) -> Wait {
+    let waits = forwarding.as_ref().is_some_and(|forwarding| forwarding.waits());
+    if waits { Wait::Replies } else { Wait::Drain }
 }
 
 /// Whether the handler runs once more, from its start.

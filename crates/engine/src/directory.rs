@@ -99,6 +99,8 @@ pub struct Command {
     /// The position of its key, if it has one key at a fixed position.
     pub only_key: Option<NonZeroUsize>,
     pub subcommands: Vec<Command>,
+    /// The word by which it is called: a subcommand's is its container's name.
+    pub word: &'static str,
     /// Where a proxy sends it.
     pub policy: Policy,
 }
@@ -165,8 +167,9 @@ impl Command {
         }
         let args_min = usize::from(row.arity.unsigned_abs());
         let args_max = if row.arity >= 0 { args_min } else { usize::MAX };
+        let word = container.unwrap_or(row).name;
         let policy = policy_of(name, bits & bit::KEYLESS == 0, bits & bit::SCRIPT != 0);
-        Command { row, id: own_id, name, bits, args_min, args_max, only_key, subcommands, policy }
+        Command { row, id: own_id, name, bits, args_min, args_max, only_key, subcommands, word, policy }
     }
 
     #[inline]

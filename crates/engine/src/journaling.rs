@@ -113,6 +113,12 @@ impl Journaling {
         self.with(|log| log.safe() >= position).unwrap_or(true)
     }
 
+    /// Whether replies wait for the journal's device.
+    #[inline]
+    pub fn holds_replies(&self) -> bool {
+        self.with(Log::holds_replies).unwrap_or(false)
+    }
+
     /// Whether a reply that shows the dataset of this moment may be sent.
     #[inline]
     pub fn is_clear(&self) -> bool {

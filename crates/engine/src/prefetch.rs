@@ -4,10 +4,11 @@
 use crate::batch::{Batch, Prepared};
 use crate::directory::bit;
 use crate::execute::{keys, rehearse};
+use crate::routes::Routes;
 use crate::work::{Failed, Work};
 use crate::worker::Worker;
 use commands::session::Session;
-use store::Resume;
+use store::{KeyHash, Resume};
 
 /// After this many misses, the worker reads the command's values synchronously, without a lock but without yielding
 /// to other connections. Otherwise a key that is demoted as fast as it is read would keep its command waiting
@@ -27,7 +28,7 @@ const PREPARED_MIN: usize = 4;
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
     let (directory, store) = (&hub.directory, &hub.dataset.store);
-    let is_proxy = hub.routes.get().is_some();
+    let routes = hub.routes.get();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     (batch.prepared_from, batch.prepared) = (batch.next, end);
     batch.prepared_commands.clear();
@@ -39,19 +40,39 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         let args = batch.args(place);
         let command = directory.place(&args[0]);
         let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
+        let mut is_of_owner = false;
         let hash = key.map(|name| {
             let hash = store.hasher().hash(name);
-            if !is_proxy {
-                store.prefetch_stripe(hash);
+            let at_owner = routes.map(|routes| hash_at_owner(worker, routes, name, hash));
+            match at_owner {
+                None => store.prefetch_stripe(hash),
+                Some(at_owner) => is_of_owner = at_owner.is_some(),
             }
-            hash
+            at_owner.flatten().unwrap_or(hash)
         });
-        prepared.push(Prepared { command, hash });
+        prepared.push(Prepared { command, hash, is_of_owner });
     }
-    if !is_proxy {
-        store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+    let hashes = prepared.iter().filter_map(|prepared| prepared.hash);
+    match routes {
+        None => store.prefetch(hashes, session.db),
+        Some(routes) => {
+            for hash in hashes {
+                if let Some(owner) = worker.owner(routes, routes.owner(hash)) {
+                    owner.hub.dataset.store.prefetch(std::iter::once(hash), session.db);
+                }
+            }
+        }
     }
     batch.prepared_commands = prepared;
+}
+
+/// The key's hash in the store of its owner, if that is on this thread. The slot is the same everywhere.
+fn hash_at_owner(worker: &Worker, routes: &Routes, name: &[u8], hash: KeyHash) -> Option<KeyHash> {
+    let owner = worker.owner(routes, routes.owner(hash))?;
+    let store = &owner.hub.dataset.store;
+    let hash = store.hasher().hash(name);
+    store.prefetch_stripe(hash);
+    Some(hash)
 }
 
 /// The running command met a cold value: asks for its reads together with those of the later commands of the batch. They start when

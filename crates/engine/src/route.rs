@@ -11,6 +11,7 @@ use crate::directory::{Command, bit};
 use crate::error_replies::read_failed;
 use crate::execute::{Around, Call, Stripes, completed, execute, follow, keys, lose, only_key};
 use crate::halt::{Halt, Wait};
+use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::prefetch::prefetch;
 use crate::work::{Current, Failed, Work};
@@ -66,19 +67,19 @@ pub fn route<'w>(
 /// only once in a while: what another worker begins meanwhile takes effect after the commands of this turn.
 #[inline]
 pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
-    let hub = &*worker.hub;
     let is_special = session.is_confined()
         | session.multi.is_some()
         | session.tracking.is_some()
         | (session.reply != Reply::On)
         | session.rerun.is_some()
         | session.rejects();
-    !is_special
-        && hub.routes.get().is_none()
-        && !nested_poll::is_on()
-        && !hub.monitors.any()
-        && hub.scripts.busy().is_none()
-        && !hub.clients.may_be_paused()
+    !is_special && worker.hub.routes.get().is_none() && is_calm(&worker.hub)
+}
+
+/// The same for the database alone.
+#[inline]
+pub fn is_calm(hub: &Hub) -> bool {
+    !nested_poll::is_on() && !hub.monitors.any() && hub.scripts.busy().is_none() && !hub.clients.may_be_paused()
 }
 
 /// The usual command's shortcut, allowed while [`may_take_fast_path`] is true: the command's row says that it needs nothing but its
@@ -100,19 +101,10 @@ pub fn shortcut<'w>(
     }
     let args = batch.args(place);
     let (command, hash) = match batch.known() {
-        Some(&Prepared { command, hash }) => (hub.directory.at(command?), hash),
+        Some(&Prepared { command, hash, .. }) => (hub.directory.at(command?), hash),
         None => (hub.directory.find(&args[0])?, None),
     };
-    if !command.is(bit::PLAIN) || !command.takes(args.len()) {
-        return None;
-    }
-    if command.is(bit::DENYOOM) && hub.dataset.store.admission() != Admission::Open {
-        return None;
-    }
-    // Writes are checked each time: a thread that pauses writers relies on it.
-    if command.is(bit::WRITE)
-        && (hub.clients.may_be_paused() || hub.dataset.journaling.write_admission() != WriteAdmission::Open)
-    {
+    if !command.is(bit::PLAIN) || !command.takes(args.len()) || !is_open(worker, command) {
         return None;
     }
     let name = args.get(command.only_key?.get())?;
@@ -124,6 +116,18 @@ pub fn shortcut<'w>(
         locked.run().or_else(|stop| enter_queues(&mut locked.cx, command, client_info, stop))
     });
     Some((command, halt_of(worker, session, work, outcome)))
+}
+
+/// Whether nothing about the dataset keeps a plain command from running now.
+#[inline(always)]
+pub fn is_open(worker: &Worker, command: &Command) -> bool {
+    let hub = &*worker.hub;
+    if command.is(bit::DENYOOM) && hub.dataset.store.admission() != Admission::Open {
+        return false;
+    }
+    // Writes are checked each time: a thread that pauses writers relies on it.
+    !command.is(bit::WRITE)
+        || (!hub.clients.may_be_paused() && hub.dataset.journaling.write_admission() == WriteAdmission::Open)
 }
 
 /// The command that CLIENT LIST shows for one that was not admitted.

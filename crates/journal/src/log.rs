@@ -264,6 +264,12 @@ impl Log {
         self.shared.safe()
     }
 
+    /// Whether replies wait for the device at the moment, as with `Always`.
+    #[inline]
+    pub fn holds_replies(&self) -> bool {
+        self.shared.holds_replies()
+    }
+
     /// Announces that a client waits until `position` is safe. With `Always`, records for which no client waits become
     /// durable within a second.
     #[inline]

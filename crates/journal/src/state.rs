@@ -244,6 +244,10 @@ impl Shared {
         self.limit.load(Ordering::Acquire).min(tail)
     }
 
+    pub fn holds_replies(&self) -> bool {
+        self.limit.load(Ordering::Acquire) != u64::MAX
+    }
+
     pub fn want(&self, position: u64) {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(position);

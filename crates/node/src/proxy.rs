@@ -27,6 +27,10 @@ impl Shard for LocalShard {
         engine::connect(&copy.hub, Entry::Proxy { is_divided: self.is_divided }, "proxy")
     }
 
+    fn local(&self) -> Option<Arc<Hub>> {
+        self.copy.upgrade().map(|copy| Arc::clone(&copy.hub))
+    }
+
     fn unblock(&self, client: u64, how: Unblock) -> bool {
         self.copy.upgrade().is_some_and(|copy| copy.hub.clients.unblock(client, how))
     }

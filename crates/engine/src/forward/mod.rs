@@ -7,6 +7,7 @@
 //! An owner *rejects* a command if it does not serve the key now: the command, and all that is behind it in the session, has not run. The
 //! proxy then opens another session and sends all of it again, in order, for at most five seconds.
 
+mod direct;
 mod settle;
 mod transmit;
 
@@ -72,6 +73,12 @@ fn try_forward(
             return Err(Halt::Wait(Wait::Replies));
         }
         forwarding.blocks = false;
+    }
+    if session.multi.is_none() && direct::run(worker, routes, session, client_info, work, forwarding, command, begun) {
+        if worker.hub.monitors.any() {
+            show(worker, session, Some(client_info), command, work.batch.args(work.batch.commands[work.batch.next]));
+        }
+        return Ok(true);
     }
     let Work { batch, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);

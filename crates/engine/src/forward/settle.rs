@@ -87,6 +87,11 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
     let snapshot = worker.config_snapshot();
     let send = Transmitter { worker, batch };
     forwarding.try_again(routes, |sent, part, places, to| send.transmit(session, sent, part, places, to));
+    match forwarding.poll_held(cx) {
+        Poll::Ready(true) => {}
+        Poll::Ready(false) => return Poll::Ready(Err(End::Journal)),
+        Poll::Pending => return Poll::Pending,
+    }
     let mut lost = Vec::new();
     for (shard, session) in forwarding.sessions() {
         if session.has_unsent() && matches!(session.poll_send(cx), Poll::Ready(Err(_))) {

@@ -52,7 +52,7 @@ impl Transmitter<'_> {
                 let words = std::iter::once(command.name.as_bytes()).chain(words.map(|at| &args[at]));
                 to.add_words(1 + places.len() * step, words);
             }
-            _ => to.add(command.name, args),
+            _ => to.add(command.word, args),
         }
     }
 
@@ -64,7 +64,7 @@ impl Transmitter<'_> {
         }
         to.say(&[b"MULTI"]);
         for (command, args) in steps() {
-            to.add(command.name, args);
+            to.add(command.word, args);
             // QUEUED, or an error, which EXEC repeats.
             to.owed += 1;
         }
@@ -76,6 +76,7 @@ impl Transmitter<'_> {
     fn prepare(&self, command: &Command, args: Args<'_>, to: &mut ForwardingSession) {
         if command.is(bit::BLOCKS) {
             to.ask_client();
+            to.say_written();
         }
         let scripts = &self.worker.hub.scripts;
         let Some(text) = args.get(1) else { return };

@@ -16,13 +16,15 @@ pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
 use crate::routes::{Merge, Routes};
+use crate::worker::Worker;
 use commands::session::Multi;
 use resp::extent::Extent;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
@@ -47,6 +49,10 @@ pub struct Forwarding {
     pub watched: Option<(u16, u16)>,
     /// The session that watched keys was lost, so that nobody knows whether they have changed.
     pub watch_lost: bool,
+    /// The shards to which commands have written without the session, since it was told.
+    written: Vec<u16>,
+    /// The journals of owners that replies wait for, and up to where.
+    held: Vec<(Rc<Worker>, u64)>,
 }
 
 struct Away {
@@ -173,8 +179,36 @@ impl Forwarding {
         self.sessions.iter_mut().enumerate().filter_map(|(at, session)| Some((at as u16, session.as_deref_mut()?)))
     }
 
+    #[inline]
     pub fn waits(&self) -> bool {
-        !self.awaited.is_empty()
+        !self.awaited.is_empty() || !self.held.is_empty()
+    }
+
+    /// A command has written to this shard without the session, which WAIT asks.
+    #[inline]
+    pub fn has_written(&mut self, shard: u16) {
+        if !self.written.contains(&shard) {
+            self.written.push(shard);
+        }
+    }
+
+    /// The replies so far may leave when the owner's journal is safe up to this position.
+    #[cold]
+    pub fn hold(&mut self, owner: &Rc<Worker>, position: u64) {
+        self.held.push((Rc::clone(owner), position));
+    }
+
+    /// Waits until the owners' journals let the replies leave. False: a journal has failed, and may have lost what they tell.
+    #[inline]
+    pub fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while let Some((owner, position)) = self.held.last() {
+            ready!(owner.commit_waiter.poll_safe(*position, cx));
+            if owner.hub.dataset.journaling.has_lost(*position) {
+                return Poll::Ready(false);
+            }
+            self.held.pop();
+        }
+        Poll::Ready(true)
     }
 
     /// Takes a command, and sends it to those of its owners that serve. `send` makes the bytes.
@@ -191,7 +225,13 @@ impl Forwarding {
                 continue;
             }
             match open(&mut self.sessions, routes, shard) {
-                Ok(session) => send(&awaited.sent, part, places, session),
+                Ok(session) => {
+                    if let Some(at) = self.written.iter().position(|&written| written == shard) {
+                        self.written.swap_remove(at);
+                        session.has_written();
+                    }
+                    send(&awaited.sent, part, places, session);
+                }
                 Err(_) => self.away(shard),
             }
         }

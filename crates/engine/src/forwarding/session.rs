@@ -1,7 +1,7 @@
 //! Owns a session with the owner of a shard: the bytes to it and from it, and the state of the connection that it was told. Never knows
 //! the client's connection.
 
-use crate::admit::RUN_AS;
+use crate::admit::{RUN_AS, WROTE};
 use commands::session::Session;
 use resp::client::encode_command;
 use resp::extent::Extent;
@@ -39,6 +39,7 @@ pub struct ForwardingSession {
     /// The session's client id at the owner, once it was asked for.
     pub client: Option<u64>,
     asked_client: bool,
+    written: bool,
     /// The shard has the scripts with these digests.
     scripts: HashSet<[u8; 40]>,
     flushes: u64,
@@ -69,6 +70,7 @@ impl ForwardingSession {
             user: Cow::Borrowed("default"),
             client: None,
             asked_client: false,
+            written: false,
             scripts: HashSet::new(),
             flushes: 0,
         }
@@ -102,6 +104,18 @@ impl ForwardingSession {
         self.owed += 1;
     }
 
+    /// The client has written without the session.
+    pub fn has_written(&mut self) {
+        self.written = true;
+    }
+
+    /// Before WAIT.
+    pub fn say_written(&mut self) {
+        if std::mem::take(&mut self.written) {
+            self.say(&[WROTE.as_bytes()]);
+        }
+    }
+
     /// Before a command that may wait: CLIENT UNBLOCK needs the session's id at the owner.
     pub fn ask_client(&mut self) {
         if !std::mem::replace(&mut self.asked_client, true) {
@@ -130,10 +144,9 @@ impl ForwardingSession {
         }
     }
 
-    /// The client's command, under its original name. A subcommand's name is behind a bar: `client|list`.
+    /// The client's command, under the name that it has everywhere.
     #[inline]
     pub fn add(&mut self, name: &str, args: Args<'_>) {
-        let name = name.split('|').next().unwrap_or(name);
         match (args.is_called(name), args.sent()) {
             (true, Some(sent)) => self.commands.extend_from_slice(sent),
             (true, None) => self.add_words(args.len(), args.from(0)),
