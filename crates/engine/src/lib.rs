@@ -67,6 +67,7 @@ mod lost;
 mod memory;
 mod nested_poll;
 mod outbox;
+mod owners;
 mod park;
 mod prefetch;
 mod pubsub;

@@ -4,6 +4,7 @@
 use crate::batch::{Batch, Prepared};
 use crate::directory::bit;
 use crate::execute::{keys, rehearse};
+use crate::owners::owner;
 use crate::routes::Routes;
 use crate::work::{Failed, Work};
 use crate::worker::Worker;
@@ -57,7 +58,7 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         None => store.prefetch(hashes, session.db),
         Some(routes) => {
             for hash in hashes {
-                if let Some(owner) = worker.owner(routes, routes.owner(hash)) {
+                if let Some(owner) = owner(worker, routes, routes.owner(hash)) {
                     owner.hub.dataset.store.prefetch(std::iter::once(hash), session.db);
                 }
             }
@@ -68,7 +69,7 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
 
 /// The key's hash in the store of its owner, if that is on this thread. The slot is the same everywhere.
 fn hash_at_owner(worker: &Worker, routes: &Routes, name: &[u8], hash: KeyHash) -> Option<KeyHash> {
-    let owner = worker.owner(routes, routes.owner(hash))?;
+    let owner = owner(worker, routes, routes.owner(hash))?;
     let store = &owner.hub.dataset.store;
     let hash = store.hasher().hash(name);
     store.prefetch_stripe(hash);

@@ -1,8 +1,8 @@
 //! Owns where a proxy sends commands: which shard owns a slot, and how each command is distributed. Never knows a connection, or how a
 //! shard is reached.
 
-use crate::hub::Hub;
 use commands::host::Unblock;
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub trait Shard: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
     /// Opens a session with the copy that owns the shard. Called on a worker's thread.
     fn connect(&self) -> io::Result<DuplexStream>;
-    /// The database that owns it, if it is in this process.
-    fn local(&self) -> Option<Arc<Hub>>;
+    /// The hub of the copy that owns it, if that is in this process. A hub knows routes, so routes do not know hubs.
+    fn local(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// Ends the wait of the session's client, which has this id there. False: it does not wait.
     fn unblock(&self, client: u64, how: Unblock) -> bool;
 }

@@ -7,9 +7,7 @@ use crate::fair_queue::FairQueue;
 use crate::hub::Hub;
 use crate::interpreter::Interpreter;
 use crate::journaling::{CommitWaiter, WriteAdmission};
-use crate::local;
 use crate::reply_coalescer::ReplyCoalescer;
-use crate::routes::Routes;
 use crate::stats::WorkerStats;
 use crate::task_slot::TaskSlots;
 use crate::work::{Buffers, Work};
@@ -38,7 +36,7 @@ pub struct Worker {
     /// The tasks that may continue while a script blocks the thread.
     pub task_slots: TaskSlots,
     /// At a proxy: the workers of this thread that serve shards, by shard.
-    owners: RefCell<Vec<Weak<Worker>>>,
+    pub owners: RefCell<Vec<Weak<Worker>>>,
     clock: quanta::Clock,
     /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
     pub pressed: Notify,
@@ -92,26 +90,6 @@ impl Worker {
     /// Whether a script of this worker runs, or is being cleared away.
     pub fn runs_script(&self) -> bool {
         self.interpreter.try_borrow().is_err()
-    }
-
-    /// The worker on this thread that serves a shard; `None` if its owner is elsewhere, or is being closed.
-    #[inline]
-    pub fn owner(&self, routes: &Routes, shard: u16) -> Option<Rc<Worker>> {
-        let owner = self.owners.borrow().get(usize::from(shard)).and_then(Weak::upgrade);
-        match owner {
-            Some(owner) => Some(owner).filter(|owner| !owner.hub.is_closing.load(Relaxed)),
-            None => self.find_owner(routes, shard),
-        }
-    }
-
-    #[cold]
-    fn find_owner(&self, routes: &Routes, shard: u16) -> Option<Rc<Worker>> {
-        let hub = routes.shards[usize::from(shard)].local()?;
-        let owner = local::worker_of(&hub)?;
-        let mut owners = self.owners.borrow_mut();
-        owners.resize_with(routes.shards.len(), Weak::new);
-        owners[usize::from(shard)] = Rc::downgrade(&owner);
-        Some(owner)
     }
 
     pub fn lane(&self) -> RefMut<'_, Lane> {

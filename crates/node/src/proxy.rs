@@ -4,6 +4,7 @@
 use crate::database::Database;
 use commands::host::Unblock;
 use engine::{Entry, Hub, Routes, Shard};
+use std::any::Any;
 use std::io;
 use std::sync::{Arc, Weak};
 use store::STRIPES;
@@ -27,8 +28,9 @@ impl Shard for LocalShard {
         engine::connect(&copy.hub, Entry::Proxy { is_divided: self.is_divided }, "proxy")
     }
 
-    fn local(&self) -> Option<Arc<Hub>> {
-        self.copy.upgrade().map(|copy| Arc::clone(&copy.hub))
+    fn local(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let copy = self.copy.upgrade()?;
+        Some(Arc::clone(&copy.hub) as Arc<dyn Any + Send + Sync>)
     }
 
     fn unblock(&self, client: u64, how: Unblock) -> bool {

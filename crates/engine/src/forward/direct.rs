@@ -8,6 +8,7 @@ use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::execute::{Call, Stripes, execute};
 use crate::forwarding::Forwarding;
+use crate::owners::owner;
 use crate::route::{is_calm, is_open};
 use crate::routes::Routes;
 use crate::work::Work;
@@ -43,7 +44,7 @@ pub fn run(
         _ => (worker.hub.dataset.store.hasher().hash(name), false),
     };
     let shard = routes.owner(found);
-    let Some(owner) = worker.owner(routes, shard) else { return false };
+    let Some(owner) = owner(worker, routes, shard) else { return false };
     let dataset = &owner.hub.dataset;
     if !is_calm(&owner.hub) || !is_open(&owner, command) || dataset.journaling.holds_replies() {
         return false;
