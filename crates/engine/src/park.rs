@@ -36,7 +36,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     {
         connection.worker.make_small(work);
     }
-    connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain));
+    connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain | Wait::Replies));
     match wait {
         Wait::Flash => {
             if connection.is_in_slices() {

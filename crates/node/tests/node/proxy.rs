@@ -29,7 +29,11 @@ fn is_refused(reply: &[u8]) -> bool {
 
 /// A node whose database is a proxy over four copies, which have low limits of encodings.
 fn start_proxy(directory: &Path, memory_mb: u64, ram_mb: u64) -> (Node, Operator) {
-    let (node, mut operator) = start(directory, &[("io-threads", "2")]);
+    start_proxy_with(directory, memory_mb, ram_mb, &[("io-threads", "2")])
+}
+
+fn start_proxy_with(directory: &Path, memory_mb: u64, ram_mb: u64, words: &[(&str, &str)]) -> (Node, Operator) {
+    let (node, mut operator) = start(directory, words);
     let names: Vec<String> = (0..SHARDS)
         .map(|shard| operator.run(&format!("copy open-behind orders {shard} {memory_mb} {ram_mb} no")))
         .collect();
@@ -664,4 +668,24 @@ fn users_rights_hold_in_scripts_too() {
     assert!(run(&mut client, "RUN-AS default").starts_with("(error) ERR unknown command"));
     call(&mut admin, "ACL DELUSER ann", "(integer) 1");
     assert!(client.raw().is_none(), "it is ended");
+}
+
+/// A script that does not end blocks its shard. Through the proxy on the same thread, clients learn of it and can end it.
+#[test]
+fn a_busy_script_of_a_shard_can_be_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = [("io-threads", "1"), ("busy-reply-threshold", "50")];
+    let (proxy, _operator) = start_proxy_with(directory.path(), 100, 40, &words);
+    let (mut runs, mut other) = (proxy.connect(), proxy.connect());
+    call(&mut other, "SET k v", "OK");
+    runs.send(b"EVAL \"while true do end\" 1 k\r\n");
+    // A client that comes meanwhile is served too.
+    let mut late = proxy.connect();
+    call(&mut late, "PING", "PONG");
+    eventually("the shard is busy", || run(&mut other, "GET k").starts_with("(error) BUSY"));
+    eventually("it is ended", || run(&mut late, "SCRIPT KILL") == "OK");
+    let reply = read(&mut runs);
+    assert!(reply.contains("killed by user"), "{reply}");
+    call(&mut other, "GET k", "\"v\"");
+    call(&mut late, "SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.");
 }
