@@ -104,12 +104,13 @@ struct Forged {
     uris: Vec<String>,
     purposes: Vec<ExtendedKeyUsagePurpose>,
     is_authority: bool,
+    serial: &'static [u8],
 }
 
 impl Forged {
     fn naming(uri: String) -> Forged {
         let purposes = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        Forged { uris: vec![uri], purposes, is_authority: false }
+        Forged { uris: vec![uri], purposes, is_authority: false, serial: &[0x55; 16] }
     }
 
     /// Its chain for TLS: the certificate and the one that signed it.
@@ -117,7 +118,7 @@ impl Forged {
         let mut params = CertificateParams::default();
         params.subject_alt_names = self.uris.into_iter().map(|uri| SanType::URI(uri.try_into().unwrap())).collect();
         params.extended_key_usages = self.purposes;
-        params.serial_number = Some(SerialNumber::from_slice(&[0x55; 16]));
+        params.serial_number = Some(SerialNumber::from_slice(self.serial));
         if self.is_authority {
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }
@@ -192,6 +193,12 @@ fn a_certificate_must_name_exactly_one_node() {
             [not_issued.clone(), not_issued],
             "{uris:?}"
         );
+    }
+    // The authority's serial numbers have 16 bytes.
+    for serial in [&[0x55; 15][..], &[0x55; 17], &[1]] {
+        let forged = Forged { serial, ..Forged::naming(format!("flintkv://{cluster}/node/{id}")) };
+        let not_issued = Refusal::Certificate(CertificateError::NotIssued);
+        assert_eq!(refused_at_both_ends(&node, forged_by(&authority, forged)), [not_issued.clone(), not_issued]);
     }
 }
 
