@@ -12,7 +12,7 @@ export FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/soak/flintkv"
 
 step "cargo build" cargo build --quiet --profile soak -p flintkv
 step tests/clients/run.sh tests/clients/run.sh
-cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
+cargo_tests "commands beside redis-server" --profile soak -p flintkv-engine --test commands -- differential
 cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
 step "Redis's own tests" tests/redis/run.sh --all
 step "Redis's own tests of replication" tests/redis/run.sh --replication

@@ -22,9 +22,9 @@ FLINTKV_CRASHES=$(((crashes + 199) / 200)) cargo_tests "the store over a simulat
 cat "$scratch"/tmp.* | awk '/ crashes were simulated/ { for (at = 2; at <= NF; at++) if ($at == "crashes") sum += $(at - 1) }
     END { printf "==> %d crashes were simulated in all\n", sum }'
 FLINTKV_CRASHES=$((crashes * 3 / 10)) cargo_tests "a simulated primary and its replica, a hundred thousand histories" \
-    --profile soak -p flintkv-commands --test commands -- pair:: --nocapture
-cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
-cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
+    --profile soak -p flintkv-engine --test commands -- pair:: --nocapture
+cargo_tests "commands beside redis-server" --profile soak -p flintkv-engine --test commands -- differential
+cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-engine --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
 cargo_tests "nodes that are killed under load, and start again" --profile soak -p flintkv-node --test node -- \
     persist::what_was_acknowledged persist::random

@@ -24,6 +24,11 @@ impl Redis {
         Some(Redis::start(directives))
     }
 
+    /// [`Redis::if_installed`], with a connection to it.
+    pub fn connected(directives: &[&str]) -> Option<(Client, Redis)> {
+        Redis::if_installed(directives).map(|redis| (redis.connect(), redis))
+    }
+
     pub fn start(directives: &[&str]) -> Redis {
         for _ in 0..5 {
             let port = free_port();

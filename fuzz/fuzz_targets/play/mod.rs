@@ -1,7 +1,7 @@
 //! Owns the operations on a restored value: it moves to flash and back, is copied by its dump, and gets every command
 //! of its type. Any reply is fine if it is one well-formed reply. Never knows where the value comes from.
 
-#[path = "../../../crates/commands/tests/commands/harness/mod.rs"]
+#[path = "../../../crates/engine/tests/commands/harness/mod.rs"]
 mod harness;
 
 use harness::{Harness, words};

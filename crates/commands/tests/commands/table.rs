@@ -1,8 +1,8 @@
 //! Properties of the whole table, one test each.
 
-use crate::harness::RealRedis;
 use commands::row::acl_of;
 use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
+use flintkv_tests::Redis;
 use resp::Span;
 use resp::client::Value;
 use std::collections::HashSet;
@@ -178,7 +178,7 @@ fn snake(name: &str) -> String {
 
 #[test]
 fn rows_equal_a_real_redis_s_command_info() {
-    let Some(mut redis) = RealRedis::start() else { return };
+    let Some((mut redis, _server)) = Redis::connected(&[]) else { return };
     let words = |value: &Value| -> Vec<String> {
         let Value::Array(items) = value else { panic!("an array: {value:?}") };
         let mut words: Vec<String> = items
@@ -250,7 +250,7 @@ fn rows_equal_a_real_redis_s_command_info() {
 /// fewer.
 #[test]
 fn no_key_is_used_more_than_a_user_was_asked_for() {
-    let Some(mut redis) = RealRedis::start() else { return };
+    let Some((mut redis, _server)) = Redis::connected(&[]) else { return };
     let mut failures = Vec::new();
     for (name, row) in all() {
         if matches!(row.keys, Keys::None | Keys::NotKeys { .. }) {

@@ -1,5 +1,5 @@
 //! Error texts that no example shows, on a node and on Debian's redis-server: clients print these texts or decide by
-//! them. `crates/commands/tests/errors.rs` finds the error texts that no test shows.
+//! them. `crates/commands/tests/commands/errors.rs` finds the error texts that no test shows.
 
 use crate::common::{Client, Node, Redis};
 

@@ -1,7 +1,6 @@
 //! The examples of every row, as a client sends them: to a node, and to Debian's redis-server where it is installed.
 
-use crate::common::harness::RealRedis;
-use crate::common::{Node, eventually, shown};
+use crate::common::{Node, Redis, eventually, shown};
 use commands::{Expect, Row, table};
 use resp::client::Value;
 
@@ -39,7 +38,7 @@ fn a_node_answers_as_the_examples_say() {
 
 #[test]
 fn a_real_redis_answers_the_same() {
-    let Some(mut control) = RealRedis::start() else { return };
+    let Some((mut control, _server)) = Redis::connected(&[]) else { return };
     let mut failures = Vec::new();
     for (name, row) in rows() {
         // QUIT ends the connection, and RESET drops the harness's settings. So each row gets a new connection.
@@ -82,7 +81,7 @@ fn facts(info: &Value) -> Vec<String> {
 
 #[test]
 fn a_real_redis_describes_its_commands_as_ours() {
-    let Some(mut redis) = RealRedis::start() else { return };
+    let Some((mut redis, _server)) = Redis::connected(&[]) else { return };
     let node = Node::start(&[]);
     let mut client = node.connect();
     let mut failures = Vec::new();

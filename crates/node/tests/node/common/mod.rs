@@ -2,7 +2,7 @@
 
 pub mod allocated;
 
-#[path = "../../../../commands/tests/commands/harness/mod.rs"]
+#[path = "../../../../engine/tests/commands/harness/mod.rs"]
 pub mod harness;
 
 use config::ConfigStore;

@@ -1,8 +1,9 @@
 //! COMMAND's description of the commands against a real Redis's: key specifications, tips, arguments. What clients and
 //! proxies are built on must be the same. The grouping and the names of arguments are not compared.
 
-use crate::harness::{Harness, RealRedis};
+use crate::harness::Harness;
 use commands::table;
+use flintkv_tests::Redis;
 use resp::client::{Value, parse_value};
 use std::collections::BTreeMap;
 
@@ -78,7 +79,7 @@ fn arguments(value: &Value, found: &mut Vec<String>) {
 
 /// The descriptions of commands on which the two servers differ.
 fn differing(of: impl Fn(&str, &mut dyn FnMut(&[&[u8]]) -> Value) -> Option<String>) -> Vec<String> {
-    let Some(mut redis) = RealRedis::start() else { return Vec::new() };
+    let Some((mut redis, _server)) = Redis::connected(&[]) else { return Vec::new() };
     let mut differing = Vec::new();
     for name in names() {
         // `None`: newer than that server.

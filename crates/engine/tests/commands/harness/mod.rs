@@ -1,5 +1,5 @@
-//! Runs commands, typed as in redis-cli, over a real store, and prints replies as redis-cli does. It also runs them
-//! against Debian's redis-server where that is installed. The store has no flash, or a simulated device and little RAM.
+//! Runs commands, typed as in redis-cli, over a real store, and prints replies as redis-cli does. The store
+//! has no flash, or a simulated device and little RAM.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -11,12 +11,10 @@ use commands::session::{Claim, Session};
 use commands::{Args, Flag, Settings, Stop, table};
 use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
-use flintkv_tests::{Client, Redis};
 pub use flintkv_tests::{shown, words};
 use resp::client::{Value, parse_value};
 use resp::{Out, Span};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use store::{Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
@@ -302,37 +300,6 @@ impl Harness {
             self.lane.as_mut().expect("it made the tickets").release(ticket);
         }
         result
-    }
-}
-
-/// A real Redis for this test alone, and a connection to it.
-pub struct RealRedis {
-    client: Client,
-    _redis: Redis,
-}
-
-impl RealRedis {
-    /// `None` where redis-server is not installed; a line on standard error says so.
-    pub fn start() -> Option<RealRedis> {
-        RealRedis::start_with(&[])
-    }
-
-    pub fn start_with(directives: &[&str]) -> Option<RealRedis> {
-        Redis::if_installed(directives).map(|redis| RealRedis { client: redis.connect(), _redis: redis })
-    }
-}
-
-impl Deref for RealRedis {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.client
-    }
-}
-
-impl DerefMut for RealRedis {
-    fn deref_mut(&mut self) -> &mut Client {
-        &mut self.client
     }
 }
 

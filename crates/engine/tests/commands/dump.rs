@@ -1,6 +1,7 @@
 //! DUMP and RESTORE: values go to Debian's redis-server and come back, and hostile payloads give errors.
 
-use crate::harness::{Harness, RealRedis};
+use crate::harness::Harness;
+use flintkv_tests::Redis;
 use resp::client::{Value, parse_value};
 use value::rdb;
 
@@ -64,7 +65,7 @@ fn dump(redis: &mut Harness, key: &str) -> Vec<u8> {
 fn values_go_to_a_real_redis_and_come_back() {
     let mut ours = Harness::new();
     lines().iter().for_each(|line| _ = ours.run(line));
-    let Some(mut theirs) = RealRedis::start() else { return };
+    let Some((mut theirs, _server)) = Redis::connected(&[]) else { return };
     lines().iter().for_each(|line| _ = theirs.run(line));
     for (key, read) in KEYS {
         let wanted = ours.run(read);

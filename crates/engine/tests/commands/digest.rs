@@ -1,8 +1,9 @@
 //! DEBUG DIGEST and DEBUG FLINT-DIGEST: a dataset has the same digest wherever its values are, and computing it moves
 //! nothing. `FLINTKV_SEED` replays a run.
 
-use crate::harness::{Harness, RealRedis};
+use crate::harness::Harness;
 use flintkv_tests::Random;
+use flintkv_tests::Redis;
 use std::collections::BTreeSet;
 use store::counters::Counter;
 use store::{Resume, Store, StoreConfig, StoreStats};
@@ -101,7 +102,7 @@ fn the_digest_is_redis_s_for_hot_and_cold_data_and_data_in_parts() {
     assert!(parts.store.has_parts());
     assert_eq!(redis_digest(&mut parts), digest, "in parts");
 
-    if let Some(mut redis) = RealRedis::start_with(&["--enable-debug-command", "yes"]) {
+    if let Some((mut redis, _server)) = Redis::connected(&["--enable-debug-command", "yes"]) {
         let mut step = |line: &str| redis.run(line);
         assert_eq!(step("DEBUG DIGEST"), "0".repeat(40));
         for (at, line) in lines.iter().enumerate() {
@@ -154,7 +155,7 @@ fn one_dataset_has_one_digest_whatever_the_order_encoding_place_and_secret() {
 
 #[test]
 fn each_type_alone_has_redis_s_digest() {
-    let Some(mut redis) = RealRedis::start_with(&["--enable-debug-command", "yes"]) else { return };
+    let Some((mut redis, _server)) = Redis::connected(&["--enable-debug-command", "yes"]) else { return };
     for line in [
         "SET a 1",
         "SET a 1 PXAT 4000000000000",

@@ -3,7 +3,8 @@
 //! `FLINTKV_SEED` replays a run, `FLINTKV_TEST_SECONDS` makes it longer, `FLINTKV_COMMANDS` sets its length. The node's
 //! tests compare the same commands, and those that need a server, over connections.
 
-use crate::harness::{Harness, RealRedis};
+use crate::harness::Harness;
+use flintkv_tests::Redis;
 use flintkv_tests::compare::{difference, differs_by_design};
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::number;
@@ -14,7 +15,7 @@ use value::list::Limit;
 /// Runs random commands in both places: at least `least`, and more until the budget is spent. `between` runs after
 /// each.
 fn compare(here: &mut Harness, keys: usize, least: u64, between: fn(&mut Harness, u64)) {
-    let Some(mut redis) = RealRedis::start() else { return };
+    let Some((mut redis, _server)) = Redis::connected(&[]) else { return };
     let seed = seeds::seed(20_261_121);
     let mut commands = Commands::on_data(seed, keys);
     assert_eq!(redis.run(SETTINGS), "OK");
