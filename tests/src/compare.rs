@@ -2,20 +2,30 @@
 
 use crate::{Client, one_line};
 use resp::client::{Value, encode_command, parse_value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 /// Asserts that two servers have the same keys, with the same values, expiries and consumer groups, and the same functions.
 pub fn assert_same_dataset(ours: &mut Client, theirs: &mut Client) {
     let [our_keys, their_keys] = [&mut *ours, &mut *theirs].map(dataset);
-    for (ours, theirs) in our_keys.iter().zip(&their_keys) {
-        assert_eq!(ours, theirs);
-    }
-    assert_eq!(our_keys.len(), their_keys.len());
+    assert_same(&our_keys, &their_keys, "two servers");
     assert_eq!(ours.run("FUNCTION LIST"), theirs.run("FUNCTION LIST"));
 }
 
+/// How much of each of two values is shown.
+const SHOWN_CHARS: usize = 3000;
+
+/// Asserts that two datasets are equal, in whatever form their keys and values are. Shows every key that differs.
+pub fn assert_same<K: Ord + Debug, V: PartialEq + Debug>(ours: &BTreeMap<K, V>, theirs: &BTreeMap<K, V>, what: &str) {
+    let differs = |key: &&K| ours.get(*key) != theirs.get(*key);
+    let keys: BTreeSet<&K> = ours.keys().chain(theirs.keys()).filter(differs).collect();
+    let shown = |value: Option<&V>| format!("{value:?}").chars().take(SHOWN_CHARS).collect::<String>();
+    let shown = keys.iter().map(|key| format!("{key:?}\n  {}\n  {}\n", shown(ours.get(*key)), shown(theirs.get(*key))));
+    assert!(keys.is_empty(), "{what}: {} keys differ\n{}", keys.len(), shown.collect::<String>());
+}
+
 /// All keys with their logical databases, and for each its value in some form, its type, its expiry and its consumer groups.
-pub fn dataset(client: &mut Client) -> BTreeMap<(u32, Vec<u8>), [String; 4]> {
+pub fn dataset(client: &mut Client) -> BTreeMap<(u32, String), [String; 4]> {
     let mut all = BTreeMap::new();
     for db in 0..16 {
         client.run(&format!("SELECT {db}"));
@@ -28,15 +38,28 @@ pub fn dataset(client: &mut Client) -> BTreeMap<(u32, Vec<u8>), [String; 4]> {
             };
             let groups = client.words(&[b"XINFO", b"GROUPS", &key]);
             let expiry = client.words(&[b"PEXPIRETIME", &key]);
-            all.insert((db, key), [value, kind, expiry, groups]);
+            all.insert((db, key.escape_ascii().to_string()), [value, kind, expiry, groups]);
         }
     }
     client.run("SELECT 0");
     all
 }
 
+/// No key expires from now on: two datasets that are compared must not change by the clock.
+pub fn keep_keys(client: &mut Client) {
+    for db in 0..16 {
+        client.run(&format!("SELECT {db}"));
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            if !client.words(&[b"PTTL", &key]).starts_with("(integer) -") {
+                client.call(&[b"PEXPIREAT", &key, b"4000000000000"]);
+            }
+        }
+    }
+    client.run("SELECT 0");
+}
+
 /// A reply with its numbers in one form.
-pub fn numbers(reply: &str) -> String {
+fn numbers(reply: &str) -> String {
     let parts = reply.split('"').map(|part| part.parse().map_or(part.to_owned(), |number: f64| format!("{number:?}")));
     parts.collect::<Vec<_>>().join("\"")
 }

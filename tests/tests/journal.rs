@@ -1,6 +1,6 @@
 //! `flintkv journal` on the directory of a node: its output, and the damage that it detects.
 
-use flintkv_tests::compare::{assert_same_dataset, dataset};
+use flintkv_tests::compare::{assert_same_dataset, dataset, keep_keys};
 use flintkv_tests::generator::Writes;
 use flintkv_tests::{Client, Node, Redis, binary, eventually, is_installed, tool};
 use std::fs;
@@ -83,46 +83,12 @@ fn show_prints_commands_and_check_finds_damage() {
     assert!(!done && said.contains("base-") && said.contains("hint: restore"), "{said}");
 }
 
-/// Random writes of every kind, including RESTORE of payloads of DUMP. None sets expiry times of fields.
 fn write_at_random(client: &mut Client, seed: u64, count: usize) {
-    for line in [
-        "SADD d:set a b c",
-        "RPUSH d:list a b c",
-        "HSET d:hash f v",
-        "ZADD d:zset 1.5 a",
-        "XADD d:stream 5-1 f v",
-        "XGROUP CREATE d:stream g 0",
-        "XREADGROUP GROUP g c STREAMS d:stream >",
-    ] {
-        client.run(line);
-    }
-    let dump = |client: &mut Client, key: &str| match client.call(&[b"DUMP", key.as_bytes()]) {
-        resp::client::Value::Bulk(bytes) => bytes,
-        other => panic!("{other:?}"),
-    };
-    let dumps = ["d:set", "d:list", "d:hash", "d:zset", "d:stream"].map(|key| dump(client, key)).to_vec();
-    let mut writes = Writes::new(seed, dumps);
+    let mut writes = Writes::new(seed);
     for _ in 0..count {
-        let words = writes.command(1_700_000_000_000);
-        let name = String::from_utf8_lossy(&words[0]).to_lowercase();
-        if !(name.starts_with('h') && name.contains("expire")) {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            client.call(&words);
-        }
+        let words = writes.command_of_redis_7_0(1_700_000_000_000);
+        client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
-}
-
-/// No key may expire from now on.
-fn keep_keys(client: &mut Client) {
-    for db in 0..16 {
-        client.run(&format!("SELECT {db}"));
-        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
-            if !client.words(&[b"PTTL", &key]).starts_with("(integer) -") {
-                client.call(&[b"PEXPIREAT", &key, b"4000000000000"]);
-            }
-        }
-    }
-    client.run("SELECT 0");
 }
 
 fn redis(dir: &Path, more: &[&str]) -> Option<Redis> {
@@ -454,14 +420,14 @@ fn differences(node: &Node, expected: &Dataset) -> (Vec<String>, usize) {
     eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
     let found = dataset(&mut client);
     for (key, state) in found.iter().filter(|(key, _)| expected.contains_key(*key)) {
-        assert_eq!(state, &expected[key], "{}:{}", key.0, key.1.escape_ascii());
+        assert_eq!(state, &expected[key], "{}:{}", key.0, key.1);
     }
     let lacks = expected.keys().filter(|key| !found.contains_key(*key));
-    let lacks = lacks.map(|(db, key)| format!("{db}:{}", key.escape_ascii())).collect();
+    let lacks = lacks.map(|(db, key)| format!("{db}:{key}")).collect();
     (lacks, found.keys().filter(|key| !expected.contains_key(*key)).count())
 }
 
-type Dataset = std::collections::BTreeMap<(u32, Vec<u8>), [String; 4]>;
+type Dataset = std::collections::BTreeMap<(u32, String), [String; 4]>;
 
 #[test]
 fn keys_of_a_damaged_or_lost_index_are_found_in_the_flash_files() {

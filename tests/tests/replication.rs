@@ -1,10 +1,9 @@
 //! Debian's redis-server as a replica of a node: dumps, the stream, broken links, and the replies about replicas that
 //! clients get.
 
-use flintkv_tests::compare::{assert_same_dataset, has_other_digests};
+use flintkv_tests::compare::{assert_same_dataset, has_other_digests, keep_keys};
 use flintkv_tests::generator::Writes;
 use flintkv_tests::{Client, Node, Redis, eventually};
-use resp::client::Value;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -37,53 +36,11 @@ fn agree(node: &Node, redis: &Redis) {
     assert_eq!(theirs.info("stats", "unexpected_error_replies"), "0");
 }
 
-/// Random writes of every kind, except those that Redis 7.0 does not support.
-struct Writer(Writes);
-
-impl Writer {
-    /// `client`: a connection to a Redis, because Redis 7.0 restores only payloads of its own or an older version.
-    fn new(client: &mut Client, seed: u64) -> Writer {
-        for line in [
-            "SADD d:set a b c",
-            "RPUSH d:list a b c",
-            "HSET d:hash f v",
-            "ZADD d:zset 1.5 a",
-            "XADD d:stream 5-1 f v",
-            "XGROUP CREATE d:stream g 0",
-            "XREADGROUP GROUP g c STREAMS d:stream >",
-        ] {
-            client.run(line);
-        }
-        let dumps = ["d:set", "d:list", "d:hash", "d:zset", "d:stream"].map(|key| {
-            let Value::Bulk(bytes) = client.call(&[b"DUMP", key.as_bytes()]) else { panic!("no dump") };
-            bytes
-        });
-        Writer(Writes::new(seed, dumps.to_vec()))
+fn write(client: &mut Client, writes: &mut Writes, count: usize) {
+    for _ in 0..count {
+        let words = writes.command_of_redis_7_0(base::clock::wall_ms());
+        client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
-
-    fn write(&mut self, client: &mut Client, count: usize) {
-        for _ in 0..count {
-            let now_ms = base::clock::wall_ms();
-            let words = self.0.command(now_ms);
-            let name = String::from_utf8_lossy(&words[0]).to_lowercase();
-            if !(name.starts_with('h') && name.contains("expire")) {
-                client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            }
-        }
-    }
-}
-
-/// No key may expire from now on.
-fn keep_keys(client: &mut Client) {
-    for db in 0..16 {
-        client.run(&format!("SELECT {db}"));
-        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
-            if !client.words(&[b"PTTL", &key]).starts_with("(integer) -") {
-                client.call(&[b"PEXPIREAT", &key, b"4000000000000"]);
-            }
-        }
-    }
-    client.run("SELECT 0");
 }
 
 /// Writes one of each kind of value. No key that expires soon is left.
@@ -135,13 +92,12 @@ fn redis_gets_a_dump_and_then_every_change() {
     let node = primary(&[]);
     let mut client = node.connect();
     write_all(&mut client, "a");
-    let Some(other) = Redis::if_installed(&[]) else { return };
-    let mut writer = Writer::new(&mut other.connect(), 5);
-    writer.write(&mut client, 1500);
+    let mut writes = Writes::new(5);
+    write(&mut client, &mut writes, 1500);
     let Some(redis) = replica(&node) else { return };
     agree(&node, &redis);
     write_all(&mut client, "b");
-    writer.write(&mut client, 1500);
+    write(&mut client, &mut writes, 1500);
     write_all(&mut client, "c");
     agree(&node, &redis);
 
@@ -168,9 +124,9 @@ fn a_link_that_is_cut_goes_on_where_it_was() {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut client = node.connect();
-            let mut writer = Writer::new(&mut Redis::start(&[]).connect(), 6);
+            let mut writes = Writes::new(6);
             while !ends.load(Relaxed) {
-                writer.write(&mut client, 100);
+                write(&mut client, &mut writes, 100);
             }
         });
         let mut theirs = redis.connect();

@@ -7,21 +7,19 @@
 //! compare. Not covered, because threads and sockets are in the way: the session of a link, the dump of a full synchronisation
 //! (here the primary's stream from its first byte), the files of a base, the journal's ring and its thread. Tests of the node cover these.
 
-use crate::harness::{Harness, dumps};
-use crate::snapshot::Text;
+use crate::harness::Harness;
 use commands::session::Rerun;
 use engine::Journaling;
 use engine::replication::{Mark, new_id};
 use flash::Sim;
 use flash::io::{Done, Driver, Op};
 use flash::sim::SimDriver;
+use flintkv_tests::compare::assert_same;
 use flintkv_tests::generator::Writes;
 use journal::{Config, Record, Refused, Writer, recover};
 use resp::{Args, Limits, Parsed, Progress, parse};
 use std::collections::VecDeque;
-use std::io::Cursor;
 use std::sync::Arc;
-use store::digest::{DatasetDigest, Digester};
 
 const FILES: u16 = 2;
 const FILES_MAX: u16 = 400;
@@ -225,16 +223,6 @@ impl Up {
         }
         self.journaling.stream.set_follows(follows);
     }
-
-    fn text(&self) -> Text {
-        let snapshot = self.here.store.cut(0, || Ok(Text::default())).expect("nobody else").expect("it begins");
-        snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())).expect("it is complete")
-    }
-
-    fn digest(&self, now_ms: u64) -> DatasetDigest {
-        let snapshot = self.here.store.cut(0, || Ok(Digester::new(now_ms))).expect("nobody else").expect("it begins");
-        snapshot.run(&mut Cursor::new(Vec::new()), &mut || Ok(())).expect("it is complete").finish()
-    }
 }
 
 impl Node {
@@ -341,7 +329,7 @@ struct Counts {
 }
 
 impl World {
-    fn new(seed: u64, dumps: Vec<Vec<u8>>) -> World {
+    fn new(seed: u64) -> World {
         let mark = Mark { id: new_id(), second: None, offset: 0, db: None };
         let node = |nth: u64| {
             let has_flash = seed % 4 == nth;
@@ -351,7 +339,7 @@ impl World {
         };
         let nodes = [node(0), node(1)];
         let now_ms = nodes[0].up.as_ref().unwrap().here.now_ms;
-        let (mut writes, counts) = (Writes::new(seed, dumps), Counts::default());
+        let (mut writes, counts) = (Writes::new(seed), Counts::default());
         let clocks_ms = [0; 2].map(|_| now_ms + writes.random.below(500) as u64);
         World { seed, writes, nodes, primary: 0, link: None, clocks_ms, acknowledged: 0, counts }
     }
@@ -533,13 +521,10 @@ impl World {
         let [one, other] = &mut self.nodes;
         if one.up().offset() == other.up().offset() {
             self.counts.checks += 1;
-            let (ours, theirs) = (one.up().digest(now_ms), other.up().digest(now_ms));
-            if ours != theirs {
-                let (ours, theirs) = (one.up().text(), other.up().text());
-                let differing =
-                    ours.0.keys().chain(theirs.0.keys()).filter(|&key| ours.0.get(key) != theirs.0.get(key));
-                let shown = differing.map(|key| format!("{key}\n  {:?}\n  {:?}\n", ours.0.get(key), theirs.0.get(key)));
-                panic!("at {now_ms} these keys differ:\n{}", shown.collect::<String>());
+            if one.up().here.digest(now_ms) != other.up().here.digest(now_ms) {
+                let (ours, theirs) = (one.up().here.text(), other.up().here.text());
+                assert_same(&ours.0, &theirs.0, &format!("at {now_ms}"));
+                panic!("the same keys and values have other digests");
             }
         }
     }
@@ -633,8 +618,8 @@ impl World {
     }
 }
 
-fn run(seed: u64, dumps: &[Vec<u8>]) -> Counts {
-    let mut world = World::new(seed, dumps.to_vec());
+fn run(seed: u64) -> Counts {
+    let mut world = World::new(seed);
     for _ in 0..STEPS {
         world.step();
     }
@@ -650,15 +635,15 @@ fn run(seed: u64, dumps: &[Vec<u8>]) -> Counts {
     let now_ms = world.clocks_ms[primary];
     fresh.here.now_ms = now_ms;
     fresh.fill(&world.nodes[0].said);
-    assert!(fresh.digest(now_ms) == world.nodes[0].up().digest(now_ms), "the stream says something else");
+    assert!(fresh.here.digest(now_ms) == world.nodes[0].up().here.digest(now_ms), "the stream says something else");
     world.counts
 }
 
 #[test]
 fn whatever_fails_a_replica_has_its_primarys_dataset_in_the_end() {
-    let (dumps, mut all, mut histories) = (dumps(), Counts::default(), 0);
+    let (mut all, mut histories) = (Counts::default(), 0);
     let crashes = seeds::each_crash(20_261_200, 400, |seed| {
-        let counts = run(seed, &dumps);
+        let counts = run(seed);
         histories += 1;
         all.crashes += counts.crashes;
         all.power_losses += counts.power_losses;

@@ -4,8 +4,8 @@
 //!
 //! The server's tests do the same with connections, transactions, scripts and blocked clients (`server/effects.rs`).
 
+use crate::harness::Harness;
 use crate::harness::replay::{Replay, digest};
-use crate::harness::{Harness, dumps};
 use commands::{Effect, Flag, table};
 use flintkv_tests::generator::{Commands, Template, Writes, fill};
 use flintkv_tests::{Random, number};
@@ -50,7 +50,7 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
     here.settings.set_max_listpack_entries = 8;
     here.settings.stream_node_max_entries = 4;
     here.settings.hll_sparse_max_bytes = 200;
-    let (mut writes, mut hostile) = (Writes::new(seed, dumps()), Commands::on_data(seed, HOSTILE_KEYS));
+    let (mut writes, mut hostile) = (Writes::new(seed), Commands::on_data(seed, HOSTILE_KEYS));
     let (mut replay, kept) = (Replay::new(), here.keep_effects());
     let commands = number("FLINTKV_COMMANDS", COMMANDS);
     for step in 0..commands {
@@ -191,7 +191,7 @@ fn each_part_of_a_template_gives_all_that_it_stands_for() {
 /// A new write command belongs into the generator.
 #[test]
 fn random_runs_have_every_command_that_writes() {
-    let mut writes = Writes::new(1, dumps());
+    let mut writes = Writes::new(1);
     let mut made = HashSet::new();
     for _ in 0..60_000 {
         let words = writes.command(1_700_000_000_000);

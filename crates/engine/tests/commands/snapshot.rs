@@ -1,49 +1,12 @@
 //! Snapshots: whatever changes after the cut, while the walk goes on, a snapshot has the dataset of the cut. It is compared with
 //! another snapshot of the same moment, during which nothing changed. `FLINTKV_SEED` replays a run.
 
-use crate::harness::{Harness, dumps};
+use crate::harness::Harness;
+use crate::harness::text::Text;
+use flintkv_tests::compare::assert_same;
 use flintkv_tests::generator::Writes;
-use std::collections::BTreeMap;
 use std::io::Cursor as Bytes;
-use store::{DumpError, Dumper, Kind, PartReader, ReadError, Snapshot, Value, Visited};
-use value::walk::{Cursor, walk_inline};
-
-/// Every key of a snapshot with its value and expiry, as text.
-#[derive(Default)]
-pub struct Text(pub BTreeMap<String, String>);
-
-impl Dumper for Text {
-    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
-        let mut elements = Vec::new();
-        match value {
-            Value::Inline(kind, bytes) => {
-                walk_inline(kind, bytes, &mut |element| elements.push(format!("{element:?}")))
-            }
-            Value::Boxed(value) => {
-                let mut cursor = Cursor::default();
-                while let Some(stretch) = value.stretch(cursor) {
-                    let bytes = stretch.absent.map(|part| parts.read(value, part)).transpose()?;
-                    let walked = value.walk(cursor, bytes.as_deref(), &mut |element| {
-                        elements.push(format!("{element:?}"));
-                    });
-                    walked.map_err(|_| ReadError::Missing)?;
-                    cursor = stretch.next;
-                }
-            }
-        }
-        if matches!(key.kind, Kind::Hash | Kind::Set) {
-            elements.sort();
-        }
-        let name = format!("{} {}", key.db, key.name.escape_ascii());
-        let before = self.0.insert(name.clone(), format!("{:?} {:?} {elements:?}", key.kind, key.expiry));
-        assert_eq!(before, None, "{name} comes twice");
-        Ok(())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
+use store::{DumpError, Snapshot};
 
 fn cut(here: &Harness) -> Snapshot<Text> {
     here.store.cut(here.now_ms, || Ok(Text::default())).expect("no other snapshot").expect("it begins")
@@ -54,7 +17,7 @@ fn run(seed: u64, mut here: Harness, between: &mut dyn FnMut(&mut Harness, &mut 
     here.settings.zset_max_listpack_entries = 6;
     here.settings.set_max_listpack_entries = 8;
     here.settings.stream_node_max_entries = 4;
-    let mut writes = Writes::new(seed, dumps());
+    let mut writes = Writes::new(seed);
     let mut step = |here: &mut Harness, between: &mut dyn FnMut(&mut Harness, &mut Writes)| {
         here.now_ms += writes.random.below(20) as u64;
         let words = writes.command(here.now_ms);
@@ -73,10 +36,7 @@ fn run(seed: u64, mut here: Harness, between: &mut dyn FnMut(&mut Harness, &mut 
         pause().expect("it goes on");
         let moving = moving.run(&mut Bytes::new(Vec::new()), &mut pause).expect("it is complete");
         assert!(!still.0.is_empty());
-        for (name, value) in &still.0 {
-            assert_eq!(moving.0.get(name), Some(value), "FLINTKV_SEED={seed}: {name}");
-        }
-        assert_eq!(moving.0.len(), still.0.len(), "FLINTKV_SEED={seed}");
+        assert_same(&moving.0, &still.0, &format!("FLINTKV_SEED={seed}"));
         let after = cut(&here).run(&mut Bytes::new(Vec::new()), &mut || Ok(())).expect("it is complete");
         changed += still.0.iter().filter(|&(name, value)| after.0.get(name) != Some(value)).count();
     }

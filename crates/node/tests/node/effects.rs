@@ -5,7 +5,6 @@
 //! `FLINTKV_SEED` gives the connections the same commands again, but not the same order between connections.
 //! `FLINTKV_TEST_SECONDS` makes more runs.
 
-use crate::common::harness::dumps;
 use crate::common::harness::replay::{Replay, Stated, digest};
 use crate::common::{Client, Node, eventually, shown};
 use base::clock::wall_ms;
@@ -334,7 +333,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
                 .map(|at| {
                     let mut changer = Changer {
                         client: node.connect(),
-                        writes: Writes::new(seed + 100 * round + at, dumps()),
+                        writes: Writes::new(seed + 100 * round + at),
                         filler_bytes,
                         came_to: BTreeMap::new(),
                     };

@@ -3,7 +3,6 @@
 //! `FLINTKV_SEED` gives the clients the same commands again, but the kill comes at another moment. `FLINTKV_TEST_SECONDS`
 //! makes more rounds.
 
-use crate::common::harness::dumps;
 use crate::common::{Client, Node, eventually, free_port, words};
 use base::clock::wall_ms;
 use flintkv_tests::generator::{Commands, Writes};
@@ -405,7 +404,7 @@ fn random_commands_then_kill(seed: u64, more: &[(&str, &str)]) {
             for client in 0..3 {
                 let mut connection = node.connect();
                 scope.spawn(move || {
-                    let mut writes = Writes::new(seed.wrapping_add(100 * round + client), dumps());
+                    let mut writes = Writes::new(seed.wrapping_add(100 * round + client));
                     for n in 0..600 {
                         if n % 200 == 0 {
                             connection.run(&format!("SELECT {}", writes.random.below(3)));

@@ -5,6 +5,7 @@
 
 mod host;
 pub mod replay;
+pub mod text;
 
 use commands::exchange::{Failure, Outcome};
 use commands::session::{Claim, Session};
@@ -12,7 +13,7 @@ use commands::{Args, Flag, Settings, Stop, table};
 use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
 pub use flintkv_tests::{shown, words};
-use resp::client::{Value, parse_value};
+use resp::client::parse_value;
 use resp::{Out, Span};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -301,27 +302,4 @@ impl Harness {
         }
         result
     }
-}
-
-/// Serialised values of every type, for RESTORE.
-pub fn dumps() -> Vec<Vec<u8>> {
-    let mut here = Harness::new();
-    let lines = [
-        "SET k text",
-        "RPUSH k a b c 1 2 3",
-        "SADD k 1 2 3",
-        "SADD k m1 m2 m3 5",
-        "HSET k f1 v1 f2 v2",
-        "ZADD k 1 m1 2.5 m2",
-        "XADD k 1-1 f1 v1",
-    ];
-    let dump = |line: &str| {
-        here.run("DEL k");
-        here.run(line);
-        match parse_value(&here.reply(&[b"DUMP", b"k"])).expect("a reply").expect("a whole reply").0 {
-            Value::Bulk(bytes) => bytes,
-            other => panic!("a serialised value: {other:?}"),
-        }
-    };
-    lines.map(dump).into()
 }
