@@ -27,7 +27,7 @@ cargo_tests "commands beside redis-server" --profile soak -p flintkv-engine --te
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-engine --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
 cargo_tests "nodes that are killed under load, and start again" --profile soak -p flintkv-node --test node -- \
-    persist::what_was_acknowledged persist::random
+    persist::what_was_acknowledged
 FLINTKV_CYCLES=1000 cargo_tests "a thousand rounds of the life of a copy" --profile soak -p flintkv-node --test node -- copies:: --nocapture
 cargo_tests "nodes whose disk loses its power under load" --profile soak -p flintkv-node --test node -- \
     power:: --include-ignored --nocapture --test-threads 1

@@ -2,10 +2,11 @@
 //! evicted and values are on flash. The effects, applied to an empty store, must give the same digest. `FLINTKV_SEED`
 //! replays a run, `FLINTKV_COMMANDS` makes it longer, `FLINTKV_TEST_SECONDS` runs more of them.
 //!
-//! The server's tests do the same with connections, transactions, scripts and blocked clients (`server/effects.rs`).
+//! The node's tests do the same with connections, transactions, scripts and blocked clients, by the journal and a replica
+//! (`effects.rs` in `crates/node/tests/node`).
 
 use crate::harness::Harness;
-use crate::harness::replay::{Replay, digest};
+use crate::harness::replay::Replay;
 use commands::{Effect, Flag, table};
 use flintkv_tests::generator::{Commands, Template, Writes, fill};
 use flintkv_tests::{Random, number};
@@ -116,11 +117,11 @@ fn effects_of_random_runs_give_the_same_digest() {
 #[test]
 fn effects_of_random_runs_give_the_same_digest_while_values_go_to_flash_and_back() {
     let met = prove(Harness::with_flash, |here, writes| match writes.random.below(100) {
-        0..4 => here.crowd(1_200),
-        4 => here.maintain(),
+        0..10 => here.crowd(1_500),
+        10 => here.maintain(),
         _ => {}
     });
-    assert!(met.colds > 100, "values were on flash");
+    assert!(met.colds > 100, "values were on flash: {} waits", met.colds);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn effects_of_random_runs_give_the_same_digest_while_every_value_leaves_for_flas
         1 => here.maintain(),
         _ => {}
     });
-    assert!(met.colds > 200, "values were on flash");
+    assert!(met.colds > 200, "values were on flash: {} waits", met.colds);
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn the_digest_does_not_tell_zero_from_minus_zero() {
         let mut here = Harness::new();
         here.settings.zset_max_listpack_entries = entries;
         here.run("ZADD z -0 m");
-        (here.run("ZSCORE z m"), digest(&mut |words| here.words(words)))
+        (here.run("ZSCORE z m"), here.digest(0))
     };
     let ((packed, packed_digest), (boxed, boxed_digest)) = (digest_with(128), digest_with(0));
     assert_eq!((packed, boxed), ("\"0\"".to_owned(), "\"-0\"".to_owned()));

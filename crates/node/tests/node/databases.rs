@@ -16,7 +16,6 @@ const SOCKET: &str = "operator";
 /// The node of a test calls this when it serves clients.
 pub fn attach(node: &Arc<node::Node>) -> io::Result<Box<dyn Any>> {
     let folder = node.state_dir();
-    crate::effects::keep(node, folder);
     if folder.exists() {
         let path = folder.join(SOCKET);
         let _ = std::fs::remove_file(&path);

@@ -1,79 +1,45 @@
 //! Several connections change the same keys of one node: with single commands, in transactions, in scripts and
-//! functions, and blocked, while keys and fields expire. The effects, applied to an empty store in their order, must
-//! give the node's digest. This is tested with all data in RAM, with all data on flash, and while keys are evicted.
+//! functions, and blocked, while keys and fields expire. A replica, which gets the effects as they are stated, and the
+//! node itself, which is killed and gets them from its journal, must have the same dataset. This is tested with all data
+//! in RAM, with all data on flash, and while keys are evicted.
 //!
 //! `FLINTKV_SEED` gives the connections the same commands again, but not the same order between connections.
 //! `FLINTKV_TEST_SECONDS` makes more runs.
 
-use crate::common::harness::replay::{Replay, Stated, digest};
 use crate::common::{Client, Node, eventually, shown};
+use crate::persist::{digest, kill, loaded, with};
+use crate::replica::{are_same, follow};
 use base::clock::wall_ms;
 use commands::table;
 use commands::{Args, Keys};
+use flintkv_tests::compare::assert_same_dataset;
 use flintkv_tests::generator::Writes;
 use resp::Span;
-use resp::client::{Value, encode_command, parse_value};
+use resp::client::{Value, encode_command};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A file in the node's `state-dir` that asks the node to keep effects. The node removes it when it has started to
-/// keep them.
-const WANTED: &str = "keep-effects";
-/// The file of the kept effects. Each effect is a RESP command: reason, database, time, command.
-const KEPT: &str = "effects";
+/// Small enough that values change their encoding.
+const SMALL: &[(&str, &str)] = &[
+    ("io-threads", "2"),
+    ("hash-max-listpack-entries", "6"),
+    ("zset-max-listpack-entries", "6"),
+    ("stream-node-max-entries", "4"),
+    ("maxmemory-policy", "allkeys-lru"),
+];
 
-/// Runs in the node's process.
-pub fn keep(node: &Arc<node::Node>, folder: &Path) {
-    if !folder.join(WANTED).exists() {
-        return;
-    }
-    let file = Mutex::new(File::create(folder.join(KEPT)).unwrap());
-    let database = node.database(node::DEFAULT_NAME).expect("the default database");
-    database.set_change_log(Arc::new(move |effects: &store::Effects| {
-        let mut bytes = Vec::new();
-        for effect in effects.iter() {
-            let (why, db, now_ms) = (format!("{:?}", effect.why), effect.db.to_string(), effect.now_ms.to_string());
-            let head = [why.as_bytes(), db.as_bytes(), now_ms.as_bytes()];
-            encode_command(&head.into_iter().chain(effect.words()).collect::<Vec<_>>(), &mut bytes);
-        }
-        file.lock().unwrap().write_all(&bytes).unwrap();
-    }));
-    fs::remove_file(folder.join(WANTED)).unwrap();
-}
-
-/// The effects that a node has kept. The file is read further as it grows.
-struct RecordedEffects {
-    path: PathBuf,
-    read: usize,
-}
-
-impl RecordedEffects {
-    fn bytes(&self) -> usize {
-        fs::metadata(&self.path).unwrap().len() as usize
-    }
-
-    /// Replays the effects up to the moment when the file was `bytes` long.
-    fn repeat(&mut self, bytes: usize, replay: &mut Replay, what: &str) {
-        let file = fs::read(&self.path).unwrap();
-        let kept = &file[..bytes];
-        while let Some((value, consumed)) = parse_value(&kept[self.read..]).expect("effects as they were written") {
-            self.read += consumed;
-            let Value::Array(items) = value else { panic!("an effect, not {value:?}") };
-            let mut words = items.into_iter().map(|item| match item {
-                Value::Bulk(bytes) => bytes,
-                other => panic!("a word, not {other:?}"),
-            });
-            let mut head = || String::from_utf8(words.next().unwrap()).unwrap();
-            let (why, db, now_ms) = (head(), head().parse().unwrap(), head().parse().unwrap());
-            replay.repeat(Stated { why, db, now_ms, words: words.collect() }, what);
-        }
-        assert_eq!(self.read, bytes, "whole effects");
-    }
-}
+/// The replica has settings of its own, because no effect may depend on settings. HyperLogLogs stay sparse until an effect makes
+/// them dense.
+const OTHERS: &[(&str, &str)] = &[
+    ("enable-debug-command", "yes"),
+    ("hash-max-listpack-entries", "2"),
+    ("zset-max-listpack-entries", "2"),
+    ("set-max-intset-entries", "1"),
+    ("set-max-listpack-entries", "1"),
+    ("list-max-listpack-size", "2"),
+    ("stream-node-max-entries", "2"),
+    ("hll-sparse-max-bytes", "15000"),
+];
 
 /// Connections that change values of all kinds, and connections that block on keys which are mostly empty.
 const CLIENTS: u64 = 5;
@@ -83,6 +49,7 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: u64 = 2;
 /// Keys that only fill RAM.
 const FILLERS: usize = 4000;
+const FILLER_BYTES: usize = 50_000;
 /// The longest of the short expiries. The other expiries are a day away.
 const SHORT_MS: u64 = 1000;
 
@@ -138,8 +105,8 @@ fn library() -> String {
 struct Changer {
     client: Client,
     writes: Writes,
-    /// The bytes of each key that only fills RAM; 0: there are no such keys.
-    filler_bytes: usize,
+    /// Also sets keys that only fill RAM.
+    fills: bool,
     came_to: BTreeMap<&'static str, usize>,
 }
 
@@ -178,9 +145,9 @@ impl Changer {
     }
 
     fn step(&mut self) {
-        if self.filler_bytes > 0 && self.writes.random.one_in(3) {
+        if self.fills && self.writes.random.one_in(3) {
             let key = format!("filler{}", self.writes.random.below(FILLERS));
-            let value = vec![b'f'; self.filler_bytes];
+            let value = vec![b'f'; FILLER_BYTES];
             self.send(&[b"SET".to_vec(), key.into_bytes(), value]);
         }
         match self.writes.random.below(20) {
@@ -273,60 +240,46 @@ fn keys_of(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
     positions.into_iter().map(|at| command[at].clone()).collect()
 }
 
-/// Checks that nodes' effects give the nodes' digests. Returns the counts of effects and of outcomes.
-fn prove(directives: &[(&str, &str)], filler_bytes: usize) -> BTreeMap<String, usize> {
+/// How many keys each logical database has. Those that have expired count until they are removed.
+fn sizes(client: &mut Client) -> Vec<String> {
+    let sizes = (0..16).map(|db| {
+        client.run(&format!("SELECT {db}"));
+        client.run("DBSIZE")
+    });
+    let sizes = sizes.collect();
+    client.run("SELECT 0");
+    sizes
+}
+
+/// Checks the effects of nodes. Returns how often what was met.
+fn prove(directives: &[(&str, &str)], evicts: bool) -> BTreeMap<&'static str, usize> {
     let mut met = BTreeMap::new();
-    seeds::each(20_261_122, 1, |seed| run(seed, directives, filler_bytes, &mut met));
+    seeds::each(20_261_122, 1, |seed| run(seed, directives, evicts, &mut met));
     for what in [
-        "effects of Command",
-        "effects of Script",
-        "effects of Expired",
+        "expired_keys",
         "scripts",
         "scripts that ended in an error",
         "transactions",
         "transactions with an error",
         "waits that were served",
     ] {
-        assert!(met.contains_key(what), "no {what} in {met:#?}");
+        assert!(met.get(what).is_some_and(|&times| times > 0), "no {what} in {met:#?}");
     }
     met
 }
 
-fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BTreeMap<String, usize>) {
-    let directory = tempfile::tempdir().unwrap();
-    let flash = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state");
-    fs::create_dir_all(&state).unwrap();
-    File::create(state.join(WANTED)).unwrap();
-    let flash = flash.path().to_str().unwrap();
-    let mut all = vec![
-        ("dir", directory.path().to_str().unwrap()),
-        ("state-dir", "state"),
-        ("io-threads", "2"),
-        ("enable-debug-command", "yes"),
-    ];
-    all.extend(directives.iter().map(|&(name, value)| (name, if value == "FLASH" { flash } else { value })));
-    let node = Node::start(&all);
-    eventually("the node keeps effects", || !state.join(WANTED).exists());
-    let mut client = node.connect();
-    let loaded = client.value(&[b"FUNCTION", b"LOAD", library().as_bytes()]).map(|reply| shown(&reply));
-    assert_eq!(loaded.as_deref(), Some("\"proof\""));
-
-    // However slow the machine is, RAM must be full before the first round.
-    if filler_bytes > 0 {
-        let value = vec![b'f'; filler_bytes];
-        let mut fillers = (0..FILLERS).cycle();
-        eventually("keys are evicted", || {
-            for at in fillers.by_ref().take(50) {
-                client.value(&[b"SET", format!("filler{at}").as_bytes(), &value]);
-            }
-            client.info("stats", "evicted_keys") != "0"
-        });
-    }
-
-    let (mut kept, mut replay) = (RecordedEffects { path: state.join(KEPT), read: 0 }, Replay::new());
+fn run(seed: u64, directives: &[(&str, &str)], evicts: bool, met: &mut BTreeMap<&'static str, usize>) {
+    let directives = with(&[SMALL, directives].concat());
+    let (mut node, other) = (Node::start(&directives), Node::start(OTHERS));
+    let mut replica = other.connect();
+    let loaded_library = node.connect().value(&[b"FUNCTION", b"LOAD", library().as_bytes()]).map(|reply| shown(&reply));
+    assert_eq!(loaded_library.as_deref(), Some("\"proof\""));
     for round in 0..ROUNDS {
-        let what = format!("FLINTKV_SEED={seed}, round {round}");
+        let mut client = node.connect();
+        follow(&mut replica, node.port);
+        if evicts {
+            fill(&mut client);
+        }
         let until = Instant::now() + ROUND;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..CLIENTS + WAITERS)
@@ -334,7 +287,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
                     let mut changer = Changer {
                         client: node.connect(),
                         writes: Writes::new(seed + 100 * round + at),
-                        filler_bytes,
+                        fills: evicts,
                         came_to: BTreeMap::new(),
                     };
                     scope.spawn(move || {
@@ -345,51 +298,63 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
                     })
                 })
                 .collect();
+            client.run("BGREWRITEAOF");
             for thread in threads {
                 for (what, times) in thread.join().unwrap() {
-                    *met.entry(what.to_owned()).or_default() += times;
+                    *met.entry(what).or_default() += times;
                 }
             }
         });
+        // From here on nothing changes: no key is evicted, and none of the short expiries is left.
+        assert_eq!(client.run("CONFIG SET maxmemory 0"), "OK");
         let ended_ms = wall_ms();
         eventually("short expiries are over", || wall_ms() > ended_ms + SHORT_MS);
-        let mut ask = |words: &[&[u8]]| client.value(words).map_or("(closed)".to_owned(), |reply| shown(&reply));
-        // Keys may still be evicted. So repeat until digest and effects are of the same moment.
-        let (digest, now_ms, bytes) = loop {
-            let (bytes, now_ms, digest) = (kept.bytes(), wall_ms(), digest(&mut ask));
-            if bytes == kept.bytes() {
-                break (digest, now_ms, bytes);
-            }
-        };
-        kept.repeat(bytes, &mut replay, &what);
-        replay.assert_same(&digest, &mut ask, now_ms, &what);
+        are_same(&mut client, &mut replica);
+        eventually("the replica has removed what has expired", || sizes(&mut client) == sizes(&mut replica));
+        for figure in ["expired_keys", "evicted_keys"] {
+            *met.entry(figure).or_default() += client.info_number("stats", figure) as usize;
+        }
+        let before = digest(&mut client);
+        node = kill(node, &directives);
+        let mut client = loaded(&node);
+        if digest(&mut client) != before {
+            assert_same_dataset(&mut client, &mut replica);
+            panic!("FLINTKV_SEED={seed}, round {round}: after the kill, the same keys and values have another digest");
+        }
     }
-    for done in replay.done() {
-        *met.entry(format!("effects of {}", done.why)).or_default() += 1;
-    }
+}
+
+/// However slow the machine is, RAM must be full before a round.
+fn fill(client: &mut Client) {
+    assert_eq!(client.run("CONFIG SET maxmemory 48mb"), "OK");
+    let (value, mut fillers) = (vec![b'f'; FILLER_BYTES], (0..FILLERS).cycle());
+    eventually("keys are evicted", || {
+        for at in fillers.by_ref().take(50) {
+            client.value(&[b"SET", format!("filler{at}").as_bytes(), &value]);
+        }
+        client.info("stats", "evicted_keys") != "0"
+    });
 }
 
 #[test]
-fn effects_of_several_connections_give_the_node_s_digest() {
-    prove(&[], 0);
+fn effects_of_several_connections_repeat_the_dataset() {
+    prove(&[], false);
 }
 
 #[test]
-fn effects_of_several_connections_give_the_node_s_digest_while_all_is_on_flash() {
-    prove(
-        &[
-            ("flash-path", "FLASH"),
-            ("memory-limit", "120mb"),
-            ("ram-limit", "64mb"),
-            ("flash-split-size", "1kb"),
-            ("debug-tier-mode", "cold"),
-        ],
-        0,
-    );
+fn effects_of_several_connections_repeat_the_dataset_while_all_is_on_flash() {
+    let directives = [
+        ("flash-path", "flash"),
+        ("memory-limit", "120mb"),
+        ("ram-limit", "64mb"),
+        ("flash-split-size", "1kb"),
+        ("debug-tier-mode", "cold"),
+    ];
+    prove(&directives, false);
 }
 
 #[test]
-fn effects_of_several_connections_give_the_node_s_digest_while_keys_are_evicted() {
-    let met = prove(&[("maxmemory", "48mb"), ("maxmemory-policy", "allkeys-lru")], 50_000);
-    assert!(met.contains_key("effects of Evicted"), "{met:#?}");
+fn effects_of_several_connections_repeat_the_dataset_while_keys_are_evicted() {
+    let met = prove(&[], true);
+    assert!(met["evicted_keys"] > 100, "{met:#?}");
 }

@@ -4,15 +4,14 @@
 //! makes more rounds.
 
 use crate::common::{Client, Node, eventually, free_port, words};
-use base::clock::wall_ms;
-use flintkv_tests::generator::{Commands, Writes};
+use flintkv_tests::generator::Commands;
 use flintkv_tests::{Random, one_line};
 use resp::client::encode_command;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub const PERSISTENT: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
 pub const SIGKILL: i32 = 9;
@@ -389,49 +388,6 @@ fn a_dataset_is_the_same_after_a_stop_and_after_a_kill() {
     let before = digest(&mut client);
     let node = kill(node, PERSISTENT);
     assert_eq!(digest(&mut loaded(&node)), before, "from both");
-}
-
-/// Expiries are at most so long, or a day.
-const SHORT: Duration = Duration::from_millis(1100);
-
-fn random_commands_then_kill(seed: u64, more: &[(&str, &str)]) {
-    let small =
-        [("hash-max-listpack-entries", "6"), ("zset-max-listpack-entries", "6"), ("stream-node-max-entries", "4")];
-    let directives = with(&small.into_iter().chain(more.iter().copied()).collect::<Vec<_>>());
-    let mut node = Node::start(&directives);
-    for round in 0..2 {
-        thread::scope(|scope| {
-            for client in 0..3 {
-                let mut connection = node.connect();
-                scope.spawn(move || {
-                    let mut writes = Writes::new(seed.wrapping_add(100 * round + client));
-                    for n in 0..600 {
-                        if n % 200 == 0 {
-                            connection.run(&format!("SELECT {}", writes.random.below(3)));
-                        }
-                        let words = writes.command(wall_ms());
-                        connection.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
-                    }
-                });
-            }
-            node.connect().run("BGREWRITEAOF");
-        });
-        let ended = Instant::now();
-        eventually("the short expiries are over", || ended.elapsed() > SHORT);
-        let before = digest(&mut node.connect());
-        node = kill(node, &directives);
-        assert_eq!(digest(&mut loaded(&node)), before);
-    }
-}
-
-#[test]
-fn random_commands_give_the_same_dataset_after_a_kill() {
-    seeds::each(20_261_127, 1, |seed| random_commands_then_kill(seed, &[]));
-}
-
-#[test]
-fn random_commands_give_the_same_dataset_after_a_kill_while_every_value_is_on_flash() {
-    seeds::each(20_261_128, 1, |seed| random_commands_then_kill(seed, COLD));
 }
 
 /// Records that touch several stripes, with so many others between them that replay runs those on several workers. Most commands

@@ -2,7 +2,8 @@
 //! come from.
 
 use super::Harness;
-use std::collections::BTreeMap;
+use flintkv_tests::compare::assert_same;
+use store::digest::DatasetDigest;
 use store::{Effect, Effects};
 use value::list::Limit;
 
@@ -20,10 +21,11 @@ impl Stated {
         Stated { why: format!("{:?}", effect.why), db: effect.db, now_ms: effect.now_ms, words }
     }
 
-    fn concerns(&self, key: &[u8]) -> bool {
+    /// `key` as [`super::text::Text`] writes it.
+    fn concerns(&self, key: &str) -> bool {
         let of_all: [&[u8]; 3] = [b"FLUSHDB", b"FLUSHALL", b"SWAPDB"];
         of_all.iter().any(|name| name.eq_ignore_ascii_case(&self.words[0]))
-            || self.words[1..].iter().any(|word| word == key)
+            || self.words[1..].iter().any(|word| word.escape_ascii().to_string() == key)
     }
 }
 
@@ -35,13 +37,8 @@ impl std::fmt::Display for Stated {
     }
 }
 
-/// Runs a command on one of the two stores. Returns the reply as redis-cli prints it.
-pub type Ask<'a> = &'a mut dyn FnMut(&[&[u8]]) -> String;
-
-/// For a key that differs, show at most this many effects.
+/// Show the effects on at most this many keys that differ, and for each of them at most as many effects.
 const SHOWN: usize = 15;
-/// And at most this many characters of their values.
-const SHOWN_CHARS: usize = 3000;
 
 /// A store on which effects are repeated.
 pub struct Replay {
@@ -73,136 +70,48 @@ impl Replay {
         self.done.iter()
     }
 
+    /// Runs each effect in its database, at its time.
     pub fn repeat_all(&mut self, groups: &[Effects], what: &str) {
-        groups.iter().flat_map(Effects::iter).for_each(|effect| self.repeat(Stated::of(effect), what));
-    }
-
-    /// Runs an effect in its database, at its time.
-    pub fn repeat(&mut self, stated: Stated, what: &str) {
-        (self.there.session.db, self.there.now_ms) = (stated.db, stated.now_ms);
-        let words: Vec<&[u8]> = stated.words.iter().map(Vec::as_slice).collect();
-        let reply = self.there.words(&words);
-        assert!(!reply.starts_with("(error)"), "{what}: {stated}: {reply}");
-        self.done.push(stated);
-    }
-
-    /// [`Replay::assert_same`] for a first store that is in this process.
-    pub fn compare(&mut self, here: &mut Harness, what: &str) {
-        // At a moment at which nothing has expired, so that what has, and is still there, counts: whoever removes it says so.
-        // Not with flash: a copy there keeps fields that have expired, and whoever reads it removes them again.
-        let (now_ms, db) = (here.now_ms, here.session.db);
-        if !here.store.has_flash() {
-            here.now_ms = 0;
+        for stated in groups.iter().flat_map(Effects::iter).map(Stated::of) {
+            (self.there.session.db, self.there.now_ms) = (stated.db, stated.now_ms);
+            let words: Vec<&[u8]> = stated.words.iter().map(Vec::as_slice).collect();
+            let reply = self.there.words(&words);
+            assert!(!reply.starts_with("(error)"), "{what}: {stated}: {reply}");
+            self.done.push(stated);
         }
-        let compared_ms = here.now_ms;
-        let digest = digest(&mut |words| here.words(words));
-        self.assert_same(&digest, &mut |words| here.words(words), compared_ms, what);
-        (here.now_ms, here.session.db) = (now_ms, db);
     }
 
-    /// The first store holds what this one does: each stripe has the same digest. `digest` is the first one's [`digest`]; what
-    /// has expired by `now_ms` does not count. Where they differ, `here` is asked for its keys.
-    pub fn assert_same(&mut self, digest: &str, here: Ask<'_>, now_ms: u64, what: &str) {
-        self.there.now_ms = now_ms;
-        let theirs = self::digest(&mut |words| self.there.words(words));
-        if digest == theirs {
+    /// This store holds what the first one does.
+    pub fn compare(&mut self, here: &mut Harness, what: &str) {
+        // What has expired, and is still there, counts: whoever removes it says so. Not with flash: a copy there keeps fields that
+        // have expired, and whoever reads it removes them again.
+        let now_ms = if here.store.has_flash() { here.now_ms } else { 0 };
+        self.there.now_ms = here.now_ms;
+        let (ours, theirs) = (state(here, now_ms), state(&mut self.there, now_ms));
+        if ours == theirs {
             return;
         }
-        let sizes = |digest: &str| digest.lines().filter(|line| line.contains(": ")).collect::<Vec<_>>().join("; ");
-        let sizes = format!("keys here {}\nkeys there {}", sizes(digest), sizes(&theirs));
-        let (ours, theirs) = (dataset(here), dataset(&mut |words| self.there.words(words)));
-        let mut report = format!("{what}: the effects give another dataset\n{sizes}\n");
-        let mut keys: Vec<_> =
-            ours.keys().chain(theirs.keys()).filter(|key| ours.get(*key) != theirs.get(*key)).collect();
-        keys.sort();
-        keys.dedup();
-        for &(db, ref key) in keys {
-            let shown = |found: Option<&String>| match found {
-                None => "nothing".to_owned(),
-                Some(text) => text.chars().take(SHOWN_CHARS).collect::<String>(),
-            };
-            let place = (db, key.clone());
-            report += &format!("\nkey {} in database {db}\nis {}\n", key.escape_ascii(), shown(ours.get(&place)));
-            report += &format!("and by its effects {}\nafter\n", shown(theirs.get(&place)));
-            let last: Vec<&Stated> = self.done.iter().rev().filter(|done| done.concerns(key)).take(SHOWN).collect();
-            last.iter().rev().for_each(|done| report += &format!("  {done}\n"));
+        let (our_text, their_text) = (here.text().0, self.there.text().0);
+        let differs = |key: &&String| our_text.get(*key) != their_text.get(*key);
+        for key in our_text.keys().chain(their_text.keys()).filter(differs).take(SHOWN) {
+            let name = key.split_once(' ').map_or("", |(_, name)| name);
+            let last: Vec<&Stated> = self.done.iter().rev().filter(|done| done.concerns(name)).take(SHOWN).collect();
+            last.iter().rev().for_each(|done| eprintln!("{key}: {done}"));
         }
-        panic!("{report}");
+        assert_same(&our_text, &their_text, &format!("{what}: the effects give another dataset"));
+        assert_eq!(ours, theirs, "{what}");
     }
 }
 
-/// The digests of the stripes from DEBUG FLINT-DIGEST (functions are not part of them), and the number of keys in each
-/// logical database. Expired keys that are still there count: whoever removes one must state that, or a replica would
-/// keep it for ever. The last database stays selected.
-pub fn digest(ask: Ask<'_>) -> String {
-    let reply = ask(&[b"DEBUG", b"FLINT-DIGEST", b"STRIPES"]);
-    let (_, stripes) = reply.split_once("\"stripes\"").unwrap_or_else(|| panic!("no digest: {reply}"));
-    let mut digest = stripes.to_owned();
-    for db in 0..16 {
-        ask(&[b"SELECT", db.to_string().as_bytes()]);
-        digest += &format!("\n{db}: {}", ask(&[b"DBSIZE"]));
-    }
-    digest
-}
-
-/// The content of a store as text, by logical database and key.
-fn dataset(ask: Ask<'_>) -> BTreeMap<(usize, Vec<u8>), String> {
-    let mut dataset = BTreeMap::new();
-    for db in 0..16 {
-        ask(&[b"SELECT", db.to_string().as_bytes()]);
-        let keys = ask(&[b"KEYS", b"*"]);
-        for key in keys.lines().filter_map(quoted) {
-            let shown = describe(ask, &key);
-            if !shown.starts_with("none") {
-                dataset.insert((db, key), shown);
-            }
-        }
-    }
-    dataset
-}
-
-/// The quoted string at the end of a line of redis-cli's output.
-fn quoted(line: &str) -> Option<Vec<u8>> {
-    let (_, text) = line.split_once(") ")?;
-    super::words(text).pop()
-}
-
-fn describe(ask: Ask<'_>, key: &[u8]) -> String {
-    let kind = ask(&[b"TYPE", key]);
-    let value = match kind.as_str() {
-        "string" => ask(&[b"GET", key]),
-        "list" => ask(&[b"LRANGE", key, b"0", b"-1"]),
-        "zset" => ask(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]),
-        "set" => sorted(&ask(&[b"SMEMBERS", key])),
-        "hash" => {
-            let mut fields: Vec<Vec<u8>> = ask(&[b"HKEYS", key]).lines().filter_map(quoted).collect();
-            fields.sort();
-            let mut shown = String::new();
-            for field in fields {
-                shown += &format!("{} {}", field.escape_ascii(), ask(&[b"HGET", key, &field]));
-                shown += &format!(" {}\n", ask(&[b"HPEXPIRETIME", key, b"FIELDS", b"1", &field]));
-            }
-            shown
-        }
-        "stream" => described_stream(&ask(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"])),
-        _ => String::new(),
-    };
-    format!("{kind} until {}\n{value}", ask(&[b"PEXPIRETIME", key]))
-}
-
-fn sorted(lines: &str) -> String {
-    let mut items: Vec<&str> = lines.lines().filter_map(|line| line.split_once(") ").map(|(_, item)| item)).collect();
-    items.sort_unstable();
-    items.join("\n")
-}
-
-/// Without what is not part of the digest: chunks, and when consumers were seen.
-fn described_stream(shown: &str) -> String {
-    let left_out = ["radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time"];
-    let mut skip = false;
-    let lines = shown.lines().filter(|line| {
-        let was_name = std::mem::replace(&mut skip, left_out.iter().any(|name| line.contains(name)));
-        !(was_name || skip)
+/// The digest of what has not expired by then, and the number of keys in each logical database: those that have expired and are still
+/// there count, since a replica would keep them for ever if nobody said that they go.
+fn state(here: &mut Harness, now_ms: u64) -> (DatasetDigest, Vec<String>) {
+    let db = here.session.db;
+    let sizes = (0..16).map(|db| {
+        here.session.db = db;
+        here.run("DBSIZE")
     });
-    lines.map(|line| format!("{line}\n")).collect()
+    let sizes = sizes.collect();
+    here.session.db = db;
+    (here.digest(now_ms), sizes)
 }

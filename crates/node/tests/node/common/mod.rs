@@ -2,9 +2,6 @@
 
 pub mod allocated;
 
-#[path = "../../../../engine/tests/commands/harness/mod.rs"]
-pub mod harness;
-
 use config::ConfigStore;
 pub use flintkv_tests::{Client, Redis, eventually, free_port, shown, words};
 use flintkv_tests::{Process, Program, words_of_node};
