@@ -87,10 +87,6 @@ fn a_real_redis_describes_its_commands_as_ours() {
     let mut failures = Vec::new();
     for (name, _) in rows() {
         let name = name.replace(' ', "|");
-        // In Redis 7.0 these commands have another arity than in 7.2.
-        if name.starts_with("command|getkeys") || ["zrank", "zrevrank"].contains(&name.as_str()) {
-            continue;
-        }
         let Value::Array(theirs) = redis.call(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
         let Some(Value::Array(ours)) = client.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else {
             panic!("an array")
@@ -100,6 +96,10 @@ fn a_real_redis_describes_its_commands_as_ours() {
             continue;
         }
         let (mut ours, theirs) = (facts(&ours[0]), facts(&theirs[0]));
+        // In Redis 7.0 these commands have another arity than in 7.2.
+        if name.starts_with("command|getkeys") || ["zrank", "zrevrank"].contains(&name.as_str()) {
+            ours[0].clone_from(&theirs[0]);
+        }
         // Redis blocks while MIGRATE sends a value. Here only a transaction or a script would have to block, so the
         // flags differ.
         if name == "migrate" {
