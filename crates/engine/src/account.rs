@@ -54,6 +54,19 @@ pub fn account<'a>(
     }
 }
 
+/// Counts a finished command of a proxy at the owner of its key. The rest is recorded at the proxy.
+#[inline]
+pub fn count(worker: &Worker, command: &Command, nanos: u64, failed: bool) {
+    let stats = worker.stats();
+    let counts = &stats.by_command[command.id];
+    stats.commands.add(1);
+    counts.calls.add(1);
+    counts.nanos.add(nanos);
+    if failed {
+        counts.failed.add(1);
+    }
+}
+
 /// Records a long command in the slow log and the latency monitor.
 #[cold]
 fn slow(

@@ -10,7 +10,7 @@ use crate::blocked::follow_up;
 use crate::directory::bit;
 use crate::error_replies::NOT_OWNED;
 use crate::feed::feed;
-use crate::forward::forward;
+use crate::forward::{direct, forward};
 use crate::forwarding::Forwarding;
 use crate::halt::{End, Halt, Wait};
 use crate::memory::PAUSE_BYTES_MAX;
@@ -24,6 +24,7 @@ use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
@@ -106,6 +107,8 @@ async fn run_batches(connection: &mut Connection) -> Result<(), End> {
     connection.send()?;
     let worker = &connection.worker;
     worker.maintain_if_wanted();
+    // The owners whose commands have run here, if it is a proxy.
+    worker.owners.borrow().iter().filter_map(Weak::upgrade).for_each(|owner| owner.maintain_if_wanted());
     Ok(())
 }
 
@@ -186,6 +189,7 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     session.written.from = seen_from;
     session.replicated.from = worker.hub.dataset.journaling.stream.offset();
     let mut may_take_fast_path = route::may_take_fast_path(worker, session);
+    let routes = worker.hub.routes.get();
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
@@ -197,10 +201,10 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
             prepare(worker, session, &mut work.batch);
         }
         let reply_from = work.output.len();
-        let short = if may_take_fast_path {
-            shortcut(worker, &snapshot, session, client_info, work, place, now_ms)
-        } else {
-            None
+        let short = match routes {
+            _ if !may_take_fast_path => None,
+            None => shortcut(worker, &snapshot, session, client_info, work, place, now_ms),
+            Some(routes) => direct(worker, routes, session, work, forwarding, place, ticks),
         };
         if let Some((command, Ok(()))) = short {
             follow_up(worker, &snapshot, &mut work.current.resume);
@@ -226,7 +230,7 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
                 }
                 None => {
                     let admitted = admit(worker, session, &work.current, args, work.batch.known(), now_ms);
-                    let routed = match worker.hub.routes.get() {
+                    let routed = match routes {
                         None => admitted.map(|command| (command, false)),
                         Some(routes) => {
                             let forwarding = forwarding.get_or_insert_default();
@@ -360,7 +364,7 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
             claimed |= work.unsent().len() > pause_bytes;
         }
         if claimed && work.batch.next < work.batch.commands.len() {
-            break Ok(Some(Wait::Drain));
+            break Ok(Some(drain(forwarding)));
         }
         if ticks.saturating_sub(started) > worker.turn_ticks && work.batch.next < work.batch.commands.len() {
             break Ok(Some(Wait::Turn));

@@ -73,7 +73,7 @@ pub fn may_take_fast_path(worker: &Worker, session: &Session) -> bool {
         | (session.reply != Reply::On)
         | session.rerun.is_some()
         | session.rejects();
-    !is_special && worker.hub.routes.get().is_none() && is_calm(&worker.hub)
+    !is_special && is_calm(&worker.hub)
 }
 
 /// The same for the database alone.

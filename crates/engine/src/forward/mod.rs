@@ -11,6 +11,7 @@ mod direct;
 mod settle;
 mod transmit;
 
+pub use direct::direct;
 pub use settle::settle;
 
 use transmit::{Transmitter, queued_command};
@@ -73,12 +74,6 @@ fn try_forward(
             return Err(Halt::Wait(Wait::Replies));
         }
         forwarding.blocks = false;
-    }
-    if session.multi.is_none() && direct::run(worker, routes, session, client_info, work, forwarding, command, begun) {
-        if worker.hub.monitors.any() {
-            show(worker, session, Some(client_info), command, work.batch.args(work.batch.commands[work.batch.next]));
-        }
-        return Ok(true);
     }
     let Work { batch, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);
