@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, Python and
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server, redis-tools and etcd-server, Python and
 # Node for tests/clients, Tcl for tests/redis, XFS, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
@@ -9,6 +9,7 @@ packages=()
 command -v cc >/dev/null || packages+=(build-essential)
 command -v redis-server >/dev/null || packages+=(redis-server)
 { command -v redis-cli && command -v redis-benchmark; } >/dev/null || packages+=(redis-tools)
+command -v etcd >/dev/null || packages+=(etcd-server)
 command -v openssl >/dev/null || packages+=(openssl)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
 { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
@@ -41,13 +42,13 @@ if [ "${#packages[@]}" -gt 0 ] || [ "${#browser[@]}" -gt 0 ]; then
     fi
     echo "installing ${packages[*]} ${browser[*]}"
     "${as_root[@]}" apt-get update -qq
-    # RUNLEVEL=1 keeps Debian's service from starting, because the tests start their own servers.
+    # RUNLEVEL=1 keeps Debian's services from starting, because the tests start their own servers.
     install=("${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
     [ "${#packages[@]}" -eq 0 ] || "${install[@]}" "${packages[@]}" >/dev/null
     [ "${#browser[@]}" -eq 0 ] || "${install[@]}" "${browser[@]}" >/dev/null || echo "${browser[*]} is not installed" >&2
 fi
 
-scripts/need.sh cargo cc redis-server redis-cli redis-benchmark
+scripts/need.sh cargo cc redis-server redis-cli redis-benchmark etcd
 
 # rustup adds these components if they are missing; a toolchain that is not rustup's must already have them.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
