@@ -234,6 +234,21 @@ mod tests {
         assert!(at < at_ms(10_000 + 3600 - 900), "{at:?}");
     }
 
+    /// The thread did not run while the lease's time ended, and readers have seen that it is lost.
+    #[test]
+    fn an_answer_that_is_read_after_the_end_does_not_count() {
+        let lost = keep_while(|twin, _, _| match twin.now().as_millis() {
+            10_010 => twin.set_reachable(false),
+            13_500 => {
+                twin.set_reachable(true);
+                twin.order(Fault::Stall(at_ms(50)));
+            }
+            13_510 => twin.advance(at_ms(500)),
+            _ => {}
+        });
+        assert_eq!(lost, Some((at_ms(14_010), Lost::NotKept)));
+    }
+
     #[test]
     fn a_revoked_lease_is_gone_at_the_next_keep_alive() {
         let lost = keep_while(|twin, _, lease| {

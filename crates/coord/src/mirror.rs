@@ -5,7 +5,8 @@
 //!
 //! A watch can be silent without an error: a member that is cut off, a connection through which nothing comes. So the store is read
 //! each second. If a read shows what the copy lacks, and the watch has brought nothing a second later, then the watch is cut and
-//! resumed; if that does not help either, the entries are listed again.
+//! resumed; if that does not help either, the entries are listed again. A read does not show what was undone meanwhile, an entry that was
+//! made and deleted: the entries are right then, and these changes are told when the watch is resumed for a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
