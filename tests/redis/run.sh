@@ -171,12 +171,13 @@ run_unit() {
     while IFS= read -r name; do
         if grep -qxF -- "$name" "$dir/passed"; then
             complain "$form $unit: it is listed and passes: $name"
-        else
+        elif [ "$form" != proxy ]; then
+            # With --singledb and --cluster-mode the suite leaves some out.
             complain "$form $unit: it is listed and there is no such test: $name"
         fi
     done < <(comm -13 "$dir/failed" "$dir/expected")
     while IFS= read -r name; do
-        grep -qxF -- "$name" "$dir/skipped" || complain "$form $unit: it is listed and there is no such test: $name"
+        [ "$form" = proxy ] || grep -qxF -- "$name" "$dir/skipped" || complain "$form $unit: it is listed and there is no such test: $name"
     done <"$dir/skip"
     passed=$((passed + $(wc -l <"$dir/passed")))
 }

@@ -20,6 +20,7 @@ use crate::prefetch::prepare;
 use crate::reply_coalescer;
 use crate::route::{self, route, shortcut};
 use crate::session::{Connection, withhold};
+use crate::worker::Worker;
 use commands::session::{Claim, Reply, Rerun};
 use resp::{Limits, Out};
 use std::future::poll_fn;
@@ -74,7 +75,10 @@ async fn run_batches(connection: &mut Connection) -> Result<(), End> {
         loop {
             // If a handler panics before it has changed anything, only its connection closes: unwinding releases the
             // locks of its stripes. If a handler panics in the middle of a change, the process stops (`Keyspace`).
-            let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
+            let ran = catch_unwind(AssertUnwindSafe(|| match connection.worker.hub.routes.get() {
+                None => run::<false>(connection),
+                Some(_) => run::<true>(connection),
+            }));
             match ran {
                 Ok(Ok(None)) => break,
                 Ok(Err(end)) => return Err(end),
@@ -107,9 +111,16 @@ async fn run_batches(connection: &mut Connection) -> Result<(), End> {
     connection.send()?;
     let worker = &connection.worker;
     worker.maintain_if_wanted();
-    // The owners whose commands have run here, if it is a proxy.
-    worker.owners.borrow().iter().filter_map(Weak::upgrade).for_each(|owner| owner.maintain_if_wanted());
+    if worker.hub.routes.get().is_some() {
+        maintain_owners(worker);
+    }
     Ok(())
+}
+
+/// The owners whose commands have run at a proxy's connection.
+#[cold]
+fn maintain_owners(worker: &Worker) {
+    worker.owners.borrow().iter().filter_map(Weak::upgrade).for_each(|owner| owner.maintain_if_wanted());
 }
 
 /// Lets the other ready connections be served before this one's replies are sent.
@@ -161,7 +172,9 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
 
 /// Runs the batch's commands in order: a plain loop that stops only when a command must wait, and returns for what. `None`: the
 /// batch is done.
-fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
+///
+/// `PROXY`: its commands go to the owners of their keys. A loop of its own, because each branch in it costs every command of the others.
+fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, End> {
     let Connection { worker, session, client_info, work, forwarding, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ok(None) };
     let worker = &**worker;
@@ -189,12 +202,12 @@ fn run(connection: &mut Connection) -> Result<Option<Wait>, End> {
     session.written.from = seen_from;
     session.replicated.from = worker.hub.dataset.journaling.stream.offset();
     let mut may_take_fast_path = route::may_take_fast_path(worker, session);
-    let routes = worker.hub.routes.get();
+    let routes = if PROXY { worker.hub.routes.get() } else { None };
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else {
-            let waits = forwarding.as_ref().is_some_and(|forwarding| forwarding.waits());
+            let waits = PROXY && forwarding.as_ref().is_some_and(|forwarding| forwarding.waits());
             break Ok(waits.then_some(Wait::Replies));
         };
         if work.batch.next >= work.batch.prepared {

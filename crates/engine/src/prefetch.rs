@@ -29,39 +29,48 @@ const PREPARED_MIN: usize = 4;
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
     let (directory, store) = (&hub.directory, &hub.dataset.store);
-    let routes = hub.routes.get();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     (batch.prepared_from, batch.prepared) = (batch.next, end);
     batch.prepared_commands.clear();
     if end - batch.next < PREPARED_MIN {
         return;
     }
+    if let Some(routes) = hub.routes.get() {
+        return prepare_at_owners(worker, routes, session, batch, end);
+    }
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
     for &place in &batch.commands[batch.next..end] {
         let args = batch.args(place);
         let command = directory.place(&args[0]);
         let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
-        let mut is_of_owner = false;
         let hash = key.map(|name| {
             let hash = store.hasher().hash(name);
-            let at_owner = routes.map(|routes| hash_at_owner(worker, routes, name, hash));
-            match at_owner {
-                None => store.prefetch_stripe(hash),
-                Some(at_owner) => is_of_owner = at_owner.is_some(),
-            }
-            at_owner.flatten().unwrap_or(hash)
+            store.prefetch_stripe(hash);
+            hash
         });
-        prepared.push(Prepared { command, hash, is_of_owner });
+        prepared.push(Prepared { command, hash, is_of_owner: false });
     }
-    let hashes = prepared.iter().filter_map(|prepared| prepared.hash);
-    match routes {
-        None => store.prefetch(hashes, session.db),
-        Some(routes) => {
-            for hash in hashes {
-                if let Some(owner) = owner(worker, routes, routes.owner(hash)) {
-                    owner.hub.dataset.store.prefetch(std::iter::once(hash), session.db);
-                }
-            }
+    store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
+    batch.prepared_commands = prepared;
+}
+
+/// The same at a proxy, in the stores of the keys' owners.
+#[inline(never)]
+fn prepare_at_owners(worker: &Worker, routes: &Routes, session: &Session, batch: &mut Batch, end: usize) {
+    let (directory, hasher) = (&worker.hub.directory, worker.hub.dataset.store.hasher());
+    let mut prepared = std::mem::take(&mut batch.prepared_commands);
+    for &place in &batch.commands[batch.next..end] {
+        let args = batch.args(place);
+        let command = directory.place(&args[0]);
+        let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
+        let hash = key.map(|name| (name, hasher.hash(name)));
+        let at_owner = hash.and_then(|(name, hash)| hash_at_owner(worker, routes, name, hash));
+        let hash = at_owner.or(hash.map(|(_, hash)| hash));
+        prepared.push(Prepared { command, hash, is_of_owner: at_owner.is_some() });
+    }
+    for hash in prepared.iter().filter(|prepared| prepared.is_of_owner).filter_map(|prepared| prepared.hash) {
+        if let Some(owner) = owner(worker, routes, routes.owner(hash)) {
+            owner.hub.dataset.store.prefetch(std::iter::once(hash), session.db);
         }
     }
     batch.prepared_commands = prepared;

@@ -46,6 +46,7 @@ const OF_COPIES: &[&str] = &[
     "hash-max-listpack-value",
     "hll-sparse-max-bytes",
     "list-max-listpack-size",
+    "maxmemory-policy",
     "proto-max-bulk-len",
     "set-max-intset-entries",
     "set-max-listpack-entries",

@@ -36,6 +36,7 @@ const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot"
 const SELECT_NOT_ALLOWED: &str = "ERR SELECT is not allowed in cluster mode";
 /// Sends an admitted command to the owners of its keys. False: the proxy runs it itself. An error, of whoever has not admitted it too,
 /// waits for the earlier replies like all that the proxy answers itself.
+#[inline(never)]
 #[expect(clippy::too_many_arguments)]
 pub fn forward<'w>(
     worker: &'w Worker,
@@ -120,6 +121,15 @@ fn is_switched_off(command: &Command, args: Args<'_>) -> bool {
         || matches!(command.name, "replicaof" | "slaveof") && says(1, "no") && says(2, "one")
 }
 
+/// Whether CONFIG SET would have events published. They would be those of one node only.
+#[cold]
+fn sets_events(args: Args<'_>) -> bool {
+    (2..args.len().saturating_sub(1)).step_by(2).any(|at| {
+        args[at].eq_ignore_ascii_case(b"notify-keyspace-events")
+            && args.get(at + 1).is_some_and(|value| !value.is_empty())
+    })
+}
+
 /// DEBUG about a key, about the dataset, or about the connection.
 #[cold]
 fn debug_policy(args: Args<'_>) -> Policy {
@@ -165,6 +175,10 @@ impl Sender<'_> {
         }
         if command.name == "select" && args.get(1) != Some(b"0") && self.routes.are_several() {
             return Err(Halt::Error(SELECT_NOT_ALLOWED.into()));
+        }
+        if command.name == "config|set" && sets_events(args) {
+            let text = "ERR notify-keyspace-events is not supported by a database that is divided into shards";
+            return Err(Halt::Error(text.into()));
         }
         // EXEC and DISCARD without MULTI are errors.
         let is_error = session.multi.is_none() && matches!(command.name, "exec" | "discard");

@@ -226,6 +226,8 @@ fn commands_with_several_keys_are_split_and_others_are_sent_to_all() {
         let reply = run(&mut client, refused);
         assert!(reply.ends_with(" is not supported by a database that is divided into shards"), "{refused}: {reply}");
     }
+    let reply = run(&mut client, "CONFIG SET maxclients 100 notify-keyspace-events KEA");
+    assert!(reply.ends_with("is not supported by a database that is divided into shards"), "{reply}");
     call(&mut client, "CLIENT TRACKING OFF", "OK");
     call(&mut client, "FLUSHALL", "OK");
     call(&mut client, "DBSIZE", "(integer) 0");
