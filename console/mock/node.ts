@@ -38,7 +38,7 @@ const DATABASES: Db[] = [
   }),
   database("cart", 6381, 20 * GB, 6 * GB),
   database("sessions-of-the-european-shop-production", 6382, 4 * GB, 4 * GB, { state: "paused", conditions: [{ name: "paused", level: "warning", sentence: "Clients get an error for every command. The console can still use the database.", advice: "Resume it when the work is done." }] }),
-  database("recommendations", 6383, 400 * GB, 40 * GB, { state: "resizing", conditions: [{ name: "resizing", level: "info", sentence: "Flash becomes smaller, 3.1 GB of 9 GB are moved.", advice: "" }], progress: { done_bytes: 3.1 * GB, total_bytes: 9 * GB } }),
+  database("recommendations", 6383, 400 * GB, 40 * GB, { state: "resizing", conditions: [{ name: "resizing", level: "info", sentence: "Flash is being made smaller: 3.1 GB of 9 GB are moved.", advice: "" }], progress: { done_bytes: 3.1 * GB, total_bytes: 9 * GB } }),
 ];
 const SHARE: Record<string, number> = { default: 1, cart: 0.22, recommendations: 6.5 };
 const EMPTY_DATABASES = new Set<string>(["sessions-of-the-european-shop-production"]);
@@ -211,7 +211,7 @@ function metrics(query: URLSearchParams, share: number) {
 function create(body: Body, dry: boolean): Answer {
   const free = room();
   const fields: { field: string; message: string }[] = [];
-  if (DATABASES.some((db) => db.name === body.name)) fields.push({ field: "name", message: `There is a database '${body.name}' already.` });
+  if (DATABASES.some((db) => db.name === body.name)) fields.push({ field: "name", message: `A database '${body.name}' exists already.` });
   if (body.shards > 1) fields.push({ field: "shards", message: "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several databases in the client" });
   if (body.ram_limit_bytes > free.ram_bytes - free.ram_taken_bytes) fields.push({ field: "ram_limit_bytes", message: "More RAM than is left." });
   if (fields.length > 0) return fail(422, "invalid", fields.map((one) => one.message).join(" "), fields);
@@ -243,7 +243,7 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "GET backups":
       return ok({
         running: db.name === "recommendations" ? { path: "recommendations/20261123-011105-000", scheduled: false, started_ms: Date.now(), phase: "verifying", done: 31, total: 100 } : null,
-        last: db.name === "cart" ? { path: "cart/20261123-000000-000", scheduled: true, started_ms: Date.now() - 600_000, took_ms: 12, error: "/backups has 1 GB free, and the backup needs 5 GB at least: 4 GB too little" } : null,
+        last: db.name === "cart" ? { path: "cart/20261123-000000-000", scheduled: true, started_ms: Date.now() - 600_000, took_ms: 12, error: "/backups has 1 GB free, but the backup needs at least 5 GB: 4 GB are missing" } : null,
         backups: BACKUPS.filter((one) => one.database === db.name),
       });
     case "POST backups":

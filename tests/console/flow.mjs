@@ -39,7 +39,7 @@ await main(async (node, browser) => {
     await visit(page, "/plan");
     await page.getByLabel("Address").fill("redis://somebody:secret@127.0.0.1");
     await button("Measure").click();
-    await page.getByText("must not hold a user or password").waitFor();
+    await page.getByText("must not contain a user or password").waitFor();
     await page.getByLabel("Address").fill("redis://127.0.0.1:1");
     await page.getByLabel("Watch commands").selectOption("0");
     await button("Measure").click();

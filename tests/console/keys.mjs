@@ -166,7 +166,7 @@ await main(async (node, browser) => {
     await list.getByRole("button", { name: "Import" }).click();
     await dialog.getByLabel("File").setInputFiles({ name: "other.jsonl", mimeType: "application/jsonl", buffer: Buffer.from("no export\n") });
     await dialog.getByRole("button", { name: "Import" }).click();
-    await dialog.getByText("Line 1 of the file is no key of an export.").waitFor();
+    await dialog.getByText("Line 1 of the file is not a key of an export.").waitFor();
     await dialog.getByRole("button", { name: "Close" }).click();
   });
 

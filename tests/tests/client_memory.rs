@@ -156,7 +156,7 @@ fn a_script_that_fills_a_table() {
         let script = "redis.call('SET', KEYS[1], 1) local t = {} for i = 1, 1e8 do t[i] = 'x' .. i end return #t";
         on_many(node, 4, |client| {
             let reply = client.words(&[b"EVAL", script.as_bytes(), b"1", b"written"]);
-            assert!(reply.contains("not enough memory: scripts of a worker may take "), "{reply}");
+            assert!(reply.contains("not enough memory: the scripts of one worker may use "), "{reply}");
         });
         assert_eq!(node.connect().run("GET written"), "\"1\"", "what the script did before stands");
     });
@@ -177,7 +177,7 @@ fn strings_longer_than_the_limit() {
         client.send(format!("*5\r\n$4\r\nMSET\r\n$1\r\nk\r\n${BYTES}\r\n").as_bytes());
         let reply = client.read();
         assert!(reply.starts_with("(error) OOM the command needs 191 MB at once"), "{reply}");
-        assert!(reply.ends_with("higher would do, or do it in parts"), "{reply}");
+        assert!(reply.ends_with(", or do the work in parts"), "{reply}");
         client.send(&vec![b'v'; BYTES]).send(b"\r\n$1\r\nl\r\n$1\r\nv\r\n");
         assert_eq!(client.run("EXISTS k l"), "(integer) 0");
         // A transaction fails with it.
@@ -434,8 +434,7 @@ fn a_script_that_changes_much() {
         let Value::Array(reply) = client.call(&[b"EVAL", SET.as_bytes(), b"1", b"k"]) else { panic!("not an array") };
         let [Value::Int(set), Value::Bulk(error)] = &reply[..] else { panic!("{reply:?}") };
         let waiting = format!(
-            "OOM the changes of a script wait for its end, and the RAM limit has no room for more than the {} bytes that wait: \
-             raise ram-limit, or split the script",
+            "OOM the changes of a script are kept in RAM until it ends, and the RAM limit has no room for more than the {} bytes that it has: raise ram-limit, or split the script",
             set * ((1 << 20) + "SETk".len() as i64)
         );
         assert_eq!(String::from_utf8_lossy(error), waiting, "{set}");

@@ -222,15 +222,15 @@ fn a_damaged_journal() {
     let cases = |_: &Path| {
         let case = |harm, why, found, saved| Case { harm, start: Start::Refuses(why), found, form: CUT, saved };
         vec![
-            case(Harm::Flip(20), "the checksum of the file's head is wrong", "--cut --to NEW", ALL..=ALL),
-            case(Harm::Zero(0), "this is not a file of a journal", "--cut --to NEW", ALL..=ALL),
+            case(Harm::Flip(20), "the checksum of the file's header is wrong", "--cut --to NEW", ALL..=ALL),
+            case(Harm::Zero(0), "this is not a journal file", "--cut --to NEW", ALL..=ALL),
             case(
                 Harm::Cut(DATA_OFFSET + 3 * PAGE),
-                "the file has been cut",
-                "the file has been cut",
+                "the file is cut off",
+                "the file is cut off",
                 ON_FLASH + IN_DUMP..=ALL - 1,
             ),
-            case(Harm::Cut(100), "this is not a file of a journal", "--cut --to NEW", ALL - LATER..=ALL - LATER),
+            case(Harm::Cut(100), "this is not a journal file", "--cut --to NEW", ALL - LATER..=ALL - LATER),
             case(
                 Harm::Missing,
                 "is missing, but other files of the journal are there",
@@ -244,9 +244,9 @@ fn a_damaged_journal() {
     let cases = |_: &Path| {
         let case = |harm, why, found| Case { harm, start: Start::Refuses(why), found, form: CUT, saved: ALL..=ALL };
         vec![
-            case(Harm::Flip(20), "the checksum of the file's head is wrong", "--cut --to NEW"),
-            case(Harm::Zero(0), "this is not a file of a journal", "--cut --to NEW"),
-            case(Harm::Cut(2 * PAGE), "the file has been cut", "--cut --to NEW"),
+            case(Harm::Flip(20), "the checksum of the file's header is wrong", "--cut --to NEW"),
+            case(Harm::Zero(0), "this is not a journal file", "--cut --to NEW"),
+            case(Harm::Cut(2 * PAGE), "the file is cut off", "--cut --to NEW"),
             case(Harm::Missing, "journal-ring is missing", "--cut --to NEW"),
         ]
     };
@@ -267,7 +267,7 @@ fn a_damaged_manifest() {
             case(Harm::Flip(30), "the manifest is damaged", "--to NEW writes the dataset with a new manifest"),
             case(Harm::Zero(0), "the manifest is damaged", "the manifest is damaged"),
             case(Harm::Cut(40), "the manifest is damaged", "the manifest is damaged"),
-            case(Harm::Missing, "has files and no manifest", "there is no manifest"),
+            case(Harm::Missing, "has files but no manifest", "there is no manifest"),
         ]
     };
     check(&Dataset::make(), ("manifest", "manifest"), cases);
@@ -346,18 +346,18 @@ fn damaged_flash() {
             case(Harm::Flip(record("7")), goes_on, one, ALL - 1..=ALL - 1),
             case(Harm::Zero(record("7") / PAGE * PAGE), goes_on, one, ALL - 1..=ALL - 1),
             // Changed and renamed by the journal.
-            case(Harm::Flip(record("0")), goes_on, "1 keys are lost by that", ALL - 1..=ALL - 1),
+            case(Harm::Flip(record("0")), goes_on, "1 keys are lost", ALL - 1..=ALL - 1),
             case(Harm::Flip(record("1")), goes_on, "0:~renamed~", ALL - 1..=ALL - 1),
             // The first superblock is damaged, but there is a second one.
             case(
                 Harm::Cut(record("7")),
-                Start::Refuses("and its superblock says"),
-                "it is cut",
+                Start::Refuses("but its superblock says"),
+                "it is cut off",
                 IN_DUMP + LATER..=ALL - 1,
             ),
             case(
                 Harm::Missing,
-                Start::Refuses("the dataset's values on flash are not there"),
+                Start::Refuses("the dataset's values on flash are missing"),
                 "No such file",
                 IN_DUMP + LATER..=IN_DUMP + LATER,
             ),
@@ -390,7 +390,7 @@ fn what_was_not_looked_at_is_not_called_sound() {
     let copy = dataset.copy();
     let (whole, said) = repair(&copy, &[]);
     assert!(
-        whole && said.contains("nothing is damaged. Its 40 values on flash were not read: --flash-path PATH"),
+        whole && said.contains("nothing is damaged. Its 40 values on flash were not read: give every --flash-path"),
         "{said}"
     );
     let (whole, said) = repair(&copy, &["--flash-path", "FLASH"]);
@@ -415,7 +415,7 @@ fn what_was_not_looked_at_is_not_called_sound() {
         harm(&log, Harm::Flip((at + VALUE_BYTES / 2) as u64));
     }
     let (done, said) = journal(&["check", &folder, "--flash-path", &flash]);
-    assert!(!done && said.contains("3 values on flash cannot be read; 2 keys are lost by that"), "{said}");
+    assert!(!done && said.contains("3 values on flash cannot be read; 2 keys are lost"), "{said}");
     assert!(said.contains("0:~key:0~ 0:~renamed~\n"), "{said}");
     let to = copy.join("export.aof");
     let (done, said) = journal(&["export", &folder, "--flash-path", &flash, "--to", &to.display().to_string()]);

@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 // --- the protocol ---
 
@@ -393,7 +392,8 @@ fn a_node_stops_under_load_when_told_to() {
     let mut writer = client.stream.try_clone().unwrap();
     // The node may close the connection while this writes.
     let load = std::thread::spawn(move || drop(writer.write_all(&bytes)));
-    std::thread::sleep(Duration::from_millis(5));
+    let mut other = node.connect();
+    eventually("the load has begun", || other.run("EXISTS more:0") == "(integer) 1");
     node.terminate();
     let status = node.ended();
     assert!(status.success(), "{status}");

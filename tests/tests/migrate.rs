@@ -220,7 +220,7 @@ fn what_is_not_moved_is_named() {
     }
     let said = text(&migrate(&redis, &node, &["--rehearse"]));
     for part in
-        ["not moved: the settings (CONFIG GET *)", "1 ACL users (ann), unless --users is said", "1 cached scripts"]
+        ["not moved: the settings (CONFIG GET *)", "1 ACL users (ann), unless --users is given", "1 cached scripts"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }

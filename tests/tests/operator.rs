@@ -237,7 +237,7 @@ fn bench_speaks_tls() {
         (&["--tls", "--cacert", &cert][..], "not valid for name"),
         (&["--tls", "--sni", "localhost"], "UnknownIssuer"),
         (&["--tls", "--cacert", "/nonexistent"], "/nonexistent"),
-        (&["--tls", "--tls-skip-verify", "--tls-protocols", "SSLv3"], "'SSLv3' is none of"),
+        (&["--tls", "--tls-skip-verify", "--tls-protocols", "SSLv3"], "'SSLv3' is neither"),
     ] {
         let (well, said) = bench(&[more, &ours].concat());
         assert!(!well && said.contains(why), "{more:?}: {said}");

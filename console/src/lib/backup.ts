@@ -11,7 +11,7 @@ export async function makeBackup(name: string): Promise<string> {
     const state = await get<Backups>(`/databases/${name}/backups`);
     if (state.running?.path !== begun.path) {
       if (state.backups.some((one) => one.path === begun.path)) return begun.path;
-      throw new ApiError(500, "failed", `The backup failed: ${state.last?.error ?? "the node has ended meanwhile"}`);
+      throw new ApiError(500, "failed", `The backup failed: ${state.last?.error ?? "the node has stopped in the meantime"}`);
     }
     await new Promise((wake) => setTimeout(wake, LOOK_MS));
   }

@@ -15,5 +15,5 @@ test("what helps stays", () => {
   expect(forPeople("ask for less, or shrink or delete another database first: GET /api/v1/node shows what each database has")).toBe(
     "ask for less, or shrink or delete another database first",
   );
-  expect(forPeople("its workers are busy with a long command: see the slow log")).toBe("its workers are busy with a long command: see the slow log");
+  expect(forPeople("its workers may be busy with a long command: see the slow log")).toBe("its workers may be busy with a long command: see the slow log");
 });

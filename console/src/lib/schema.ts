@@ -213,7 +213,7 @@ export interface Condition {
   sentence: string;
 }
 
-/** What a database is or does, in a word. */
+/** The state of a database, or what it is doing, in a word. */
 export const ConditionWord = ["failed", "full", "degraded", "too few replicas", "link down", "deleting", "paused", "loading", "synchronising", "waiting for flash", "near full", "resizing", "active"] as const;
 export type ConditionWord = (typeof ConditionWord)[number];
 
@@ -223,7 +223,7 @@ export interface Confirmation {
 }
 
 export interface DatabaseChange {
-  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
+  /** For how long back a database can be created with the dataset of any time: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep?: string | null;
   /** How many scheduled backups are kept. */
   backup_keep?: number | null;
@@ -235,9 +235,9 @@ export interface DatabaseChange {
   flash_limit_bytes?: number | null;
   /** RAM and flash together. */
   memory_limit_bytes?: number | null;
-  /** null takes the password away. */
+  /** null removes the password. */
   password?: string | null;
-  /** none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds. */
+  /** none, no, everysec or always, in a separate request. The reply comes when the change is in effect, or after some seconds. */
   persistence?: string | null;
   /** Which keys make room when RAM and flash are full. */
   policy?: null | Policy;
@@ -245,7 +245,7 @@ export interface DatabaseChange {
   ram_limit_bytes?: number | null;
   /** How long a restart should take at most, in seconds; 0: no target. */
   recovery_time_target_s?: number | null;
-  /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own. */
+  /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a separate request. */
   replica_of?: string | null;
 }
 
@@ -277,7 +277,7 @@ export interface Db {
 }
 
 export interface DefinitionInfo {
-  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
+  /** For how long back a database can be created with the dataset of any time: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep: string;
   /** How many scheduled backups are kept. */
   backup_keep: number;
@@ -304,7 +304,7 @@ export interface DefinitionInfo {
   recovery_time_target_s: number;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of: string;
-  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with replica_of on another node. */
+  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
   replicas: number;
   /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
   shards: number;
@@ -312,7 +312,7 @@ export interface DefinitionInfo {
   tls_port: number;
   /** Unix socket. */
   unixsocket: string | null;
-  /** Where a cluster will place replicas. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone. */
+  /** Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone. */
   zones: string[];
 }
 
@@ -650,7 +650,7 @@ export interface NewBenchmark {
 export interface NewDatabase {
   /** The moment whose dataset the database gets, in milliseconds since 1970: the newest backup before it, and the archived journal up to it. from may then be a directory of backups, such as a database's name. Missing: the moment of the backup. */
   at_ms?: number | null;
-  /** For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived. */
+  /** For how long back a database can be created with the dataset of any time: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep?: string | null;
   /** How many scheduled backups are kept. Missing: 7. */
   backup_keep?: number | null;
@@ -682,7 +682,7 @@ export interface NewDatabase {
   recovery_time_target_s?: number | null;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of?: string | null;
-  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with replica_of on another node. */
+  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
   replicas?: number | null;
   /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
   shards?: number | null;
@@ -690,7 +690,7 @@ export interface NewDatabase {
   tls_port?: number | null;
   /** Unix socket. */
   unixsocket?: string | null;
-  /** Where a cluster will place replicas. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone. */
+  /** Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone. */
   zones?: string[] | null;
 }
 

@@ -175,7 +175,7 @@ impl Analyses {
         std::thread::Builder::new()
             .name("flintkv-analysis".to_owned())
             .spawn(work)
-            .map_err(|error| ApiError::failed(format!("no thread for it: {error}")))?;
+            .map_err(|error| ApiError::failed(format!("cannot start a thread: {error}")))?;
         Ok(begun)
     }
 

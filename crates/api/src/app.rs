@@ -137,7 +137,9 @@ fn own(folder: &Path) -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     match lock::exclusive(&folder.join("console.lock")) {
         Ok(locked) => Ok(locked.file),
-        Err(Refused::InUse(holder)) => Err(io::Error::other(format!("another node's console uses it ({holder})"))),
+        Err(Refused::InUse(holder)) => {
+            Err(io::Error::other(format!("the console of another node uses this directory ({holder})")))
+        }
         Err(Refused::Io { source, .. }) => Err(source),
     }
 }

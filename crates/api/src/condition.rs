@@ -45,7 +45,7 @@ base::words!(
 
 impl Words for Word {
     const NAME: &'static str = "ConditionWord";
-    const ABOUT: &'static str = "What a database is or does, in a word.";
+    const ABOUT: &'static str = "The state of a database, or what it is doing, in a word.";
     const WORDS: &'static [&'static str] = Word::WORDS;
 }
 
@@ -169,15 +169,15 @@ impl<'f> Facts<'f> {
                 Level::Critical,
                 format!(
                     "The dataset could not be loaded, so nothing is served: {}",
-                    self.failure.as_deref().unwrap_or("the log tells why")
+                    self.failure.as_deref().unwrap_or("see the log for the reason")
                 ),
-                "Mend what the reason names and restart the node, or make the database anew from a backup.",
+                "Remove the cause and restart the node, or create the database again from a backup.",
             ),
             DatabaseState::Loading { done_bytes, total_bytes } => condition(
                 Word::Loading,
                 Level::Info,
                 format!("The dataset is being loaded, {} are read.", progress(done_bytes, total_bytes)),
-                "Clients get an error until the dataset is there. A backup is read twice: it is verified first.",
+                "Clients get an error until the dataset is loaded. A backup is read twice, because it is verified first.",
             ),
             DatabaseState::Paused => condition(
                 Word::Paused,
@@ -188,7 +188,7 @@ impl<'f> Facts<'f> {
             DatabaseState::Resizing { done_bytes, total_bytes } => condition(
                 Word::Resizing,
                 Level::Info,
-                format!("Flash becomes smaller, {} are moved.", progress(done_bytes, total_bytes)),
+                format!("Flash is being made smaller: {} are moved.", progress(done_bytes, total_bytes)),
                 "",
             ),
             DatabaseState::Deleting => condition(Word::Deleting, Level::Warning, "The database is being deleted.", ""),
@@ -205,7 +205,7 @@ impl<'f> Facts<'f> {
         if store.flash_full || store.ram_full || refuses {
             let what = match self.has_flash() {
                 true if store.flash_full => "Flash is full",
-                true => "RAM is full of what cannot move to flash",
+                true => "RAM is full of data that cannot move to flash",
                 false => "RAM is full",
             };
             let (outcome, advice) = match self.evicts() {
@@ -246,7 +246,7 @@ impl<'f> Facts<'f> {
             kept.journal_has_failed,
             Level::Critical,
             "The journal cannot be written: writes are refused.".to_owned(),
-            "Look into the log for the error of the device; after it is mended, restart the node.",
+            "Look for the device's error in the log. When the device works again, restart the node.",
         );
         let rot = store[Counter::RottenPages] + kept.damaged_checkpoints + kept.damaged_journals + kept.damaged_backups;
         degraded(
@@ -259,13 +259,13 @@ impl<'f> Facts<'f> {
             store.flash_retired_segments > 0,
             Level::Warning,
             format!("{} segments of flash are out of use after errors of the device.", store.flash_retired_segments),
-            "They are tested, and used again if they are good. If the number grows, replace the device.",
+            "They are tested, and used again if they work. If the number grows, replace the device.",
         );
         degraded(
             kept.checkpoint_failures > 0,
             Level::Warning,
             "No new checkpoint can be written: the journal grows.".to_owned(),
-            "Look into the log for the reason; often the file system is full.",
+            "Look for the reason in the log; often the file system is full.",
         );
         degraded(
             kept.journal_missing_bytes > 0,
@@ -274,14 +274,14 @@ impl<'f> Facts<'f> {
                 "The journal's file system lacks {} for the next checkpoint.",
                 size::human(kept.journal_missing_bytes)
             ),
-            "Make room on the file system before it is full: then writes are refused.",
+            "Free space on the file system before it is full, because then writes are refused.",
         );
         if kept.journal.behind.is_some() {
             found.push(condition(
                 Word::WaitingForFlash,
                 Level::Warning,
-                "Writes wait for the journal's device, which is behind.",
-                "If this lasts, put the journal on a faster device, or choose the persistence everysec in place of always.",
+                "Writes wait, because the journal's device is too slow.",
+                "If this lasts, put the journal on a faster device, or set persistence to everysec instead of always.",
             ));
         }
     }
@@ -292,10 +292,10 @@ impl<'f> Facts<'f> {
                 Word::TooFewReplicas,
                 Level::Critical,
                 format!(
-                    "Writes are refused: {} of the replicas that they need do not keep up.",
+                    "Writes are refused: {} of the replicas that min-replicas-to-write requires do not keep up.",
                     self.figures.replicas_missing
                 ),
-                "Bring a replica back, or lower min-replicas-to-write.",
+                "Repair a replica, or lower min-replicas-to-write.",
             ));
         }
         let Some(primary) = &self.figures.replication.primary else { return };
@@ -304,8 +304,8 @@ impl<'f> Facts<'f> {
             found.push(condition(
                 Word::Full,
                 Level::Critical,
-                format!("This replica has no room for what its primary {place} sends, and follows no further."),
-                "Give it larger limits, or delete keys at the primary. It goes on by itself.",
+                format!("Replication has stopped: this replica has no room for the data of its primary {place}."),
+                "Give it larger limits, or delete keys on the primary. Replication then continues by itself.",
             ));
         } else if primary.is_synchronising {
             let progress = match primary.sync_total_bytes {
@@ -320,8 +320,8 @@ impl<'f> Facts<'f> {
             found.push(condition(
                 Word::LinkDown,
                 Level::Critical,
-                format!("There has been no link to the primary {place}{since}{why}: what is read here grows old."),
-                "Look whether the primary runs, and whether address, user and password are right. If it is lost, promote this replica.",
+                format!("There has been no link to the primary {place}{since}{why}: the data here are getting out of date."),
+                "Check that the primary runs, and that address, user and password are right. If the primary is lost, promote this replica.",
             ));
         }
     }
@@ -443,7 +443,8 @@ mod tests {
             ]
         );
         assert!(found.iter().filter(|one| one.level >= Level::Warning).all(|one| !one.advice.is_empty()));
-        let text = "There has been no link to the primary a:1 for 3 s (refused): what is read here grows old.";
+        let text =
+            "There has been no link to the primary a:1 for 3 s (refused): the data here are getting out of date.";
         assert_eq!(found[1].sentence, text);
         figures.replication.primary = Some(PrimaryFigures { is_synchronising: true, sync_bytes: 5, ..primary });
         let synchronising = self::facts(&figures);

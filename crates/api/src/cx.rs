@@ -101,7 +101,7 @@ impl Cx {
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         // serde would also accept a list of the fields' values.
         if self.body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid("the body is not what is expected: an object, not a list"));
+            return Err(ApiError::invalid("the body has the wrong form: an object is expected, not a list"));
         }
         serde_json::from_slice(&self.body).map_err(|error| {
             let text = error.to_string();
@@ -109,7 +109,7 @@ impl Cx {
             let field = text.split('`').nth(1).filter(|_| text.contains("field `")).map(str::to_owned);
             match field {
                 Some(field) => ApiError::field(&field, text),
-                None => ApiError::invalid(format!("the body is not what is expected: {}", in_words(&text))),
+                None => ApiError::invalid(format!("the body has the wrong form: {}", in_words(&text))),
             }
         })
     }
@@ -122,7 +122,7 @@ impl Cx {
         let found = self.app.node.database(name);
         found.ok_or_else(|| {
             ApiError::not_found(format!("there is no database '{name}'"))
-                .hint("flintkv database list, or GET /api/v1/databases, names those there are")
+                .hint("flintkv database list, or GET /api/v1/databases, lists the databases")
         })
     }
 

@@ -64,8 +64,7 @@ fn lost(database: &Database, watch: &Watch) -> Option<String> {
     let what = match loaded {
         0 => format!("restarted empty: {} gone, because its persistence is none", keys(before)),
         loaded => format!(
-            "restarted with {} of a dump: it had {before} when the node ended, and what came after the dump is lost, because its \
-             persistence is none",
+            "restarted with {} of a dump: it had {before} when the node ended, and every later change is lost, because its persistence is none",
             keys(loaded)
         ),
     };
@@ -82,8 +81,7 @@ fn damage(rot: &Rot) -> Vec<String> {
     let mut found = Vec::new();
     if pages > 0 {
         found.push(format!(
-            "{pages} damaged pages were found on flash: {keys} keys have lost values, {rescued} more values are in RAM and \
-             are written again; the log names the places"
+            "{pages} damaged pages were found on flash: {keys} keys have lost values, {rescued} more values are in RAM and are written again; the log has the positions"
         ));
     }
     if checkpoints > 0 {
@@ -91,7 +89,7 @@ fn damage(rot: &Rot) -> Vec<String> {
     }
     if journals > 0 {
         found.push(
-            "the scrubber has found damage in the journal; a new checkpoint is written, which needs none of it"
+            "the scrubber has found damage in the journal; a new checkpoint is written, after which the damaged part is not needed"
                 .to_owned(),
         );
     }

@@ -108,7 +108,7 @@ impl Seen {
                     (Severity::Info, "synchronised", text)
                 }
                 false => {
-                    let text = format!("the full synchronisation from {place} was broken off{why}");
+                    let text = format!("the full synchronisation from {place} was interrupted{why}");
                     (Severity::Warning, "", text)
                 }
             });
@@ -146,7 +146,7 @@ impl Seen {
                         tales.push((Severity::Info, "synchronised", text));
                     }
                     None if is_new => {
-                        let text = format!("the replica {address} goes on where it was");
+                        let text = format!("the replica {address} continues with a partial synchronisation");
                         tales.push((Severity::Info, "replica", text));
                     }
                     None => {}
@@ -253,7 +253,7 @@ mod tests {
             ]),
             [
                 "a full synchronisation from a:1 has begun",
-                "the full synchronisation from a:1 was broken off",
+                "the full synchronisation from a:1 was interrupted",
                 "the link to the primary a:1 is restored",
             ]
         );
@@ -280,6 +280,6 @@ mod tests {
         assert_eq!(messages(&[nothing(), has_replica("online", 1)]), [short]);
         let cut = ReplicationFigures { full_syncs: 1, ..nothing() };
         let again = messages(&[has_replica("online", 1), cut, has_replica("online", 1)]);
-        assert_eq!(again[1..], ["the replica b:2 goes on where it was"]);
+        assert_eq!(again[1..], ["the replica b:2 continues with a partial synchronisation"]);
     }
 }

@@ -118,7 +118,7 @@ impl Link {
 
 fn too_late() -> ApiError {
     ApiError::timeout(format!("the database has not answered in {} s", TIMEOUT.as_secs()))
-        .hint("its workers are busy with a long command: see the slow log")
+        .hint("its workers may be busy with a long command: see the slow log")
 }
 
 fn broken(error: &std::io::Error) -> ApiError {

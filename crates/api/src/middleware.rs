@@ -98,7 +98,8 @@ async fn admitted(
         return (route.run)(&cx);
     }
     let turn = turns.try_acquire_owned().map_err(|_| {
-        ApiError::rate_limited("too many requests are under way", 1).hint("the node serves data first: try again")
+        ApiError::rate_limited("too many requests are under way", 1)
+            .hint("requests of database clients have priority: try again")
     })?;
     let work = tokio::task::spawn_blocking(move || {
         let _turn = turn;
@@ -108,7 +109,7 @@ async fn admitted(
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
             tracing::error!("{} {}: {panic}", route.method.name(), route.path);
-            Err(ApiError::failed("an error of the server itself: the log tells more"))
+            Err(ApiError::failed("internal error of the server: see the log"))
         }
         Err(_) => Err(ApiError::timeout(format!("not done after {} s", TIMEOUT.as_secs()))
             .hint("the action continues: check again later, and look at the events")),
@@ -206,8 +207,8 @@ fn is_meant(headers: &HeaderMap, who: Option<&Who>, route: &Route) -> Result<(),
     if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (who, route.role) {
         let given = headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
         if !same(given, csrf.as_bytes()) {
-            return Err(ApiError::forbidden("the header X-CSRF-Token does not fit the session")
-                .hint("GET /api/v1/session tells the session's csrf"));
+            return Err(ApiError::forbidden("the header X-CSRF-Token does not match the session")
+                .hint("GET /api/v1/session returns the session's csrf"));
         }
     }
     Ok(())
@@ -256,7 +257,7 @@ fn query(text: &str, route: &Route) -> Result<Vec<(String, String)>, ApiError> {
         if !route.query.iter().any(|param| param.name == name) {
             let known: Vec<&str> = route.query.iter().map(|param| param.name).collect();
             let known = if known.is_empty() { "none is".to_owned() } else { format!("{} are", known.join(", ")) };
-            return Err(ApiError::field(&name, format!("no such parameter: {known} known here")));
+            return Err(ApiError::field(&name, format!("unknown parameter: {known} known here")));
         }
         if pairs.iter().any(|(known, _)| *known == name) {
             return Err(ApiError::field(&name, "given twice"));

@@ -19,7 +19,7 @@ const INTRODUCTION: &str = "\
 Sizes are bytes, times are milliseconds since 1970 (`*_ms`), latencies microseconds (`*_us`). Text that may be binary is a \
 string if it is UTF-8 and `{\"base64\": \"…\"}` otherwise; both are accepted.
 
-Log in with POST /api/v1/session: the cookie that it sets stands for the session, and requests that change something need the \
+Log in with POST /api/v1/session: the cookie that it sets identifies the session, and requests that change something need the \
 header `X-CSRF-Token` with the session's `csrf`. Programs use a token of POST /api/v1/tokens as `Authorization: Bearer fkv_…`.
 
 Roles: a viewer reads; an operator also changes databases, keys, clients, benchmarks and alerts; an admin also users, tokens and \

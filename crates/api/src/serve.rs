@@ -99,8 +99,7 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
             tracing::info!("console at {scheme}://{address}/");
             if tls.is_none() && !address.ip().to_canonical().is_loopback() {
                 tracing::warn!(
-                    "the console at {address} is open to other machines and has no TLS: passwords and tokens cross the network \
-                     readable; set console-tls-cert-file and console-tls-key-file, or bind it to a loopback address"
+                    "the console at {address} is open to other machines and has no TLS: passwords and tokens are sent unencrypted; set console-tls-cert-file and console-tls-key-file, or bind it to a loopback address"
                 );
             }
         }
@@ -136,7 +135,7 @@ fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
             "*" => IpAddr::from([0, 0, 0, 0]),
             "::*" => IpAddr::from([0u16; 8]),
             name => name.parse().map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidInput, format!("console-bind: '{name}' is no address"))
+                io::Error::new(io::ErrorKind::InvalidInput, format!("console-bind: '{name}' is not an address"))
             })?,
         };
         match bind(SocketAddr::new(address, port)) {
@@ -149,7 +148,7 @@ fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
         }
     }
     if listeners.is_empty() {
-        return Err(io::Error::other("console-bind: no address of it is there"));
+        return Err(io::Error::other("console-bind: this machine has none of these addresses"));
     }
     Ok(listeners)
 }
@@ -173,7 +172,7 @@ fn tls(settings: &ConsoleSettings) -> io::Result<Option<Arc<ServerConfig>>> {
     let (cert, key) = match (&settings.cert_file, &settings.key_file) {
         (None, None) => return Ok(None),
         (Some(cert), Some(key)) => (cert, key),
-        _ => return Err(io::Error::other("console-tls-cert-file and console-tls-key-file come together")),
+        _ => return Err(io::Error::other("console-tls-cert-file and console-tls-key-file must be set together")),
     };
     let wrong = |file: &Path, error: &dyn std::fmt::Display| {
         io::Error::other(format!("the console's certificate, {}: {error}", file.display()))

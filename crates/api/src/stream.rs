@@ -306,12 +306,12 @@ fn listen(mut socket: &UnixStream, kept: &Mutex<StreamBuffer>, answers: &Sender<
             let whole = match skipped.skip(&received[done..]) {
                 Ok(Some(reply)) => reply.consumed,
                 Ok(None) => break,
-                Err(error) => return format!("The database sent what cannot be read: {error}."),
+                Err(error) => return format!("The database sent an invalid message: {error}."),
             };
             let value = parse_value(&received[done..done + whole]);
             done += whole;
             let Ok(Some((value, _))) = value else {
-                return "The database sent what cannot be read.".to_owned();
+                return "The database sent an invalid message.".to_owned();
             };
             if let Some(answer) = kept.lock().take(value, at_ms) {
                 // If the receiver is gone, the stream is being closed.

@@ -103,7 +103,7 @@ impl Surveys {
         let number = {
             let mut last = self.last.0.lock();
             if last.as_ref().is_some_and(|survey| survey.card.state == SurveyState::Running) {
-                return Err(ApiError::busy("a server is being measured").hint("wait for its end, or stop it"));
+                return Err(ApiError::busy("a server is being measured").hint("wait until it has ended, or stop it"));
             }
             let number = last.as_ref().map_or(0, |survey| survey.number + 1);
             *last = Some(Survey { number, card: card.clone(), sampled: None });
@@ -128,7 +128,7 @@ impl Surveys {
         let thread = std::thread::Builder::new().name("flintkv-survey".to_owned()).spawn(work);
         if let Err(error) = thread {
             *self.last.0.lock() = None;
-            return Err(ApiError::failed(format!("no thread for it: {error}")));
+            return Err(ApiError::failed(format!("cannot start a thread: {error}")));
         }
         Ok(card)
     }
@@ -161,7 +161,7 @@ impl Survey {
         let failed = match sampled {
             Ok(sampled) if sampled.sample.as_ref().is_none_or(|sample| sample.keys == 0) => {
                 survey::Error::new(format!("{} has no keys to measure", card.server))
-                    .hint("describe the data in numbers if they are still to come")
+                    .hint("give the numbers yourself if the data do not exist yet")
             }
             Ok(sampled) => {
                 card.state = SurveyState::Done;

@@ -121,7 +121,7 @@ impl Terminals {
         let found = self.0.lock().get(id).cloned();
         let found = found.filter(|terminal| terminal.owner == owner(who) && terminal.database == database);
         let closed =
-            |why: &str| ApiError::not_found(why).hint("open another; a transaction, WATCH and SELECT are gone");
+            |why: &str| ApiError::not_found(why).hint("open a new one; its transaction, WATCH and SELECT are lost");
         let terminal = found.ok_or_else(|| closed("this command line's connection is closed"))?;
         if terminal.role != who.role {
             self.close(id);

@@ -36,7 +36,7 @@ enum Given {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        let wrong = || D::Error::custom("expected a string, or {\"base64\": \"…\"} for what is not UTF-8");
+        let wrong = || D::Error::custom("expected a string, or {\"base64\": \"…\"} for bytes that are not UTF-8");
         match Given::deserialize(deserializer).map_err(|_| wrong())? {
             Given::Text(text) => Ok(Bytes(text.into_bytes())),
             Given::Coded(coded) => STANDARD.decode(&coded.base64).map(Bytes).map_err(|_| wrong()),

@@ -33,7 +33,7 @@ pub fn parse(url: &str) -> Result<Target, ApiError> {
     }
     let authority = uri.authority().ok_or_else(|| wrong("names no host"))?;
     if authority.as_str().contains('@') {
-        return Err(wrong("must not hold a user or password"));
+        return Err(wrong("must not contain a user or password"));
     }
     if authority.host().trim_matches(['[', ']']).is_empty() {
         return Err(wrong("names no host"));

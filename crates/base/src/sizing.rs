@@ -90,11 +90,11 @@ impl WorkloadSpec {
         if self.value_bytes > VALUE_BYTES_MAX {
             return wrong(
                 "value_bytes",
-                "must be at most 16 MB: a larger string stays in RAM, and of a larger collection say the parts that flash gets, as values of 1 KB",
+                "must be at most 16 MB: a larger string stays in RAM, and a larger collection moves to flash in parts, so describe the parts instead, as values of 1 KB",
             );
         }
         if !(0.01..=1.0).contains(&self.compression) {
-            return wrong("compression", "must be from 0.01 to 1: what the data take on flash ÷ what they are");
+            return wrong("compression", "must be from 0.01 to 1: the size of the data on flash ÷ their original size");
         }
         if let Pattern::Skew(skew) = self.pattern
             && !(0.0..=SKEW_MAX).contains(&skew)

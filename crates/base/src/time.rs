@@ -49,7 +49,7 @@ impl Schedule {
     /// `6h`, `1d at 03:00`, or `at 03:00`, which is every day.
     pub fn parse(text: &str) -> Result<Schedule, String> {
         let wrong =
-            || format!("{text:?} is no schedule; write 30m, 6h, 1d, or with a time of the day (UTC) 1d at 03:00");
+            || format!("{text:?} is not a schedule; write 30m, 6h, 1d, or with a time of the day (UTC) 1d at 03:00");
         let (every, at) = match text.trim().split_once("at ") {
             Some((every, at)) => (every.trim(), Some(at.trim())),
             None => (text.trim(), None),
@@ -60,7 +60,7 @@ impl Schedule {
             None => None,
         };
         if at_ms.is_some() && !every_ms.is_multiple_of(DAY_MS) && !DAY_MS.is_multiple_of(every_ms) {
-            return Err(format!("{every} does not divide a day, so it has no time of the day"));
+            return Err(format!("{every} does not divide a day, so a time of the day cannot be given with it"));
         }
         Ok(Schedule { every_ms, at_ms })
     }
@@ -85,7 +85,7 @@ fn time_of_day(text: &str) -> Option<u64> {
 
 /// Reads `2026-11-23T04:05:06Z`, also with a fraction of a second: milliseconds since 1970.
 pub fn parse_instant(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no moment; write it in UTC, as 2026-11-23T04:05:06Z");
+    let wrong = || format!("{text:?} is not a time; write it in UTC, as 2026-11-23T04:05:06Z");
     let number = |range: std::ops::Range<usize>| {
         let digits = text.get(range).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
         digits.and_then(|digits| digits.parse::<u64>().ok())

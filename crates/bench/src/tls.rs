@@ -53,7 +53,7 @@ impl Tls {
     /// The name that the certificate of `host` must have.
     pub fn server_name(&self, host: &str) -> Result<ServerName<'static>> {
         let name = self.name.as_deref().unwrap_or(host);
-        ServerName::try_from(name.to_owned()).with_context(|| format!("'{name}' is no name of a server"))
+        ServerName::try_from(name.to_owned()).with_context(|| format!("'{name}' is not a valid server name"))
     }
 }
 
@@ -89,7 +89,7 @@ fn versions(names: &[String]) -> Result<Vec<&'static SupportedProtocolVersion>> 
     let one = |name: &String| match name.to_ascii_lowercase().as_str() {
         "tlsv1.2" => Ok(&version::TLS12),
         "tlsv1.3" => Ok(&version::TLS13),
-        _ => bail!("'{name}' is none of TLSv1.2 and TLSv1.3"),
+        _ => bail!("'{name}' is neither TLSv1.2 nor TLSv1.3"),
     };
     names.iter().map(one).collect()
 }

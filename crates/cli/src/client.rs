@@ -210,8 +210,8 @@ impl Client {
             return Ok((Value::Null, cookie));
         }
         let reply = serde_json::from_str(&text).map_err(|_| {
-            let failure = Failure::failed(format!("{} does not speak FlintKV's API at {API}{path}", self.url));
-            Unanswered::Gone(failure.hint("the address is that of console-port, not of a database"))
+            let failure = Failure::failed(format!("{} does not answer as FlintKV's API at {API}{path}", self.url));
+            Unanswered::Gone(failure.hint("use the address of the node's console-port, not that of a database"))
         })?;
         Ok((reply, cookie))
     }
@@ -220,7 +220,7 @@ impl Client {
         let failure = Failure::failed(format!("{} does not answer: {why}", self.url));
         Unanswered::Gone(
             failure.hint(
-                "is the node running, and is its console-port this one? --url or FLINTKV_URL names another address",
+                "check that the node is running and that this is its console-port; --url or FLINTKV_URL sets another address",
             ),
         )
     }
@@ -242,7 +242,7 @@ fn check_url(url: &str, insecure: bool) -> Result<(), Failure> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("write http://HOST:PORT or https://HOST:PORT"))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
-        return Err(wrong("credentials are not part of it; use --user or --token"));
+        return Err(wrong("it must not contain credentials; use --user or --token"));
     }
     if rest.len() != authority.len() {
         return Err(wrong("it has a path"));
@@ -256,7 +256,7 @@ fn check_url(url: &str, insecure: bool) -> Result<(), Failure> {
         "https" => Ok(()),
         "http" if local || insecure => Ok(()),
         "http" => Err(Failure::refused(format!("{url} is not encrypted, and {host} is not this machine")).hint(
-            "set console-tls-cert-file and console-tls-key-file and use https://, or say --insecure if the network is yours",
+            "set console-tls-cert-file and console-tls-key-file and use https://, or give --insecure if you trust the network",
         )),
         _ => Err(wrong("write http:// or https://")),
     }
@@ -274,7 +274,7 @@ fn credentials(connection: &Connection) -> Result<Credentials, Failure> {
             Ok(Credentials::User { name: name.clone(), password })
         }
         (None, Some(token)) => Ok(Credentials::Token(token.clone())),
-        (None, None) => Err(Failure::refused("who is asking? there is neither a user nor a token").hint(
+        (None, None) => Err(Failure::refused("no user and no token was given").hint(
             "--user admin asks for the password (a node's first start writes the first one to its log: `flintkv user passwd admin --user admin` \
              changes it). Scripts set FLINTKV_TOKEN to a token, which `flintkv token create NAME --role viewer --user admin` prints",
         )),
@@ -290,13 +290,13 @@ fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
             _ => None,
         })
         .collect();
-    if certificates.is_empty() { Err(refused("it holds no certificate".to_owned())) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(refused("it contains no certificate".to_owned())) } else { Ok(certificates) }
 }
 
 fn reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => error.to_string(),
-        ureq::Error::Rustls(error) => format!("{error} (--cacert names the authority to trust)"),
+        ureq::Error::Rustls(error) => format!("{error} (--cacert sets the authority to trust)"),
         ureq::Error::HostNotFound => "there is no such host".to_owned(),
         error => error.to_string(),
     }

@@ -23,7 +23,7 @@ pub fn users(client: &Client, action: &UserAction, as_json: bool) -> Result<Stri
         UserAction::Create { name, role } => {
             let password = prompt::new_secret(name)?;
             let reply = client.post("/users", &json!({ "name": name, "role": role.name(), "password": password }))?;
-            let text = format!("{name} may log in as {}, and has to change the password then", role.name());
+            let text = format!("{name} may log in as {}, and must then change the password", role.name());
             Ok(said(&reply, &text, as_json))
         }
         UserAction::Passwd { name } => {
@@ -75,7 +75,7 @@ pub fn tokens(client: &Client, action: &TokenAction, as_json: bool) -> Result<St
             }
             let reply = client.post("/tokens", &Value::Object(body))?;
             let token = text(&reply["token"]);
-            Ok(said(&reply, &format!("{token}\nIt is shown this once. Use it as FLINTKV_TOKEN."), as_json))
+            Ok(said(&reply, &format!("{token}\nIt is shown only once. Use it as FLINTKV_TOKEN."), as_json))
         }
         TokenAction::Delete { id } => {
             let reply = client.delete(&format!("/tokens/{}", segment(id)))?;

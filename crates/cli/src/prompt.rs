@@ -14,7 +14,7 @@ pub fn secret(question: &str) -> Result<String, Failure> {
     if !stdin.is_terminal() {
         let line = read_line()?;
         return if line.is_empty() {
-            Err(Failure::refused("there is no password, and no terminal to ask at"))
+            Err(Failure::refused("no password was given, and there is no terminal to ask for it"))
         } else {
             Ok(line)
         };
@@ -48,7 +48,8 @@ fn hidden_line(input: &mut impl BufRead) -> Result<String, Failure> {
             Some(CTRL_C) => return Err(Failure::interrupted("interrupted; nothing was changed")),
             None if taken > 0 => continue,
             _ => {
-                return String::from_utf8(line).map_err(|_| Failure::refused("that is not UTF-8; nothing was changed"));
+                return String::from_utf8(line)
+                    .map_err(|_| Failure::refused("the input is not UTF-8; nothing was changed"));
             }
         }
     }

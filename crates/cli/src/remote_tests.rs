@@ -94,7 +94,7 @@ fn a_backup_is_waited_for_and_its_failure_is_told() {
 
     mock.inner().backup_fails = true;
     let failed = run(&mock, "database backup default").unwrap_err();
-    assert_eq!((failed.code, failed.message.as_str()), (1, "default is not backed up: no space"));
+    assert_eq!((failed.code, failed.message.as_str()), (1, "default could not be backed up: no space"));
     assert!(run(&mock, "database delete default --yes default --backup").is_err());
     assert!(mock.inner().requests.iter().all(|(method, ..)| method != "DELETE"), "without a backup nothing is deleted");
     mock.inner().backup_fails = false;

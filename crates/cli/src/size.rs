@@ -17,7 +17,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     };
     let wrong = || format!("{text:?} is not a size; write 512mb, 10gb or 2tb");
     if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(factor).ok_or_else(|| format!("{text} is more than a computer can count"));
+        return whole.checked_mul(factor).ok_or_else(|| format!("{text} is too large"));
     }
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let bytes = number * factor as f64;
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 /// A count: `75000000`, `75m`, `1.5g`. Units are powers of 1000, like those of redis.conf without a `b`.
 pub fn number(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no number; write 75000000, 75m or 1.5g");
+    let wrong = || format!("{text:?} is not a number; write 75000000, 75m or 1.5g");
     let (digits, factor) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 1e3),
         Some((at, 'm' | 'M')) => (&text[..at], 1e6),
@@ -38,14 +38,16 @@ pub fn number(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let number = digits.parse::<f64>().map_err(|_| wrong())? * factor;
-    if number < 1e18 { Ok(number.round() as u64) } else { Err(format!("{text} is more than a computer can count")) }
+    if number < 1e18 { Ok(number.round() as u64) } else { Err(format!("{text} is too large")) }
 }
 
 /// A part of a whole: `85%` or `0.85`.
 pub fn share(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share = number.trim().parse::<f64>().ok().map(|number| number / whole);
-    share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| format!("{text:?} is no share; write 85% or 0.85"))
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("{text:?} is not a share; write 85% or 0.85"))
 }
 
 /// A count as text: `950`, `12.3k`, `4.56M`.
@@ -125,7 +127,7 @@ mod tests {
         for text in ["many", "", "m", "75mb", "-1", "1.5", "1e3m", "inf", "infm", "9999999t"] {
             assert!(number(text).is_err(), "{text} was taken");
         }
-        assert_eq!(number("many"), Err("\"many\" is no number; write 75000000, 75m or 1.5g".to_owned()));
+        assert_eq!(number("many"), Err("\"many\" is not a number; write 75000000, 75m or 1.5g".to_owned()));
     }
 
     #[test]

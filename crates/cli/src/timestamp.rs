@@ -10,7 +10,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let before = |span_ms: u64| wall_ms().checked_sub(span_ms);
     match (parse_instant(text), parse_span(text).ok().and_then(before)) {
         (Ok(ms), _) | (_, Some(ms)) => Ok(ms),
-        (Err(why), None) => Err(format!("{why}, or so long ago, as 10m")),
+        (Err(why), None) => Err(format!("{why}, or as a time span before now, such as 10m")),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(parse("2026-11-21T18:04:05.678Z"), Ok(1_795_284_245_678));
         let (early, late) = (wall_ms(), parse("1h").unwrap() + 3_600_000);
         assert!(early <= late && late <= wall_ms());
-        let why = "\"yesterday\" is no moment; write it in UTC, as 2026-11-23T04:05:06Z, or so long ago, as 10m";
+        let why = "\"yesterday\" is not a time; write it in UTC, as 2026-11-23T04:05:06Z, or as a time span before now, such as 10m";
         assert_eq!(parse("yesterday"), Err(why.to_owned()));
     }
 

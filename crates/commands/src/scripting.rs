@@ -530,7 +530,7 @@ fn debug(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     }
     Err(Stop::error(if word.eq_ignore_ascii_case(b"yes") || word.eq_ignore_ascii_case(b"sync") {
-        "ERR FlintKV has no Lua debugger: use redis.log, or a Redis server to debug on"
+        "ERR FlintKV has no Lua debugger: use redis.log, or debug the script on a Redis server"
     } else {
         "ERR Use SCRIPT DEBUG YES/SYNC/NO"
     }))

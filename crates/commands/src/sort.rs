@@ -328,7 +328,7 @@ fn sorted(
     Ok(chosen)
 }
 
-const REACHES_OUT: Stop = Stop::error("ERR SORT reaches for keys of another slot: see BY and GET");
+const REACHES_OUT: Stop = Stop::error("ERR the patterns of BY and GET in SORT name keys of another slot");
 
 /// The values of the patterns for each element, pattern by pattern. `#` is the element itself. In a key's name `*` is
 /// replaced by the element; `->field` after it names a field of a hash.

@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
         summary: "Writes a new checkpoint of the journal; refused where there is none.",
         examples: &[only_here(
             "BGREWRITEAOF",
-            "(error) ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one",
+            "(error) ERR BGREWRITEAOF needs a journal: switch it on with CONFIG SET appendonly yes",
         )],
         run: |cx| {
             cx.server.rewrite_journal()?;
@@ -236,7 +236,7 @@ const CLUSTER: &[Row] = &[
     cluster!("reset", -2, "[HARD | SOFT]", "Makes this node forget the cluster.", "RESET", flags: &[Flag::Admin, Flag::Noscript, Flag::Stale]),
     cluster!("saveconfig", 2, "", "Writes the cluster's configuration to disk.", "SAVECONFIG", flags: CHANGES),
     cluster!("set-config-epoch", 3, "config-epoch", "Sets a new node's epoch.", "SET-CONFIG-EPOCH 1", flags: CHANGES),
-    cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Says whose a slot is.", "SETSLOT 1 STABLE", flags: CHANGES),
+    cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Assigns a slot to a node, or marks it as moving.", "SETSLOT 1 STABLE", flags: CHANGES),
     cluster!("shards", 2, "", "Maps slots to shards and their nodes.", "SHARDS", since: "7.0.0", tips: UNSTEADY),
     cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, tips: UNSTEADY),
     cluster!("slots", 2, "", "Maps slots to nodes.", "SLOTS", tips: UNSTEADY),

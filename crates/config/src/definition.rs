@@ -201,15 +201,15 @@ fields! {
 
     /// Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken
     shards: u32 = 1, Placement, Number, "", "shards" "N" {}
-    /// Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with replica_of on another node
+    /// Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node
     replicas: u32 = 0, Placement, Number, "", "replicas" "N" {
-        create: "Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is taken. Today, make a replica with --replica-of on another node"
+        create: "Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with --replica-of on another node"
     }
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
     persistence: String = "none".to_owned(), Placement, Persistence, "", "persistence" "KIND", change: String {
         missing: "everysec with flash, otherwise none",
-        change: "none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds",
-        resize: "Whether the data survives restarts: none, no, everysec, always; given alone"
+        change: "none, no, everysec or always, in a separate request. The reply comes when the change is in effect, or after some seconds",
+        resize: "Whether the data survives restarts: none, no, everysec, always; must be the only change"
     }
     /// How long a restart should take at most, in seconds; 0: no target
     recovery_time_target_s: u32 = 10, Placement, Number, "recovery-time-target", "recovery-time-target" "SECONDS", change: u32 { missing: "10" }
@@ -220,7 +220,7 @@ fields! {
     #[serde(skip_serializing)]
     at_ms: Option<u64> = None, Placement, Time, "", "at" "TIME" {
         missing: "the moment of the backup",
-        create: "Begin with the dataset of this moment, between two backups: in UTC, as 2026-11-23T04:05:06Z, or so long ago: 10m. --from may then be the directory of all backups of a database, which is the database's name"
+        create: "Begin with the dataset of this time, which may be between two backups: in UTC, as 2026-11-23T04:05:06Z, or as a time span before now: 10m. --from may then be the directory of all backups of a database, which has the database's name"
     }
     /// How often the node makes a backup: 30m, 6h, 1d, 1d at 03:00 (UTC); empty: never
     backup_schedule: String = String::new(), Placement, Text, "backup-schedule", "backup-schedule" "SPAN", change: String {
@@ -229,28 +229,28 @@ fields! {
     }
     /// How many scheduled backups are kept
     backup_keep: u32 = 7, Placement, Number, "backup-keep", "backup-keep" "N", change: u32 { missing: "7" }
-    /// For how long a database can be made of any moment between backups: 7d, 12h; empty: the journal is not archived
+    /// For how long back a database can be created with the dataset of any time: 7d, 12h; empty: the journal is not archived
     backup_journal_keep: String = String::new(), Placement, Text, "backup-journal-keep", "backup-journal-keep" "SPAN", change: String {
-        create: "For how long --at reaches back: the journal is archived beside the backups: 7d, 12h [default: it is not]",
+        create: "For how long --at reaches back: the journal is archived with the backups: 7d, 12h [default: not archived]",
         resize: "For how long `create --at` reaches back: 7d, 12h; empty: the journal is not archived"
     }
     /// HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate
     replica_of: String = String::new(), Placement, Primary, "", "replica-of" "HOST:PORT", change: String {
-        change: "HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a request of its own",
+        change: "HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a separate request",
         create: "The primary that the database follows from its start [default: it is a primary]"
     }
-    /// Where a cluster will place replicas. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone
+    /// Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone
     zones: Vec<String> = vec![], Placement, Texts, "", "zone" "ZONE" {
-        create: "Where a cluster will place replicas; repeatable. There are no clusters yet: none is taken. Today, create a replica on a node in the other zone"
+        create: "Where a cluster will place replicas; repeatable. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone"
     }
 
     /// Password for clients
     #[serde(skip_serializing)]
     password: Option<String> = None, Endpoints, Password, "requirepass", "password" "TEXT",
         change: #[serde(default, deserialize_with = "given")] Option<String> {
-        change: "null takes the password away",
-        create: "Password for clients; without a value it is asked for",
-        resize: "Password for clients; without a value it is asked for"
+        change: "null removes the password",
+        create: "Password for clients; without a value, the command asks for it",
+        resize: "Password for clients; without a value, the command asks for it"
     }
 }
 

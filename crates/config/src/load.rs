@@ -113,7 +113,7 @@ impl Loaded {
         }
         let Some((index, words)) = resolve(name, words) else {
             let why = if name.eq_ignore_ascii_case("storage-provider") {
-                "only 'storage-provider flash PATH' is understood".to_owned()
+                "only 'storage-provider flash PATH' is supported".to_owned()
             } else {
                 format!("unknown directive '{}'{}", printable(name), suggestion(name))
             };
@@ -247,7 +247,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
             return Err(LoadError::new(
                 "command line",
                 format!(
-                    "'{}' is in no place: a directive begins with --, and one configuration file may come first",
+                    "unexpected argument '{}': a directive begins with --, and one configuration file may come first",
                     printable(first)
                 ),
             ));
@@ -367,7 +367,7 @@ mod tests {
         fails(&["-"], "prot 1", "standard input:1: unknown directive 'prot': did you mean 'port'?");
         fails(&["-"], "qqqqqqqq 1", "standard input:1: unknown directive 'qqqqqqqq'");
         fails(&["-"], "port \"1", "standard input:1: Unbalanced quotes in configuration line");
-        fails(&["-"], "storage-provider disk /a", "standard input:1: only 'storage-provider flash PATH' is understood");
+        fails(&["-"], "storage-provider disk /a", "standard input:1: only 'storage-provider flash PATH' is supported");
         fails(&["-"], "storage-provider flash", "standard input:1: storage-provider: wrong number of arguments");
         fails(&["-"], "sentinel monitor a", "standard input:1: Sentinel is not supported");
         fails(&["-"], "\u{1b}[31m 1", "standard input:1: unknown directive '?[31m'");
@@ -416,7 +416,7 @@ mod tests {
         fails(&["--prot", "8"], "", "command line: unknown directive 'prot': did you mean 'port'?");
         fails(&["--"], "", "command line: unknown directive ''");
         let error = args(&["a.conf", "b.conf"]).unwrap_err().to_string();
-        assert!(error.starts_with("command line: 'b.conf' is in no place"), "{error}");
+        assert!(error.starts_with("command line: unexpected argument 'b.conf'"), "{error}");
     }
 
     #[test]

@@ -93,9 +93,10 @@ fn merge(path: &Path, old: &str, values: &[Value]) -> Result<String, String> {
     let text = lines.join("\n") + "\n";
     match differing(&read(&text)?).first() {
         None => Ok(text),
-        Some(&index) => {
-            Err(format!("ERR Rewriting config file: a line of it overrules '{}', change it by hand", ROWS[index].name))
-        }
+        Some(&index) => Err(format!(
+            "ERR Rewriting config file: a line of the file, such as an include, overrides '{}': change this line by hand",
+            ROWS[index].name
+        )),
     }
 }
 

@@ -27,8 +27,8 @@ const MB: u64 = 1024 * 1024;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
 const NO_AOF: &str = "`appendonly yes` keeps changes in a journal of FlintKV's own format, not in an append-only file";
-const NO_FSYNC: &str = "dumps and checkpoints always go to the device a part at a time";
-const NO_SIGNALS: &str = "a signal ends the node as SHUTDOWN without words does, a second one as SHUTDOWN NOW";
+const NO_FSYNC: &str = "dumps and checkpoints are always written to the device a part at a time";
+const NO_SIGNALS: &str = "a signal stops the node like SHUTDOWN without arguments, a second signal like SHUTDOWN NOW";
 const NO_CLUSTER: &str = "the cluster is not built yet";
 const NO_DH: &str = "finite-field key exchange is not supported: key exchange always uses elliptic curves";
 const NO_SESSION_TIMEOUT: &str = "sessions are removed from the cache only when it is full";
@@ -36,22 +36,22 @@ const NO_MODULES: &str = "modules are not supported";
 const NO_SYSLOG: &str = "syslog is not supported: log to a file or to standard output";
 const NO_REHASH: &str = "the index is never rehashed as a whole";
 const NO_DEFRAG: &str = "the allocator returns memory by itself";
-const NO_SAMPLES: &str = "victims come from a sweep with frequency bits, not from samples";
+const NO_SAMPLES: &str = "keys to evict are found by a clock algorithm with frequency bits, not by sampling";
 const NO_LAZYFREE: &str = "large collections are always freed in the background; a flush frees there with ASYNC only";
 const NO_HZ: &str = "background work paces itself";
 const NO_CPULIST: &str = "use taskset or the service manager to choose processors";
-const NO_NEED: &str = "FlintKV has nothing that it could change";
+const NO_NEED: &str = "FlintKV has nothing that this directive could change";
 const HIDDEN: &str = "it is only for debugging Redis";
 
 directives! {
     Flash {
-        "flash-path" inherited: Paths, "", Start, .flash_paths: Vec<PathBuf> => "A directory on flash for cold values. Repeat the directive to spread the values over several devices. A directory that is missing is made, but its parent must exist: otherwise a device is not mounted. KeyDB's `storage-provider flash PATH` means the same. Without a flash-path all values stay in RAM.";
+        "flash-path" inherited: Paths, "", Start, .flash_paths: Vec<PathBuf> => "A directory on flash for cold values. Repeat the directive to spread the values over several devices. A missing directory is created, but its parent must exist, because otherwise a device may not be mounted. KeyDB's `storage-provider flash PATH` means the same. Without a flash-path all values stay in RAM.";
         "flash-io" inherited: Choice(FlashIo::WORDS), "auto", Start, .flash_io: FlashIo => "How flash is read and written: `uring`, `threads`, or `auto`, which uses io_uring if the system allows it and threads otherwise.";
         "flash-compression": Choice(Codec::WORDS), "lz4", Live, .flash_compression: Codec => "Codec for values on flash. Data that does not shrink is stored uncompressed. After a change, values on flash stay as they are until they are written again; a value that only moves there is never compressed less than before.";
         "flash-segment-size" inherited: Segment(SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, .flash_segment_bytes: u64 => "Size of a segment, the unit in which flash is freed. A power of two. If flash is too small for 64 segments, the size is halved until 64 fit, but not below 256kb.";
         "flash-split-size" inherited: Size(1024, 16 * MB), "64kb", Live, .flash_split_bytes: u64 => "A collection larger than this moves to flash in parts of some hundred bytes each, and a command reads back only the parts that it needs. A smaller collection moves as a whole. A collection that is already in parts stays in parts.";
-        "expired-key-lag": Int(1, 31_536_000), "3600", Live, .expired_key_lag_ms: u64 = ms_of_seconds => "An expired key leaves flash at most this many seconds after its expiry. A key that is asked for is gone at once. Segments with many expired keys are cleaned earlier, and when flash is short of room expired keys go first. Cleaning takes at most some tenth of a worker's time, so with very many keys it can take longer.";
-        "scrub-interval": Int(0, 31_536_000), "604800", Live, .scrub_interval_ms: u64 = ms_of_seconds => "The scrubber reads every page on flash, the checkpoint and the journal of a dataset that survives restarts, its backups and its archived journal, once in this many seconds, and checks them, so that damage is found before somebody needs the values. What is also in RAM is written again; the keys of the rest are counted: rotten_keys of INFO tiering, which also counts the keys whose damage clients meet, each once. It reads at most 26 MB a second for each worker, and 32 MB a second of other files. 0: nothing is checked.";
+        "expired-key-lag": Int(1, 31_536_000), "3600", Live, .expired_key_lag_ms: u64 = ms_of_seconds => "An expired key leaves flash at most this many seconds after its expiry. A command never sees an expired key. Segments with many expired keys are cleaned earlier, and when flash is short of room expired keys go first. Cleaning takes at most some tenth of a worker's time, so with very many keys it can take longer.";
+        "scrub-interval": Int(0, 31_536_000), "604800", Live, .scrub_interval_ms: u64 = ms_of_seconds => "The scrubber reads every page on flash, the checkpoint and the journal of a dataset that survives restarts, its backups and its archived journal, once in this many seconds, and checks them, so that damage is found before somebody needs the values. Damaged values that are also in RAM are written again; the keys of the others are counted in rotten_keys of INFO tiering, which also counts, each once, the keys whose damage a client's command finds. It reads at most 26 MB a second for each worker, and 32 MB a second of other files. 0: nothing is checked.";
         "debug-tier-mode": Choice(TierMode::WORDS), "off", Live, .debug_tier_mode: TierMode => "For testing: `cold` moves every value to flash as soon as the command that wrote or read it has run, so the next command finds the value on flash. This is slow and wears out flash. Values larger than a segment stay in RAM. Needs flash-path.";
     }
     Memory {
@@ -65,7 +65,7 @@ directives! {
             .flash_bytes: u64 = |v, _| v.limits.log,
             /// What live values may take of the log.
             .flash_data_bytes: u64 = |v, _| v.limits.data()
-            => "Limit of all files of a database: the log of values on flash, and with appendonly the journal and two checkpoints. 0 means: without appendonly what ram-limit leaves of memory-limit; with it, as values in RAM have a copy in the log too, 1.1 times memory-limit and ram-limit for the log, and twice ram-limit and an eighth of memory-limit (at least 512mb) for the rest; no limit without flash-path. A smaller limit makes the log smaller, down to what ram-limit leaves of memory-limit. When the journal has used half of the room that is left, a checkpoint is written; when it has used all of it, writes wait for the checkpoint. A checkpoint that would not fit is not written, and an alert tells.";
+            => "Limit of all files of a database: the log of values on flash, and with appendonly the journal and two checkpoints. 0 means: without appendonly, memory-limit minus ram-limit; with it, because values in RAM have a copy in the log too, 1.1 times memory-limit and ram-limit for the log, and twice ram-limit and an eighth of memory-limit (at least 512mb) for the rest; no limit without flash-path. A smaller limit makes the log smaller, but not smaller than memory-limit minus ram-limit. When the journal has used half of the room that is left, a checkpoint is written; when it has used all of it, writes wait for the checkpoint. A checkpoint that would not fit is not written, and an alert is raised.";
         "ram-limit" | "maxmemory": SizeOrPercent, "0", Live,
             /// As it is; 0: there is none.
             .ram_limit_bytes: u64 = |v, _| v.limits.ram
@@ -73,7 +73,7 @@ directives! {
         "maxmemory-policy": Choice(Policy::WORDS), "noeviction", Live, .maxmemory_policy: Policy => "Which keys are evicted when both RAM and flash are full. `noeviction` evicts no key and refuses writes.";
         "maxmemory-samples" inert: Int(1, INT_MAX), "5", Live => NO_SAMPLES;
         "maxmemory-eviction-tenacity" inert: Int(0, 100), "10", Live => NO_SAMPLES;
-        "maxmemory-clients": SizeOrPercent, "0", Live, .maxmemory_clients_bytes: u64 = bytes_or_share => "The most memory that all clients together may hold for replies, requests and queued commands, in bytes or in percent of ram-limit. What does not fit waits; what never fits is refused; when clients wait for five seconds and nobody gives memory back (thirty seconds if somebody does), the client that holds most is ended, unless it has CLIENT NO-EVICT. 0 means half of what ram-limit leaves beside the process itself, which is always the most.";
+        "maxmemory-clients": SizeOrPercent, "0", Live, .maxmemory_clients_bytes: u64 = bytes_or_share => "The most memory that all clients together may hold for replies, requests and queued commands, in bytes or in percent of ram-limit. A command that does not fit waits; a command that can never fit is refused. When clients have waited for five seconds and no client frees memory (thirty seconds if one does), the client that holds most memory is disconnected, unless it has CLIENT NO-EVICT. 0 means half of ram-limit after the memory that the process itself needs is subtracted, which is also the highest possible value.";
         "lfu-log-factor" inert: Int(0, INT_MAX), "10", Live => NO_SAMPLES;
         "lfu-decay-time" inert: Int(0, INT_MAX), "1", Live => NO_SAMPLES;
         "lazyfree-lazy-user-flush" inert: Bool, "no", Live => NO_LAZYFREE;
@@ -125,7 +125,7 @@ directives! {
     }
     Keys {
         "io-threads" inherited: AutoOrInt(1, 128), "auto", Start, .io_threads: usize = io_threads => "Number of worker threads. Every worker runs commands. `auto` is one worker for each core.";
-        "io-threads-do-reads" inert: Bool, "no", Start => "every worker reads, runs and answers";
+        "io-threads-do-reads" inert: Bool, "no", Start => "every worker reads requests, runs commands and sends replies";
         "databases": Int(1, 16384), "16", Start, .databases: usize => "Number of logical databases that SELECT can choose.";
         "hash-max-listpack-entries" | "hash-max-ziplist-entries": Int(0, LONG_MAX), "512", Live, .hash_max_listpack_entries: usize => "Maximum number of fields of a hash in compact form.";
         "hash-max-listpack-value" | "hash-max-ziplist-value": Size(0, LONG_MAX_BYTES), "64", Live, .hash_max_listpack_value: usize => "Maximum bytes of a field or a value of a hash in compact form.";
@@ -143,7 +143,7 @@ directives! {
         "active-expire-effort" inert: Int(1, 10), "1", Live => NO_HZ;
         "notify-keyspace-events": EventLetters, "", Live, .events: Events => "Which keyspace events are published, as letters. `K` publishes on the channel of the key, `E` on the channel of the event. `g` are general events, `$lshzt` the events of one type, `x` expired keys, `e` evicted keys, `n` new keys, `m` missed keys; `A` is all classes except `n` and `m`. Empty publishes nothing.";
         "busy-reply-threshold" | "lua-time-limit": Int(0, LONG_MAX), "5000", Live, .busy_reply_threshold_ms: u64 => "Milliseconds that a script may run before other clients get BUSY and may kill the script. 0 is no limit.";
-        "script-memory-limit": SizeOrPercent, "0", Live, .script_memory_bytes: usize = |v, words| bytes_or_share(v, words) as usize => "The most memory that scripts and functions may have in each of io-threads for Lua's own values: variables, tables, compiled scripts. In bytes or in percent of ram-limit; at least 4mb. A script that needs more gets `not enough memory`; what it has changed stays. 0 means a quarter of what ram-limit leaves beside the process itself, divided by io-threads, at most 256mb. A table of a million numbers takes 16 MB, and 24 MB while it grows. ram-limit must have room for it beside the index and what clients hold, because a script cannot wait until objects have left RAM.";
+        "script-memory-limit": SizeOrPercent, "0", Live, .script_memory_bytes: usize = |v, words| bytes_or_share(v, words) as usize => "The most memory that scripts and functions may have in each of io-threads for Lua's own values: variables, tables, compiled scripts. In bytes or in percent of ram-limit; at least 4mb. A script that needs more gets the error `not enough memory`; the changes that it has made remain. 0 means a quarter of ram-limit after the memory that the process itself needs is subtracted, divided by io-threads, at most 256mb. A table of a million numbers takes 16 MB, and 24 MB while it grows. ram-limit must have room for this in addition to the index and the clients' memory, because a script cannot wait until objects have left RAM.";
         "tracking-table-max-keys": Int(0, LONG_MAX), "1000000", Live, .tracking_table_max_keys: usize => "Maximum number of keys whose readers the server remembers for CLIENT TRACKING. Above it the server forgets some keys and sends invalidations to their readers. 0 is no limit.";
     }
     Observation {
@@ -174,7 +174,7 @@ directives! {
         "daemonize": Bool, "no", Start, .daemonize: bool => "Detaches from the terminal once the configuration has been read.";
         "pidfile": Path, "", Start, .pidfile: Option<PathBuf> => "The file for the process id. Empty: no file is written.";
         "dir" of_node inherited: Directory, ".", Protected, .dir: PathBuf, redis_files.dir: PathBuf => "Relative paths in other directives start from this directory.";
-        "supervised": Choice(Supervised::WORDS), "no", Start, .supervised: Supervised => "The supervisor that the node tells when it is ready and when it stops. `systemd` needs Type=notify; `WatchdogSec` works too. `auto` means systemd if systemd started the node. Under a supervisor `daemonize` has no effect.";
+        "supervised": Choice(Supervised::WORDS), "no", Start, .supervised: Supervised => "The supervisor that the node notifies when it is ready and when it stops. `systemd` needs Type=notify; `WatchdogSec` works too. `auto` means systemd if systemd started the node. Under a supervisor `daemonize` has no effect.";
         "set-proc-title" inert: Bool, "yes", Start => NO_NEED;
         "proc-title-template" inert: Text, "{title} {listen-addr} {server-mode}", Live => NO_NEED;
         "always-show-logo" inert: Bool, "no", Start => NO_NEED;
@@ -186,7 +186,7 @@ directives! {
         "bio_cpulist" inert: Text, "", Start => NO_CPULIST;
         "aof_rewrite_cpulist" inert: Text, "", Start => NO_CPULIST;
         "bgsave_cpulist" inert: Text, "", Start => NO_CPULIST;
-        "shutdown-timeout": Int(0, INT_MAX), "10", Live, primary.shutdown_timeout_s: u64 => "Seconds that the end of a node waits for replicas that lack writes. 0: it does not wait.";
+        "shutdown-timeout": Int(0, INT_MAX), "10", Live, primary.shutdown_timeout_s: u64 => "Seconds that a node waits at shutdown for replicas that lack writes. 0: it does not wait.";
         "shutdown-on-sigint" inert: SHUTDOWN, "default", Live => NO_SIGNALS;
         "shutdown-on-sigterm" inert: SHUTDOWN, "default", Live => NO_SIGNALS;
     }
@@ -200,18 +200,18 @@ directives! {
         "rdb-del-sync-files" inert: Bool, "no", Live => "the files of a synchronisation are always deleted";
         "stop-writes-on-bgsave-error": Bool, "yes", Live, redis_files.stop_writes_on_bgsave_error: bool => "Whether writes are refused from a failed dump until one succeeds, while there are `save` points.";
         "sanitize-dump-payload" inert: Choice(&["no", "yes", "clients"]), "no", Live => "every value of a dump is checked while it is decoded";
-        "appendonly": Bool, "no", Live, redis_files.appendonly: bool => "Whether the dataset survives a restart: every change goes into a journal in `dir`. With flash-path the default is `yes`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs.";
-        "appendfilename": FileName, "appendonly.aof", Start, redis_files.appendfilename: String => "The name of Redis's append-only file, which is taken over at the first start with `appendonly yes`.";
+        "appendonly": Bool, "no", Live, redis_files.appendonly: bool => "Whether the dataset survives a restart: every change goes into a journal in `dir`. With flash-path the default is `yes`. At the first start the append-only file or the dump of Redis in `dir` is imported. `CONFIG SET` switches it while the node runs.";
+        "appendfilename": FileName, "appendonly.aof", Start, redis_files.appendfilename: String => "The name of Redis's append-only file, which is imported at the first start with `appendonly yes`.";
         "appenddirname": FileName, "appendonlydir", Start, redis_files.appenddirname: String => "The directory in `dir` of Redis's append-only file, since Redis 7.0.";
-        "appendfsync": Choice(AppendFsync::WORDS), "everysec", Live, redis_files.appendfsync: AppendFsync => "When changes are put on the device, which they need to survive the loss of power. `always`: before the reply. `everysec`: each second. `no`: when the node needs the room. A process that is killed loses nothing with any of them.";
+        "appendfsync": Choice(AppendFsync::WORDS), "everysec", Live, redis_files.appendfsync: AppendFsync => "When changes are synced to the device, which is needed for them to survive a loss of power. `always`: before the reply. `everysec`: each second. `no`: when the node needs the room. A process that is killed loses nothing with any of them.";
         "backup-path" inherited: Path, "", Start, .backup_path: PathBuf = backup_path => "The directory of all backups. Backups are written and read below it only. Empty: `backups` in `state-dir`.";
-        "backup-schedule": Text, "", Live, .backup_schedule: Option<Schedule> = |v, _| v.backup_schedule => "How often the node backs up the database by itself: a time span such as `6h`, `1d` or `30m`, at least a minute. `1d at 03:00` names the time of the day too, in UTC; then the time span is whole days, or it divides a day. Empty: never. The first backup begins at once if there is none of this schedule.";
+        "backup-schedule": Text, "", Live, .backup_schedule: Option<Schedule> = |v, _| v.backup_schedule => "How often the node makes a backup of the database: a time span such as `6h`, `1d` or `30m`, at least a minute. `1d at 03:00` names the time of the day too, in UTC; then the time span is whole days, or it divides a day. Empty: never. The first backup begins at once if there is none of this schedule.";
         "backup-keep": Int(1, 10_000), "7", Live, .backup_keep: usize => "How many scheduled backups of the database are kept. Older ones are deleted after a new one was read back. Backups that somebody asked for are never deleted.";
-        "backup-journal-keep": Text, "", Live, .backup_journal_keep_ms: u64 = |v, _| v.backup_journal_keep_ms => "For how long a new database can be made of any moment: a time span such as `7d` or `12h`. The changes of the journal are copied beside the backups once a minute, from the newest backup before that time on, so that a backup and the changes behind it give the dataset of a moment between two backups. It needs `appendonly yes`. Empty: nothing is copied.";
+        "backup-journal-keep": Text, "", Live, .backup_journal_keep_ms: u64 = |v, _| v.backup_journal_keep_ms => "For how long back a new database can be created with the dataset of any time: a time span such as `7d` or `12h`. The changes in the journal are copied to the backups' directory once a minute, beginning with the newest backup before that time, so that a backup and the changes after it give the dataset of any time between two backups. It needs `appendonly yes`. Empty: nothing is copied.";
         "no-appendfsync-on-rewrite" inert: Bool, "no", Live => "the journal is synced as `appendfsync` says, also while a checkpoint is written";
-        "auto-aof-rewrite-percentage": Int(0, INT_MAX), "100", Live, redis_files.aof_rewrite_percentage: u64 => "By how much journal and checkpoint grow, in per cent of the checkpoint, before a new checkpoint is written. 0: never by itself.";
-        "auto-aof-rewrite-min-size": Size(0, LONG_MAX_BYTES), "64mb", Live, redis_files.aof_rewrite_min_bytes: u64 => "Up to this size of journal and checkpoint no new checkpoint is written by itself.";
-        "recovery-time-target": Int(0, INT_MAX), "10", Live, redis_files.recovery_target_s: u64 => "How many seconds a restart should take at most. If it would take longer, a new checkpoint is written, so that less of the journal is replayed: ten seconds after the last one at the soonest, and earlier if it would take half as long again. 0: no target.";
+        "auto-aof-rewrite-percentage": Int(0, INT_MAX), "100", Live, redis_files.aof_rewrite_percentage: u64 => "By how much journal and checkpoint grow, in percent of the checkpoint, before a new checkpoint is written. 0: growth alone starts none.";
+        "auto-aof-rewrite-min-size": Size(0, LONG_MAX_BYTES), "64mb", Live, redis_files.aof_rewrite_min_bytes: u64 => "Up to this size of journal and checkpoint, growth does not start a new checkpoint.";
+        "recovery-time-target": Int(0, INT_MAX), "10", Live, redis_files.recovery_target_s: u64 => "How many seconds a restart should take at most. If it would take longer, a new checkpoint is written, so that less of the journal is replayed: not sooner than ten seconds after the last one, unless a restart would take one and a half times as long. 0: no target.";
         "aof-load-truncated": Bool, "yes", Live, redis_files.aof_load_truncated: bool => "Whether an append-only file whose last command is cut off is loaded without that command.";
         "aof-use-rdb-preamble" inert: Bool, "yes", Live => NO_AOF;
         "aof-timestamp-enabled" inert: Bool, "no", Live => "the journal always has the times of its changes: `backup-journal-keep`";
@@ -219,7 +219,7 @@ directives! {
         "aof-rewrite-incremental-fsync" inert: Bool, "yes", Live => NO_FSYNC;
     }
     Replication {
-        "replicaof" | "slaveof": Primary, "", Start, replica.primary: Option<(String, u16)> => "`HOST PORT` of the primary whose dataset the database copies, and follows from then on. REPLICAOF changes it while the node runs, and CONFIG REWRITE keeps it. Empty, or `no one`: the database is a primary.";
+        "replicaof" | "slaveof": Primary, "", Start, replica.primary: Option<(String, u16)> => "`HOST PORT` of the primary whose dataset the database copies and then follows. REPLICAOF changes it while the node runs, and CONFIG REWRITE keeps it. Empty, or `no one`: the database is a primary.";
         "masteruser": Password, "", Live, replica.user: Option<Secret> => "The user with which a replica logs in at its primary. Empty: the default user.";
         "masterauth": Password, "", Live, replica.password: Option<Secret> => "The password with which a replica logs in at its primary. Empty: it does not log in.";
         "replica-serve-stale-data" | "slave-serve-stale-data": Bool, "yes", Live, replica.serves_stale: bool => "Whether a replica without a connection to its primary answers from the dataset that it has. With `no` clients get -MASTERDOWN, except for commands like INFO and REPLICAOF.";
@@ -227,23 +227,23 @@ directives! {
         "replica-lazy-flush" | "slave-lazy-flush" inert: Bool, "no", Live => "the old dataset is always freed in the background";
         "replica-ignore-maxmemory" | "slave-ignore-maxmemory" inert: Bool, "yes", Live => "a replica never evicts: its primary does";
         "replica-ignore-disk-write-errors" inert: Bool, "no", Live => "a replica whose journal cannot be written stops following";
-        "replica-priority" | "slave-priority": Int(0, INT_MAX), "100", Live, replica.priority: u32 => "What INFO tells Sentinel about the order in which replicas are promoted; 0: never.";
-        "replica-announced": Bool, "yes", Live, replica.is_announced: bool => "Whether INFO tells Sentinel that the replica may be shown to clients.";
-        "replica-announce-ip" | "slave-announce-ip": Text, "", Live, replica.announced_ip: Option<String> => "The address that a replica tells its primary, for INFO and ROLE. Empty: the one that it connects from.";
-        "replica-announce-port" | "slave-announce-port": Int(0, 65535), "0", Live, replica.announced_port: u16 => "The port that a replica tells its primary. 0: the one where it listens.";
+        "replica-priority" | "slave-priority": Int(0, INT_MAX), "100", Live, replica.priority: u32 => "The priority that INFO shows to Sentinel, which promotes the replica with the lowest value; 0: never promote this one.";
+        "replica-announced": Bool, "yes", Live, replica.is_announced: bool => "Whether INFO tells Sentinel to show this replica to clients.";
+        "replica-announce-ip" | "slave-announce-ip": Text, "", Live, replica.announced_ip: Option<String> => "The address that a replica announces to its primary, for INFO and ROLE. Empty: the address from which it connects.";
+        "replica-announce-port" | "slave-announce-port": Int(0, 65535), "0", Live, replica.announced_port: u16 => "The port that a replica announces to its primary. 0: the port on which it listens.";
         "repl-diskless-sync" inert: Bool, "yes", Live => "a dataset goes through a file on both sides";
-        "repl-diskless-sync-delay" inert: Int(0, INT_MAX), "5", Live => "replicas that come while a dump is made share the next one";
-        "repl-diskless-sync-max-replicas" inert: Int(0, INT_MAX), "0", Live => "replicas that come while a dump is made share the next one";
+        "repl-diskless-sync-delay" inert: Int(0, INT_MAX), "5", Live => "replicas that connect while a dump is made share the next dump";
+        "repl-diskless-sync-max-replicas" inert: Int(0, INT_MAX), "0", Live => "replicas that connect while a dump is made share the next dump";
         "repl-diskless-load" inert: Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Live => "a dataset goes through a file on both sides";
-        "repl-ping-replica-period" | "repl-ping-slave-period": Int(1, INT_MAX), "10", Live, primary.ping_period_s: u64 => "How often a primary tells its replicas that it lives, in seconds.";
+        "repl-ping-replica-period" | "repl-ping-slave-period": Int(1, INT_MAX), "10", Live, primary.ping_period_s: u64 => "How often a primary sends its replicas a PING, in seconds.";
         "repl-timeout": Int(1, INT_MAX), "60", Live, replica.timeout_s: u32 => "Seconds without a byte from the other side after which a primary or a replica ends the connection between them.";
         "repl-disable-tcp-nodelay" inert: Bool, "no", Live => "TCP_NODELAY is always on";
-        "repl-backlog-size": Size(1, LONG_MAX_BYTES), "1gb", Live, redis_files.backlog_bytes: u64 => "The newest bytes that replicas get, kept in a file in the database's directory for those that are slow, that were cut off or that are being synchronised. A change counts from the next start of the stream on: the first replica's, or a full synchronisation of this database.";
+        "repl-backlog-size": Size(1, LONG_MAX_BYTES), "1gb", Live, redis_files.backlog_bytes: u64 => "The size of the newest part of the stream for replicas that is kept, in a file in the database's directory, for replicas that are slow, were disconnected or are being synchronised. A change takes effect at the next start of the stream: when the first replica connects, or after a full synchronisation of this database.";
         "repl-backlog-ttl" inert: Int(0, LONG_MAX), "3600", Live => "the backlog stays as long as the database is open";
-        "repl-check-interval": Int(0, 31_536_000), "86400", Live, primary.check_interval_ms: u64 = ms_of_seconds => "Seconds between two comparisons of a FlintKV replica's dataset with this primary's. Both compute digests of their datasets as they are at one byte of the stream, while commands go on, each with at most a quarter of one core; everything on flash is read. A replica that differs says so and asks for the whole dataset anew. A comparison that could not be made is tried again after a twenty-fourth of the interval. 0: nothing is compared.";
-        "repl-transfer-rate": Size(0, LONG_MAX_BYTES), "0", Live, primary.transfer_bytes_per_s: u64 => "The most bytes a second that a primary sends for full synchronisations, of all replicas together. The stream of changes is not slowed down. 0: no bound.";
-        "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT_MAX), "0", Live, primary.replicas_min: usize => "A primary refuses writes with -NOREPLICAS while fewer replicas than this are connected and have said what they have within min-replicas-max-lag. 0: never.";
-        "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT_MAX), "10", Live, primary.lag_s_max: u64 => "The seconds of min-replicas-to-write. 0: writes are never refused for that.";
+        "repl-check-interval": Int(0, 31_536_000), "86400", Live, primary.check_interval_ms: u64 = ms_of_seconds => "Seconds between two comparisons of a FlintKV replica's dataset with this primary's. Both compute digests of their datasets as they are at one byte of the stream, while commands go on, each with at most a quarter of one core; everything on flash is read. A replica that differs reports it and requests a full synchronisation. A comparison that could not be made is repeated after a twenty-fourth of the interval. 0: nothing is compared.";
+        "repl-transfer-rate": Size(0, LONG_MAX_BYTES), "0", Live, primary.transfer_bytes_per_s: u64 => "The most bytes a second that a primary sends for full synchronisations, of all replicas together. The stream of changes is not slowed down. 0: no limit.";
+        "min-replicas-to-write" | "min-slaves-to-write": Int(0, INT_MAX), "0", Live, primary.replicas_min: usize => "A primary refuses writes with -NOREPLICAS while fewer replicas than this are connected and have acknowledged the stream within min-replicas-max-lag. 0: never.";
+        "min-replicas-max-lag" | "min-slaves-max-lag": Int(0, INT_MAX), "10", Live, primary.lag_s_max: u64 => "The seconds within which replicas must acknowledge for min-replicas-to-write. 0: writes are never refused for this reason.";
         "propagation-error-behavior" inert: Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live => "a command of the stream that fails is logged and counted: replica_failed_commands of INFO";
     }
     Cluster {

@@ -231,7 +231,10 @@ fn the_primary_is_changed_by_replicaof_alone() {
     assert_eq!((get(&store, "replicaof"), primary(&store)), (String::new(), None));
     drop(turn);
     let refused = store.set(&[("replica-read-only", "no")]).unwrap_err();
-    assert!(refused.ends_with("replica-read-only must be yes: a replica that is written to is a copy no longer"));
+    assert!(
+        refused
+            .ends_with("replica-read-only must be yes: a replica with writes of its own would differ from its primary")
+    );
 }
 
 #[test]
@@ -290,8 +293,7 @@ fn config_set_checks_the_limits_against_each_other() {
         &store,
         &[("timeout", "3"), ("memory-limit", "4mb")],
         "memory-limit",
-        "memory-limit 4mb − ram-limit 838860 leaves 3355444 for flash, less than the 4mb that flash-path needs: raise \
-         memory-limit, lower ram-limit, or drop flash-path",
+        "memory-limit 4mb − ram-limit 838860 leaves 3355444 for flash, less than the 4mb that flash-path needs: raise memory-limit, lower ram-limit, or remove flash-path",
     );
     let error = store.set(&[("ram-limit", "300mb")]).unwrap_err();
     assert!(error.contains("ram-limit 300mb is more than memory-limit 200mb"), "{error}");

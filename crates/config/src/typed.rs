@@ -114,7 +114,10 @@ impl<'a> Values<'a> {
     fn checked(values: &'a [Value]) -> Result<Values<'a>, String> {
         let mut v = Values { values, limits: Limits::default(), backup_schedule: None, backup_journal_keep_ms: 0 };
         if !v.yes("replica-read-only") {
-            return Err("replica-read-only must be yes: a replica that is written to is a copy no longer".to_owned());
+            return Err(
+                "replica-read-only must be yes: a replica with writes of its own would differ from its primary"
+                    .to_owned(),
+            );
         }
         let has_flash = !v.words("flash-path").is_empty();
         v.limits = limits(&v, has_flash)?;
@@ -122,7 +125,9 @@ impl<'a> Values<'a> {
             return Err("debug-tier-mode cold sends every value to flash: it needs flash-path".to_owned());
         }
         if v.word("console-tls-cert-file").is_empty() != v.word("console-tls-key-file").is_empty() {
-            return Err("console-tls-cert-file and console-tls-key-file go together: set both or neither".to_owned());
+            return Err(
+                "console-tls-cert-file and console-tls-key-file must be set together: set both or neither".to_owned()
+            );
         }
         let text = v.word("backup-schedule");
         if !text.is_empty() {
@@ -324,8 +329,7 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
     let flash = if has_flash { memory - ram } else { 0 };
     if has_flash && flash < FLASH_BYTES_MIN {
         return Err(format!(
-            "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
-             memory-limit, lower ram-limit, or drop flash-path",
+            "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise memory-limit, lower ram-limit, or remove flash-path",
             size::exact(memory),
             size::exact(ram),
             size::exact(flash),
@@ -417,7 +421,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     }
     if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
         lines.push(format!(
-            "ram-limit is {}, less than the process itself takes: every write will be refused",
+            "ram-limit is {}, less than the process itself needs: every write will be refused",
             size::human(config.ram_limit_bytes)
         ));
     }

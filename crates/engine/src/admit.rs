@@ -21,8 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
 
 /// Clients know the first word from Redis.
-const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: the log tells why. \
-                       Writes go on after a successful SAVE or BGSAVE";
+const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: see the log for the reason. Writes are accepted again after a successful SAVE or BGSAVE";
 
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word. `REPLAY-AT PRESENT`: they repeat

@@ -138,7 +138,7 @@ impl Locked<'_> {
         let Locked { cx, row, name } = self;
         assert!(
             row.effect == Effect::Arguments,
-            "'{}' has changed something and has not stated how to repeat it",
+            "'{}' has changed the dataset without a command for the journal and replicas that repeats the change",
             name
         );
         let name = name.split_once('|').map_or(*name, |(container, _)| container);
@@ -232,7 +232,7 @@ pub fn inside(
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> bool {
-    debug_assert!(!command.is(bit::SCRIPT), "a script is run by `script`, and calls no other");
+    debug_assert!(!command.is(bit::SCRIPT), "a script cannot call a script: only `script` runs one");
     inside_by(around, session, ks, command, args, keys, output, |around, session, ks, output| {
         attend(around, session, ks, command.call(args, keys), output)
     })

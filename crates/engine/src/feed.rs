@@ -100,9 +100,11 @@ pub async fn feed(connection: &mut Connection) -> End {
     let mut feed = Feed::begin(&worker, replica, &ask, link);
     let end = poll_fn(|cx| feed.poll(connection, cx)).await;
     match &end {
-        Ended::Gone => tracing::warn!("replica {ip}:{port} is too slow: repl-backlog-size does not hold what it lacks"),
+        Ended::Gone => tracing::warn!(
+            "replica {ip}:{port} is too slow: the backlog no longer has the changes that it needs. Raise repl-backlog-size"
+        ),
         Ended::Refused(why) => {
-            tracing::error!("replica {ip}:{port} gets no dump: {why}");
+            tracing::error!("cannot make a dump for replica {ip}:{port}: {why}");
             let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
             output.extend_from_slice(format!("-ERR {why}\r\n").as_bytes());
         }
@@ -156,7 +158,7 @@ impl Feed {
             && let Some(Mark { id: now, .. }) = stream.mark()
         {
             let lacks = stream.offset().saturating_sub(offset);
-            tracing::info!("replica {who} goes on at offset {offset} of {id}, and lacks {}", human(lacks));
+            tracing::info!("replica {who} continues at offset {offset} of {id}, {} behind", human(lacks));
             links.partial_syncs.fetch_add(1, Relaxed);
             let line = if feed.replica.psync2 { format!("+CONTINUE {now}\r\n") } else { "+CONTINUE\r\n".to_owned() };
             feed.out = line.into_bytes();
@@ -170,7 +172,7 @@ impl Feed {
             links.refused_partial_syncs.fetch_add(1, Relaxed);
         }
         links.full_syncs.fetch_add(1, Relaxed);
-        tracing::info!("replica {who} needs the whole dataset");
+        tracing::info!("replica {who} needs a full synchronisation");
         let order = Arc::new(Order::new(Contents::of(&feed.replica)));
         match worker.hub.control() {
             Some(control) => control.make_dump(Arc::clone(&order)),
@@ -280,7 +282,7 @@ impl Feed {
             self.link.dump_bytes.store(dump.expected(), Relaxed);
             if *at == there {
                 let phase = if self.replica.only_dump { Phase::HasDump } else { Phase::Online };
-                tracing::info!("replica {}:{} has its dump: {}", self.link.ip, self.link.port, human(*at));
+                tracing::info!("replica {}:{} has received its dump: {}", self.link.ip, self.link.port, human(*at));
                 self.link.set_phase(phase);
                 self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
                 if self.replica.pieces {

@@ -78,8 +78,8 @@ pub enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Eof => f.write_str("the other side has closed it"),
-            End::Asked => f.write_str("it was asked to end"),
+            End::Eof => f.write_str("the other side has closed the connection"),
+            End::Asked => f.write_str("it was closed on request"),
             End::Killed => f.write_str("it was killed"),
             End::Io(error) => f.write_str(error),
             End::QueryLimit => f.write_str("it has sent more than client-query-buffer-limit at once"),
@@ -87,7 +87,7 @@ impl fmt::Display for End {
             End::Memory(too_much) => f.write_str(&too_much.text()),
             End::Journal => f.write_str("the journal has failed"),
             End::Panic => f.write_str("a command panicked"),
-            End::Follows => f.write_str("it has become a replica's"),
+            End::Follows => f.write_str("it has become the connection of a replica"),
         }
     }
 }

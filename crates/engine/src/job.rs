@@ -27,7 +27,7 @@ pub async fn run_job(hub: &Arc<Hub>, session: &mut Session) {
     let done = tokio::task::spawn_blocking(move || run(&hub, &task)).await;
     job.outcome = Some(done.unwrap_or_else(|panic| {
         tracing::error!("a bug: work for a command panicked: {panic}");
-        Err("ERR an error of the server itself: the log tells more".to_owned())
+        Err("ERR internal error of the server: see the log".to_owned())
     }));
     session.job = Some(job);
 }

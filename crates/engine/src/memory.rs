@@ -119,8 +119,7 @@ impl TooMuch {
         // Half of what a higher limit brings may be lent, and a sixteenth is its margin.
         let more = (self.bytes.saturating_sub(self.max) as u64).saturating_mul(self.times).saturating_mul(2);
         format!(
-            "OOM the command needs {} at once, and the RAM limit leaves {} for what clients ask for: a ram-limit (or \
-             maxmemory-clients) that is {} higher would do, or do it in parts",
+            "OOM the command needs {} at once, but the RAM limit leaves only {} for clients' requests: raise ram-limit (or maxmemory-clients) by {}, or do the work in parts",
             human(self.bytes as u64),
             human(self.max as u64),
             human(more.saturating_add(more / 16).saturating_add(1 << 20))

@@ -235,7 +235,7 @@ impl<'n> Delivery<'n> {
         for client_info in &self.exceeded {
             tracing::warn!(
                 client = client_info.id,
-                "closed: {} reads what is published too slowly for client-output-buffer-limit pubsub",
+                "closed: {} reads published messages too slowly for client-output-buffer-limit pubsub",
                 client_info.peer.addr()
             );
             self.clients.end_too_slow(client_info);

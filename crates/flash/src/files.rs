@@ -222,7 +222,8 @@ impl FlashFiles {
     /// Makes every completed write durable. After a sync has failed, a later successful one proves nothing, because the
     /// system may have dropped what it could not write. So all later syncs fail.
     pub fn sync(&self) -> Result<(), OpenError> {
-        let in_doubt = || io::Error::other("an earlier sync failed, and what it lost is not known: restart the node");
+        let in_doubt =
+            || io::Error::other("an earlier sync failed, and it is not known which writes it lost: restart the node");
         for log in &self.logs {
             if self.is_in_doubt.load(Relaxed) {
                 return Err(log.failed("sync", in_doubt()));
@@ -387,7 +388,7 @@ fn unmake(made: &[PathBuf]) {
 fn lock(dir: &Path, name: &str, made: &mut Made) -> Result<(File, PathBuf), OpenError> {
     match fs::create_dir(dir) {
         Ok(()) => {
-            tracing::info!("flash path {}: the directory was missing, and is made", dir.display());
+            tracing::info!("flash path {}: the directory was missing and has been created", dir.display());
             made.push(dir.to_owned());
         }
         Err(_) if dir.is_dir() => {}
@@ -433,7 +434,7 @@ fn reopened(file: File, path: PathBuf, data_bytes: u64) -> Result<Log, OpenError
     let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
     let size = file.metadata().map_err(|error| failed("ask for the size of", error))?;
     if size.len() < DATA_OFFSET + data_bytes {
-        let why = format!("it has {} bytes, and its superblock says {}", size.len(), DATA_OFFSET + data_bytes);
+        let why = format!("it has {} bytes, but its superblock says {}", size.len(), DATA_OFFSET + data_bytes);
         return Err(OpenError::Foreign { file: path, why });
     }
     let read = || file.read_exact_at(&mut PageBuf::new(1), 0);
@@ -561,7 +562,7 @@ pub(crate) fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     let filled = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(filled.ok(), Some(id.len()), "16 random bytes come whole, or the kernel is not Linux");
+    assert_eq!(filled.ok(), Some(id.len()), "the kernel gives all 16 random bytes");
     id
 }
 
@@ -612,7 +613,7 @@ impl fmt::Display for OpenError {
             OpenError::Foreign { file, why } => write!(f, "{}: {why}", file.display()),
             OpenError::NoSpace { file, needed_bytes, free_bytes } => write!(
                 f,
-                "{} needs {}, but only {} are free on its file system, {} too few; free some, lower the memory limit or set \
+                "{} needs {}, but only {} are free on its file system: {} are missing; free some space, lower the memory limit or set \
                  another flash-path",
                 file.display(),
                 human(*needed_bytes),
@@ -753,7 +754,7 @@ mod tests {
             text.contains(&format!("needs {}, but only {} are free", human(needed_bytes), human(free_bytes))),
             "{text}"
         );
-        assert!(text.contains(&format!("{} too few", human(needed_bytes - free_bytes))), "{text}");
+        assert!(text.contains(&format!("{} are missing", human(needed_bytes - free_bytes))), "{text}");
         assert!(names(scratch.path()).is_empty());
     }
 
@@ -907,7 +908,7 @@ mod tests {
         files.set_kept(false).unwrap();
         drop(files);
         File::options().write(true).open(paths[1].join("log")).unwrap().set_len(2 * MIB).unwrap();
-        refused(&paths, "log", id, "bytes, and its superblock says");
+        refused(&paths, "log", id, "bytes, but its superblock says");
         FlashFiles::open(&paths, "log", 2 * MIB).unwrap();
     }
 

@@ -55,8 +55,8 @@ impl fmt::Display for Holder {
         match self {
             Holder::Own => write!(f, "this process"),
             Holder::Living(process) => write!(f, "process {process}"),
-            Holder::Ending(process) => write!(f, "process {process}, which does not come to its end"),
-            Holder::Unknown => write!(f, "a process that the system does not name"),
+            Holder::Ending(process) => write!(f, "process {process}, which does not end"),
+            Holder::Unknown => write!(f, "an unknown process"),
         }
     }
 }
@@ -125,7 +125,7 @@ fn wait(file: &File, path: &Path, operation: FlockOperation) -> Result<bool, Ref
             return Err(Refused::InUse(holder));
         }
         if waited > UNTOLD && !is_told {
-            tracing::info!("{}: waits for the lock, which {holder} has", path.display());
+            tracing::info!("{}: waiting for the lock, which {holder} has", path.display());
             is_told = true;
         }
         thread::sleep(PAUSE);

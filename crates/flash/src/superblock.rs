@@ -99,10 +99,10 @@ impl Superblock {
             return refuse("the superblock's checksum is wrong");
         }
         if u32_at(page, at::VERSION) != VERSION {
-            return refuse("a log format this version does not know");
+            return refuse("a log format that this version does not know");
         }
         if u64_at(page, at::DATA_OFFSET) != DATA_OFFSET {
-            return refuse("a log whose data begins elsewhere");
+            return refuse("a log whose data begins at another offset");
         }
         let mut log_id = [0; 16];
         log_id.copy_from_slice(&page[at::LOG_ID]);

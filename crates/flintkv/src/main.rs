@@ -21,7 +21,7 @@ usage:
   flintkv database create|list|show|resize|pause|resume|flush|delete|
                    backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
-  flintkv node show                                 what a running node is, has and has promised
+  flintkv node show                                 version, resources and limits of a running node
   flintkv top                                       watch it
   flintkv user list|create|passwd|delete            who may use the console and the API
   flintkv token list|create|delete                  what scripts log in with
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
             print!("{HELP}");
             ExitCode::SUCCESS
         }
-        _ => refuse(&format!("{subcommand:?} is no subcommand")),
+        _ => refuse(&format!("{subcommand:?} is not a subcommand")),
     }
 }
 

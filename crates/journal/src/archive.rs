@@ -172,17 +172,19 @@ impl Reader {
         let mut reader = Reader { file, stretch, left, crc: 0, position, records: 0, resp: Vec::new() };
         let head: [u8; HEAD_BYTES] = reader.take()?;
         if head[..8] != MAGIC || u32_of(&head[40..]) != base::crc::crc32c(&head[..40]) {
-            return Err(damaged("its head is none of an archive's file"));
+            return Err(damaged("its header is not that of an archive file"));
         }
         match u32_of(&head[8..]) {
             FORMAT => {}
-            other => return Err(damaged(&format!("its format is {other}; this release knows format {FORMAT} only"))),
+            other => {
+                return Err(damaged(&format!("its format is {other}, but this release reads only format {FORMAT}")));
+            }
         }
         if head[16..32] != log_id {
             return Err(damaged("it has records of another journal"));
         }
         if u64_of(&head[32..]) != stretch.start {
-            return Err(damaged("it has another stretch than its name says"));
+            return Err(damaged("it has other positions than its name says"));
         }
         Ok(reader)
     }
@@ -197,7 +199,7 @@ impl Reader {
         let head: [u8; RECORD_HEAD_BYTES - 8] = self.take()?;
         let bytes = u32_of(&head[12..]);
         if u64::from(bytes) > self.left || end <= self.position || end > self.stretch.end {
-            return Err(damaged(&format!("the record behind position {} is damaged", self.position)));
+            return Err(damaged(&format!("the record after position {} is damaged", self.position)));
         }
         self.resp.resize(bytes as usize, 0);
         self.file.read_exact(&mut self.resp)?;

@@ -30,7 +30,7 @@ pub enum OpenError {
         directory: PathBuf,
         holder: Holder,
     },
-    /// The file belongs to another journal, or is not a file of a journal.
+    /// The file belongs to another journal, or is not a journal file.
     Foreign {
         file: PathBuf,
         what: String,
@@ -210,7 +210,7 @@ impl Files {
         let foreign = |what: String| OpenError::Foreign { file: path.clone(), what };
         match file.read_exact_at(&mut page, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(foreign("this is not a file of a journal".into()));
+                return Err(foreign("this is not a journal file".into()));
             }
             read => read.map_err(failed("read", &path))?,
         }
@@ -228,7 +228,7 @@ impl Files {
         };
         let bytes = file.metadata().map_err(failed("ask for the size of", &path))?.len();
         if bytes < wanted {
-            return Err(foreign(format!("the file has been cut: it has {bytes} of {wanted} bytes")));
+            return Err(foreign(format!("the file is cut off: it has {bytes} of {wanted} bytes")));
         }
         Ok(head)
     }
@@ -507,7 +507,12 @@ impl fmt::Display for OpenError {
             }
             OpenError::Records { directory, source } => write!(f, "the journal in {}: {source}", directory.display()),
             OpenError::NoSpace { file, needed_bytes } => {
-                write!(f, "{} needs {}, which its file system does not have", file.display(), human(*needed_bytes))
+                write!(
+                    f,
+                    "{} needs {}, but its file system does not have so much free space",
+                    file.display(),
+                    human(*needed_bytes)
+                )
             }
             OpenError::Io { action, file, source } => write!(f, "cannot {action} {}: {source}", file.display()),
         }

@@ -53,15 +53,15 @@ impl Head {
     /// head.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<Head, String> {
         let Some(bytes) = bytes.first_chunk::<HEAD_BYTES>().filter(|bytes| bytes[..8] == kind.magic()) else {
-            return Err("this is not a file of a journal".into());
+            return Err("this is not a journal file".into());
         };
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if u32_at(48) != base::crc::crc32c(&bytes[..48]) {
-            return Err("the checksum of the file's head is wrong".into());
+            return Err("the checksum of the file's header is wrong".into());
         }
         if u32_at(8) != VERSION {
-            return Err(format!("the file has format {}; this release reads format {VERSION} only", u32_at(8)));
+            return Err(format!("the file has format {}, but this release reads only format {VERSION}", u32_at(8)));
         }
         let log_id = bytes[16..32].try_into().expect("16 bytes");
         Ok(Head { kind, number: u32_at(12), log_id, data_bytes: u64_at(32), epoch: u64_at(40) })
@@ -81,7 +81,7 @@ mod tests {
         let text = b"FLINTKVR\x01\0\0\0\x02\0\0\x000123456789abcdef\0\x10\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
         assert_eq!(bytes[..48], text[..]);
         assert_eq!(Head::read(Kind::Ring, &bytes), Ok(head));
-        assert!(Head::read(Kind::Records, &bytes).unwrap_err().contains("not a file of a journal"));
+        assert!(Head::read(Kind::Records, &bytes).unwrap_err().contains("not a journal file"));
         bytes[20] ^= 1;
         assert!(Head::read(Kind::Ring, &bytes).unwrap_err().contains("checksum"));
     }

@@ -161,7 +161,7 @@ impl Index {
         }
         if !(1..=FORMAT).contains(&short(8)) {
             let text = format!(
-                "its format is {}; this release knows formats 1 to {FORMAT} only: use the newer release",
+                "its format is {}, but this release reads only formats 1 to {FORMAT}: use the newer release",
                 short(8)
             );
             return Err(io::Error::other(text));
@@ -525,6 +525,6 @@ mod tests {
         bytes[trailer + 36..].copy_from_slice(&crc.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
         let said = all(&path).unwrap_err().to_string();
-        assert!(said.starts_with("its format is 4; this release knows formats 1 to 3 only"), "{said}");
+        assert!(said.starts_with("its format is 4, but this release reads only formats 1 to 3"), "{said}");
     }
 }

@@ -223,7 +223,7 @@ fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directo
 fn random() -> u64 {
     let mut bytes = [0; 8];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(filled.ok(), Some(bytes.len()), "8 random bytes come whole, or the kernel is not Linux");
+    assert_eq!(filled.ok(), Some(bytes.len()), "the kernel gives all 8 random bytes");
     u64::from_le_bytes(bytes)
 }
 

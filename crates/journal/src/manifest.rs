@@ -72,7 +72,7 @@ pub fn read(folder: &Path) -> Result<Found, String> {
         Err(error) => return Err(about(&error.to_string())),
     };
     if size > BYTES_MAX {
-        return Err(about("this is no manifest"));
+        return Err(about("this is not a manifest"));
     }
     let bytes = fs::read(&path).map_err(|error| about(&error.to_string()))?;
     decode(&bytes).map_err(|what| about(&what))
@@ -125,7 +125,9 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
         return Err(damaged());
     }
     if newer(format) {
-        return Err(format!("its format is {format}; this release knows format {FORMAT} only: use the newer release"));
+        return Err(format!(
+            "its format is {format}, but this release reads only format {FORMAT}: use the newer release"
+        ));
     }
     let mut lines = body.lines().skip(1).peekable();
     let found = match lines.next().ok_or_else(damaged)? {
@@ -209,6 +211,8 @@ mod tests {
     fn a_newer_format_is_told_from_damage() {
         let body = "flintkv-manifest 2\nanything\n";
         let text = format!("{body}crc32c {:08x}\n", base::crc::crc32c(body.as_bytes()));
-        assert!(decode(text.as_bytes()).unwrap_err().starts_with("its format is 2; this release knows format 1 only"));
+        assert!(
+            decode(text.as_bytes()).unwrap_err().starts_with("its format is 2, but this release reads only format 1")
+        );
     }
 }

@@ -696,12 +696,12 @@ impl fmt::Display for Error {
             Error::Missing { position } => {
                 write!(
                     f,
-                    "no journal file holds position {position}, which was durable: a file is missing, or damaged at its beginning"
+                    "no journal file has position {position}, although it was durable: a file is missing, or damaged at its beginning"
                 )
             }
             Error::Damaged { file, offset, position } => write!(
                 f,
-                "journal file {file} is damaged at offset {offset}: position {position}, which was durable, cannot be read"
+                "journal file {file} is damaged at offset {offset}: position {position} cannot be read, although it was durable"
             ),
             Error::NoRecord { position } => write!(f, "no record of the journal begins at position {position}"),
         }

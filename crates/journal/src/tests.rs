@@ -277,7 +277,7 @@ fn no_more_files_are_made_than_are_allowed() {
         if !log.is_behind() {
             end = append_all(&log, 0..20, 500);
         }
-        log.is_behind() && log.figures().trouble.is_some_and(|why| why.contains("no more than 2 files"))
+        log.is_behind() && log.figures().trouble.is_some_and(|why| why.contains("only 2 files"))
     });
     assert_eq!(log.figures().files, 2);
     // The additional file is never filled, so each checkpoint can have it.
@@ -575,7 +575,7 @@ fn each_spell_without_space_is_told_once_with_its_end() {
         device.with_state(|told| told.is_full = false);
         wait_until("room", || log.durable() == end && heard.lock().len() == 2 * spell + 2);
     }
-    let why = Some("journal-x needs 1 B, which its file system does not have".to_owned());
+    let why = Some("journal-x needs 1 B, but its file system does not have so much free space".to_owned());
     assert_eq!(*heard.lock(), [why.clone(), None, why, None]);
 }
 
@@ -659,7 +659,7 @@ fn what_is_not_this_journal_is_refused() {
         other.contains("journal-0000: the file belongs to another journal, 30313233343536373839616263646566"),
         "{other}"
     );
-    assert!(refusal(&own, 1000).contains("no journal file holds position 1000"));
+    assert!(refusal(&own, 1000).contains("no journal file has position 1000"));
     let inside = Opened::open(scratch.path(), &own, 1).unwrap();
     let error = inside.records(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
     assert!(error.to_string().contains("no record of the journal begins at position 1"), "{error}");
@@ -683,7 +683,7 @@ fn what_is_not_this_journal_is_refused() {
     while fs::remove_file(scratch.path().join(format!("journal-{number:04}"))).is_ok() {
         number += 1;
     }
-    assert!(refusal(&own, 0).contains("which was durable"), "{}", refusal(&own, 0));
+    assert!(refusal(&own, 0).contains("although it was durable"), "{}", refusal(&own, 0));
     fs::write(scratch.path().join("journal-ring"), "some text").unwrap();
-    assert!(refusal(&own, 0).contains("not a file of a journal"));
+    assert!(refusal(&own, 0).contains("not a journal file"));
 }

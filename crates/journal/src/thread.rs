@@ -103,7 +103,7 @@ pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
 }
 
 fn no_more(files_max: u32) -> String {
-    format!("flash-limit allows it no more than {files_max} files")
+    format!("flash-limit allows it only {files_max} files")
 }
 
 impl<D: Disk> JournalWriterThread<D> {

@@ -285,7 +285,7 @@ impl Engine {
         let Some(mut raised) = raised else { return Ok(()) };
         if raised.text.ends_with(NOT_ENOUGH_MEMORY.as_bytes()) {
             let limit =
-                format!(": scripts of a worker may take {} bytes, see script-memory-limit", self.memory_bytes_max);
+                format!(": the scripts of one worker may use {} bytes, see script-memory-limit", self.memory_bytes_max);
             raised.text.extend(limit.bytes());
         }
         Err(raised)

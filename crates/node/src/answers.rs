@@ -164,7 +164,7 @@ impl ProcessControl for Database {
 
     fn shut_down(&self, client: u64, wanted: Shutdown) -> Result<(), String> {
         if !self.is_default() {
-            return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
+            return Err("ERR SHUTDOWN stops the whole node: send it to the node's default database".to_owned());
         }
         match wanted {
             Shutdown::Begin { saves, now, force } => {

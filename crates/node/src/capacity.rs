@@ -171,8 +171,7 @@ impl CapacityLedger {
         let refuse = |what: &str, others: String, wanted: u64, taken: u64, has: u64| {
             let human = size::human;
             Err(format!(
-                "{what} of all databases together would be {others}{name} {} = {}, and this machine has {} for them: {} \
-                 are left for '{name}'",
+                "{what} of all databases together would be {others}{name} {} = {}, but this machine has only {} for them: {} are left for '{name}'",
                 human(wanted),
                 human(taken + wanted),
                 human(has),

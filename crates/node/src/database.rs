@@ -256,11 +256,14 @@ impl Database {
         let value = if draft.now.redis_files.appendonly { "yes" } else { "no" };
         let switch = move || {
             if let Err(why) = database.set_config(&[("appendonly", value)], local, CHANGE_TIMEOUT) {
-                tracing::error!("database '{}': appendonly is not switched behind EXEC: {why}", database.name());
+                tracing::error!(
+                    "database '{}': a transaction has set appendonly, but the change failed after EXEC: {why}",
+                    database.name()
+                );
             }
         };
         let started = std::thread::Builder::new().name("appendonly".into()).spawn(switch);
-        started.map(drop).map_err(|error| draft.refused_for("appendonly", &format!("no thread for it: {error}")))
+        started.map(drop).map_err(|error| draft.refused_for("appendonly", &format!("cannot start a thread: {error}")))
     }
 
     /// CONFIG SET and CONFIG REWRITE in one. An error means that neither was done, unless its text says otherwise.
@@ -281,7 +284,7 @@ impl Database {
         let Some(file) = file else { return Ok(()) };
         file.publish().map_err(|why| {
             let why = why.trim_start_matches("ERR ");
-            NotSet::File(format!("the change is in effect, but lost at the next start: {why}"))
+            NotSet::File(format!("the change is in effect, but will be lost at the next start: {why}"))
         })
     }
 
@@ -300,7 +303,9 @@ impl Database {
             && let Some((name, _)) = pairs.iter().find(|(name, _)| config::is_of_node(name.as_ref()))
         {
             let name = String::from_utf8_lossy(name.as_ref());
-            return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));
+            return Err(format!(
+                "ERR CONFIG SET failed - '{name}' is a setting of the node: set it on the node's default database"
+            ));
         }
         self.hub.config.draft(turn, pairs, local)
     }
@@ -322,7 +327,7 @@ impl Database {
         if is_ending {
             self.switch_persistence(draft, files)?;
             if let Err(why) = self.resize(before, now) {
-                tracing::warn!("database '{}': its flash does not become smaller: {why}", self.hub.name);
+                tracing::warn!("database '{}': its flash could not be made smaller: {why}", self.hub.name);
             }
         } else {
             self.resize(before, now).map_err(|why| draft.refused(&why))?;
@@ -349,7 +354,7 @@ impl Database {
     /// Whether persistence may be switched. Together with other changes that may fail, all could not be undone.
     fn may_switch(&self, draft: &Draft) -> Result<(), String> {
         if draft.sets(|directive| !is_of_persistence(directive)) {
-            let why = "appendonly is switched alone: give the other directives in a command of their own";
+            let why = "appendonly must be set alone: set the other directives in a separate command";
             return Err(draft.refused_for("appendonly", why));
         }
         if draft.now.redis_files.appendonly {
@@ -362,7 +367,8 @@ impl Database {
     fn switch_persistence(&self, draft: &Draft, files: Option<&AtRest<'_>>) -> Result<(), String> {
         self.may_switch(draft)?;
         // It was switched by somebody else since this change was looked at.
-        let files = files.ok_or_else(|| draft.refused_for("appendonly", "it has just been switched: try again"))?;
+        let files = files
+            .ok_or_else(|| draft.refused_for("appendonly", "another command changed it at the same time: try again"))?;
         let switched = self.switch_journal(draft.now.redis_files.appendonly, files);
         switched.map_err(|why| draft.refused_for("appendonly", &why))
     }
@@ -372,7 +378,7 @@ impl Database {
         if limits(before) != limits(now)
             && let Err(why) = self.resize(now, before)
         {
-            tracing::error!("the limits stay changed: {why}");
+            tracing::error!("the old limits could not be restored after a failed change: {why}");
         }
     }
 

@@ -37,7 +37,7 @@ impl fmt::Display for NodeError {
             | NodeError::NoRoom { message }
             | NodeError::Busy(message)
             | NodeError::Io(message) => f.write_str(message),
-            NodeError::Exists(name) => write!(f, "there is a database '{name}' already"),
+            NodeError::Exists(name) => write!(f, "a database '{name}' exists already"),
             NodeError::NotFound(name) => write!(f, "there is no database '{name}'"),
         }
     }
@@ -46,7 +46,7 @@ impl fmt::Display for NodeError {
 impl std::error::Error for NodeError {}
 
 /// Why there is nothing to archive.
-pub const NO_JOURNAL: &str = "only a database with persistence has a journal that can be kept: set persistence too";
+pub const NO_JOURNAL: &str = "only a database with persistence has a journal to archive: set persistence too";
 const NAME_BYTES_MAX: usize = 40;
 
 /// Checks everything that does not depend on the node.
@@ -62,7 +62,7 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
         return invalid("name", message);
     }
     if matches!(definition.name.as_str(), DEFAULT_NAME | "node") {
-        return invalid("name", format!("'{}' is taken: choose another name", definition.name));
+        return invalid("name", format!("the name '{}' is reserved: choose another name", definition.name));
     }
     if definition.memory_limit_bytes == 0 {
         return invalid("memory_limit_bytes", "a database needs a memory limit: RAM and flash together".to_owned());
@@ -93,14 +93,14 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
         );
     }
     if !PERSISTENCE.contains(&definition.persistence.as_str()) {
-        let message = format!("'{}' is none of {}", definition.persistence, PERSISTENCE.join(", "));
+        let message = format!("'{}' is not one of {}", definition.persistence, PERSISTENCE.join(", "));
         return invalid("persistence", message);
     }
     if !definition.backup_journal_keep.is_empty() && definition.persistence == "none" {
         return invalid("backup_journal_keep", NO_JOURNAL.to_owned());
     }
     if definition.at_ms.is_some() && definition.from.is_none() {
-        let message = "a moment needs the backups that it is reached from: give from too".to_owned();
+        let message = "a time to restore needs a backup to begin with: give from too".to_owned();
         return invalid("at_ms", message);
     }
     if primary_of(&definition.replica_of)?.is_some() && definition.from.is_some() {
@@ -108,7 +108,7 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
         return invalid("from", message);
     }
     if definition.recovery_time_target_s > i32::MAX as u32 {
-        let message = format!("a restart may take at most {} seconds; 0: as long as it takes", i32::MAX);
+        let message = format!("the target for a restart is at most {} seconds; 0 means no target", i32::MAX);
         return invalid("recovery_time_target_s", message);
     }
     if !definition.zones.is_empty() {
@@ -127,7 +127,7 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
 /// The primary's host and port. `None`: the text is empty.
 pub fn primary_of(text: &str) -> Result<Option<(&str, u16)>, NodeError> {
     let invalid =
-        || NodeError::Invalid { field: "replica_of", message: format!("'{text}' is no HOST:PORT of a primary") };
+        || NodeError::Invalid { field: "replica_of", message: format!("'{text}' is not HOST:PORT of a primary") };
     if text.is_empty() { Ok(None) } else { host_and_port(text).map(Some).ok_or_else(invalid) }
 }
 

@@ -28,7 +28,7 @@ pub fn set_up(config: &Config) -> bool {
     disable(0);
     if of_objects && mode.contains("[always]") {
         tracing::info!(
-            "objects do not use huge pages: this kernel gives them to the whole process or to none of it; write madvise \
+            "objects do not use huge pages, because this kernel's setting is always: huge pages are for the whole process or not at all. Write madvise \
              to /sys/kernel/mm/transparent_hugepage/enabled, or set disable-thp no"
         );
     }

@@ -199,7 +199,7 @@ impl Node {
         let room = self.capacity();
         if room.ram_taken_bytes > room.ram_bytes {
             tracing::warn!(
-                "the RAM limits of all databases together, {}, are more than the {} this machine has for them",
+                "the RAM limits of all databases together are {}, more than the {} that this machine has for them",
                 size::human(room.ram_taken_bytes),
                 size::human(room.ram_bytes)
             );
@@ -328,7 +328,7 @@ impl Node {
             [("policy", &definition.policy, Policy::WORDS), ("compression", &definition.compression, Codec::WORDS)]
         {
             if !words.contains(&value.as_str()) {
-                return Err(invalid(field, format!("'{value}' is none of {}", words.join(", "))));
+                return Err(invalid(field, format!("'{value}' is not one of {}", words.join(", "))));
             }
         }
         let has_flash = !self.default().hub.config.snapshot().flash_paths.is_empty();
@@ -342,9 +342,9 @@ impl Node {
         }
         let mut planned = definition.clone();
         if definition.port == 0 && definition.tls_port == 0 && definition.unixsocket.is_none() {
-            planned.port = self
-                .free_port()
-                .ok_or_else(|| invalid("port", "no port is free beside the default database's: say one".to_owned()))?;
+            planned.port = self.free_port().ok_or_else(|| {
+                invalid("port", "no free port was found near the default database's: give a port".to_owned())
+            })?;
         }
         for (field, port) in [("port", planned.port), ("tls_port", planned.tls_port)] {
             if port != 0 && !self.is_free(port) {
@@ -400,14 +400,14 @@ impl Node {
         let changed = change.words().len();
         if let Some(persistence) = &change.persistence {
             if changed > 1 {
-                let message = "persistence is changed alone: give the other changes in a request of their own";
+                let message = "persistence must be changed alone: send the other changes in a separate request";
                 return Err(NodeError::Invalid { field: "persistence", message: message.to_owned() });
             }
             return change_persistence(&database, persistence);
         }
         if let Some(replica_of) = &change.replica_of {
             if changed > 1 {
-                let message = "the primary is changed alone: give the other changes in a request of their own";
+                let message = "the primary must be changed alone: send the other changes in a separate request";
                 return Err(NodeError::Invalid { field: "replica_of", message: message.to_owned() });
             }
             return database.follow(primary_of(replica_of)?, true).map_err(NodeError::Busy);
@@ -479,7 +479,8 @@ impl Node {
     pub fn delete(&self, name: &str) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         if name == DEFAULT_NAME {
-            let message = "the default database is the configuration file's: it goes with the node".to_owned();
+            let message =
+                "the default database is defined by the configuration file: it lasts as long as the node".to_owned();
             return Err(NodeError::Unsupported { field: "name", message });
         }
         let file = self.conf_file(name);
@@ -571,7 +572,8 @@ impl Node {
         let loading =
             self.databases().into_iter().find(|database| matches!(database.state(), DatabaseState::Loading { .. }));
         if let Some(database) = loading {
-            let why = format!("{} is being loaded, perhaps from a backup: wait until it serves", database.name());
+            let why =
+                format!("{} is being loaded, perhaps from a backup: wait until it serves clients", database.name());
             return Err(NodeError::Busy(why));
         }
         backup::remove(&self.backup_path(), &backup).map_err(NodeError::Io)?;
@@ -654,7 +656,7 @@ fn field_of(error: &LoadError) -> &'static str {
 fn change_persistence(database: &Database, persistence: &str) -> Result<(), NodeError> {
     const FIELD: &str = "persistence";
     if !PERSISTENCE.contains(&persistence) {
-        let message = format!("'{persistence}' is none of {}", PERSISTENCE.join(", "));
+        let message = format!("'{persistence}' is not one of {}", PERSISTENCE.join(", "));
         return Err(NodeError::Invalid { field: FIELD, message });
     }
     let is_on = persistence != "none";
@@ -672,7 +674,9 @@ fn set_and_keep(database: &Database, pairs: &[(&str, String)], field: &'static s
     })?;
     if database.hub.config.file().is_none() {
         let name = database.name();
-        tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
+        tracing::warn!(
+            "the change of database '{name}' is lost when the node stops, because the node was started without a configuration file"
+        );
     }
     Ok(())
 }

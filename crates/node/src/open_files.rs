@@ -27,10 +27,10 @@ pub fn raise_open_files(maxclients: usize, is_asked: bool) -> usize {
     let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
     if is_asked {
         tracing::warn!(
-            "only {files} files may be open: at most {cap} clients are served, although maxclients is {maxclients}"
+            "this process may open only {files} files, so it serves at most {cap} clients, although maxclients is {maxclients}: raise the limit of open files (ulimit -n)"
         );
     } else {
-        tracing::info!("{files} files may be open: at most {cap} clients are served");
+        tracing::info!("this process may open {files} files, so it serves at most {cap} clients");
     }
     cap
 }

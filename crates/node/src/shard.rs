@@ -110,7 +110,9 @@ impl Shard {
         let Some(flash) = &self.flash else { return Ok(()) };
         match resize::set_flash_size(&self.store, &flash.files, config.flash_bytes) {
             Err(FlashSizeError::Files(error)) => {
-                tracing::warn!("the flash files keep their size until a start with more room: {error}");
+                tracing::warn!(
+                    "the flash files keep their old size until the node is started with more room on their file system: {error}"
+                );
                 Ok(())
             }
             sized => sized.map_err(|error| error.to_string()),
@@ -268,7 +270,7 @@ fn reopen_flash(values: &Values, checkpoint: &mut CheckpointIndex, config: &Conf
     let opened = FlashFiles::reopen(&config.flash_paths, &values.log_name, values.log_id);
     let files = opened.map_err(|error| match error {
         OpenError::InUse { .. } => io::Error::other(error.to_string()),
-        error => io::Error::other(format!("the dataset's values on flash are not there: {error}")),
+        error => io::Error::other(format!("the dataset's values on flash are missing: {error}")),
     })?;
     checkpoint.fit(files.data_bytes());
     let layout = checkpoint.layout(config.flash_compression);

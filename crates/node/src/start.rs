@@ -143,7 +143,7 @@ impl Waits {
 
     fn what(&self) -> &'static str {
         match self {
-            Waits::Replicas(_) => "replicas get what they lack",
+            Waits::Replicas(_) => "replicas receive the last writes",
             Waits::Checkpoints(_) => "checkpoints are written",
         }
     }
@@ -190,7 +190,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             () = tokio::time::sleep(WAIT_STEP), if ends.is_some() => match ends.as_ref().map(|(wanted, waits)| (*wanted, waits.step(node.ending()))) {
                 Some((wanted, Step::Over)) => (wanted, true),
                 Some((_, Step::Aborted)) => {
-                    tracing::info!("SHUTDOWN ABORT: the server goes on");
+                    tracing::info!("SHUTDOWN ABORT: the server continues");
                     ends = None;
                     shutdown_drain::go_on(&node.datasets(), node.ending());
                     continue;
@@ -272,7 +272,7 @@ async fn save_at_end(node: &Node, which: impl Fn(&Database) -> bool) -> bool {
         let done = done.unwrap_or_else(|panic| Err(format!("a bug: {panic}")));
         if let Err(why) = done {
             tracing::error!(
-                "the node does not stop, as database '{name}' could not be saved ({why}); kill -9 ends it anyhow"
+                "the node does not stop, because database '{name}' could not be saved ({why}); kill -9 stops it without saving"
             );
             saved = false;
         }
@@ -321,7 +321,7 @@ fn relieve(database: &Database) {
     if let Some(ended) = database.hub.dataset.memory.relieve(&database.hub.clients, Instant::now()) {
         tracing::warn!(
             client = ended.id,
-            "closed: {} holds {} of the memory for clients, which others wait for",
+            "closed: {} held {} of the memory for clients while others waited for memory",
             ended.peer.addr(),
             size::human(ended.charged_bytes() as u64)
         );

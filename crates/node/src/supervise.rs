@@ -55,7 +55,7 @@ impl Supervisor {
             _ if is_supervised(wanted) => {}
             Supervised::Systemd => {
                 tracing::warn!(
-                    "supervised systemd, but NOTIFY_SOCKET is not set: systemd will not be told that the node is ready"
+                    "supervised systemd, but NOTIFY_SOCKET is not set: systemd will not be notified that the node is ready"
                 );
                 return silent;
             }
@@ -143,7 +143,7 @@ impl Supervisor {
 
     fn say(&self, state: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(state.as_bytes())) {
-            tracing::warn!("the service manager was not told '{}': {error}", state.replace('\n', ", "));
+            tracing::warn!("the service manager could not be notified of '{}': {error}", state.replace('\n', ", "));
         }
     }
 }

@@ -59,7 +59,9 @@ fn build(settings: &TlsSettings) -> Result<ServerConfig, String> {
     let provider = CryptoProvider { cipher_suites: suites(settings)?, ..ring::default_provider() };
     let builder = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&versions(&settings.protocols)?)
-        .map_err(|error| format!("tls-protocols and the ciphers leave nothing to speak: {error}"))?;
+        .map_err(|error| {
+            format!("no protocol or cipher is left: check tls-protocols, tls-ciphers and tls-ciphersuites: {error}")
+        })?;
     let builder = match settings.auth {
         TlsAuth::No => builder.with_no_client_auth(),
         TlsAuth::Yes | TlsAuth::Optional => {
@@ -100,7 +102,9 @@ pub fn connector(settings: &TlsSettings) -> Result<Arc<ClientConfig>, String> {
     let verifier = AnyName(verifier.map_err(|error| format!("tls-ca-cert-file: {error}"))?);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(&settings.protocols)?)
-        .map_err(|error| format!("tls-protocols and the ciphers leave nothing to speak: {error}"))?
+        .map_err(|error| {
+            format!("no protocol or cipher is left: check tls-protocols, tls-ciphers and tls-ciphersuites: {error}")
+        })?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let (cert_file, key_file, password) = match &settings.client_cert_file {
@@ -218,7 +222,7 @@ fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Strin
             "tlsv1.2" => versions.push(&version::TLS12),
             "tlsv1.3" => versions.push(&version::TLS13),
             "tlsv1" | "tlsv1.1" => return Err(format!("tls-protocols: {word} is not safe any more and not supported")),
-            _ => return Err(format!("tls-protocols: '{word}' is none of TLSv1.2 and TLSv1.3")),
+            _ => return Err(format!("tls-protocols: '{word}' is neither TLSv1.2 nor TLSv1.3")),
         }
     }
     if versions.is_empty() {
@@ -252,7 +256,7 @@ fn named(directive: &str, list: &str, all: Vec<SupportedCipherSuite>) -> Result<
             None if is_group(word) => chosen.extend(all.iter().filter(|_| !word.starts_with(['!', '-', '+', '@']))),
             None => {
                 let known: Vec<String> = all.iter().map(|suite| names(suite)[0].clone()).collect();
-                return Err(format!("{directive}: '{word}' is none of {}", known.join(", ")));
+                return Err(format!("{directive}: '{word}' is not one of {}", known.join(", ")));
             }
         }
     }
@@ -296,7 +300,9 @@ mod tests {
             chosen("tls-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256", true).unwrap(),
             ["TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"]
         );
-        assert!(chosen("tls-ciphers", "RC4-MD5", false).unwrap_err().starts_with("tls-ciphers: 'RC4-MD5' is none of "));
+        assert!(
+            chosen("tls-ciphers", "RC4-MD5", false).unwrap_err().starts_with("tls-ciphers: 'RC4-MD5' is not one of ")
+        );
     }
 
     /// Made by `openssl pkcs8 -topk8`, with the password `word`.

@@ -137,7 +137,7 @@ impl<R: Read> Reader<R> {
     pub fn new(source: R, checks: bool) -> Result<Reader<R>, Error> {
         let mut window = Window::new(source);
         let magic: [u8; 9] = match window.read("the magic", |reader| reader.array()) {
-            Err(Error::Truncated { .. }) => return Err(window.bad("this is no RDB file: it is too short")),
+            Err(Error::Truncated { .. }) => return Err(window.bad("this is not an RDB file: it is too short")),
             magic => magic?,
         };
         let number = |digits: &[u8]| {
@@ -148,7 +148,7 @@ impl<R: Read> Reader<R> {
         let (is_valkey, version) = match (&magic[..5], &magic[..6]) {
             (b"REDIS", _) => (false, number(&magic[5..])),
             (_, b"VALKEY") => (true, number(&magic[6..])),
-            _ => return bad("this is no RDB file: it begins with neither REDIS nor VALKEY".to_owned()),
+            _ => return bad("this is not an RDB file: it begins with neither REDIS nor VALKEY".to_owned()),
         };
         let version = match version {
             Some(version @ 1..=VERSION_MAX) if !is_valkey => version,
@@ -159,7 +159,7 @@ impl<R: Read> Reader<R> {
                      can be read"
                 ));
             }
-            None => return bad("this is no RDB file: its version is no number".to_owned()),
+            None => return bad("this is not an RDB file: its version is not a number".to_owned()),
         };
         Ok(Reader {
             window,
@@ -270,7 +270,9 @@ impl<R: Read> Reader<R> {
                     return Ok(Item::Function(self.string("a library")?));
                 }
                 opcode::PAGES | opcode::DICTIONARY if !self.has_pages => {
-                    return Err(self.window.bad("it has pages of a FlintKV's flash, which only a replica of it takes"));
+                    return Err(self.window.bad(
+                        "it has pages of a FlintKV server's flash, which only a replica of this server can load",
+                    ));
                 }
                 opcode::PAGES => {
                     self.state = ReadState::Records;

@@ -82,9 +82,9 @@ impl Parts {
                 Next::Chunks(0) => {
                     let (version, entries) = (self.version, self.entries);
                     let (head, groups) = window.read("a stream", |reader| stream::head(reader, version, entries))?;
-                    miscount = head
-                        .miscount((self.chunks, self.wrong_chunks))
-                        .map_err(|_| window.bad("a stream is damaged: it has no entries, and says that it has"))?;
+                    miscount = head.miscount((self.chunks, self.wrong_chunks)).map_err(|_| {
+                        window.bad("a stream is damaged: it has no entries, although it says that it has some")
+                    })?;
                     head.put(&mut part).map_err(|_| window.bad("a stream is damaged"))?;
                     (self.head, self.next) = (Some(head), Next::Groups(groups));
                 }
@@ -107,7 +107,7 @@ impl Parts {
                     let group = self.read_group(window, left - 1)?;
                     let made = Group::new(group.last_id, group.entries_read);
                     if !part.create_group(&group.name, made) {
-                        return Err(window.bad("a stream has two groups of one name"));
+                        return Err(window.bad("a stream has two groups with the same name"));
                     }
                     members += 1;
                     self.group = Some(group);
@@ -128,7 +128,7 @@ impl Parts {
                     let group = self.group.as_mut().expect("it has consumers");
                     group.consumer = (name, seen_ms, active_ms);
                     if !group.put_consumer(&mut part) {
-                        return Err(window.bad("a group has two consumers of one name"));
+                        return Err(window.bad("a group has two consumers with the same name"));
                     }
                     members += 1;
                     self.next = Next::Ids(ids, left - 1);
@@ -138,7 +138,9 @@ impl Parts {
                     let id = window.read("a pending entry", stream::raw_id)?;
                     let group = self.group.as_mut().expect("it has pending entries");
                     if !group.give(&mut part, id) {
-                        return Err(window.bad("a consumer has an entry that is not pending, or that another has too"));
+                        return Err(
+                            window.bad("a consumer has an entry that is not pending, or that another consumer has too")
+                        );
                     }
                     members += 1;
                     self.next = Next::Ids(left - 1, consumers);

@@ -44,7 +44,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io(error) => write!(f, "{error}"),
-            Error::Truncated { offset } => write!(f, "the file ends too early: more was expected behind byte {offset}"),
+            Error::Truncated { offset } => {
+                write!(f, "the file ends too early: more data was expected after byte {offset}")
+            }
             Error::Bad { offset, what } => write!(f, "byte {offset}: {what}"),
             Error::InKey { name, error } => write!(f, "{}: {error}", show_key(name)),
         }

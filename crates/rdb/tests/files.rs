@@ -135,7 +135,7 @@ fn every_version_is_read_by_its_own_rules() {
         ("REDIS0013", "version 13 is unknown"),
         ("REDIS0000", "version 0 is unknown"),
         ("VALKEY081", "version 81 is unknown"),
-        ("REDIS00+1", "no number"),
+        ("REDIS00+1", "not a number"),
         ("RADIS0001", "neither REDIS nor VALKEY"),
     ] {
         let error = read(&file(magic, b"")).unwrap_err().to_string();
@@ -219,7 +219,10 @@ fn pages_are_for_who_asks_for_them() {
     assert!(matches!(reader.next_item().unwrap(), Item::Pages(bytes) if bytes == pages));
     while !matches!(reader.next_item().unwrap(), Item::End) {}
     let error = read(&file).unwrap_err().to_string();
-    assert_eq!(error, "byte 10: it has pages of a FlintKV's flash, which only a replica of it takes");
+    assert_eq!(
+        error,
+        "byte 10: it has pages of a FlintKV server's flash, which only a replica of this server can load"
+    );
 }
 
 #[test]

@@ -323,12 +323,12 @@ impl Restoring {
     pub fn add_parts(&self, stripe: u16, table_id: u16, saved: &[u8], now_ms: u64) -> Result<(), Unsuitable> {
         let store = &*self.store;
         self.check_home(stripe, table_id)?;
-        let (name, expiry, id, mut value) = load_parts(saved).ok_or(Unsuitable("a large collection makes no sense"))?;
+        let (name, expiry, id, mut value) = load_parts(saved).ok_or(Unsuitable("a large collection is damaged"))?;
         let hash = store.hasher.hash(name);
         let mut is_valid = hash.stripe() == usize::from(stripe) && id < store.owners.next();
         value.copies(&mut |place| is_valid &= store.segments.is_restorable(place_of_number(place)));
         if !is_valid || store.owners.get(id).is_some() {
-            return Err(Unsuitable("a large collection is not where it was, or names a place that is not in use"));
+            return Err(Unsuitable("a large collection has moved, or names a position on flash that is not in use"));
         }
         value.copies(&mut |place| store.segments.reborn(place_of_number(place), &self.named));
         store.adopt(id, &mut value, hash, table_id.into());
@@ -349,10 +349,10 @@ impl Restoring {
 
     fn check_home(&self, stripe: u16, table_id: u16) -> Result<(), Unsuitable> {
         if usize::from(stripe) >= STRIPES || u32::from(table_id) == PARTS_UID {
-            return Err(Unsuitable("an entry is in no stripe"));
+            return Err(Unsuitable("an entry belongs to no stripe"));
         }
         if usize::from(table_id) >= self.store.databases() {
-            return Err(Unsuitable("it has keys in a logical database that the setting databases leaves out"));
+            return Err(Unsuitable("it has keys in a logical database that does not exist here: raise databases"));
         }
         Ok(())
     }
@@ -382,7 +382,7 @@ impl Adding<'_> {
                 && Kind::from_u8((word.0 >> 3 & 7) as u8).is_some()
                 && store.segments.tally_reborn(word.place(), &restoring.named, tally);
             if !is_valid {
-                return Err(Unsuitable("an entry names a place that is not in use"));
+                return Err(Unsuitable("an entry names a position on flash that is not in use"));
             }
             database.expires += usize::from(word.has_expiry());
         }

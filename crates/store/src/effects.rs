@@ -205,7 +205,7 @@ impl Effects {
     /// Removes all effects. The notifications must have been taken before. The memory is kept within bounds, so that
     /// one command with a huge value, or a script with many messages, does not occupy memory for ever.
     pub fn clear(&mut self) {
-        assert!(self.news.is_empty(), "news are told, not forgotten");
+        assert!(self.news.is_empty(), "a notification must be delivered, not dropped");
         if self.bytes.capacity() > KEPT_BYTES || self.news.capacity() * size_of::<News>() > KEPT_BYTES {
             *self = Effects::default();
         }
@@ -222,7 +222,7 @@ impl Effects {
         let before = self.heads.last().map_or(0, |head| head.end);
         assert!(
             self.ends.len() > before,
-            "an effect is a command: a handler that changes something states how to repeat the change"
+            "an effect is a command: a handler that changes something must state the command that repeats the change"
         );
         self.heads.push(Head { why, db, now_ms, end: self.ends.len() });
     }

@@ -82,9 +82,9 @@ impl fmt::Display for Refusal {
         let why = match self {
             Refusal::NoRoom => "there is no room for them",
             Refusal::Unfit(text) => text,
-            Refusal::GivenUp => "the load was given up",
+            Refusal::GivenUp => "the load was aborted",
         };
-        write!(f, "pages of the primary's flash cannot be taken in: {why}")
+        write!(f, "pages of the primary's flash cannot be imported: {why}")
     }
 }
 
@@ -167,11 +167,11 @@ impl PageImport {
                         Some(LiveRecord { table_id: record.db, kind: tag.kind, expiry: record.expiry_ms })
                     }
                     Some(_) => {
-                        unfit = Some("a key is in a logical database that the setting databases leaves out here");
+                        unfit = Some("a key is in a logical database that does not exist here: raise databases");
                         None
                     }
                     None => {
-                        unfit = Some("a record is no key's value");
+                        unfit = Some("a record is not the value of a key");
                         None
                     }
                 };
@@ -219,7 +219,7 @@ impl PageImport {
             store.counters.add(Counter::FlashWrites, 1);
             store.counters.add(Counter::FlashWriteBytes, self.buf.len() as u64);
             let (path, offset) = store.segments.location(first);
-            let files = store.blocking.get().expect("a store that takes in pages has flash");
+            let files = store.blocking.get().expect("a store that imports pages has flash");
             let Err(error) = files.write(path, offset, &self.buf) else { return Ok(unit) };
             store.counters.add(Counter::WriteErrors, 1);
             tracing::error!(path, offset, "flash write failed ({error}): the store stops writing to this segment");

@@ -151,7 +151,7 @@ impl Salvage {
         secret: [u64; 2],
     ) -> Result<Salvage, &'static str> {
         let (log_id, checkpoint) =
-            CheckpointIndex::from_essentials(essentials).ok_or("its note of the flash makes no sense")?;
+            CheckpointIndex::from_essentials(essentials).ok_or("its description of the flash is invalid")?;
         let segments = checkpoint.segments_in(paths, bytes_per_path).ok_or("it had another number of flash paths")?;
         Salvage::of(&checkpoint, checkpoint.log(segments, log_id), Err(log_id), secret, None)
     }

@@ -136,7 +136,7 @@ const SPARE_LEFT_PART: usize = 16;
 const MEMORY_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const FLASH_IS_FULL: &str =
     "OOM command not allowed when used memory > 'maxmemory'. Flash is full: delete values or raise the memory limit.";
-const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'. RAM is full of what cannot move to flash \
+const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'. RAM is full of data that cannot move to flash \
                            (index, large collections' tables, values larger than a segment): raise the RAM limit.";
 const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 

@@ -240,7 +240,7 @@ impl Lab {
         for _ in 0..CALIBRATIONS_MAX {
             let stddev = search.propose();
             let run = self.run(subject, &rof_load(keys, pipeline, stddev), Until::Stable(CALIBRATION_MAX))?;
-            let ratio = run.hit_ratio_stable.context("this server tells no RAM hit ratio")?;
+            let ratio = run.hit_ratio_stable.context("this server does not report a RAM hit ratio")?;
             eprintln!("   {}: {} RAM hits at a standard deviation of {stddev:.0}", subject.name, percent(ratio));
             search.tried(stddev, ratio);
             if search.distance() <= HIT_RATIO_TOLERANCE {

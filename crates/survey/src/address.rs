@@ -37,7 +37,7 @@ impl FromStr for Address {
         };
         let (place, db) = match rest.split_once('/') {
             Some((place, "")) => (place, None),
-            Some((place, db)) => (place, Some(db.parse().map_err(|_| format!("'{db}' is no logical database"))?)),
+            Some((place, db)) => (place, Some(db.parse().map_err(|_| format!("'{db}' is not a logical database"))?)),
             None => (rest, None),
         };
         let (login, place) = place.rsplit_once('@').map_or((None, place), |(login, place)| (Some(login), place));
@@ -48,7 +48,7 @@ impl FromStr for Address {
         let (host, port) = match place.rsplit_once(':') {
             // The colons of an IPv6 address are inside brackets.
             Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| format!("'{port}' is no port"))?)
+                (host, port.parse().map_err(|_| format!("'{port}' is not a port"))?)
             }
             _ => (place, 6379),
         };
@@ -71,12 +71,12 @@ fn decoded(text: &str) -> Result<String, String> {
                 let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
                 let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
                 rest = after.get(2..).unwrap_or_default();
-                byte.ok_or_else(|| format!("'{text}': a percent sign stands before two hexadecimal digits"))?
+                byte.ok_or_else(|| format!("'{text}': a percent sign must be followed by two hexadecimal digits"))?
             }
             byte => *byte,
         });
     }
-    String::from_utf8(bytes).map_err(|_| format!("'{text}' is no text"))
+    String::from_utf8(bytes).map_err(|_| format!("'{text}' is not valid UTF-8"))
 }
 
 impl fmt::Display for Address {

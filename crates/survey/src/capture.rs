@@ -89,7 +89,7 @@ pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error>
     }
     if capture.commands == 0 {
         return Err(about(
-            &"no line is one of MONITOR's, such as: 1700000000.123456 [0 127.0.0.1:6379] \"GET\" \"key\"",
+            &"no line has the format of MONITOR, such as: 1700000000.123456 [0 127.0.0.1:6379] \"GET\" \"key\"",
         )
         .hint("write one with: redis-cli -h HOST MONITOR > FILE"));
     }

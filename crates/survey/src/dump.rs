@@ -14,7 +14,7 @@ const ITEMS_PER_REPORT: u64 = 4096;
 pub fn read_dump(path: &Path, report: &dyn Fn(f64)) -> Result<Sample, Error> {
     let about = |error: &dyn std::fmt::Display| {
         Error::new(format!("{}: {error}", path.display()))
-            .hint("it takes a whole dump.rdb, as BGSAVE or redis-cli --rdb FILE writes it")
+            .hint("a complete dump.rdb is needed, as BGSAVE or redis-cli --rdb FILE writes it")
     };
     let file = File::open(path).map_err(|error| about(&error))?;
     let size = file.metadata().map_err(|error| about(&error))?.len().max(1);

@@ -92,7 +92,7 @@ impl SampledWorkload {
         let capture = read_capture(path, report)?;
         let skipped = match capture.skipped {
             0 => String::new(),
-            lines => format!(", without {lines} lines that are none of MONITOR's"),
+            lines => format!(", without {lines} lines that do not have the format of MONITOR"),
         };
         self.sources.push(format!("{}, {:.0} s{skipped}", path.display(), capture.seconds()));
         self.traffic = Some(capture.traffic());

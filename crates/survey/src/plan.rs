@@ -363,7 +363,7 @@ impl ExpectedInfo {
 /// The devices in the output of `flintkv prepare-flash --json`.
 pub fn printed_devices(text: &str) -> Result<Vec<Device>, Error> {
     let wrong = |why: String| {
-        Error::new(why).hint("it takes what flintkv prepare-flash --json DIR has printed, for a directory on the flash")
+        Error::new(why).hint("the output of flintkv prepare-flash --json DIR is expected, for a directory on the flash")
     };
     let printed: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
     let number = |of: &serde_json::Value, name: &str| of[name].as_f64().filter(|number| *number >= 0.0);
@@ -383,5 +383,5 @@ pub fn printed_devices(text: &str) -> Result<Vec<Device>, Error> {
     };
     let directories = printed["directories"].as_array().filter(|directories| !directories.is_empty());
     let devices: Option<Vec<Device>> = directories.and_then(|all| all.iter().map(device).collect());
-    devices.ok_or_else(|| wrong("it has no figures of a measurement".to_owned()))
+    devices.ok_or_else(|| wrong("it has no measured figures".to_owned()))
 }

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit of the first answers, which a working server sends at once.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
-const STILL_RUNS: &str = "look whether the server still runs, and try again";
+const STILL_RUNS: &str = "check that the server still runs, and try again";
 /// How much of a server's error text is shown.
 const ERROR_CHARS_MAX: usize = 200;
 
@@ -38,14 +38,15 @@ impl Server {
     pub fn connect(address: &Address, cacert: Option<&Path>) -> Result<Server, Error> {
         let name = address.to_string();
         let about = |error: &dyn std::fmt::Display| Error::new(format!("{name}: {error}"));
-        let reach = "look at host and port, whether the server runs, and whether it and the firewalls between let this machine in";
+        let reach = "check host and port, that the server runs, and that the server and the firewalls in between allow this machine";
         let places = (address.host.as_str(), address.port).to_socket_addrs();
-        let places = places.map_err(|error| about(&error).hint("look at the host's name"))?;
+        let places = places.map_err(|error| about(&error).hint("check the name of the host"))?;
         let mut tried = Err(io::Error::other("it has no address"));
         for place in places {
             if is_no_server(place.ip()) {
-                return Err(about(&format!("{} is no address of a server", place.ip()))
-                    .hint("say an address by which the network reaches it, not one of this link only or of a group"));
+                return Err(about(&format!("{} cannot be the address of a server", place.ip())).hint(
+                    "give an address that can be reached through the network, not a link-local or multicast address",
+                ));
             }
             tried = TcpStream::connect_timeout(&place, CONNECT_TIMEOUT);
             if tried.is_ok() {
@@ -85,16 +86,16 @@ impl Server {
         let text: String = String::from_utf8_lossy(text).chars().take(ERROR_CHARS_MAX).collect();
         let code = text.split(' ').next().unwrap_or_default();
         let hint = match code {
-            "NOAUTH" | "WRONGPASS" => "say the right user and password",
+            "NOAUTH" | "WRONGPASS" => "give the right user and password",
             "NOPERM" => {
                 "a user for it: ACL SETUSER NAME on >PASSWORD ~* +ping +info +select +scan +randomkey +memory|usage +dump, \
                  +client|no-touch since Redis 7.2, and +monitor to watch commands; or read a dump.rdb: flintkv plan --rdb FILE"
             }
             "LOADING" => "wait until the server has loaded its data",
-            "MASTERDOWN" => "this replica has lost its primary and serves nothing: name the primary, or wait",
+            "MASTERDOWN" => "this replica has lost its primary and serves no data: use the primary's address, or wait",
             "BUSY" => "a script keeps the server busy: wait for its end",
             "DENIED" => {
-                "the server takes connections of its own machine only: run flintkv plan there, or set a password for it"
+                "the server accepts connections only from its own machine: run flintkv plan there, or set a password on the server"
             }
             _ if text.contains("unknown command") => {
                 "the server does not have the command under this name: read a dump.rdb instead (flintkv plan --rdb FILE), and a file \
@@ -161,15 +162,13 @@ impl Server {
         match error {
             _ if error.is_timeout() => self
                 .about(&"it does not answer")
-                .hint("look whether the server is stopped, or busy with a long command"),
+                .hint("check whether the server is stopped, or busy with a long command"),
             connection::Error::Protocol(error) => self
-                .about(&format!("this is no server of Redis: {error}"))
-                .hint("look at host and port; with TLS it is rediss://"),
-            connection::Error::TooLong { bytes_max } => {
-                self.about(&format!("an answer is longer than {}", human(bytes_max as u64))).hint(
-                    "look whether this is a server of Redis; a dump.rdb can be read instead: flintkv plan --rdb FILE",
-                )
-            }
+                .about(&format!("this is not a Redis server: {error}"))
+                .hint("check host and port; with TLS the address begins with rediss://"),
+            connection::Error::TooLong { bytes_max } => self
+                .about(&format!("an answer is longer than {}", human(bytes_max as u64)))
+                .hint("check that this is a Redis server; a dump.rdb can be read instead: flintkv plan --rdb FILE"),
             connection::Error::Closed => self.about(&"it has closed the connection").hint(STILL_RUNS),
             connection::Error::Io(error) => self.about(&error).hint(STILL_RUNS),
         }

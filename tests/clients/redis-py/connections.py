@@ -84,20 +84,27 @@ def tasks(t):
         async with redis.asyncio.Redis(connection_pool=pool) as r:
             await asyncio.gather(*(r.incr("shared") for _ in range(300)))
             same(await r.get("shared"), b"300")
+
+            async def blocked(clients):
+                deadline = time.monotonic() + PATIENCE_S
+                while (await r.info("clients"))["blocked_clients"] != clients:
+                    same(time.monotonic() < deadline, True)
+                    await asyncio.sleep(0.005)
+
             waiting = [asyncio.create_task(r.blpop("queue", timeout=5)) for _ in range(5)]
-            await asyncio.sleep(0.05)
+            await blocked(5)
             await r.rpush("queue", *range(5))
             got = sorted(int(value) for _, value in await asyncio.gather(*waiting))
             same(got, [0, 1, 2, 3, 4])
             # A cancelled wait takes nothing from the list.
             task = asyncio.create_task(r.blpop("queue", timeout=5))
-            await asyncio.sleep(0.05)
+            await blocked(1)
             task.cancel()
             try:
                 await task
             except asyncio.CancelledError:
                 pass
-            await asyncio.sleep(0.05)
+            await blocked(0)
             await r.rpush("queue", "kept")
             same(await r.lrange("queue", 0, -1), [b"kept"])
         await pool.disconnect()

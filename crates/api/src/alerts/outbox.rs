@@ -51,7 +51,7 @@ impl Outbox {
         if state.waiting.len() == WAITING_MAX
             && let Some(dropped) = state.waiting.pop_front()
         {
-            tracing::warn!("too many messages wait for the webhook: {} was dropped", dropped.delivery());
+            tracing::warn!("too many messages are waiting for the webhook: {} was dropped", dropped.delivery());
         }
         state.waiting.push_back(message);
         self.0.woken.notify_all();
@@ -104,7 +104,11 @@ impl Shared {
                 let then = pause_s.map_or(String::new(), |seconds| format!("; it is tried again in {seconds} s"));
                 let delivery = delivery(&message, &outcome, &then);
                 if outcome.is_err() && pause_s.is_none() {
-                    tracing::warn!("the webhook was not told of {}: {}", message.delivery(), delivery.message);
+                    tracing::warn!(
+                        "the webhook did not receive the message '{}': {}",
+                        message.delivery(),
+                        delivery.message
+                    );
                 }
                 self.state.lock().webhook.last = Some(delivery);
                 let Some(&pause_s) = pause_s else { break };

@@ -66,14 +66,14 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVJournalNearFull", Warning, "journal_missing_bytes", 0.0, 60, "the journal's file system has too little room"),
     above("FlintKVRot", Critical, "rot", 0.0, 0, "damage was found: replace the device"),
     above("FlintKVBackupFailed", Critical, "backup_failed", 0.0, 0, "the last backup failed"),
-    above("FlintKVArchiveFailed", Critical, "archive_failed", 0.0, 120, "the journal is not archived: its moments cannot be restored"),
+    above("FlintKVArchiveFailed", Critical, "archive_failed", 0.0, 120, "the journal is not archived: a database cannot be restored to a time after its newest backup"),
     above("FlintKVLoadFailed", Critical, "load_failed", 0.0, 0, "the dataset could not be loaded: nothing is served"),
     above("FlintKVRamAboveLimit", Critical, "ram_percent", 110.0, 300, "RAM is far above its limit"),
     above("FlintKVIndexTakesRam", Warning, "index_percent", 50.0, 900, "the index takes most of the RAM limit"),
     above("FlintKVLowRamHitRatio", Warning, "busy_hit_ratio", 0.5, 1800, "few reads find their value in RAM").below(),
     above("FlintKVEvicting", Warning, "evicted", 0.0, 300, "keys are evicted"),
     above("FlintKVFlashFull", Critical, "flash_full", 0.0, 60, "flash is full: writes are refused, or keys evicted"),
-    above("FlintKVRamFull", Critical, "ram_full", 0.0, 60, "RAM is full of what cannot move to flash"),
+    above("FlintKVRamFull", Critical, "ram_full", 0.0, 60, "RAM is full of data that cannot move to flash"),
     above("FlintKVFlashNearlyFull", Warning, "flash_percent", 85.0, 900, "flash is nearly full"),
     above("FlintKVRefusesWrites", Critical, "refused", 0.0, 0, "writes are refused").kept(60),
     above("FlintKVChecksumErrors", Critical, "checksum_errors", 0.0, 0, "flash returns damaged pages").kept(900),
@@ -84,7 +84,7 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVDatabasePaused", Info, "paused", 0.0, 3600, "the database has been paused for an hour"),
     above("FlintKVReplicaLinkDown", Critical, "link_down", 0.0, 30, "the link to the primary is broken"),
     above("FlintKVReplicaLag", Warning, "replica_lag_us", 30_000_000.0, 60, "a replica is far behind"),
-    above("FlintKVReplicaDiffers", Critical, "replica_differences", 0.0, 0, "a replica has not the primary's data").kept(900),
+    above("FlintKVReplicaDiffers", Critical, "replica_differences", 0.0, 0, "a replica's data differ from the primary's").kept(900),
     above("FlintKVTooFewReplicas", Critical, "replicas_missing", 0.0, 10, "too few replicas keep up: writes are refused"),
     above("FlintKVMachineBusy", Warning, "machine_cpu_percent", 90.0, 900, "the machine's processors are busy").of_node(),
     above("FlintKVMachineLowRam", Critical, "machine_ram_free_percent", 5.0, 300, "the machine is short of RAM").of_node().below(),
@@ -189,7 +189,7 @@ impl NewRule {
         }
         for (field, seconds) in [("for_s", for_s), ("keep_s", keep_s)] {
             if seconds > FOR_S_MAX {
-                return Err(ApiError::field(field, "at most a week is taken"));
+                return Err(ApiError::field(field, "at most a week is allowed"));
             }
         }
         Ok(Rule { id, name, metric, scope, op, threshold, for_s, keep_s, severity, enabled })

@@ -56,9 +56,9 @@ const COUNTER: &str = "counter";
 type OfReplica = fn(&ReplicaFigures) -> u64;
 #[rustfmt::skip]
 const REPLICAS: &[(&str, &str, OfReplica)] = &[
-    ("redis_connected_slave_offset_bytes", "Bytes of the stream that a replica has.", |replica| replica.offset),
-    ("redis_connected_slave_lag_seconds", "Seconds since a replica last said what it has.", |replica| replica.silent_ms / 1000),
-    ("flintkv_replica_lag_bytes", "Bytes of the stream that a replica has not.", |replica| replica.lag_bytes),
+    ("redis_connected_slave_offset_bytes", "Bytes of the stream that a replica has received.", |replica| replica.offset),
+    ("redis_connected_slave_lag_seconds", "Seconds since a replica last acknowledged what it has received.", |replica| replica.silent_ms / 1000),
+    ("flintkv_replica_lag_bytes", "Bytes of the stream that a replica has not received.", |replica| replica.lag_bytes),
 ];
 
 type OfPrimary = fn(&PrimaryFigures) -> u64;
@@ -143,7 +143,7 @@ fn conditions(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)]) 
 }
 
 fn replication(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)], now_ms: u64) {
-    page.family("flintkv_replica_lag_seconds", GAUGE, "The age of the first change that a replica has not.");
+    page.family("flintkv_replica_lag_seconds", GAUGE, "The age of the first change that a replica has not received.");
     for (reading, database) in all {
         for replica in &reading.figures.replication.replicas {
             let (ip, port) = (&*replica.ip, &*replica.port.to_string());

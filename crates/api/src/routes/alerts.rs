@@ -19,7 +19,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/alerts",
         tag: "Alerts",
-        summary: "Rules, how they stand, silences, what changed lately, and the webhook (its URL, which may hold a secret, for operators).",
+        summary: "Rules, their states, silences, recent changes, and the webhook (its URL, which may hold a secret, for operators).",
         reply: Answer::Json(one::<All>),
         run: show,
         ..Route::BASE
@@ -37,7 +37,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Put,
         path: "/api/v1/alerts/rules/{id}",
-        summary: "Replaces a rule; its state begins anew.",
+        summary: "Replaces a rule; its state is reset.",
         body: Some(one::<NewRule>),
         reply: Answer::Json(one::<Rule>),
         action: "alert.update",
@@ -89,7 +89,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Put,
         path: "/api/v1/alerts/webhook",
-        summary: "Sets the webhook: an http:// or https:// URL that takes a POST with JSON. docs/operations.md describes the messages and their signature.",
+        summary: "Sets the webhook: an http:// or https:// URL that accepts a POST with JSON. docs/operations.md describes the messages and their signature.",
         body: Some(one::<WantedWebhook>),
         reply: Answer::Json(one::<Webhook>),
         action: "webhook.update",
@@ -99,7 +99,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/alerts/webhook/test",
-        summary: "Sends a test message now and tells how it went.",
+        summary: "Sends a test message now and returns the result.",
         reply: Answer::Json(one::<Delivery>),
         action: "webhook.test",
         run: test_webhook,
@@ -176,7 +176,7 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn bounded(field: &str, text: &str) -> Result<(), ApiError> {
     match text.len() > NOTE_BYTES_MAX {
-        true => Err(ApiError::field(field, format!("at most {NOTE_BYTES_MAX} bytes are taken"))),
+        true => Err(ApiError::field(field, format!("at most {NOTE_BYTES_MAX} bytes are allowed"))),
         false => Ok(()),
     }
 }
@@ -195,7 +195,7 @@ fn silence(cx: &Cx) -> Result<Reply, ApiError> {
     bounded("reason", &reason)?;
     let now_ms = cx.now_ms();
     if until_ms <= now_ms || until_ms > now_ms + SILENCE_MS_MAX {
-        return Err(ApiError::field("until_ms", "a moment within the next 90 days is expected"));
+        return Err(ApiError::field("until_ms", "a time within the next 90 days is expected"));
     }
     let silence = Silence { id: random(9), rule_id, scope, until_ms, by: cx.user(), reason };
     cx.app.alerts.add_silence(&silence)?;

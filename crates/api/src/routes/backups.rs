@@ -33,7 +33,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/databases/{name}/backups",
         role: Some(Role::Operator),
         tag: "Backups",
-        summary: "Begins a backup of a database, which goes on serving. One at a time for each database.",
+        summary: "Starts a backup of a database, which continues to serve clients. One at a time for each database.",
         body: Some(one::<NewBackup>),
         reply: Answer::Created(one::<RunningInfo>),
         action: "backup.create",
@@ -45,7 +45,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/backups/verify",
         role: Some(Role::Operator),
         tag: "Backups",
-        summary: "Reads a backup anew, and compares it with its description. One at a time. Of a large one the request ends earlier: an event tells.",
+        summary: "Reads a backup again, and compares it with its description. One at a time. For a large backup the request ends earlier, and an event has the result.",
         body: Some(one::<ThatBackup>),
         action: "backup.verify",
         run: verify,
@@ -56,10 +56,10 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/backups",
         role: Some(Role::Operator),
         tag: "Backups",
-        summary: "Deletes a backup. There is no way back.",
+        summary: "Deletes a backup, which cannot be undone.",
         query: &[
             text("path", "Its directory below the node's backup-path."),
-            text("confirm", "The same once more, so that no backup is deleted by mistake."),
+            text("confirm", "The same path again, so that no backup is deleted by mistake."),
         ],
         action: "backup.delete",
         run: delete,
@@ -210,12 +210,12 @@ fn begin(cx: &Cx) -> Result<Reply, ApiError> {
     let begun = begun.map_err(|error| match error {
         NodeError::Busy(why) => ApiError::busy(why).hint("try again later"),
         NodeError::NoRoom { message } => {
-            ApiError::no_room(message).hint("make room there, or set backup-path to another file system")
+            ApiError::no_room(message).hint("free space there, or set backup-path to another file system")
         }
         error => error.into(),
     })?;
     cx.note(database.name(), begun.path.clone());
-    let text = format!("a backup was begun: {}", begun.path);
+    let text = format!("a backup was started: {}", begun.path);
     cx.app.event(Event::info("backup", database.name(), text).by(cx.user()));
     Reply::created(&RunningInfo {
         path: begun.path.clone(),

@@ -54,7 +54,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Post,
         path: "/api/v1/databases/{name}/command",
         tag: "Command line",
-        summary: "Runs one command with the rights of the role, on a connection of its own: only db is kept. A terminal keeps the rest.",
+        summary: "Runs one command with the rights of the role, on a new connection: only the database number is kept between commands. A terminal keeps the whole state of its connection.",
         body: Some(one::<CommandLine>),
         reply: Answer::Json(one::<CommandOutcome>),
         action: "command",
@@ -158,7 +158,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
             let bytes = if source == Source::Input { line.as_bytes() } else { progress.unquoted() };
             Ok(spans.iter().map(|span| span.of(bytes).to_vec()).collect())
         }
-        Ok(Parsed::Incomplete { .. }) => Err(wrong("the line does not end".to_owned())),
+        Ok(Parsed::Incomplete { .. }) => Err(wrong("the line ends inside a quoted word".to_owned())),
         Err(_) => Err(wrong("a quote is not closed, or text follows a closing quote".to_owned())),
     }
 }
@@ -199,7 +199,7 @@ pub fn unsuited(args: &[Vec<u8>], place: CommandContext) -> Result<(), ApiError>
             no("needs a connection that stays open; here each command has its own")
         }
         () if row.handling.contains(&Handling::OfConnection) => {
-            no("changes what the command line relies on: the protocol, or with whose rights it runs")
+            no("changes the protocol or the user of the connection, which the command line needs unchanged")
         }
         () if row.name == "client" && is(1, "reply") => no("REPLY would leave the command without a reply"),
         () => Ok(()),

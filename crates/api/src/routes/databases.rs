@@ -59,7 +59,7 @@ pub const ROUTES: &[Route] = &[
         summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move.",
         query: &[flag(
             "dry_run",
-            "true: only checks whether the new limits could be set; whether the data fit is known only when they are.",
+            "true: only checks whether the new limits could be set. Whether the data fit is known only when the limits are set.",
         )],
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
@@ -70,8 +70,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Delete,
         path: "/api/v1/databases/{name}",
-        summary: "Deletes a database with all its data, which cannot be undone: POST …/backups first, and wait for its end.",
-        query: &[text("confirm", "the database's name, once more")],
+        summary: "Deletes a database with all its data, which cannot be undone. Make a backup first with POST …/backups, and wait for its end.",
+        query: &[text("confirm", "the database's name again")],
         action: "database.delete",
         run: delete,
         ..OPERATOR

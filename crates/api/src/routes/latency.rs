@@ -16,7 +16,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: PATH,
         tag: "Slow log",
-        summary: "Events that took at least `latency-monitor-threshold`, with the worst of each second in which they did.",
+        summary: "Events that took at least `latency-monitor-threshold`, with the longest one of each second.",
         reply: Answer::Json(one::<LatencyHistory>),
         run: history,
         ..Route::BASE

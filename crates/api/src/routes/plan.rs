@@ -22,27 +22,27 @@ pub const ROUTES: &[Route] = &[Route {
     query: &[
         flag(
             "measured",
-            "use what the last measurement of POST /survey has found (role: admin); numbers that are said take precedence over it",
+            "use the result of the last measurement by POST /survey (role: admin); numbers given here take precedence over it",
         ),
-        number("keys", "how many keys"),
-        number("key_bytes", "of a key; 16 unless said"),
-        number("value_bytes", "of a value, on average"),
-        decimal("compression", "compressed size on flash divided by the original size; 1 unless said"),
+        number("keys", "number of keys"),
+        number("key_bytes", "size of a key; default 16"),
+        number("value_bytes", "average size of a value"),
+        decimal("compression", "compressed size on flash divided by the original size; default 1"),
         decimal(
             "skew",
-            "exponent of Zipf's law by which keys are used: 0 all alike; unless said, the plan has a range",
+            "exponent of Zipf's law by which keys are used; 0: all keys alike. Without it, the plan gives a range",
         ),
-        decimal("reads_per_second", "0 unless said"),
-        decimal("writes_per_second", "0 unless said"),
-        number("workers", "of the node; as many as this node has unless said"),
-        flag("no_journal", "the data need not survive restarts"),
-        decimal("hit_ratio", "share of the reads that RAM shall answer, 0 to 1; 0.85 unless said"),
-        decimal("ram_share", "share of the values that shall be in RAM, instead of hit_ratio"),
-        decimal("ram_price", "of a gigabyte of RAM, in any currency"),
-        decimal("flash_price", "of a gigabyte of flash; both or none"),
+        decimal("reads_per_second", "default 0"),
+        decimal("writes_per_second", "default 0"),
+        number("workers", "number of the node's worker threads; default: as many as this node has"),
+        flag("no_journal", "true: the data need not survive restarts"),
+        decimal("hit_ratio", "share of the reads that are to be answered from RAM, 0 to 1; default 0.85"),
+        decimal("ram_share", "share of the values that are to be in RAM, instead of hit_ratio"),
+        decimal("ram_price", "price of a gigabyte of RAM, in any currency"),
+        decimal("flash_price", "price of a gigabyte of flash; give both prices or neither"),
         text(
             "flash",
-            "what flintkv prepare-flash --json has printed, of it at least reads and write_bytes_per_second of each directory",
+            "the output of flintkv prepare-flash --json, at least reads and write_bytes_per_second of each directory",
         ),
     ],
     reply: Answer::Json(one::<NodePlan>),
@@ -103,8 +103,8 @@ fn prices(cx: &Cx) -> Result<Option<(f64, f64)>, ApiError> {
     match (decimal_said(cx, "ram_price")?, decimal_said(cx, "flash_price")?) {
         (None, None) => Ok(None),
         (Some(ram), Some(flash)) => Ok(Some((ram, flash))),
-        (None, _) => Err(ApiError::field("ram_price", "is missing: flash_price is said")),
-        (_, None) => Err(ApiError::field("flash_price", "is missing: ram_price is said")),
+        (None, _) => Err(ApiError::field("ram_price", "is required when flash_price is given")),
+        (_, None) => Err(ApiError::field("flash_price", "is required when ram_price is given")),
     }
 }
 
@@ -116,7 +116,7 @@ fn device(cx: &Cx) -> Result<Option<Device>, ApiError> {
 
 fn measured(cx: &Cx) -> Result<std::sync::Arc<SampledWorkload>, ApiError> {
     if cx.role() < Role::Admin {
-        return Err(ApiError::forbidden("what was measured on another server is for administrators"));
+        return Err(ApiError::forbidden("only an administrator may use the measurement of another server"));
     }
     cx.app.surveys.sampled().ok_or_else(|| {
         ApiError::field("measured", "no server was measured").hint("measure one first: POST /api/v1/survey")

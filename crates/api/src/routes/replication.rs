@@ -22,7 +22,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/replication",
         tag: "Replication",
-        summary: "Whom a database follows, who follows it, and how far each is.",
+        summary: "A database's primary, its replicas, and how far each of them is.",
         reply: Answer::Json(one::<Replication>),
         run: |cx| Reply::json(&shown(cx, &*cx.database()?)),
         ..Route::BASE
@@ -232,8 +232,8 @@ fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
             let what = format!("has handed over to {}:{}, and follows it", primary.host, primary.port);
             answer(cx, &database, &mut link, what)
         }
-        None => Err(ApiError::busy("no replica has taken over in time; the database goes on as the primary")
-            .hint("the log tells why; a replica must be online, and have all writes")),
+        None => Err(ApiError::busy("no replica has taken over in time; the database remains the primary")
+            .hint("see the log for the reason; a replica must be online and have received all writes")),
     }
 }
 
@@ -241,7 +241,7 @@ fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
 fn answer(cx: &Cx, database: &Database, link: &mut Link, what: String) -> Result<Reply, ApiError> {
     let kept = link.ask(&[b"CONFIG", b"REWRITE"])?;
     let event = match kept {
-        Value::Error(_) => format!("{what}; without a configuration file, a restart does not know it"),
+        Value::Error(_) => format!("{what}; without a configuration file, this is lost at a restart"),
         _ => what,
     };
     cx.app.event(Event::info("database", database.name(), event).severity(Severity::Warning).by(cx.user()));

@@ -189,7 +189,7 @@ fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::field("old", "the password is wrong"));
     }
     if old == new {
-        return Err(ApiError::field("new", "is the old password"));
+        return Err(ApiError::field("new", "must differ from the old password"));
     }
     cx.app.users.set_password(&user, &new, &user, "new")?;
     cx.app.sessions.lock().end_of(&user, Some(id));

@@ -82,19 +82,19 @@ fn checked(order: &SurveyOrder) -> Result<(Address, Option<Duration>), ApiError>
     }
     // Because the URL is shown and logged, it must not contain a password.
     if order.url.contains('@') {
-        return Err(wrong("must not hold a user or password: they have fields of their own"));
+        return Err(wrong("must not contain a user or password: give them in the fields user and password"));
     }
     let mut address: Address = order.url.trim().parse().map_err(|why: String| wrong(&why))?;
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     for (field, text) in [("user", &order.user), ("password", &order.password)] {
         // Control characters could end a line and begin another command if the server does not speak RESP.
         if text.as_ref().is_some_and(|text| text.contains(char::is_control)) {
-            return Err(ApiError::field(field, "must not hold control characters"));
+            return Err(ApiError::field(field, "must not contain control characters"));
         }
     }
     (address.user, address.password) = (given(&order.user), given(&order.password));
     if address.user.is_some() && address.password.is_none() {
-        return Err(ApiError::field("password", "is missing: the user has one"));
+        return Err(ApiError::field("password", "is required when a user is given"));
     }
     if address.host.contains(char::is_control) {
         return Err(wrong("is not a URL"));

@@ -35,7 +35,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Delete,
         path: "/api/v1/databases/{name}/terminals/{id}",
         tag: "Command line",
-        summary: "Closes a terminal; a transaction that is open is discarded.",
+        summary: "Closes a terminal; an open transaction is discarded.",
         action: "terminal.close",
         run: close,
         ..Route::BASE
@@ -54,9 +54,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/terminals/{id}/stream",
         tag: "Command line",
-        summary: "The messages of subscriptions and the lines of MONITOR. The node keeps the newest 1000, at most 1 MiB, and ends a stream that \
-                  nobody reads for two minutes.",
-        query: &[number("after", "last of the previous answer; default 0: all that are kept")],
+        summary: "The messages of subscriptions and the lines of MONITOR. The node keeps the newest 1000, at most 1 MiB, and ends a stream that is not read for two minutes.",
+        query: &[number("after", "`last` of the previous answer; default 0: all messages that are kept")],
         reply: Answer::Json(one::<StreamPage>),
         run: read,
         ..Route::BASE
@@ -126,7 +125,7 @@ fn run(cx: &Cx) -> Result<Reply, ApiError> {
     let mut line = terminal
         .line
         .try_lock()
-        .ok_or_else(|| ApiError::busy("the command before is still running in this command line"))?;
+        .ok_or_else(|| ApiError::busy("the previous command is still running in this command line"))?;
     let db = line.db;
     command::note(cx, row, &args, db);
     unsuited(&args, if line.transaction.is_some() { CommandContext::Transaction } else { CommandContext::Terminal })?;
@@ -173,7 +172,7 @@ fn listen(cx: &Cx, mut listening: MutexGuard<'_, Listening>, name: &str, words: 
             listening.read_ms = cx.now_ms();
             listening.stream.insert(stream)
         }
-        None => return Err(ApiError::invalid("nothing is subscribed in this command line")),
+        None => return Err(ApiError::invalid("this command line has no subscription")),
     };
     let count = match (begins, words.len() - 1) {
         (false, 0) => stream.count_of(space),

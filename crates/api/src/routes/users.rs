@@ -114,7 +114,7 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let NewUser { name, role, password } = cx.body()?;
     cx.note(name.clone(), role.name());
     let card = cx.app.users.create(&name, role, &password, &cx.user(), cx.now_ms())?;
-    cx.app.event(Event::info("user", "", format!("user '{name}' was made, {}", role.name())).by(cx.user()));
+    cx.app.event(Event::info("user", "", format!("user '{name}' was created, {}", role.name())).by(cx.user()));
     Reply::created(&card)
 }
 

@@ -69,7 +69,7 @@ fn a_backup_from_its_beginning_to_a_new_database() {
         let events = operator.get("/api/v1/events?kind=backup").ok().to_string();
         events.contains("a backup is made and verified: nightly/one, 2 keys").then_some(events)
     });
-    assert!(events.contains("a backup was begun: nightly/one"), "{events}");
+    assert!(events.contains("a backup was started: nightly/one"), "{events}");
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn a_measurement_is_refused_or_stopped_with_the_reason() {
     // Addresses where clouds tell a machine its secrets, however they are written.
     for host in ["169.254.169.254", "[::ffff:169.254.169.254]", "[fe80::1]", "224.0.0.1"] {
         let survey = ended(json!({ "url": format!("redis://{host}:80") }));
-        assert!(survey["failure"].as_str().unwrap().contains("is no address of a server"), "{survey}");
+        assert!(survey["failure"].as_str().unwrap().contains("cannot be the address of a server"), "{survey}");
         assert!(!survey["hint"].as_str().unwrap().is_empty(), "{survey}");
     }
     // A server of another kind: what it says is not shown.

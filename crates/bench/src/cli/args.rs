@@ -527,10 +527,10 @@ impl Args {
             self.key_pattern.is_none(),
             "--key-pattern is for SET and GET; with --command use --command-key-pattern"
         );
-        ensure!(self.wait_ratio.is_none(), "--wait-ratio does not go with --command");
-        ensure!(self.multi_key_get == 0, "--multi-key-get does not go with --command");
-        ensure!(self.data_offset == 0, "--data-offset does not go with --command");
-        ensure!(self.expiry_range.is_none(), "--expiry-range does not go with --command");
+        ensure!(self.wait_ratio.is_none(), "--wait-ratio cannot be used with --command");
+        ensure!(self.multi_key_get == 0, "--multi-key-get cannot be used with --command");
+        ensure!(self.data_offset == 0, "--data-offset cannot be used with --command");
+        ensure!(self.expiry_range.is_none(), "--expiry-range cannot be used with --command");
         let limited = self.scan_incremental_max_iterations;
         ensure!(limited == 0 || self.scan_incremental_iteration, "--scan-incremental-max-iterations without its mode");
         let monitor = match &self.monitor_input {

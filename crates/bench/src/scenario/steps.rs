@@ -124,7 +124,7 @@ impl Stage<'_> {
             let loads = self.settings.fit(&self.spec.loads(Some(stddev), None));
             let run = phase::run("find hit ratio", node, &self.watch, &loads, Until::Stable(longest))?;
             let Some(ratio) = run.hit_ratio_stable else {
-                self.notes.push(String::from("--hit-ratio has no effect: this server tells no RAM hit ratio"));
+                self.notes.push(String::from("--hit-ratio has no effect: this server does not report a RAM hit ratio"));
                 return Ok(published);
             };
             eprintln!("standard deviation {stddev:.0}: {} RAM hits", percent(ratio));

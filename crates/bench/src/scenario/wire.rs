@@ -79,7 +79,7 @@ impl Client {
             Value::Bulk(bytes) | Value::Simple(bytes) | Value::Verbatim { text: bytes, .. } => {
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            other => bail!("{}: a text was expected, not {other:?}", words.join(" ")),
+            other => bail!("{}: a string was expected, not {other:?}", words.join(" ")),
         }
     }
 

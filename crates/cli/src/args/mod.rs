@@ -233,10 +233,10 @@ pub struct Plan {
     /// Workers of the node (io-threads), one per core
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Aim")]
     pub workers: u64,
-    /// Without a journal: the data need not survive restarts
+    /// Without a journal: true: the data need not survive restarts
     #[arg(long, help_heading = "Aim")]
     pub no_journal: bool,
-    /// Price of a gigabyte of RAM, in any currency; with --flash-price
+    /// Price price of a gigabyte of RAM, in any currency; with --flash-price
     #[arg(long, value_name = "PRICE", requires = "flash_price", help_heading = "Prices")]
     pub ram_price: Option<f64>,
     /// Price of a gigabyte of flash

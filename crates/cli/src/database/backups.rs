@@ -28,9 +28,9 @@ pub fn make(client: &Client, wanted: &Backup, as_json: bool) -> Result<String, F
         let last = &state["last"];
         let why = match &last["path"] == place {
             true => text(&last["error"]),
-            false => "the node has ended meanwhile".to_owned(),
+            false => "the node has stopped in the meantime".to_owned(),
         };
-        return Err(Failure::failed(format!("{name} is not backed up: {why}")));
+        return Err(Failure::failed(format!("{name} could not be backed up: {why}")));
     };
     if as_json {
         return Ok(pretty(made));
@@ -42,7 +42,7 @@ pub fn make(client: &Client, wanted: &Backup, as_json: bool) -> Result<String, F
 /// Waits while the backup is being made, with a bar. Returns the state afterwards.
 fn wait(client: &Client, name: &str, of_database: &str, begun: &Value) -> Result<Value, Failure> {
     let bar = progress::bar("{msg} {prefix} [{bar:30}] {percent} %", 0).with_prefix(name.to_owned());
-    let bar = Wait::new(bar, format!("the node goes on: flintkv database backups {name}"));
+    let bar = Wait::new(bar, format!("the node continues: flintkv database backups {name}"));
     loop {
         let state = client.get(of_database).map_err(|error| {
             Failure::from(error).hint(format!("the node continues the backup: flintkv database backups {name}"))

@@ -45,7 +45,7 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
         DatabaseAction::Flush { name, yes } => {
             prompt::confirm(&format!("Every key of {name} will be lost"), name, yes.as_deref())?;
             let spinner =
-                spinner(&format!("flushing {name}"), format!("the node goes on: flintkv database show {name}"));
+                spinner(&format!("flushing {name}"), format!("the node continues: flintkv database show {name}"));
             let reply = client.post(&format!("{}/flush", path(name)), &json!({ "confirm": name }));
             drop(spinner);
             Ok(said(&reply?, &format!("{name} is empty"), as_json))
@@ -86,7 +86,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     body.extend(password(&fields.password, &create.name)?);
     let spinner = spinner(
         &format!("creating {}", create.name),
-        format!("the node goes on: flintkv database show {}", create.name),
+        format!("the node continues: flintkv database show {}", create.name),
     );
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
@@ -109,7 +109,7 @@ fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Resul
     drop(bar);
     match database["state"] == "failed" {
         true => Err(Failure::failed(text(&database["failure"]))
-            .hint(format!("{name} serves nobody: flintkv database delete {name}"))),
+            .hint(format!("{name} does not serve clients: to remove it, flintkv database delete {name}"))),
         false => Ok(database),
     }
 }
@@ -117,7 +117,7 @@ fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Resul
 /// A progress bar for work that the node does without the command.
 fn waits(template: &str, name: &str) -> Wait {
     let bar = progress::bar(template, 0).with_prefix(name.to_owned());
-    Wait::new(bar, format!("the node goes on: flintkv database show {name}"))
+    Wait::new(bar, format!("the node continues: flintkv database show {name}"))
 }
 
 fn follow(bar: &ProgressBar, progress: &Value, done: &str, total: &str) {
@@ -199,7 +199,7 @@ fn switch(client: &Client, name: &str, action: &str, as_json: bool) -> Result<St
 
 /// Waits until the API no longer knows the database.
 fn delete(client: &Client, name: &str, wait: bool, as_json: bool) -> Result<String, Failure> {
-    let spinner = spinner(&format!("deleting {name}"), "the node goes on: flintkv database list".to_owned());
+    let spinner = spinner(&format!("deleting {name}"), "the node continues: flintkv database list".to_owned());
     client.delete(&format!("{}?confirm={}", path(name), segment(name)))?;
     while wait && !is_gone(client, name)? {
         std::thread::sleep(LOOK);

@@ -21,7 +21,7 @@ pub fn show(client: &Client, name: &str, as_json: bool) -> Result<String, Failur
 pub fn replicate(client: &Client, replicate: &Replicate, as_json: bool) -> Result<String, Failure> {
     let Replicate { name, of, primary_user, primary_password, tls, yes } = replicate;
     let address = of.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-    let (host, port) = address.ok_or_else(|| Failure::refused(format!("--of: '{of}' is no HOST:PORT")))?;
+    let (host, port) = address.ok_or_else(|| Failure::refused(format!("--of: '{of}' is not HOST:PORT")))?;
     let what = format!("Every key of {name} will be lost when the dataset of {of} arrives");
     prompt::confirm(&what, name, yes.as_deref())?;
     let mut body = json!({ "host": host, "port": port, "tls": tls });

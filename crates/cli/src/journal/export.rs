@@ -73,11 +73,14 @@ pub fn export(
         eprintln!("{}: {IN_USE}", dir.display());
     }
     if let Some((unreadable, lost)) = unreadable.filter(|(unreadable, _)| !unreadable.entries.is_empty()) {
-        eprintln!("{}. They are left out, as a start would answer with errors for them", describe(&unreadable, &lost));
+        eprintln!(
+            "{}. They are left out, because after a start these keys would answer with errors",
+            describe(&unreadable, &lost)
+        );
     }
     if out.left_out > 0 {
         eprintln!(
-            "{} commands about expiries of fields are left out, which Redis 7.0 does not know: --with-field-expiry writes them",
+            "{} commands about expiries of fields are left out, because Redis 7.0 does not know them: --with-field-expiry writes them",
             out.left_out
         );
     }
@@ -134,7 +137,7 @@ impl Export {
         read_checkpoint(dir, opened, |item| self.item(item, &mut key).map_err(about))?;
         let mut put = |db: u32, resp: &[u8]| match commands(resp) {
             Some(commands) => self.record(db.into(), &commands).map_err(|error| format!("{}: {error}", to.display())),
-            None => Err("a record of the journal is no command".to_owned()),
+            None => Err("a record of the journal is not a valid command".to_owned()),
         };
         let written = match followed {
             None => each_record(&opened.view, &mut |record| put(record.db, record.resp)),

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::{Flash, Missing, Names, Unreadable};
 
 const ADVICE: &str = "restore the directory from a copy, or move it away to start without it";
-const IN_USE: &str = "in use by a running node: the end may be missing";
+const IN_USE: &str = "in use by a running node: the newest records may be missing";
 /// The most keys that are listed by name.
 const NAMES_MAX: usize = 1000;
 /// A running node may replace its checkpoint, and use a file again, between two reads.
@@ -80,7 +80,7 @@ fn open_once(dir: &Path) -> Result<Opened, Failure> {
             let bytes = file.metadata().map_err(|error| broken(format!("{}: {error}", path.display())))?.len();
             if bytes != checkpoint.bytes {
                 let what =
-                    format!("{}: it has {bytes} bytes, and the manifest says {}", path.display(), checkpoint.bytes);
+                    format!("{}: it has {bytes} bytes, but the manifest says {}", path.display(), checkpoint.bytes);
                 return Err(broken(what));
             }
             Some(file)
@@ -137,7 +137,7 @@ fn describe(unreadable: &Unreadable, lost: &[(u64, Vec<u8>)]) -> String {
         let names = lost.iter().take(NAMES_MAX).map(|(db, name)| format!("{db}:{}", name.escape_ascii()));
         let more = if lost.len() > NAMES_MAX { " …" } else { "" };
         text.push_str(&format!(
-            "; {} keys are lost by that, because the journal changes them and cannot tell what they were: {}{more}",
+            "; {} keys are lost, because the journal changes them and their earlier values are not known: {}{more}",
             lost.len(),
             names.collect::<Vec<_>>().join(" ")
         ));

@@ -82,7 +82,9 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
     let salvage = Salvage::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
     let unread = match on_flash {
         1.. if args.flash_path.is_empty() => {
-            format!(". Its {on_flash} values on flash were not read: --flash-path PATH, in their order, reads them")
+            format!(
+                ". Its {on_flash} values on flash were not read: give every --flash-path, in the old order, to read them"
+            )
         }
         _ => String::new(),
     };
@@ -91,10 +93,10 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
         View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
         return match (is_guessed, args.to.as_deref()) {
             (false, _) => {
-                Ok(format!("{}: nothing is damaged{unread}: flintkv journal check tells more\n", dir.display()))
+                Ok(format!("{}: nothing is damaged{unread}: flintkv journal check shows more\n", dir.display()))
             }
             (true, None) => {
-                let what = format!("All else is whole{unread}.");
+                let what = format!("Everything else is undamaged{unread}.");
                 Err(Failure::failed(what).hint("--to NEW writes the dataset with a new manifest"))
             }
             (true, Some(to)) => {
@@ -159,13 +161,13 @@ fn repair_dump(
         None => String::new(),
     };
     let what = format!(
-        "The keys behind the damage are lost{left}; the journal is not applied, because it changes keys that are lost."
+        "The keys after the damage are lost{left}; the journal is not applied, because it changes keys that are lost."
     );
     let Some(to) = args.to.as_deref() else {
         return Err(Failure::failed(format!("{said}{what}")).hint("--to NEW writes the keys that can be read"));
     };
     if dump.keys == 0 && unread.is_none() {
-        return Err(Failure::failed(format!("{said}{what} Nothing is left to write.")));
+        return Err(Failure::failed(format!("{said}{what} There is nothing left to write.")));
     }
     make(to)?;
     let new = to.join(DUMP);
@@ -179,8 +181,7 @@ fn repair_dump(
         _ => copy(&old, &new, Some(dump.sound_bytes)).map_err(about(&new))?,
     }
     Ok(format!(
-        "{said}{}: written. A node loads it as the dump in its dir. {what} The dump's checksum was not to be checked, so a value \
-         before the damage may be wrong too.\n",
+        "{said}{}: written. A node loads it as the dump in its dir. {what} The checksum of the dump could not be checked, so a value before the damage may be wrong too.\n",
         new.display()
     ))
 }
@@ -288,10 +289,12 @@ fn dataset(dir: &Path) -> Result<(Manifest, Option<String>), Failure> {
     };
     let Some(manifest) = guess(dir) else {
         let hint = "give the directory flintkv.journal itself, or a copy of it";
-        return Err(Failure::failed(format!("{why}; and no file tells what it said")).hint(hint));
+        return Err(
+            Failure::failed(format!("{why}; and its contents cannot be restored from the other files")).hint(hint)
+        );
     };
     let checkpoint = manifest.checkpoint.as_ref().map_or("no checkpoint", |checkpoint| &checkpoint.name);
-    let said = format!("{why}. The other files tell that it said: {checkpoint}, position {}", manifest.position);
+    let said = format!("{why}. By the other files, its contents were: {checkpoint}, position {}", manifest.position);
     Ok((manifest, Some(said)))
 }
 
@@ -316,11 +319,11 @@ fn loss(salvage: &Salvage, records: u64, kept_ms: u64) -> String {
     let mut text = format!("{}\n", salvage.damage());
     text.push_str(&format!("{records} records before it can be read, up to position {at}\n"));
     text.push_str(&format!(
-        "A cut there loses {} of the journal, with at least {lost} records that are whole",
+        "A cut there loses {} of the journal, with at least {lost} undamaged records",
         human(durable.saturating_sub(at))
     ));
     if durable <= at && lost == 0 {
-        text.push_str(", and what only the ring had, if that is damaged");
+        text.push_str(", and the records that were only in the ring, if the ring is damaged");
     }
     if lost > 0 && kept_ms > 0 {
         let seconds = until_ms.saturating_sub(kept_ms).div_ceil(1000);
@@ -387,7 +390,7 @@ fn read_index(dir: &Path, file: &CheckpointFile, mut sound: Option<&mut IndexWri
     read.map_err(|error| {
         Failure::failed(format!("{}: {error}", path.display())).hint(
             "without it, --from-segments --to NEW finds what it can in the flash files. A backup has everything (flintkv database create \
-             --from), or a copy of the directory and of the flash files of the same moment",
+             --from), or restore a copy of the directory and of the flash files, made at the same time",
         )
     })
 }
@@ -452,7 +455,7 @@ fn without_index(
     flash: &Flash,
     failure: &Failure,
 ) -> Result<String, Failure> {
-    let said = format!("{}, so the keys on flash are looked for without it", failure.message);
+    let said = format!("{}, so the keys on flash are searched for without it", failure.message);
     let (Some(checkpoint), Some(to), true) = (&manifest.checkpoint, args.to.as_deref(), checkpoint_is_sound) else {
         return Err(Failure::failed(format!("{said}. The dump of the checkpoint is damaged too.")));
     };
@@ -480,7 +483,7 @@ fn without_index(
 fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), Failure> {
     match View::open(&args.dir, manifest.log_id, manifest.position) {
         Err(error) if !args.cut => {
-            let hint = "--cut gives the journal up";
+            let hint = "--cut repairs without the journal";
             Err(Failure::failed(format!("{said} The journal cannot be read either: {error}")).hint(hint))
         }
         _ => Ok(()),
@@ -517,7 +520,7 @@ fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[
     let read = view.records(&mut |end, record| {
         let db = u64::from(record.db);
         let Some(commands) = commands(record.resp) else {
-            ended = Err(format!("the record before position {end} is no command"));
+            ended = Err(format!("the record before position {end} is not a valid command"));
             return ControlFlow::Break(());
         };
         for (args, _) in &commands {
@@ -530,7 +533,7 @@ fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[
                 b"flushdb" => _ = emptied.insert(db),
                 b"flushall" => emptied.extend(0..DATABASES_MAX),
                 b"swapdb" => {
-                    ended = Err("the journal exchanges logical databases, so its changes cannot be attributed to keys: --cut gives it up"
+                    ended = Err("the journal exchanges logical databases, so its changes cannot be attributed to keys: --cut discards the journal"
                         .to_owned());
                     return ControlFlow::Break(());
                 }
@@ -570,11 +573,12 @@ fn end_journal(
         (manifest.position, manifest.stream) = (0, None);
     }
     if args.from_segments {
-        return Ok("The journal runs on it. If the node refuses it, repair again with --cut, which gives it up.");
+        return Ok(
+            "The journal is applied to it. If the node refuses the journal, repair again with --cut, which discards it.",
+        );
     }
     Ok(
-        "The journal runs on it as if the lost keys had not been there, so one of them that was changed since the checkpoint may come back \
-        with that change only. If the node refuses the journal for that reason, repair again with --cut, which gives it up.",
+        "The journal is applied to it as if the lost keys had never existed, so a lost key that was changed after the checkpoint may come back with only this change. If the node refuses the journal for that reason, repair again with --cut, which discards it.",
     )
 }
 

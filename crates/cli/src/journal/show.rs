@@ -84,7 +84,7 @@ pub fn check(dir: &Path, (flash, flash_paths): (&Flash, &[PathBuf])) -> Result<S
     });
     read.map_err(|error| Failure::failed(error.to_string()).hint(ADVICE))?;
     if let Some(position) = bad {
-        let what = format!("{}: the record at position {position} is no command", dir.display());
+        let what = format!("{}: the record at position {position} is not a valid command", dir.display());
         return Err(Failure::failed(what).hint(ADVICE));
     }
     let frames: u64 = opened.view.held().iter().map(|held| held.frames).sum();
@@ -138,7 +138,7 @@ fn line(start: u64, record: &Record) -> String {
             }
         }
         None => {
-            let _ = writeln!(text, "{head}this is no command: {}", typed(record.resp));
+            let _ = writeln!(text, "{head}not a valid command: {}", typed(record.resp));
         }
     }
     text

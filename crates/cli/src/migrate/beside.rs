@@ -26,7 +26,7 @@ pub fn copy_functions(ends: &mut Ends) -> Result<(), Failure> {
     match ends.target.call(&[b"FUNCTION", b"RESTORE", bytes(&dump).unwrap_or_default(), b"FLUSH"])? {
         Value::Error(text) => {
             let text = String::from_utf8_lossy(&text).into_owned();
-            Err(Failure::failed(format!("the target does not take the source's functions: {text}")))
+            Err(Failure::failed(format!("the target does not accept the source's functions: {text}")))
         }
         _ => Ok(()),
     }
@@ -89,7 +89,7 @@ fn user(line: &str) -> Option<User> {
 pub fn move_users(ends: &mut Ends) -> Result<String, Failure> {
     let users = users(&mut ends.source)?.map_err(|why| {
         Failure::failed(format!("{}: ACL LIST: {why}", ends.from))
-            .hint("let the source's user see its users, or leave out --users")
+            .hint("allow the source's user to run ACL LIST, or leave out --users")
     })?;
     for User { name, rules } in &users {
         let words: Vec<&str> =
@@ -97,8 +97,8 @@ pub fn move_users(ends: &mut Ends) -> Result<String, Failure> {
         let words: Vec<&[u8]> = words.into_iter().map(str::as_bytes).collect();
         if let Value::Error(text) = ends.target.call(&words)? {
             let text = String::from_utf8_lossy(&text).into_owned();
-            return Err(Failure::failed(format!("the target does not take the user '{name}': {text}")).hint(
-                "nothing was switched: change the user at the source, or make the users by hand and leave out --users",
+            return Err(Failure::failed(format!("the target does not accept the user '{name}': {text}")).hint(
+                "nothing was switched: change the user at the source, or create the users by hand and leave out --users",
             ));
         }
     }
@@ -131,7 +131,7 @@ pub fn left_behind(source: &mut Server, moves_users: bool) -> Result<String, Fai
         Ok(users) if moves_users || users.is_empty() => {}
         Ok(users) => {
             let names: Vec<&str> = users.iter().map(|user| &*user.name).collect();
-            left.push(format!("{} ACL users ({}), unless --users is said", names.len(), some_of(&names)));
+            left.push(format!("{} ACL users ({}), unless --users is given", names.len(), some_of(&names)));
         }
         // Redis before 6.0 has no ACL command.
         Err(why) if why.contains("unknown command") => {}

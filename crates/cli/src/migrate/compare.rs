@@ -67,7 +67,7 @@ pub fn compare(ends: &mut Ends, wanted: usize, reach: Reach<'_>) -> Result<Strin
     }
     let named = different.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let what = format!("{} of {compared} compared keys differ: {named}", different.len());
-    Err(Failure::failed(what).hint("the copy is wrong, and nothing was switched: please report it"))
+    Err(Failure::failed(what).hint("the copy is wrong, and nothing was switched: please report this"))
 }
 
 fn functions(ends: &mut Ends, reach: Reach<'_>) -> Result<String, Failure> {
@@ -163,7 +163,7 @@ fn look(server: &mut Server, name: &[u8]) -> Result<Seen, Failure> {
     let at = Instant::now();
     let (Some(kind), Some(Value::Int(ttl_ms))) = (bytes(&replies[0]), replies.get(1)) else {
         let error = replies.iter().find_map(|reply| if let Value::Error(text) = reply { Some(&**text) } else { None });
-        return Err(server.refused("TYPE or PTTL", error.unwrap_or(b"no such answer was expected")).into());
+        return Err(server.refused("TYPE or PTTL", error.unwrap_or(b"the answer has an unexpected form")).into());
     };
     let kind = if *ttl_ms == -2 { b"none".to_vec() } else { kind.to_vec() };
     let expires = u64::try_from(*ttl_ms).ok().and_then(|ttl_ms| at.checked_add(Duration::from_millis(ttl_ms)));

@@ -99,10 +99,10 @@ impl Copy {
             source.copy(ends, self.only, &changed, BATCH, &mut |_| ())?;
             if untold_calls(&mut source.server)? != source.untold {
                 return Err(Failure::failed(format!(
-                    "{} was emptied, or its databases were swapped (FLUSHALL, FLUSHDB, SWAPDB), and no notification tells of that",
+                    "{} was emptied, or its databases were swapped (FLUSHALL, FLUSHDB, SWAPDB), which keyspace notifications do not report",
                     ends.from
                 ))
-                .hint("begin again; --method follow copes with it"));
+                .hint("start again, or use --method follow, which can handle these commands"));
             }
         }
         copy_functions(ends)?;
@@ -135,7 +135,7 @@ impl Copy {
             if let Some(before) = source.events_before.take()
                 && let Err(failure) = source.server.ask(&["CONFIG", "SET", NOTIFICATIONS, &before])
             {
-                eprint!("{NOTIFICATIONS} stays changed at the source: {failure}");
+                eprint!("{NOTIFICATIONS} could not be set back at the source: {failure}");
             }
         }
     }
@@ -202,7 +202,7 @@ impl Source {
         for (name, reply) in names.iter().zip(target.pipeline(commands)?) {
             if let Value::Error(text) = reply {
                 let (name, text) = (shown(name), String::from_utf8_lossy(&text).into_owned());
-                return Err(Failure::failed(format!("the target does not take the key '{name}': {text}")));
+                return Err(Failure::failed(format!("the target does not accept the key '{name}': {text}")));
             }
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Changes {
         loop {
             ends.check()?;
             if self.is_over.load(SeqCst) {
-                return Err(Failure::failed("the source has ended the connection that tells of changed keys")
+                return Err(Failure::failed("the source has closed the connection for keyspace notifications")
                     .hint("client-output-buffer-limit pubsub may be too small for the rate of its changes"));
             }
             if self.come.load(SeqCst) >= mark {
@@ -277,8 +277,7 @@ fn addresses(ends: &mut Ends) -> Result<Vec<Address>, Failure> {
 
 /// Makes the source report changed keys. Returns the old value of the setting if it was changed.
 fn notify(server: &mut Server) -> Result<Option<String>, Failure> {
-    let hint = "without notifications, what changes during the copy is not seen: allow CONFIG, or set notify-keyspace-events KA \
-                at the source";
+    let hint = "without keyspace notifications, changes during the copy would be missed: allow CONFIG, or set notify-keyspace-events KA at the source";
     let reply = server.ask(&["CONFIG", "GET", NOTIFICATIONS]).map_err(|error| Failure::from(error).hint(hint))?;
     let value = list(reply).get(1).and_then(bytes).map(|value| String::from_utf8_lossy(value).into_owned());
     let before = value.unwrap_or_default();
@@ -383,7 +382,7 @@ impl Mover for Copy {
     }
 
     fn lag(&mut self, ends: &mut Ends) -> Result<String, Failure> {
-        Ok(format!("{} keys had changed since the last look", self.copy_changed(ends)?))
+        Ok(format!("{} keys had changed since they were copied", self.copy_changed(ends)?))
     }
 
     fn hold(&mut self, _: &mut Ends, on: bool) -> bool {
@@ -406,7 +405,7 @@ impl Mover for Copy {
 
     fn abort(&mut self, ends: &mut Ends) {
         self.restore_settings();
-        eprintln!("aborted: {} keeps what it has", ends.to);
+        eprintln!("aborted: {} keeps the keys that it has received", ends.to);
     }
 }
 

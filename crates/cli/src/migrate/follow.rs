@@ -24,7 +24,7 @@ impl Follow {
     pub fn begin(ends: &mut Ends) -> Result<Follow, Failure> {
         if ends.from.db.is_some() {
             return Err(Failure::refused("replication moves all logical databases")
-                .hint("--method copy moves the one of the address"));
+                .hint("--method copy moves only the database in the address"));
         }
         let Address { host, port, user, password, has_tls, .. } = ends.from.clone();
         for (name, value) in [("masteruser", user), ("masterauth", password)] {
@@ -84,7 +84,7 @@ impl Mover for Follow {
             let target = ends.target.info("replication")?;
             let number = |name: &str| target.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             if target.get("role").is_none_or(|role| role != "slave") {
-                return Err(Failure::failed("the target has stopped following: somebody has promoted it"));
+                return Err(Failure::failed("the target no longer follows the source: it was promoted"));
             }
             if let Some(why) = target.get("master_link_error").filter(|why| !why.is_empty()) {
                 bar.set_message(why.clone());
@@ -113,10 +113,10 @@ impl Mover for Follow {
             ends.check()?;
             if begun.elapsed() > REACH_TIMEOUT {
                 return Err(Failure::failed(format!(
-                    "the target has not got what the source had written {} s ago; nothing was switched",
+                    "the target has still not received what the source wrote {} s ago; nothing was switched",
                     REACH_TIMEOUT.as_secs()
                 ))
-                .hint("look at master_link_error in INFO of the target, and how busy both are"));
+                .hint("look at master_link_error in the target's INFO, and check the load of both servers"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -136,7 +136,9 @@ impl Mover for Follow {
         let end = ReplicationOffsets::read(ends)?.theirs;
         while ReplicationOffsets::read(ends)?.ours < end {
             if begun.elapsed() > SWITCH_TIMEOUT {
-                return Err(Failure::failed("the target does not get the last writes in time; nothing was switched"));
+                return Err(Failure::failed(
+                    "the target has not received the last writes in time; nothing was switched",
+                ));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -148,7 +150,9 @@ impl Mover for Follow {
 
     fn abort(&mut self, ends: &mut Ends) {
         match ends.target.ask(&["REPLICAOF", "NO", "ONE"]) {
-            Ok(_) => eprintln!("aborted: {} does not follow any more, and keeps what it has", ends.to),
+            Ok(_) => {
+                eprintln!("aborted: {} no longer follows the source, and keeps the keys that it has received", ends.to)
+            }
             Err(failure) => eprint!("aborted, but the target may still follow: {failure}"),
         }
     }

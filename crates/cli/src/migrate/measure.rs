@@ -86,7 +86,7 @@ pub fn fits(sample: &Sample, target: &mut Server, force: bool) -> Result<(), Fai
         human(needed_bytes(sample)),
         human(limit)
     ))
-    .hint("raise its limit (flintkv database resize), or say --force if the estimate is wrong"))
+    .hint("raise its limit (flintkv database resize), or give --force if the estimate is wrong"))
 }
 
 pub fn duration(sample: &Sample, bytes_a_second: u64) -> String {
@@ -94,7 +94,7 @@ pub fn duration(sample: &Sample, bytes_a_second: u64) -> String {
     let rate = human(bytes_a_second);
     pairs(&[(
         "time",
-        format!("about {} s at {rate}/s, as fast as the source gives its values to this machine", seconds + 1),
+        format!("about {} s at {rate}/s, the rate at which this machine can read the source's values", seconds + 1),
     )])
 }
 

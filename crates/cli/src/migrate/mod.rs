@@ -89,7 +89,7 @@ pub fn run(args: &Migrate) -> Result<String, Failure> {
     let taken = target.keys()?.values().sum::<u64>();
     if taken > 0 && !args.replace {
         return Err(Failure::refused(format!("{to} has {taken} keys already, which would be lost"))
-            .hint("--replace says that they may be lost"));
+            .hint("give --replace if they may be lost"));
     }
     measure::fits(&sample, &mut target, args.force)?;
     let method = method(&mut source, args.method)?;
@@ -129,13 +129,13 @@ fn catch_up_and_switch(ends: &mut Ends, mover: &mut dyn Mover, args: &Migrate) -
     };
     mover.hold(ends, false);
     let counts = switched?;
-    let mut said = format!("{counts}{users}{} is on its own now: point the clients at it\n", ends.to);
+    let mut said = format!("{counts}{users}{} is now independent: connect the clients to it\n", ends.to);
     if !paused {
         said.push_str("the source could not be paused: what its clients wrote during the last second may be missing\n");
     }
     if way_back? {
         said.push_str(&format!(
-            "{} follows {}, so the way back is open: REPLICAOF NO ONE there ends it\n",
+            "{} follows {}, so that you can switch back: REPLICAOF NO ONE there ends this\n",
             ends.from, ends.to
         ));
     }

@@ -31,7 +31,7 @@ pub fn run(args: &args::Plan) -> Result<String, Failure> {
         };
         if let Some(missing) = missing {
             return Err(Failure::refused(missing)
-                .hint(format!("say both: flintkv plan --keys 75m --value-size 500; {SOURCES}")));
+                .hint(format!("give both: flintkv plan --keys 75m --value-size 500; {SOURCES}")));
         }
     }
     let device = device(&args.flash)?;
@@ -93,18 +93,18 @@ fn learn(args: &args::Plan) -> Result<SampledWorkload, Failure> {
     let is_empty = sampled.sample.as_ref().is_some_and(|sample| sample.keys == 0);
     if is_empty && args.keys.is_none() {
         return Err(Failure::failed(format!("{} has no keys to measure", sampled.sources.join(", ")))
-            .hint("say --keys and --value-size for data that are still to come"));
+            .hint("give --keys and --value-size if the data do not exist yet"));
     }
     if let Some(uses) = sampled.uses.as_ref().filter(|uses| uses.curve.is_empty()) {
-        let few = format!("{} reads of keys are too few to tell how keys are used", uses.reads);
-        return Err(Failure::failed(few).hint("watch for longer, or say --skew instead of --monitor or --trace"));
+        let few = format!("{} reads of keys are too few to measure how keys are used", uses.reads);
+        return Err(Failure::failed(few).hint("measure for longer, or give --skew instead of --monitor or --trace"));
     }
     if sampled.sample.is_none() && (args.keys.is_none() || args.value_size.is_none()) {
         return Err(Failure::refused(format!(
             "{} sets no values, so their size is not known",
             sampled.sources.join(", ")
         ))
-        .hint("say --keys and --value-size, or add --from or --rdb"));
+        .hint("give --keys and --value-size, or add --from or --rdb"));
     }
     Ok(sampled)
 }
@@ -118,7 +118,7 @@ fn from_server(from: &str, args: &args::Plan) -> Result<SampledWorkload, Failure
     let go_on = |stage: Stage, part: f64| {
         bar.set_prefix(match stage {
             Stage::Watching => format!("watching {address}"),
-            Stage::Looking => format!("looking at keys of {address}"),
+            Stage::Looking => format!("reading keys of {address}"),
         });
         bar.set_position((part * 1000.0) as u64);
         stage == Stage::Looking || !stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
@@ -138,7 +138,7 @@ fn device(paths: &[PathBuf]) -> Result<Option<Device>, Failure> {
         } else {
             let about =
                 |why: &str, hint: String| Failure::refused(format!("--flash {}: {why}", path.display())).hint(hint);
-            let hint = "it takes a directory, or a file that flintkv prepare-flash --json DIR has printed";
+            let hint = "a directory is expected, or a file with the output of flintkv prepare-flash --json DIR";
             let text = std::fs::read_to_string(path).map_err(|error| about(&error.to_string(), hint.to_owned()))?;
             devices.extend(printed_devices(&text).map_err(|error| about(&error.message, error.hint))?);
         }

@@ -62,7 +62,7 @@ fn monitor(cost: &MonitorInfo) -> String {
         text += &format!("; the server took {before:.2} cores before and {meanwhile:.2} meanwhile");
     }
     if cost.ended_early {
-        text += "; ended early, as the server had to keep what could not be read in time";
+        text += "; ended early, because the server had to buffer what could not be read in time";
     }
     text
 }
@@ -112,7 +112,7 @@ fn answer(planned: &PlanInfo) -> Vec<(&'static str, String)> {
     if workload.reads_per_second > 0.0 {
         let rate =
             format!("{}/s of {} reads", count(sizing.flash_reads_per_second.round()), count(workload.reads_per_second));
-        let unknown = if sizing.expected.is_none() { "; --flash says what a device does with them" } else { "" };
+        let unknown = if sizing.expected.is_none() { "; --flash shows what a device can do with them" } else { "" };
         rows.push(("flash reads", rate + unknown));
     }
     if let Some(expected) = &sizing.expected {
@@ -178,7 +178,7 @@ fn on_device(expected: &ExpectedInfo) -> Vec<(&'static str, String)> {
                 micros(added)
             ),
         )),
-        _ => rows.push(("latency", "the flash does not do so many reads: take more RAM, or more devices".to_owned())),
+        _ => rows.push(("latency", "the flash cannot do so many reads: use more RAM, or more devices".to_owned())),
     }
     if let Some(most) = expected.reads_per_second_max {
         rows.push(("throughput", format!("at most {} reads/s at this hit ratio", count(most.round()))));

@@ -64,7 +64,7 @@ pub fn advise(machine: Machine, measured: &[(StorageInfo, Measured)]) -> Advice 
     set(
         "memory-limit",
         size::directive(memory_bytes),
-        format!("its files take {} with journal and bases: 90 % of what is free", human(flash_bytes)),
+        format!("its files take {} with the journal and the checkpoints: 90 % of the free space", human(flash_bytes)),
     );
     let keys = ram_bytes / 2 / INDEX_BYTES_PER_KEY;
     set(
@@ -84,14 +84,17 @@ pub fn advise(machine: Machine, measured: &[(StorageInfo, Measured)]) -> Advice 
     advice.warnings = measured.iter().flat_map(|(place, figures)| warnings(place, figures)).collect();
     let largest = measured.iter().map(|(place, _)| share_bytes(place, measured)).max().unwrap_or(0);
     if largest as f64 * FLASH_SHARE > smallest as f64 {
-        advice
-            .warnings
-            .push(format!("the paths differ in size: each is used as far as the smallest, {}, goes", human(smallest)));
+        advice.warnings.push(format!(
+            "the paths differ in size: of each, only as much as the smallest has ({}) is used",
+            human(smallest)
+        ));
     }
     for (at, (place, _)) in measured.iter().enumerate() {
         if let Some((other, _)) = measured[..at].iter().find(|(other, _)| same_filesystem(place, other)) {
             let (one, other) = (other.dir.display(), place.dir.display());
-            advice.warnings.push(format!("{one} and {other} lie on the same file system: one path does as much"));
+            advice
+                .warnings
+                .push(format!("{one} and {other} are on the same file system, so a second path brings nothing"));
         }
     }
     advice
@@ -161,7 +164,7 @@ fn warnings(place: &StorageInfo, figures: &Measured) -> Vec<String> {
     }
     if !figures.o_direct {
         warnings.push(format!(
-            "{dir}: O_DIRECT is refused, so the figures are the page cache's, which takes RAM outside of ram-limit"
+            "{dir}: O_DIRECT is refused, so the figures are those of the page cache, which takes RAM outside of ram-limit"
         ));
     }
     if !figures.preallocated {
@@ -169,8 +172,7 @@ fn warnings(place: &StorageInfo, figures: &Measured) -> Vec<String> {
     }
     if let Some(why) = &figures.uring_refused {
         warnings.push(format!(
-            "{dir}: io_uring is refused ({why}); containers and kernel.io_uring_disabled do that. Threads work, at more \
-             processor time a read"
+            "{dir}: io_uring is refused ({why}); containers and kernel.io_uring_disabled can be the reason. Threads are used instead, which take more processor time for each read"
         ));
     }
     let best = figures.reads.iter().map(|point| point.reads_per_second).fold(0.0, f64::max);

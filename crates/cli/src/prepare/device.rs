@@ -38,7 +38,7 @@ pub fn inspect(path: &Path) -> io::Result<Device> {
     let mut in_use = users(&sys_dir, &storage::mounts()?, &swaps);
     let signatures = signatures(path);
     in_use.extend(signatures.iter().filter(|kind| is_member(kind)).map(|kind| {
-        format!("it is part of something larger ({kind}); if that is gone for good: wipefs --all {}", path.display())
+        format!("it is part of something larger ({kind}); if you no longer need that: wipefs --all {}", path.display())
     }));
     if let Some(holder) = exclusive(path, &in_use) {
         in_use.push(holder);
@@ -55,7 +55,7 @@ pub fn inspect(path: &Path) -> io::Result<Device> {
 fn users(sys_dir: &Path, mounts: &[Mount], swaps: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     if storage::number(&sys_dir.join("size")) == 0 {
-        reasons.push("it has no size: there is nothing behind it".to_owned());
+        reasons.push("its size is 0, so it has no medium".to_owned());
     }
     if storage::number(&sys_dir.join("ro")) == 1 {
         reasons.push("it is read-only".to_owned());
@@ -175,7 +175,7 @@ mod tests {
         );
 
         let empty = disk(&[("size", "0"), ("ro", "1")]);
-        assert_eq!(users_of(&empty, "", ""), ["it has no size: there is nothing behind it", "it is read-only"]);
+        assert_eq!(users_of(&empty, "", ""), ["its size is 0, so it has no medium", "it is read-only"]);
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn sort(args: &PrepareFlash) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
         || args.fstab.is_some();
     if devices.is_empty() && for_devices {
         return Err(Failure::refused(
-            "--yes, --mount, --filesystem, --owner and --fstab are for devices, and none is given",
+            "--yes, --mount, --filesystem, --owner and --fstab are for devices, but no device was given",
         ));
     }
     if let Some(other) = args.yes.iter().find(|path| !devices.contains(path)) {
@@ -149,7 +149,7 @@ type Prepared = (Vec<Formatted>, Option<(PathBuf, PathBuf)>);
 fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -> Result<Prepared, Failure> {
     refuse_what_is_in_use(devices)?;
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::refused("formatting and mounting devices takes root"));
+        return Err(Failure::refused("formatting and mounting devices needs root"));
     }
     let fstab_path = args.fstab.as_deref().unwrap_or(Path::new("/etc/fstab"));
     let fstab = fs::read_to_string(fstab_path);
@@ -172,7 +172,7 @@ fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -
     for (device, mount_point) in devices.iter().zip(&mount_points) {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::interrupted(format!(
-                "interrupted; {} and later ones are as they were",
+                "interrupted; {} and later devices are unchanged",
                 device.path.display()
             )));
         }

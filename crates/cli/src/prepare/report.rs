@@ -61,7 +61,7 @@ pub fn text(found: &Found) -> String {
         ));
     }
     if let Some((fstab, backup)) = &found.fstab {
-        text.push_str(&format!("written to {}; as it was: {}\n", fstab.display(), backup.display()));
+        text.push_str(&format!("written to {}; the old version is {}\n", fstab.display(), backup.display()));
     }
     if !text.is_empty() {
         text.push('\n');

@@ -48,7 +48,8 @@ pub fn run(args: &Top) -> Result<String, Failure> {
         return Ok(once(&state, width));
     }
     if !io::stdout().is_terminal() {
-        return Err(Failure::refused("standard output is no terminal").hint("--once prints one frame, --json one look"));
+        return Err(Failure::refused("standard output is not a terminal")
+            .hint("use --once to print one frame, or --json to print the figures"));
     }
     live(client, state).map_err(|error| Failure::failed(format!("the terminal: {error}")))?;
     Ok(String::new())

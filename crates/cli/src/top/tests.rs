@@ -166,7 +166,7 @@ fn a_lost_node_is_reported_and_the_last_figures_stay() {
     state.lost("http://127.0.0.1:8379 does not answer: Connection refused".to_owned());
     state.lost("http://127.0.0.1:8379 does not answer: Connection refused".to_owned());
     let text = frame(&state, 120, 12);
-    assert!(text.contains("no answer for 2 looks, trying again: http://127.0.0.1:8379 does not answer"), "{text}");
+    assert!(text.contains("no answer to 2 requests, trying again: http://127.0.0.1:8379 does not answer"), "{text}");
     assert!(text.contains("default"));
     state.saw(three());
     assert!(!frame(&state, 120, 12).contains("no answer"));

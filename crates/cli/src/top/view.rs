@@ -77,7 +77,7 @@ fn head_lines(state: &TopState, width: u16) -> Vec<Line<'static>> {
     ];
     let last = match &state.gone {
         Some((why, tries)) => Line::styled(
-            format!("no answer for {tries} looks, trying again: {}", why.lines().next().unwrap_or_default()),
+            format!("no answer to {tries} requests, trying again: {}", why.lines().next().unwrap_or_default()),
             Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
         ),
         None => Line::raw(""),
@@ -349,10 +349,10 @@ fn help() -> Vec<Line<'static>> {
     let sorts = Sort::ALL.iter().map(|(_, key, name)| (key.to_string(), format!("sort by {name}")));
     let keys = [
         ("↑ ↓ PgUp PgDn Home End", "select a database"),
-        ("Enter, Esc", "its detail, and back"),
+        ("Enter, Esc", "details of the database, and back"),
         ("s", "sort by the next column"),
         ("r", "reverse the order"),
-        ("p, space", "pause, and go on"),
+        ("p, space", "pause, and resume"),
         ("q, Ctrl-C", "quit"),
     ];
     let keys = keys.map(|(key, what)| (key.to_owned(), what.to_owned()));

@@ -44,7 +44,7 @@ pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
 const REFUSED: [(&[&str], &str); 5] = [
     (
         &["loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
-        "there is no append-only file and no forked process that it could be about",
+        "FlintKV has no append-only file and no forked process",
     ),
     (&["change-repl-id", "replicate"], "the stream to replicas and its id follow from the dataset alone"),
     (
@@ -53,7 +53,7 @@ const REFUSED: [(&[&str], &str); 5] = [
     ),
     (
         &["quicklist-packed-threshold", "dict-resizing", "htstats", "quicklist", "replybuffer"],
-        "the structure it is about is Redis's own",
+        "FlintKV does not have this structure of Redis",
     ),
     (
         &[
@@ -74,7 +74,7 @@ const REFUSED: [(&[&str], &str); 5] = [
             "client-eviction",
             "client-enforce-reply-list",
         ],
-        "it reaches into Redis's own internals",
+        "it is about internals of Redis that FlintKV does not have",
     ),
 ];
 
@@ -155,7 +155,7 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             let lines = [
                 "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
                 "SLEEP seconds",
-                "    Holds up the worker of this connection, with all its connections.",
+                "    Blocks the worker of this connection, and all connections of this worker.",
                 "OBJECT key [FAST]",
                 "    Shows where and how the key's value is kept.",
                 "SDSLEN key",
@@ -165,25 +165,25 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "DIGEST",
                 "    A number for the whole dataset, the same on every Redis that has it.",
                 "FLINT-DIGEST [STRIPES]",
-                "    As DIGEST, with functions, exact expiries, expiries of fields and consumer groups; also by groups of slots.",
+                "    Like DIGEST, but includes functions, exact expiries, expiries of fields and consumer groups; STRIPES gives one for each group of slots.",
                 "RELOAD [NOSAVE]",
                 "    Writes the dataset to the file, empties it, and loads it from the file.",
                 "DIGEST-VALUE key [key ...]",
                 "    A number for each value, the same on every server that has it.",
                 "POPULATE count [prefix [size]]",
-                "    Sets so many strings, prefix:0 and so on, that are not there.",
+                "    Creates this number of strings, prefix:0 and so on, if they do not exist.",
                 "SET-ACTIVE-EXPIRE <0 | 1>",
-                "    Whether expired keys are looked for, or only found when somebody asks for them.",
+                "    Whether expired keys are removed in the background, or only when a command uses them.",
                 "PROTOCOL <STRING | INTEGER | DOUBLE | NULL | ARRAY | SET | MAP | PUSH | BIGNUM | VERBATIM | TRUE | FALSE>",
                 "    Answers with a reply of that type.",
                 "ERROR string",
-                "    Answers with that as an error.",
+                "    Answers with the string as an error.",
                 "LOG message",
-                "    Writes that to the log.",
+                "    Writes the message to the log.",
                 "STRINGMATCH-LEN len pattern",
-                "    Whether the pattern fits so many letters a.",
+                "    Whether the pattern matches a string of len letters a.",
                 "PANIC [key]",
-                "    Fails inside the command, which costs this connection and no other.",
+                "    Fails inside the command, which closes only this connection.",
                 "    With a key it fails in the middle of a change, which stops the process.",
             ];
             cx.out.array(lines.len());

@@ -202,29 +202,27 @@ fn memory_stats(cx: &mut Cx<'_>) -> Run {
 fn diagnosis(figures: &MemoryFigures) -> String {
     const MIB: u64 = 1024 * 1024;
     if figures.allocated_bytes < 5 * MIB {
-        return "This instance is almost empty: there is nothing to say about its memory yet.\n".to_owned();
+        return "This instance is almost empty, so nothing can be said about its memory yet.\n".to_owned();
     }
     let mut findings = Vec::new();
     let limit = figures.ram_limit_bytes;
     if limit > 0 && figures.resident_bytes > limit + limit / 10 {
         findings.push(format!(
-            "The process occupies {} of RAM, more than 110 % of the RAM limit of {}. If this lasts, lower \
-             ram-limit's neighbours on this machine or report it: the limit should hold.",
+            "The process occupies {} of RAM, more than 110 % of the RAM limit of {}. The limit should hold: if this lasts, please report it.",
             human(figures.resident_bytes),
             human(limit)
         ));
     }
     if limit > 0 && figures.index_bytes > limit / 2 {
         findings.push(format!(
-            "The index of {} keys takes {}, more than half of the RAM limit. Values are read from flash more \
-             often than need be: raise ram-limit.",
+            "The index of {} keys takes {}, more than half of the RAM limit. Values are read from flash more often than necessary: raise ram-limit.",
             figures.keys,
             human(figures.index_bytes)
         ));
     }
     if figures.resident_bytes > figures.allocated_bytes / 10 * 14 && figures.resident_bytes > 100 * MIB {
         findings.push(format!(
-            "{} are resident but only {} in use: memory is fragmented. MEMORY PURGE gives back what it can.",
+            "{} are resident but only {} in use: memory is fragmented. MEMORY PURGE returns as much as possible to the system.",
             human(figures.resident_bytes),
             human(figures.allocated_bytes)
         ));
@@ -509,7 +507,7 @@ fn latency_report(cx: &Cx<'_>) -> String {
         let samples = cx.server.latency_history(event.name.as_bytes());
         let mean = samples.iter().map(|(_, ms)| ms).sum::<u64>() / samples.len().max(1) as u64;
         text.push_str(&format!(
-            "* {}: {} seconds with such an event, {mean} ms in the mean, {} ms at worst. SLOWLOG GET shows which \
+            "* {}: {} seconds with such an event, {mean} ms on average, {} ms at most. SLOWLOG GET shows which \
              commands they were.\n",
             event.name,
             samples.len(),

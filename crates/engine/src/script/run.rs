@@ -234,7 +234,9 @@ pub fn inside(
         match execute(around, session, ks, interpreter, &script, args, output, false) {
             Ok(()) => Ok(()),
             Err(Ended::Error(text)) => Err(Halt::Error(text)),
-            Err(Ended::WantsAll) => unreachable!("it was told that it may not"),
+            Err(Ended::WantsAll) => {
+                unreachable!("execute() was called with the rule that it must not ask for all stripes")
+            }
         }
     });
     match result {
@@ -475,8 +477,7 @@ impl Drop for Running<'_, '_> {
 
 /// The error of a script that cannot lock a key's stripe and cannot start again: it has changed something, or runs in
 /// a transaction.
-const UNDECLARED: &str = "ERR Script attempted to access a key that it did not declare while another script that \
-                          holds it waits for this one's: pass all keys of a script as its KEYS";
+const UNDECLARED: &str = "ERR Script attempted to access a key that it did not declare, while another script that has locked this key waits for a key of this script: pass all keys of a script as its KEYS";
 
 /// Redis's words for a key of another node, if it is none of the script's KEYS.
 const NOT_LOCAL: &str = "ERR Script attempted to access a non local key in a cluster node";
@@ -527,8 +528,7 @@ impl<'a> Running<'a, '_> {
         if command.is(bit::DENYOOM) && !self.ks.may_keep_more() {
             // A journal or a replica gets all changes of a script at once.
             let text = format!(
-                "OOM the changes of a script wait for its end, and the RAM limit has no room for more than the {} bytes that \
-                 wait: raise ram-limit, or split the script",
+                "OOM the changes of a script are kept in RAM until it ends, and the RAM limit has no room for more than the {} bytes that it has: raise ram-limit, or split the script",
                 self.ks.kept_bytes()
             );
             return Err(text.into());

@@ -73,7 +73,7 @@ impl Database {
             database.prune_if_due(&kept, now_ms);
         };
         if let Err(error) = std::thread::Builder::new().name("archive".into()).spawn(copy) {
-            self.note_archived(Err(Ended::Failed(format!("no thread for it: {error}"))));
+            self.note_archived(Err(Ended::Failed(format!("cannot start a thread: {error}"))));
         }
     }
 
@@ -141,8 +141,7 @@ impl Database {
         };
         if from > end {
             return Err(Ended::Failed(format!(
-                "{} has records up to position {from}, and the journal ends at {end}: the journal was restored from an older copy. \
-                 Move that directory away",
+                "{} has records up to position {from}, but the journal ends at {end}: the journal was restored from an older copy. Move that directory to another place",
                 folder.display()
             )));
         }
@@ -200,12 +199,13 @@ impl Database {
         let starts = std::iter::repeat_n(from, LOOKS as usize).chain([kept.manifest.position]);
         for start in starts.filter(|&start| start >= from) {
             match View::open(&kept.folder, kept.manifest.log_id, start) {
-                Ok(view) if view.end() < end => why = format!("the journal can be read up to {} only", view.end()),
+                Ok(view) if view.end() < end => {
+                    why = format!("the journal can be read only up to position {}", view.end())
+                }
                 Ok(view) => {
                     if start > from {
                         let gap = format!(
-                            "the archive of the journal has a gap from position {from} to {start}: no moment in between can be \
-                             restored, nor one behind it before the next backup"
+                            "the archive of the journal has a gap from position {from} to {start}: no time in this gap can be restored, and no later time until the next backup is made"
                         );
                         tracing::error!("database '{}': {gap}", self.hub.name);
                         self.files.backups.archiving.report(Err(gap));
@@ -230,7 +230,9 @@ impl Database {
         let why = match copied {
             Ok(()) => None,
             Err(Ended::InTheWay) if self.hub.is_closing.load(Relaxed) => return,
-            Err(Ended::InTheWay) => Some("writers wait for room, and a checkpoint is written first".to_owned()),
+            Err(Ended::InTheWay) => {
+                Some("writes wait for room in the journal, so a checkpoint is written first".to_owned())
+            }
             Err(Ended::Failed(why)) => Some(why),
         };
         let before = std::mem::replace(&mut *archiving.failure.lock(), why.clone());
@@ -273,7 +275,7 @@ impl Database {
             let old = superfluous(&all, &cuts, since_ms, log_id == current);
             for stretch in old {
                 if let Err(error) = fs::remove_file(of_log.join(stretch.name())) {
-                    tracing::warn!("an archived part of the journal stays: {}", about(&of_log, error));
+                    tracing::warn!("cannot delete an old file of the archived journal: {}", about(&of_log, error));
                 }
             }
             if log_id != current {

@@ -55,10 +55,10 @@ pub fn read(root: &Path, path: &str) -> Result<Backup, String> {
     let text = fs::read(&file).map_err(|error| about(&file, error))?;
     let card: Value = serde_json::from_slice(&text).map_err(|error| about(&file, error))?;
     if card["format"] != FORMAT {
-        let what = format!("its format is {}; this release knows format {FORMAT} only", card["format"]);
+        let what = format!("its format is {}, but this release reads only format {FORMAT}", card["format"]);
         return Err(about(&file, what));
     }
-    let missing = |name: &str| about(&file, format!("it has no {name}"));
+    let missing = |name: &str| about(&file, format!("the field {name} is missing"));
     let text = |name: &str| card[name].as_str().map(str::to_owned).ok_or_else(|| missing(name));
     let number = |name: &str| card[name].as_u64().ok_or_else(|| missing(name));
     let backup = Backup {
@@ -76,7 +76,7 @@ pub fn read(root: &Path, path: &str) -> Result<Backup, String> {
     let dump = root.join(path).join(DUMP);
     let bytes = fs::metadata(&dump).map_err(|error| about(&dump, error))?.len();
     if bytes != backup.bytes {
-        return Err(about(&dump, format!("it has {bytes} bytes, and {CARD} says {}", backup.bytes)));
+        return Err(about(&dump, format!("it has {bytes} bytes, but {CARD} says {}", backup.bytes)));
     }
     Ok(backup)
 }

@@ -48,7 +48,7 @@ impl Database {
         }
         let version = wanted.rdb_version.unwrap_or(FIELDS_VERSION);
         if !VERSIONS.contains(&version) {
-            let message = format!("{version} is none of 10, 11 and 12");
+            let message = format!("{version} is not one of 10, 11 and 12");
             return Err(NodeError::Invalid { field: "rdb_version", message });
         }
         let mut running = self.files.backups.running.lock();
@@ -81,7 +81,7 @@ impl Database {
         };
         if let Err(error) = std::thread::Builder::new().name("backup".into()).spawn(make) {
             *running = None;
-            return Err(NodeError::Io(format!("no thread for it: {error}")));
+            return Err(NodeError::Io(format!("cannot start a thread: {error}")));
         }
         Ok(begun)
     }
@@ -234,7 +234,7 @@ fn enough(root: &Path, needed: u64, free: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} has {} free, and the backup needs {} at least: {} too little",
+        "{} has {} free, but the backup needs at least {}: {} are missing",
         root.display(),
         human(free),
         human(needed),
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(file_name(1_795_284_245_678), "20261121-180405-678");
         let root = Path::new("/backups");
         assert_eq!(enough(root, 10, 10), Ok(()));
-        let why = "/backups has 9 B free, and the backup needs 10 B at least: 1 B too little".to_owned();
+        let why = "/backups has 9 B free, but the backup needs at least 10 B: 1 B are missing".to_owned();
         assert_eq!(enough(root, 10, 9), Err(why));
     }
 }

@@ -15,7 +15,9 @@ pub fn below(root: &Path, given: &str) -> Result<String, String> {
             Component::Normal(name) => {
                 let name = name.to_str().ok_or_else(refused)?;
                 if name.starts_with('.') {
-                    return Err(format!("'{name}' begins with a dot, which backups that are being written do"));
+                    return Err(format!(
+                        "'{name}' begins with a dot: such names are reserved for backups that are still being written"
+                    ));
                 }
                 names.push(name);
             }

@@ -47,13 +47,13 @@ impl Chain {
         if at_ms > self.until_ms {
             return Err(match self.gap {
                 _ if self.stretches.is_empty() => format!(
-                    "{} has no records of the journal behind the backup: with backup-journal-keep, a database archives its journal",
+                    "{} has no archived journal after the backup. A database archives its journal only if backup-journal-keep is set",
                     self.folder.display()
                 ),
                 Some((from, to)) => format!(
-                    "the archived journal has a gap from position {from} to {to}: moments up to {until} can be restored, and {at} is later"
+                    "the archived journal has a gap from position {from} to {to}: only times up to {until} can be restored, but {at} is later"
                 ),
-                None => format!("the journal is archived up to {until}, and {at} is later"),
+                None => format!("the journal is archived only up to {until}, but {at} is later"),
             });
         }
         // Records of the same millisecond may be in the next stretch.
@@ -97,7 +97,7 @@ pub fn choose(root: &Path, given: &str, at_ms: u64) -> Result<Backup, String> {
         return match cut_ms <= at_ms {
             true => Ok(backup),
             false => Err(format!(
-                "the backup {path} is of {}, and {at} is before: give an older backup, or the directory with all of them",
+                "the backup {path} was made at {}, but {at} is earlier: give an older backup, or the directory that has all backups",
                 instant(cut_ms)
             )),
         };
@@ -105,14 +105,14 @@ pub fn choose(root: &Path, given: &str, at_ms: u64) -> Result<Backup, String> {
     let is_in = |backup: &Backup| Path::new(&backup.path).parent() == Some(Path::new(&path));
     let all: Vec<Backup> = card::list(root).into_iter().filter(is_in).collect();
     if all.is_empty() {
-        return Err(format!("{} has no backup", root.join(&path).display()));
+        return Err(format!("there is no backup in {}", root.join(&path).display()));
     }
     let moments = || all.iter().filter_map(|backup| Some((moment_of(backup).ok()?, backup)));
     let newest = moments().filter(|&(cut_ms, _)| cut_ms <= at_ms).max_by_key(|&(cut_ms, _)| cut_ms);
     match (newest, moments().map(|(cut_ms, _)| cut_ms).min()) {
         (Some((_, backup)), _) => Ok(backup.clone()),
         (None, Some(first_ms)) => {
-            Err(format!("the first backup in {path} is of {}, and {at} is before", instant(first_ms)))
+            Err(format!("the oldest backup in {path} was made at {}, but {at} is earlier", instant(first_ms)))
         }
         (None, None) => moment_of(&all[0]).map(|_| all[0].clone()),
     }
@@ -123,10 +123,10 @@ fn moment_of(backup: &Backup) -> Result<u64, String> {
     let path = &backup.path;
     match backup.cut {
         None => Err(format!(
-            "the backup {path} does not note where the journal goes on from it: only backups of databases with persistence do, and              none of earlier releases"
+            "the backup {path} does not say at which position of the journal it was made: only backups of databases with persistence do, and those of earlier releases do not"
         )),
         Some(_) if backup.rdb_version != crate::files::FIELDS_VERSION => Err(format!(
-            "the backup {path} is for version {} of Redis's format: only a backup of version {} has all that the journal goes on from",
+            "the backup {path} has version {} of the RDB format: only a backup of version {} has everything that the journal's changes build on",
             backup.rdb_version,
             crate::files::FIELDS_VERSION
         )),
@@ -166,20 +166,19 @@ mod tests {
         assert_eq!(needed(&all, 1100), Ok(vec![40, 60]), "the next stretch may begin in the same millisecond");
         assert_eq!(needed(&all, 1250), Ok(vec![40, 60, 90]));
         assert_eq!(needed(&all, 1400), Ok(vec![40, 60, 90, 90]));
-        let late = "the journal is archived up to 1970-01-01T00:00:01.400Z, and 1970-01-01T00:00:01.401Z is later";
+        let late = "the journal is archived only up to 1970-01-01T00:00:01.400Z, but 1970-01-01T00:00:01.401Z is later";
         assert_eq!(needed(&all, 1401), Err(late.to_owned()));
         assert_eq!(needed(&all[..2], 1000), Ok(vec![40]));
     }
 
     #[test]
     fn a_gap_and_an_empty_archive_are_told() {
-        let gap = "the archived journal has a gap from position 60 to 61: moments up to 1970-01-01T00:00:01.100Z can be restored, and \
-                   1970-01-01T00:00:01.200Z is later";
+        let gap = "the archived journal has a gap from position 60 to 61: only times up to 1970-01-01T00:00:01.100Z can be restored, but 1970-01-01T00:00:01.200Z is later";
         assert_eq!(needed(&[(40, 60, 1100), (61, 90, 1200)], 1200), Err(gap.to_owned()));
         assert_eq!(needed(&[(40, 60, 1100), (61, 90, 1200)], 1100), Ok(vec![40]));
         for all in [&[][..], &[(0, 40, 900)], &[(51, 60, 1100)]] {
             let why = needed(all, 1050).unwrap_err();
-            assert!(why.starts_with("/a has no records of the journal behind the backup"), "{why}");
+            assert!(why.starts_with("/a has no archived journal after the backup"), "{why}");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Restore {
             None => None,
             Some(line) => {
                 let at_ms = line.strip_prefix("at ").and_then(|at_ms| at_ms.parse().ok());
-                Some(at_ms.ok_or_else(|| about(mark, format!("'{line}' is no moment")))?)
+                Some(at_ms.ok_or_else(|| about(mark, format!("'{line}' is not a time")))?)
             }
         };
         let backup = card::read(root, &place::below(root, path)?)?;
@@ -85,7 +85,7 @@ impl Restore {
         files.loading_total_bytes.store(backup.bytes, Relaxed);
         let found = verify::verify(&self.dump, &files.loaded_bytes, &database.hub.is_closing)?;
         if found.sha256 != backup.sha256 {
-            let what = format!("its SHA-256 is {}, and its description says {}", found.sha256, backup.sha256);
+            let what = format!("its SHA-256 is {}, but the backup's description says {}", found.sha256, backup.sha256);
             return Err(about(&self.dump, what));
         }
         let dump = Plan::dump(&self.dump)?;
@@ -105,7 +105,7 @@ impl Restore {
         store.set_policy(database.hub.config.snapshot().maxmemory_policy);
         let records = loaded?;
         tracing::info!(
-            "database '{}' is as '{}' was at {}: the backup {}, and {records} records behind it",
+            "database '{}' is restored to the state of '{}' at {}: from the backup {} and {records} records of the journal after it",
             database.hub.name,
             backup.database,
             base::time::instant(*at_ms),

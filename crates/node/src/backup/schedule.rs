@@ -79,7 +79,7 @@ impl Database {
         for old in superfluous(&all, self.name(), config.backup_keep) {
             match remove(&config.backup_path, old) {
                 Ok(()) => tracing::info!("database '{}': its backup {} is deleted", self.hub.name, old.path),
-                Err(why) => tracing::warn!("an old backup stays: {why}"),
+                Err(why) => tracing::warn!("cannot delete an old backup: {why}"),
             }
         }
         // The journal before the oldest backup is of no use any more.

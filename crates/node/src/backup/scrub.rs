@@ -21,7 +21,7 @@ fn check_with(root: &Path, backup: &Backup, read: &mut dyn FnMut(u64) -> io::Res
     let dump = root.join(&backup.path).join(DUMP);
     match verify_with(&dump, read)?.sha256 == backup.sha256 {
         true => Ok(()),
-        false => Err(about(&dump, format!("its SHA-256 is not that of {}", card::CARD))),
+        false => Err(about(&dump, format!("its SHA-256 differs from the one in {}", card::CARD))),
     }
 }
 

@@ -48,7 +48,7 @@ pub fn verify_with(dump: &Path, read: &mut dyn FnMut(u64) -> io::Result<()>) -> 
     let more = rest.len() as u64 + io::copy(&mut unread, &mut io::sink()).map_err(|error| fail(&error))?;
     drop(unread);
     if more > 0 {
-        return Err(fail(&format!("{more} bytes follow its end")));
+        return Err(fail(&format!("{more} bytes follow the end of the dump")));
     }
     let bytes = source.bytes;
     let sha256 = source.hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -103,7 +103,7 @@ mod tests {
             assert!(check(&dump[..at]).is_err(), "cut off at {at}");
         }
         let longer = [dump.as_slice(), b"x"].concat();
-        assert!(check(&longer).unwrap_err().ends_with("1 bytes follow its end"));
+        assert!(check(&longer).unwrap_err().ends_with("1 bytes follow the end of the dump"));
         let stopped = verify(&path, &AtomicU64::new(0), &AtomicBool::new(true)).unwrap_err();
         assert!(stopped.ends_with("the database is being closed"), "{stopped}");
     }

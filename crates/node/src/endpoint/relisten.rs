@@ -85,7 +85,7 @@ impl Endpoint {
                     open(&old, before)
                 })
                 .unwrap_or_else(|error| {
-                    tracing::error!("the database listens nowhere any more: {error}");
+                    tracing::error!("the database no longer listens on any address: {error}");
                     Vec::new()
                 }),
         };

@@ -27,7 +27,7 @@ const REMARK_BYTES_MAX: u64 = 64 << 10;
 /// whole, so something else has made it so.
 pub fn manifest(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
-        return Err("an empty AOF manifest. Restore it from a copy, or write it anew: a line for each file, as in \
+        return Err("an empty AOF manifest. Restore it from a copy, or write it again: a line for each file, as in \
                     file appendonly.aof.1.incr.aof seq 1 type i"
             .to_owned());
     }
@@ -47,7 +47,7 @@ pub fn manifest(text: &str) -> Result<Vec<String>, String> {
             .ok()
             .filter(|words| words.len().is_multiple_of(2) && words.iter().all(|word| is_text(word)))
         else {
-            return bad("it is no list of names and values");
+            return bad("it is not a list of names and values");
         };
         let value =
             |name: &str| words.chunks(2).find(|pair| pair[0].eq_ignore_ascii_case(name)).map(|pair| pair[1].as_str());
@@ -65,7 +65,7 @@ pub fn manifest(text: &str) -> Result<Vec<String>, String> {
             "i" if changes.last().is_some_and(|&(last, _)| last >= seq) => return bad("the files are not in order"),
             "i" => changes.push((seq, file.to_owned())),
             "h" => {}
-            _ => return bad("its type is none of b, i and h"),
+            _ => return bad("its type is not b, i or h"),
         }
     }
     Ok(base.into_iter().chain(changes.into_iter().map(|(_, file)| file)).collect())
@@ -180,8 +180,8 @@ mod tests {
             ("file ../a seq 1 type b\n", "line 1: the file's name must not be a path"),
             ("file a seq 1 type b\nfile b seq 2 type b\n", "line 2: there is a second base file"),
             ("file a seq 2 type i\nfile b seq 1 type i\n", "line 2: the files are not in order"),
-            ("file a seq 2 type z\n", "line 1: its type is none of b, i and h"),
-            ("file\n", "line 1: it is no list of names and values"),
+            ("file a seq 2 type z\n", "line 1: its type is not b, i or h"),
+            ("file\n", "line 1: it is not a list of names and values"),
             // As in Redis.
             ("file a seq 1 type b\n\nfile b seq 1 type i\n", "line 2: it is blank"),
             ("file a seq 1 type b\n \t", "line 2: it is blank"),

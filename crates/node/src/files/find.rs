@@ -55,12 +55,12 @@ pub fn plan(name: &str, settings: &RedisFiles) -> Result<Option<Plan>, String> {
     match aof {
         Some(aof) if !settings.appendonly => {
             tracing::warn!(
-                "{} is not loaded, because appendonly is no: say --appendonly yes if the append-only file has the dataset",
+                "{} is not loaded, because appendonly is no: set appendonly yes if the append-only file has the dataset",
                 aof.what()
             );
         }
         Some(aof) if is_ours(&dump) && newest(&aof.files) <= changed(&dump) => {
-            tracing::info!("{} is loaded and not {}, which is older", dump.display(), aof.what());
+            tracing::info!("{} is loaded instead of {}, which is older", dump.display(), aof.what());
         }
         Some(aof) => return Ok(Some(aof)),
         None => {}
@@ -81,7 +81,7 @@ fn append_only(folder: &Path, settings: &RedisFiles) -> Result<Option<Plan>, Str
         if single.is_file() { vec![single] } else { Vec::new() }
     };
     if let Some(missing) = files.iter().find(|path| !path.is_file()) {
-        return Err(about(missing, "the manifest names this file, and it is not there"));
+        return Err(about(missing, "the manifest names this file, but it is missing"));
     }
     Ok((!files.is_empty()).then_some(Plan { files, is_aof: true }))
 }
@@ -149,7 +149,7 @@ mod tests {
         fs::create_dir(&parts).unwrap();
         fs::write(parts.join("appendonly.aof.manifest"), "file b seq 1 type b\nfile i seq 1 type i\n").unwrap();
         fs::write(parts.join("b"), "").unwrap();
-        assert!(loaded(true).unwrap_err().ends_with("the manifest names this file, and it is not there"));
+        assert!(loaded(true).unwrap_err().ends_with("the manifest names this file, but it is missing"));
         fs::write(parts.join("i"), "").unwrap();
         assert_eq!(loaded(true), Ok(Some(vec![parts.join("b"), parts.join("i")])));
 

@@ -134,7 +134,7 @@ fn finish(load: Load<'_>, ended: Result<(), Ended>, path: &Path) -> Result<Loade
         (_, Err(Ended::Full(why))) => Err(Unloaded::Full(why)),
         (Err(why), Ok(()) | Err(Ended::Broken)) | (_, Err(Ended::File(why))) => Err(why.into()),
         (Ok(_), Err(Ended::Broken)) => Err("the connection to the database is broken".to_owned().into()),
-        (_, Err(Ended::Pages)) => Err("pages were not taken in".to_owned().into()),
+        (_, Err(Ended::Pages)) => Err("pages were not imported".to_owned().into()),
         (Ok(0), Ok(())) => Ok(loaded),
         (Ok(errors), Ok(())) => {
             tracing::warn!("{errors} commands of the append-only file have failed");
@@ -257,7 +257,7 @@ impl<'d> Load<'d> {
                     pipe.command(&[b"FUNCTION", b"LOAD", &code], Expect::Success)?;
                 }
                 Item::Skipped { module, key } => {
-                    let what = key.map_or_else(|| "data beside the keys".to_owned(), |key| show_key(&key));
+                    let what = key.map_or_else(|| "data that belongs to no key".to_owned(), |key| show_key(&key));
                     tracing::warn!("{}: data of the module {module} is left out: {what}", path.display());
                 }
                 Item::Key(next) if next.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= self.now_ms) => {
@@ -393,13 +393,12 @@ impl<'d> Load<'d> {
             };
             if !may_be_cut {
                 let what = format!(
-                    "it ends in the middle of a command or transaction behind byte {cut_at}. \
-                     aof-load-truncated yes loads the last file without that"
+                    "it ends in the middle of a command or transaction after byte {cut_at}. With aof-load-truncated yes, the last file is loaded without this part"
                 );
                 return Err(Ended::File(about(path, what)));
             }
             tracing::warn!(
-                "{}: the command or transaction behind byte {cut_at} is cut off and left out",
+                "{}: the command or transaction after byte {cut_at} is cut off and left out",
                 path.display()
             );
             if in_transaction {

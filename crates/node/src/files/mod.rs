@@ -150,7 +150,10 @@ impl Database {
         let Some(database) = self.me.upgrade() else { return };
         let save = move || _ = database.save_last_dump();
         if let Err(error) = std::thread::Builder::new().name("save".into()).spawn(save) {
-            tracing::error!("database '{}': the dump still has the keys that were deleted: {error}", self.hub.name);
+            tracing::error!(
+                "database '{}': cannot start a thread to write the dump after a flush, so the dump still has the deleted keys: {error}",
+                self.hub.name
+            );
         }
     }
 
@@ -276,7 +279,7 @@ impl Database {
         let mut retired = dump.clone().into_os_string();
         retired.push(".deleted");
         match std::fs::rename(&dump, &retired) {
-            Ok(()) => tracing::info!("its last dump stays as {}", Path::new(&retired).display()),
+            Ok(()) => tracing::info!("the deleted database's last dump is kept as {}", Path::new(&retired).display()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => tracing::error!("{}", about(&dump, error)),
         }

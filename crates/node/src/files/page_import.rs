@@ -28,7 +28,7 @@ impl FileImport {
     pub fn begin(database: &Database) -> Result<FileImport, String> {
         let store = &database.shard.store;
         if !store.exchanges_pages() {
-            return Err("the dataset has pages of the primary's flash, which this database cannot take in".to_owned());
+            return Err("the dataset has pages of the primary's flash, which this database cannot import".to_owned());
         }
         let (mut page_import, database) = (store.page_import(), database.me.clone());
         let (waiting, shipments) = sync_channel(WAITING_MAX);
@@ -64,7 +64,7 @@ impl FileImport {
 
     fn join(&mut self) -> Option<Result<u64, Refusal>> {
         self.waiting = None;
-        let bug = || Refusal::Unfit("a bug: the thread that takes them in panicked".to_owned());
+        let bug = || Refusal::Unfit("a bug: the thread that imports them panicked".to_owned());
         self.thread.take().map(|thread| thread.join().unwrap_or_else(|_| Err(bug())))
     }
 }

@@ -321,7 +321,7 @@ impl Reading<'_> {
         let mut state = SkipState::default();
         loop {
             let reply =
-                state.skip(&self.input[self.at..]).map_err(|error| format!("a reply is no reply: {error:?}"))?;
+                state.skip(&self.input[self.at..]).map_err(|error| format!("a reply is malformed: {error:?}"))?;
             if let Some(reply) = reply {
                 let bytes = &self.input[self.at..][..reply.consumed];
                 self.at += reply.consumed;

@@ -46,7 +46,7 @@ impl<'d> Replay<'d> {
     pub fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
         self.records += 1;
         let touched = self.finder.find(record.resp).map_err(|error| {
-            self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
+            self.damaged = Some(format!("record {} of the journal is not a valid command: {error}", self.records));
             Broken
         })?;
         if self.stream.is_prepared() {

@@ -31,7 +31,8 @@ pub const FLASH: &str = "flintkv-flash";
 /// Another: the keys of large collections whose parts are on flash, see [`LargeKeys`].
 pub const LARGE: &str = "flintkv-large";
 
-const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
+const NO_ROOM: &str =
+    "flash has no room for both new values and the snapshot: raise the memory limit, or save when fewer writes come";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
 const SYNCED_BYTES: u64 = 32 << 20;
 /// A thread that is busy for longer keeps others from its processor for some milliseconds. So a checkpoint that nobody waits for rests after so long,
@@ -156,7 +157,7 @@ pub fn write<C: CutInfo>(
         match cut {
             Some(snapshot) => break snapshot.map_err(told)?,
             None if is_closing.load(Relaxed) => return Err(told(DumpError::GivenUp)),
-            None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),
+            None if Instant::now() > deadline => return Err("a script has held the dataset for too long".to_owned()),
             None => {}
         }
     };

@@ -21,7 +21,10 @@ pub fn is_another(folder: &Path) -> bool {
 pub fn note(folder: &Path) {
     let noted = fs::read(BOOT_ID).and_then(|id| fs::write(file(folder), id));
     if let Err(error) = noted {
-        tracing::warn!("{}: {error}: the next start counts as one behind a loss of power", file(folder).display());
+        tracing::warn!(
+            "{}: {error}: the next start will assume that the machine has lost power",
+            file(folder).display()
+        );
     }
 }
 

@@ -92,11 +92,11 @@ pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Wr
     if let Some(cut) = cut {
         database.shard.store.checkpoint_durable(cut);
         if let Err(why) = database.shard.set_kept(true) {
-            tracing::warn!("the flash files are not marked as kept: {why}");
+            tracing::warn!("the flash files could not be marked as a part of the dataset: {why}");
         }
     }
     if let Err(error) = remove_others(folder, Some(&manifest)) {
-        tracing::warn!("an old checkpoint stays: {}", about(folder, error));
+        tracing::warn!("cannot delete an old checkpoint: {}", about(folder, error));
     }
     Ok(manifest)
 }
@@ -263,8 +263,7 @@ fn fits(database: &Database, bytes: u64) -> Result<(), String> {
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
         Some(room) if others + bytes > room => Err(format!(
-            "it takes {}, and flash-limit leaves {} for the journal and two checkpoints, which take {} without it: \
-             raise flash-limit by {}",
+            "it needs {}, but flash-limit leaves {} for the journal and two checkpoints, and the journal and the old checkpoint take {} of that: raise flash-limit by {}",
             human(bytes),
             human(room),
             human(others),
@@ -288,7 +287,7 @@ impl Database {
     /// BGREWRITEAOF: starts to write a new checkpoint. The error is the whole reply.
     pub(crate) fn start_rewrite(&self) -> Result<(), String> {
         if !super::is_on(self) {
-            return Err("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one".to_owned());
+            return Err("ERR BGREWRITEAOF needs a journal: switch it on with CONFIG SET appendonly yes".to_owned());
         }
         let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
         if !self.begin_rewrite() {
@@ -300,7 +299,7 @@ impl Database {
         });
         started.map(drop).map_err(|error| {
             self.end_rewrite();
-            format!("ERR no thread for it: {error}")
+            format!("ERR cannot start a thread: {error}")
         })
     }
 
@@ -403,7 +402,8 @@ impl Database {
             let _ = self.start_rewrite();
         }
         let has_failed = state.rewrite_failures.load(Relaxed) > 0;
-        let refusal = |why| format!("{why}, and no new checkpoint can be written to make room: the log tells why");
+        let refusal =
+            |why| format!("{why}, and no new checkpoint can be written to make room: see the log for the reason");
         self.hub.dataset.journaling.refuse(trouble.filter(|_| has_failed).map(refusal));
     }
 

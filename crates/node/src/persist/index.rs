@@ -35,7 +35,7 @@ pub fn open(folder: &Path, manifest: &Manifest) -> Result<Option<Found>, String>
     let Some(file) = &manifest.index else { return Ok(None) };
     let path = find_file(folder, file)?;
     let index = Index::open(&path).map_err(|error| about(&path, error))?;
-    let values = decode(&index.table).ok_or_else(|| about(&path, "the index is damaged: its table makes no sense"))?;
+    let values = decode(&index.table).ok_or_else(|| about(&path, "the index is damaged: its table is invalid"))?;
     Ok(Some(Found { path, index, values }))
 }
 
@@ -116,6 +116,8 @@ fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, thread
         drop(senders);
         let added = adding.into_iter().try_for_each(|thread| thread.join().expect("adding does not panic"));
         read?;
-        added.map_err(|store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}")))
+        added.map_err(|store::Unsuitable(what)| {
+            io::Error::other(format!("the index does not belong to this dataset: {what}"))
+        })
     })
 }

@@ -59,8 +59,7 @@ impl LastCheckpoints {
         ending.wait_until(wall_ms().saturating_add(ms_max));
         for LastCheckpoint { database, estimate, ended } in &self.checkpoints {
             tracing::info!(
-                "database '{}': the node ends with a new checkpoint, as the journal would take the next start some {:.1} s; it waits {:.0} s at \
-                 the longest",
+                "database '{}': the node writes a checkpoint before it stops, because a replay of the journal would take the next start about {:.1} s; it waits at most {:.0} s",
                 database.name(),
                 estimate.replay_ms as f64 / 1000.0,
                 ms_max as f64 / 1000.0
@@ -93,10 +92,10 @@ impl LastCheckpoints {
             let next =
                 format!("database '{}': the next start replays {} of the journal", database.name(), human(tail_bytes));
             match ended.get() {
-                Some(true) => tracing::info!("{next}; the end has waited {took_s:.3} s for its checkpoint"),
+                Some(true) => tracing::info!("{next}; the shutdown has waited {took_s:.3} s for its checkpoint"),
                 Some(false) => tracing::warn!("{next}: no checkpoint could be written"),
                 None => tracing::warn!(
-                    "{next}, some {:.1} s: its checkpoint is given up after {took_s:.3} s",
+                    "{next}, which takes about {:.1} s, because the checkpoint was not ready after {took_s:.3} s",
                     estimate.replay_ms as f64 / 1000.0
                 ),
             }

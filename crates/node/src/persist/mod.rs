@@ -94,14 +94,13 @@ pub fn plan(name: &str, settings: &RedisFiles) -> Result<Start, String> {
         }
         (Found::Dataset(_), false) => {
             return Err(format!(
-                "{} has the dataset of an earlier run, and appendonly is no: say --appendonly yes to go on with it, or move the \
-                 directory away to start without it",
+                "{} has the dataset of an earlier run, but appendonly is no: set appendonly yes to continue with it, or move the directory away to start without it",
                 folder.display()
             ));
         }
         (Found::Nothing, _) if has_files(&folder) => {
             return Err(format!(
-                "{} has files and no manifest: restore it, or move the directory away to start without it",
+                "{} has files but no manifest: restore the manifest, or move the directory away to start without it",
                 folder.display()
             ));
         }
@@ -288,7 +287,10 @@ impl Database {
     /// As [`note_stream`]. An error is only logged: what the stream's id names is not written here.
     pub(crate) fn note_stream(&self) {
         if let Err(why) = note_stream(self) {
-            tracing::error!("database '{}': a restart would not know the stream's id: {why}", self.hub.name);
+            tracing::error!(
+                "database '{}': the replication id is not saved, so replicas may need a full synchronisation after a restart: {why}",
+                self.hub.name
+            );
         }
     }
 }
@@ -305,8 +307,8 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
     database.keep_effects_in_stream();
     let name = database.hub.name.clone();
     log.on_room(Box::new(move |trouble| match trouble {
-        Some(why) => tracing::error!("database '{name}': writes wait for room for the journal: {why}"),
-        None => tracing::info!("database '{name}': the journal has room again, and writes go on"),
+        Some(why) => tracing::error!("database '{name}': writes wait, because there is no room for the journal: {why}"),
+        None => tracing::info!("database '{name}': the journal has room again, and writes continue"),
     }));
     database.hub.dataset.journaling.attach(Arc::clone(log));
 }
@@ -344,7 +346,7 @@ fn find_file(folder: &Path, file: &CheckpointFile) -> Result<PathBuf, String> {
     };
     match bytes == file.bytes {
         true => Ok(path),
-        false => Err(about(&path, format!("it has {bytes} bytes, and the manifest says {}. {advice}", file.bytes))),
+        false => Err(about(&path, format!("it has {bytes} bytes, but the manifest says {}. {advice}", file.bytes))),
     }
 }
 

@@ -17,7 +17,10 @@ pub fn read(folder: &Path) -> Rates {
 
 pub fn keep(folder: &Path, rates: Rates) {
     if let Err(error) = fs::write(file(folder), rates.to_text()) {
-        tracing::warn!("{}: {error}: the next start assumes what a restart costs", file(folder).display());
+        tracing::warn!(
+            "{}: {error}: the measured speed of a restart is not saved, and the next start will use a default",
+            file(folder).display()
+        );
     }
 }
 

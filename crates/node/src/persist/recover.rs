@@ -54,11 +54,11 @@ pub fn recover(
     // The journal is looked through while the checkpoint is loaded.
     let (keys, opened) = thread::scope(|scope| {
         let opening = thread::Builder::new().name("load-journal".into()).spawn_scoped(scope, open);
-        let opening = opening.map_err(|error| format!("no thread to read the journal: {error}"))?;
+        let opening = opening.map_err(|error| format!("cannot start a thread to read the journal: {error}"))?;
         let mut keys = 0;
         if let Some(found) = index {
             keys = index::load(database, found).map_err(|why| advised(&why))?;
-            tracing::info!("database '{}': {keys} keys on flash are back", database.hub.name);
+            tracing::info!("database '{}': the index of {keys} keys on flash is loaded", database.hub.name);
             database.shard.fit_flash(&config)?;
         }
         took.index = ended();
@@ -110,7 +110,7 @@ pub fn recover(
     drop(turn);
     let took = begun.elapsed();
     tracing::info!(
-        "database '{}' is back: {keys} keys in {:.3} s (alone: index {index_s:.2}, values in the checkpoint {values_s:.2}, journal {replay_s:.2}), \
+        "database '{}' is recovered: {keys} keys in {:.3} s (by part: index {index_s:.2}, values in the checkpoint {values_s:.2}, journal {replay_s:.2}), \
          the journal was replayed from {from} to {end}, {records} records",
         database.hub.name,
         took.as_secs_f64()
@@ -144,7 +144,7 @@ fn report_lost(database: &Database) {
         );
     } else if records > 0 {
         tracing::warn!(
-            "database '{name}': {records} records of the journal could not read the values on flash that they need; later records have set or deleted all of their keys, so nothing is lost by that"
+            "database '{name}': {records} records of the journal could not read the values on flash that they need; later records have set or deleted all of their keys, so nothing is lost"
         );
     }
 }
@@ -217,7 +217,7 @@ fn replay(
     let finished = replay.finish();
     if let Some(why) = no_checkpoint {
         return Err(format!(
-            "flash has no room for what the journal repeats, and no checkpoint can be written to make some: {why}"
+            "flash has no room for the values that the replay of the journal writes, and no checkpoint can be written to make room: {why}"
         ));
     }
     read.map_err(|error| advised(&error, folder))?;
@@ -241,7 +241,10 @@ fn make_room(
     }
     pipes.drain().map_err(|Broken| None)?;
     let newer = checkpoint::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
-    tracing::info!("database '{}': a new checkpoint at {at}, because room on flash is short", database.hub.name);
+    tracing::info!(
+        "database '{}': a new checkpoint is written at position {at} of the journal, because flash is short of room",
+        database.hub.name
+    );
     Ok((Some(newer), durable))
 }
 
@@ -253,7 +256,7 @@ mod tests {
     fn a_full_file_system_is_no_reason_to_restore_the_directory() {
         let folder = Path::new("/d");
         let full = refused(&OpenError::NoSpace { file: "/d/journal-0003".into(), needed_bytes: 7 }, folder);
-        let text = "/d/journal-0003 needs 7 B, which its file system does not have. Nothing is lost: make room there, and start again";
+        let text = "/d/journal-0003 needs 7 B, but its file system does not have so much free space. Nothing is lost: make room there, and start again";
         assert_eq!(full, text);
         let missing = refused(&OpenError::Missing { file: "/d/journal-0003".into() }, folder);
         assert!(missing.ends_with("Restore /d from a copy, or move it away to start without it"), "{missing}");

@@ -107,7 +107,7 @@ pub fn save_values(
     let noted = note_of(dump)?;
     let essentials = noted.ok_or_else(|| {
         about_dump(
-            "it does not note what reads the values on flash without the index: an earlier release has written it",
+            "it does not have what is needed to read the values on flash without the index: an earlier release has written it",
         )
     })?;
     let size = (logs.files.len(), logs.data_bytes);
@@ -169,7 +169,8 @@ fn put_values<W: Write + Send + 'static>(
     to: Writer<W>,
 ) -> Result<W, String> {
     let (store, restoring) = store_of(path, checkpoint, logs)?;
-    let unsuitable = |store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}"));
+    let unsuitable =
+        |store::Unsuitable(what)| io::Error::other(format!("the index does not belong to this dataset: {what}"));
     let mut entries = restoring.adding();
     let hasher = Hasher::new(checkpoint.secret());
     let added = index.read::<io::Error>(&mut |stripe, table_id, rows| match rows {
@@ -212,7 +213,7 @@ pub(super) fn store_of(
     checkpoint.configure(&mut config)?;
     let store = Store::new(&config);
     store.set_blocking(Arc::new(logs));
-    let unsuitable = |store::Unsuitable(what)| format!("the index is not this dataset's: {what}");
+    let unsuitable = |store::Unsuitable(what)| format!("the index does not belong to this dataset: {what}");
     let restoring = store.restore(checkpoint, 0, 0).map_err(|error| about(index, unsuitable(error)))?;
     Ok((store, restoring))
 }
@@ -247,7 +248,7 @@ pub fn write_index(index: &Path, unread: &Unread, to: &Path) -> Result<u64, Stri
     let about_new = |error: io::Error| about(to, error);
     let mut opened = Index::open(index).map_err(|error| about(index, error))?;
     let Values { checkpoint, .. } =
-        index::decode(&opened.table).ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+        index::decode(&opened.table).ok_or_else(|| about(index, "the index is damaged: its table is invalid"))?;
     let hasher = Hasher::new(checkpoint.secret());
     let file = File::options().write(true).read(true).create_new(true).mode(0o600).open(to).map_err(about_new)?;
     let mut writer = IndexWriter::new(file, Box::new(|_| {}));
@@ -273,7 +274,7 @@ fn open(index: &Path, flash_paths: &[PathBuf]) -> Result<(Index, CheckpointIndex
     let opened = Index::open(index).map_err(|error| about(index, error))?;
     let values = index::decode(&opened.table);
     let Values { log_name, log_id, mut checkpoint } =
-        values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+        values.ok_or_else(|| about(index, "the index is damaged: its table is invalid"))?;
     let logs = Logs::open(flash_paths, Some((&log_name, log_id)))?;
     checkpoint.fit(logs.data_bytes);
     Ok((opened, checkpoint, logs))
@@ -288,7 +289,7 @@ pub(super) fn open_left(
     let opened = Index::open(index).map_err(|error| about(index, error))?;
     let values = index::decode(&opened.table);
     let Values { log_name, log_id, mut checkpoint } =
-        values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+        values.ok_or_else(|| about(index, "the index is damaged: its table is invalid"))?;
     let (logs, damage) = Logs::open_left(flash_paths, &log_name, log_id)?;
     checkpoint.fit(logs.data_bytes);
     Ok((opened, checkpoint, logs, damage))
@@ -389,7 +390,7 @@ fn know_dump(dump: &Path, salvage: &mut Salvage) -> Result<Noted, String> {
             Item::Key(key) => salvage.know_key(key.db, &key.name),
             Item::Aux(name, keys) if name == LARGE.as_bytes() => {
                 let keys =
-                    LargeKeys::read(keys).ok_or_else(|| about(dump, "its note of large collections makes no sense"))?;
+                    LargeKeys::read(keys).ok_or_else(|| about(dump, "its list of large collections is invalid"))?;
                 keys.into_iter().for_each(|(table_id, key)| salvage.know_large(table_id, key));
             }
             _ => {}
@@ -429,13 +430,13 @@ fn describe(salvaged: &Salvaged, missing: Option<u64>, left_out: &[(u64, Vec<u8>
     }
     if *doubtful > 0 {
         let why = match damaged_pages {
-            0 => "an earlier release has written them, and their records do not tell which is the last".to_owned(),
+            0 => "an earlier release has written them, and their records do not say which one is the newest".to_owned(),
             pages => format!("{pages} pages of the flash cannot be read, and may have their last values"),
         };
         text.push_str(&format!("{doubtful} keys are left out: {why}\n"));
     }
     if !large.is_empty() {
-        let why = "large collections are lost, because their parts do not tell their key";
+        let why = "large collections are lost, because their parts do not name their key";
         text.push_str(&format!("{} {why}: {}\n", large.len(), names(large)));
     }
     if !left_out.is_empty() {
@@ -552,7 +553,7 @@ impl Logs {
                     let bytes = file.metadata().map_err(|error| about(&path, error))?.len();
                     let wanted = DATA_OFFSET + found.data_bytes;
                     if bytes < wanted {
-                        damage.push(about(&path, format!("it is cut: it has {bytes} of {wanted} bytes")));
+                        damage.push(about(&path, format!("it is cut off: it has {bytes} of {wanted} bytes")));
                     }
                 }
                 Err(error) => damage.push(about(&path, error)),

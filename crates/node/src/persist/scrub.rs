@@ -82,7 +82,7 @@ impl Database {
         };
         if let Err(error) = std::thread::Builder::new().name("scrub".into()).spawn(check) {
             self.files.journal.is_scrubbing.store(false, Relaxed);
-            tracing::error!("no thread to check files: {error}");
+            tracing::error!("cannot start a thread to check files: {error}");
         }
     }
 
@@ -95,7 +95,7 @@ impl Database {
             self.hub.is_closing.load(Relaxed) || now.as_ref().is_none_or(|now| now.manifest != kept.manifest)
         };
         match check(kept, pace) {
-            Ok(bytes) => tracing::info!("database '{name}': the checkpoint is sound: {}", human(bytes)),
+            Ok(bytes) => tracing::info!("database '{name}': the checkpoint is intact: {}", human(bytes)),
             Err(_) if is_old() => return,
             Err(why) => {
                 tracing::error!("database '{name}': the checkpoint is damaged: {why}");
@@ -105,7 +105,7 @@ impl Database {
         }
         let (log_id, stretch) = (kept.manifest.log_id, (kept.manifest.position, kept.log.durable()));
         match journal::check(&kept.folder, log_id, stretch, &|bytes| pace.read(bytes)) {
-            Ok(()) => tracing::info!("database '{name}': the journal is sound up to {}", stretch.1),
+            Ok(()) => tracing::info!("database '{name}': the journal is intact up to position {}", stretch.1),
             Err(_) if is_old() => {}
             Err(why) => {
                 tracing::error!("database '{name}': the journal is damaged: {why}");
@@ -117,7 +117,7 @@ impl Database {
 
     fn replace_checkpoint(&self, why: &str) {
         match self.start_rewrite() {
-            Ok(()) => tracing::warn!("database '{}': a new checkpoint is begun, because {why}", self.hub.name),
+            Ok(()) => tracing::warn!("database '{}': a new checkpoint is started, because {why}", self.hub.name),
             Err(error) => tracing::warn!("database '{}': {why}; {error}", self.hub.name),
         }
     }

@@ -59,7 +59,7 @@ pub fn follow(missing: &Missing<'_>, records: &Records<'_>) -> Result<Vec<(u64, 
         Missing::Of(index, unread) => {
             let opened = Index::open(index).map_err(|error| about(index, error))?;
             let values = super::index::decode(&opened.table);
-            let values = values.ok_or_else(|| about(index, "the index is damaged: its table makes no sense"))?;
+            let values = values.ok_or_else(|| about(index, "the index is damaged: its table is invalid"))?;
             (values.checkpoint.secret(), values.checkpoint.table_ids().to_vec(), BTreeSet::new(), *unread)
         }
     };
@@ -126,7 +126,7 @@ impl Follow<'_> {
             spans.clear();
             let consumed = match parse(rest, &mut progress, &LIMITS, &mut spans) {
                 Ok(Parsed::Complete { consumed, source: Source::Input }) if !spans.is_empty() => consumed,
-                _ => return Err("a record of the journal is no command".to_owned()),
+                _ => return Err("a record of the journal is not a valid command".to_owned()),
             };
             let args = Args::new(rest, &spans);
             if args[0].eq_ignore_ascii_case(b"select") {
@@ -147,7 +147,7 @@ impl Follow<'_> {
         let Some(row) = self.directory.original(&args[0]).map(|command| command.row) else { return Ok(true) };
         match row.name {
             "swapdb" => {
-                return Err("the journal exchanges logical databases, so its changes cannot be attributed to keys: --cut gives it up"
+                return Err("the journal exchanges logical databases, so its changes cannot be attributed to keys: --cut discards the journal"
                     .to_owned());
             }
             "flushdb" => self.empty(db),

@@ -115,12 +115,15 @@ impl<'d> Applier<'d> {
     }
 
     fn broken(&self, why: Option<String>) -> String {
-        why.unwrap_or_else(|| "the database has refused a command of its primary: the log tells why".to_owned())
+        why.unwrap_or_else(|| {
+            "the database has refused a command of its primary: see the log for the reason".to_owned()
+        })
     }
 
     /// Applies a unit. An error without a text is that of a connection.
     fn run(&mut self, unit: &[u8], applied: &mut Applied) -> Result<(), Option<String>> {
-        let touched = self.finder.find(unit).map_err(|why| Some(format!("the stream has no command: {why}")))?;
+        let touched =
+            self.finder.find(unit).map_err(|why| Some(format!("the primary's stream is malformed: {why}")))?;
         let store = &self.database.shard.store;
         // Room is checked here, because the connections do not refuse what is replayed: it had room once. At most a portion is under way in them.
         if touched.needs_room && store.admission() == Admission::Full {
@@ -248,7 +251,9 @@ impl Scanner {
                 return Ok(None);
             }
             if rest[0] != b'*' {
-                return Err("the stream has no command where one must begin".to_owned());
+                return Err(
+                    "a command must begin here in the primary's stream, but something else was found".to_owned()
+                );
             }
             self.spans.clear();
             let consumed = match parse(rest, &mut self.progress, &LIMITS, &mut self.spans) {

@@ -113,7 +113,7 @@ impl Read for Arriving<'_> {
                 self.arrival.more.wait(&mut state);
             }
             if state.is_whole == Some(false) {
-                return Err(io::Error::other("the primary has not sent all of it"));
+                return Err(io::Error::other("the primary has sent only a part of its dataset"));
             }
             state.bytes - self.at
         };

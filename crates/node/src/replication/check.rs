@@ -110,7 +110,10 @@ impl Database {
             match checked {
                 Ok(()) => (state.done, state.last) = (state.done + 1, Ok(0)),
                 Err(why) => {
-                    tracing::info!("database '{}': the check of its replicas is given up: {why}", database.hub.name);
+                    tracing::info!(
+                        "database '{}': the comparison with its replicas could not be made: {why}",
+                        database.hub.name
+                    );
                     state.due_ms = wall_ms() + retry_ms(interval_ms);
                     (state.given_up, state.last) = (state.given_up + 1, Err(why));
                 }
@@ -118,7 +121,7 @@ impl Database {
         };
         if let Err(error) = std::thread::Builder::new().name("check".into()).spawn(check) {
             checks.0.lock().is_running = false;
-            tracing::warn!("no thread to check replicas: {error}");
+            tracing::warn!("cannot start a thread to check replicas: {error}");
         }
     }
 }
@@ -140,7 +143,7 @@ fn check(database: &Database) -> Result<(), String> {
     })?;
     let digests = cut.digests(database, &|| database.replication.role.following().is_some())?;
     if database.replication.failover.lock().is_some() {
-        return Err("the role is handed over".to_owned());
+        return Err("a failover is in progress".to_owned());
     }
     tell(&Message::Digests { id, digests });
     Ok(())
@@ -172,7 +175,7 @@ impl Cut {
         match database.shard.store.cut(0, begin) {
             Some(Ok(snapshot)) => Ok(Cut { snapshot, functions }),
             Some(Err(error)) => Err(format!("{error:?}")),
-            None => Err("a script keeps the dataset, or it is being saved".to_owned()),
+            None => Err("a script is holding the dataset, or it is being saved".to_owned()),
         }
     }
 
@@ -182,7 +185,7 @@ impl Cut {
         let (mut begun, stopped) = (Instant::now(), RefCell::new(None));
         let mut pause = || {
             let stop = if is_over() || database.hub.is_closing.load(Relaxed) {
-                Some("the database does not need it any more")
+                Some("the comparison is no longer needed")
             } else if database.files.busy.is_locked() {
                 Some("the dataset is being saved or loaded")
             } else {
@@ -201,7 +204,7 @@ impl Cut {
         };
         let digester = self.snapshot.run(&mut notes, &mut pause).map_err(|error| match error {
             DumpError::Read(error) => format!("a value cannot be read: {error}"),
-            DumpError::Write(error) => format!("the file for the places of values: {error}"),
+            DumpError::Write(error) => format!("the temporary file for the positions of values: {error}"),
             DumpError::NoRoom => "flash has no room for new values and for what the check needs".to_owned(),
             DumpError::GivenUp => stopped.borrow().unwrap_or_default().to_owned(),
         })?;
@@ -254,7 +257,7 @@ impl Check {
         let (digests, over) = (Arc::clone(&ours), Arc::clone(&is_over));
         let compute = move || *digests.lock() = Some(cut.digests(&database, &|| over.load(Relaxed)));
         let thread = std::thread::Builder::new().name("check".into()).spawn(compute);
-        thread.map_err(|error| format!("no thread for it: {error}"))?;
+        thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Check { id, offset, theirs: None, ours, is_over })
     }
 
@@ -266,7 +269,9 @@ impl Check {
             (Some(Ok(ours)), Some(theirs)) if ours.len() == theirs.len() => {
                 Some(Ok((0..ours.len()).filter(|&at| ours[at] != theirs[at]).collect()))
             }
-            (Some(Ok(_)), Some(_)) => Some(Err("the primary divides its dataset in another way".to_owned())),
+            (Some(Ok(_)), Some(_)) => {
+                Some(Err("the primary divides its dataset into another number of parts".to_owned()))
+            }
             _ => None,
         }
     }
@@ -289,13 +294,15 @@ pub fn finish_check(database: &Database, check: &mut Option<Check>) -> Result<Op
     let mut state = database.replication.checks.0.lock();
     (state.done, state.last, state.ended_ms) = (state.done + 1, Ok(differing.len()), wall_ms());
     if differing.is_empty() {
-        tracing::info!("database '{name}' has the same dataset as its primary behind byte {offset} of the stream");
+        tracing::info!(
+            "database '{name}' has the same dataset as its primary, compared at byte {offset} of the stream"
+        );
         return Ok(Some(true));
     }
     state.differences += 1;
     drop(state);
     let text = format!(
-        "the dataset is not the primary's behind byte {offset} of the stream: {}; it is asked for anew",
+        "the dataset differs from the primary's at byte {offset} of the stream: {}; the whole dataset is requested again",
         named(&differing)
     );
     database.replication.report(text.clone());
@@ -304,7 +311,10 @@ pub fn finish_check(database: &Database, check: &mut Option<Check>) -> Result<Op
 
 /// A replica could not check its dataset.
 pub fn has_missed(database: &Database, why: String) {
-    tracing::info!("database '{}': the check of its dataset is given up: {why}", database.hub.name);
+    tracing::info!(
+        "database '{}': the comparison of its dataset with the primary's could not be made: {why}",
+        database.hub.name
+    );
     let mut state = database.replication.checks.0.lock();
     (state.given_up, state.last, state.ended_ms) = (state.given_up + 1, Err(why), wall_ms());
 }

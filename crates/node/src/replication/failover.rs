@@ -60,7 +60,7 @@ impl Database {
         std::thread::Builder::new().name("failover".into()).spawn(run).map(drop).map_err(|error| {
             *running = None;
             self.hub.change_pauses(|clients| clients.let_writers(Hold::Failover));
-            format!("ERR no thread for it: {error}")
+            format!("ERR cannot start a thread: {error}")
         })
     }
 
@@ -129,7 +129,7 @@ fn run(database: &Database, attempt: &Attempt, wanted: &Failover) {
         Ok(PromotionCandidate { ip, port, .. }) => {
             tracing::info!("database '{}': {ip}:{port} is its primary now", hub.name)
         }
-        Err(why) => tracing::warn!("database '{}': the failover is given up: {why}", hub.name),
+        Err(why) => tracing::warn!("database '{}': the failover is aborted: {why}", hub.name),
     }
 }
 
@@ -171,7 +171,7 @@ fn find_candidate(
         if until.is_some_and(|until| Instant::now() >= until) {
             return match (&wanted.to, wanted.force) {
                 (Some((ip, port)), true) => Ok(PromotionCandidate { ip: ip.clone(), port: *port, end: None }),
-                _ => Err("no replica has everything within the timeout".to_owned()),
+                _ => Err("no replica has received every write within the timeout".to_owned()),
             };
         }
         std::thread::sleep(STEP);

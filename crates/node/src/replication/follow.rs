@@ -110,7 +110,7 @@ impl Link {
     pub(super) fn start(database: Arc<Database>, following: &Arc<Following>) -> Result<(), String> {
         let link = Link { database, following: Arc::clone(following) };
         let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
-        *following.thread.lock() = Some(thread.map_err(|error| format!("ERR no thread for it: {error}"))?);
+        *following.thread.lock() = Some(thread.map_err(|error| format!("ERR cannot start a thread: {error}"))?);
         Ok(())
     }
 
@@ -145,7 +145,10 @@ impl Link {
                 let mut error = self.following.error.lock();
                 // A primary that is away for hours is logged once.
                 if error.as_ref() != Some(&why) {
-                    tracing::warn!("database '{}': the link to {host}:{port}: {why}", self.database.hub.name);
+                    tracing::warn!(
+                        "database '{}': replication from {host}:{port} failed: {why}",
+                        self.database.hub.name
+                    );
                 }
                 *error = Some(why);
             }
@@ -221,7 +224,7 @@ impl Link {
                 }
                 let mark = self.database.hub.dataset.journaling.stream.mark().expect("the primary goes on with it");
                 tracing::info!(
-                    "database '{}' goes on behind byte {} of its primary",
+                    "database '{}' continues replication at byte {} of its primary's stream",
                     self.database.hub.name,
                     mark.offset
                 );
@@ -285,7 +288,7 @@ impl Link {
         let words: Vec<&[u8]> = [&b"REPLCONF"[..]].iter().chain(words).copied().collect();
         let answer = self.ask(wire, &words)?;
         match ["-NOAUTH", "-NOPERM"].iter().any(|no| answer.starts_with(no)) {
-            true => Err(format!("it wants a login: {answer}. Set masteruser and masterauth")),
+            true => Err(format!("it requires authentication: {answer}. Set masteruser and masterauth")),
             false => Ok(()),
         }
     }
@@ -333,8 +336,9 @@ impl Link {
         let before = self.database.replication.role.given_up.lock().replace(given_up);
         if before != Some(given_up) {
             let (name, bytes) = (&self.database.hub.name, human(given_up.bytes));
-            let text =
-                format!("gives up {bytes} of its stream with {writes} writes: the primary has it up to {from} only");
+            let text = format!(
+                "discards {bytes} of its stream with {writes} writes, which the primary does not have: the two streams are the same only up to byte {from}"
+            );
             tracing::warn!("database '{name}' {text}");
             self.database.replication.report(text);
         }
@@ -357,7 +361,9 @@ impl Link {
             Some("PIECES") => Form::Pieces,
             Some(rest) => match rest.strip_prefix("EOF:") {
                 Some(mark) => Form::Until(mark.as_bytes().to_vec()),
-                None => Form::Bytes(rest.parse().map_err(|_| format!("its dataset begins with {line}"))?),
+                None => {
+                    Form::Bytes(rest.parse().map_err(|_| format!("the header of its dataset is malformed: {line}"))?)
+                }
             },
             None => return Err(format!("it cannot send its dataset: {line}")),
         };
@@ -433,10 +439,10 @@ impl Link {
     /// Receives the bytes that have arrived. It also fails if the thread is to end.
     fn fill(&self, wire: &mut Wire) -> Result<bool, String> {
         if self.is_over() && self.following.command() != FollowerCommand::Promote {
-            return Err("the database follows it no longer".to_owned());
+            return Err("the database no longer follows it".to_owned());
         }
         if self.is_over() && self.following.state() == LinkState::Sync {
-            return Err("the database is promoted before the primary's dataset is whole".to_owned());
+            return Err("the database was promoted before it had received the primary's whole dataset".to_owned());
         }
         let before = wire.input().len();
         let has_come = wire.fill().map_err(|error| lost(&error))?;
@@ -678,7 +684,7 @@ impl Reports {
 
 fn lost(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::Interrupted => "the database follows it no longer".to_owned(),
+        io::ErrorKind::Interrupted => "the database no longer follows it".to_owned(),
         _ => format!("the connection is lost: {error}"),
     }
 }
@@ -703,7 +709,7 @@ impl Pending {
     }
 
     fn failed(error: io::Error) -> String {
-        format!("the file for what comes while the dataset is loaded: {error}")
+        format!("the file for the changes that arrive while the dataset is loaded: {error}")
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<(), String> {

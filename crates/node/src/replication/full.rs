@@ -32,7 +32,7 @@ impl Fullness {
     /// Notes the reason. Logs and reports it once, until the replica goes on.
     pub fn note(&self, database: &Database, following: &Following, why: &str) {
         let text = format!(
-            "there is no room for the primary's dataset, so it follows no further: {}. Raise memory-limit or ram-limit here (CONFIG SET), or \
+            "there is no room for the primary's dataset, so replication has stopped: {}. Raise memory-limit or ram-limit here (CONFIG SET), or \
              remove keys at the primary",
             why.trim_end_matches('.')
         );
@@ -78,7 +78,7 @@ fn next_rest(last: Option<(Duration, Instant)>, now: Instant, max: Duration) -> 
 pub fn goes_on(database: &Database, following: &Following) {
     if following.is_full.load(Relaxed) && database.shard.store.admission() == Admission::Open {
         following.is_full.store(false, Relaxed);
-        tracing::info!("database '{}': there is room again, and it follows its primary", database.hub.name);
+        tracing::info!("database '{}': there is room again, and replication continues", database.hub.name);
     }
 }
 

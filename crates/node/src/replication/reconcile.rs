@@ -53,7 +53,7 @@ impl Database {
             }
         };
         let started = std::thread::Builder::new().name("role".into()).spawn(reconcile);
-        started.map(drop).map_err(|error| format!("ERR no thread for it: {error}"))
+        started.map(drop).map_err(|error| format!("ERR cannot start a thread: {error}"))
     }
 
     /// Moves to the newest assignment. The error is a whole reply.
@@ -76,7 +76,7 @@ impl Database {
 
     /// For CONFIG REWRITE and INFO. The file of a database with a definition has it at once.
     fn keep_primary(&self, primary: Option<(&str, u16)>) -> Result<(), String> {
-        let busy = "ERR another change of the configuration is under way: the role has changed, and CONFIG REWRITE would not keep it";
+        let busy = "ERR the role has changed, but the configuration has not, because another change of it is in progress: send the command again";
         let turn = self.hub.config.turn(CHANGE_TIMEOUT).ok_or(busy)?;
         self.hub.config.keep_primary(&turn, primary).map_err(|why| format!("ERR {why}"))?;
         drop(turn);
@@ -84,7 +84,10 @@ impl Database {
         if !self.is_default()
             && let Err(why) = self.rewrite_config(CHANGE_TIMEOUT)
         {
-            tracing::error!("database '{}': a restart does not know the role: {why}", self.hub.name);
+            tracing::error!(
+                "database '{}': the role is not saved, and a restart would not restore it: {why}",
+                self.hub.name
+            );
         }
         Ok(())
     }
@@ -136,7 +139,7 @@ impl Database {
         journaling.stream.change_id();
         if let Err(why) = persist::note_stream(self) {
             mark.inspect(|mark| journaling.stream.restore_id(*mark));
-            return Err(format!("ERR the database is not promoted, because a restart would not know it: {why}"));
+            return Err(format!("ERR the database is not promoted, because the new role could not be saved: {why}"));
         }
         let Following { host, port, .. } = &*before;
         *role.left.lock() = Some(Left { host: host.clone(), port: *port, was_up });
@@ -154,7 +157,7 @@ impl Database {
         }
         journaling.set_read_only(false);
         let (name, offset) = (&self.hub.name, journaling.stream.offset());
-        tracing::info!("database '{name}' is a primary from now on, behind byte {offset}");
+        tracing::info!("database '{name}' is now a primary, and its stream continues at byte {offset}");
         if was_up {
             let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
             tracing::warn!("database '{name}' was {text}");

@@ -28,7 +28,7 @@ impl ShutdownDrain {
             return None;
         }
         ending.wait_until(wall_ms().saturating_add(timeout_s.saturating_mul(1000)));
-        tracing::info!("the node ends when replicas have every write, in {timeout_s} s at the latest");
+        tracing::info!("the node stops when its replicas have every write, at the latest in {timeout_s} s");
         Some(ShutdownDrain(databases.into_iter().map(Last::of).collect()))
     }
 
@@ -77,7 +77,9 @@ impl Last {
             move || wait_for_replicas(&database, &end)
         };
         if let Err(error) = std::thread::Builder::new().name("shutdown_drain".into()).spawn(wait_for_replicas) {
-            tracing::warn!("the end of the node waits for running commands on its own thread: {error}");
+            tracing::warn!(
+                "cannot start a thread that waits for running commands, so the shutdown waits for them itself: {error}"
+            );
             self::wait_for_replicas(&database, &end);
         }
         Last { database, end }

@@ -24,7 +24,7 @@ impl Database {
             return;
         }
         for link in all.iter().filter(|link| link.silent_ms(now_ms) > timeout_ms) {
-            tracing::warn!("replica {}:{} has said nothing for repl-timeout: its link is ended", link.ip, link.port);
+            tracing::warn!("replica {}:{} has sent nothing for repl-timeout: its link is closed", link.ip, link.port);
             self.hub.clients.end_where(|client_info| client_info.id == link.client);
         }
         if !self.shard.store.follows() {

@@ -42,7 +42,7 @@ impl Wire {
         timeout: Duration,
         known: impl FnOnce(TcpStream),
     ) -> io::Result<Wire> {
-        let mut refused = io::Error::other("the name has no address");
+        let mut refused = io::Error::other("no address was found for this host name");
         for address in (host, port).to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, timeout) {
                 Ok(socket) => {

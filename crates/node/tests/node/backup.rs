@@ -141,7 +141,7 @@ fn a_backup_that_cannot_be_is_refused_with_its_reason() {
     assert_eq!(operator.run("backup default one 12"), "one 1");
     let not_empty = format!("error: {} is not empty", backups.join("one").display());
     assert_eq!(operator.run("backup default one 12"), not_empty);
-    assert_eq!(operator.run("backup default - 9"), "error: 9 is none of 10, 11 and 12");
+    assert_eq!(operator.run("backup default - 9"), "error: 9 is not one of 10, 11 and 12");
     for to in ["../x", "/etc/x", "a/../../x"] {
         let said = operator.run(&format!("backup default {to} 12"));
         assert_eq!(said, format!("error: '{to}' is not below {}, the node's backup-path", backups.display()));
@@ -203,11 +203,11 @@ fn a_damaged_backup_is_not_served_and_its_file_is_named() {
 
     fs::write(&dump, &bytes[1..]).unwrap();
     let refused = operator.run("restore copy 1 none one");
-    let size = format!("it has {} bytes, and backup.json says {}", bytes.len() - 1, bytes.len());
+    let size = format!("it has {} bytes, but backup.json says {}", bytes.len() - 1, bytes.len());
     assert!(refused.ends_with(&size), "{refused}");
     fs::write(backup.join("backup.json"), "{\"format\": 2}").unwrap();
     let refused = operator.run("restore copy 1 none one");
-    assert!(refused.ends_with("its format is 2; this release knows format 1 only"), "{refused}");
+    assert!(refused.ends_with("its format is 2, but this release reads only format 1"), "{refused}");
     let refused = operator.run("restore copy 1 none nothing");
     assert!(refused.ends_with("No such file or directory (os error 2)"), "{refused}");
     assert_eq!(operator.run("names"), "default");
@@ -222,8 +222,7 @@ fn the_schedule_makes_backups_and_deletes_old_ones() {
     assert_eq!(operator.run("backup default kept 12"), "kept 1");
     assert_eq!(
         client.run("CONFIG SET backup-schedule soon"),
-        "(error) ERR CONFIG SET failed (possibly related to argument 'backup-schedule') - backup-schedule: \"soon\" is no schedule; \
-         write 30m, 6h, 1d, or with a time of the day (UTC) 1d at 03:00"
+        "(error) ERR CONFIG SET failed (possibly related to argument 'backup-schedule') - backup-schedule: \"soon\" is not a schedule; write 30m, 6h, 1d, or with a time of the day (UTC) 1d at 03:00"
     );
     assert_eq!(client.run("CONFIG SET backup-keep 2 backup-schedule 1h"), "OK");
     eventually("the first one is made at once", || operator.run("backup default").starts_with("default/"));

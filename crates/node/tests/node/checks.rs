@@ -93,7 +93,7 @@ fn a_value_that_differs_is_found_and_the_dataset_comes_anew() {
     eventually("the reason is told", || {
         of_replica.info("replication", "replica_last_failure").contains("1 of 1024 stripes differ (")
     });
-    assert!(replica.log().contains("the dataset is not the primary's behind byte"));
+    assert!(replica.log().contains("the dataset differs from the primary's at byte"));
     eventually("the dataset comes anew", || of_primary.info("stats", "sync_full") == "2");
     is_up(&mut of_replica);
     assert_eq!(of_primary.run("WAIT 1 0"), "(integer) 1");

@@ -264,7 +264,8 @@ fn a_signal_is_handled_while_a_script_runs() {
     let mut words = Vec::new();
     encode_command(&[b"EVAL", script.as_bytes(), b"1", b"k"], &mut words);
     runner.send(&words);
-    // The clock counts the index's bytes once a second, so it does so once while the script runs.
+    // The clock counts the index's bytes once a second, so it does so once while the script runs. While it waited for the script, nothing
+    // showed that it had begun.
     std::thread::sleep(Duration::from_millis(1_200));
     runner.stream.set_nonblocking(true).unwrap();
     node.signal(libc::SIGTERM);
@@ -295,7 +296,7 @@ fn appendonly_is_switched_behind_a_save() {
     for _ in 0..50 {
         assert_eq!(other.run("CONFIG SET timeout 0"), "OK");
     }
-    assert!(other.run("CONFIG SET appendonly yes timeout 0").contains("appendonly is switched alone"));
+    assert!(other.run("CONFIG SET appendonly yes timeout 0").contains("appendonly must be set alone"));
     let state =
         |other: &mut Client| ["rdb_bgsave_in_progress", "aof_enabled"].map(|field| other.info("persistence", field));
     assert_eq!(state(&mut other), ["1", "0"]);

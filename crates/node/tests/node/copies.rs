@@ -292,7 +292,7 @@ fn a_copy_serves_what_it_owns() {
     client.run(&format!("DEL {mine}"));
     client.run(&format!("RPUSH {mine} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"));
     let reply = client.run(&format!("SORT {mine} BY weight:*"));
-    assert_eq!(reply, "(error) ERR SORT reaches for keys of another slot: see BY and GET");
+    assert_eq!(reply, "(error) ERR the patterns of BY and GET in SORT name keys of another slot");
     client.run(&format!("SET {mine} v"));
 
     // Its files have all keys, and a new start owns nothing.

@@ -119,7 +119,7 @@ impl Operator {
     }
 
     /// Makes a database on its own port.
-    fn create(&mut self, name: &str, memory_mb: u64, ram_mb: u64) -> u16 {
+    pub fn create(&mut self, name: &str, memory_mb: u64, ram_mb: u64) -> u16 {
         for _ in 0..5 {
             let reply = self.run(&format!("create {name} {} {memory_mb} {ram_mb}", free_port()));
             // If another process takes the free port first, try the next one.
@@ -178,10 +178,13 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
     assert_eq!(orders.run("PUBLISH channel x"), "(integer) 0");
     assert_eq!(orders.info("clients", "connected_clients"), "1");
     assert_eq!(orders.run("CONFIG GET maxmemory"), format!("1) \"maxmemory\"\n2) \"{}\"", 30 << 20));
-    assert_eq!(orders.run("SHUTDOWN"), "(error) ERR SHUTDOWN ends the whole node: send it to its default database");
+    assert_eq!(
+        orders.run("SHUTDOWN"),
+        "(error) ERR SHUTDOWN stops the whole node: send it to the node's default database"
+    );
     assert_eq!(
         orders.run("CONFIG SET loglevel debug"),
-        "(error) ERR CONFIG SET failed - 'loglevel' is the node's: set it on its default database"
+        "(error) ERR CONFIG SET failed - 'loglevel' is a setting of the node: set it on the node's default database"
     );
     // One setting that a client made and kept, and one that the operator made.
     assert_eq!(orders.run("CONFIG SET slowlog-max-len 7"), "OK");
@@ -209,7 +212,7 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
 fn a_database_with_persistence_comes_back_until_it_is_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let (mut node, mut operator) = start(directory.path(), &[]);
-    assert_eq!(operator.run("keep orders 0 aof"), "error: 'aof' is none of none, no, everysec, always");
+    assert_eq!(operator.run("keep orders 0 aof"), "error: 'aof' is not one of none, no, everysec, always");
     let port: u16 = operator.run(&format!("keep orders {} always", free_port())).parse().unwrap();
     let (mut default, mut orders) = (node.connect(), connect(port));
     assert_eq!(default.info("persistence", "aof_enabled"), "0");
@@ -268,7 +271,7 @@ fn a_restart_loads_what_each_database_has_saved() {
 fn impossible_definitions_are_refused_and_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (node, mut operator) = start(directory.path(), &[]);
-    assert_eq!(operator.run("create default 1 80 30"), "error: 'default' is taken: choose another name");
+    assert_eq!(operator.run("create default 1 80 30"), "error: the name 'default' is reserved: choose another name");
     let taken = operator.run(&format!("create other {} 80 30", node.port));
     assert_eq!(taken, format!("error: port {} is taken: choose another", node.port));
     assert!(operator.run("create other 0 20 30").contains("more than the memory limit"));
@@ -282,7 +285,9 @@ fn impossible_definitions_are_refused_and_leave_nothing() {
     assert!(far.starts_with("error: flash of all databases together would be default 60 MB + far "), "{far}");
     assert_eq!(operator.run("names"), "default");
     assert_eq!(operator.run("delete none"), "error: there is no database 'none'");
-    assert!(operator.run("delete default").starts_with("error: the default database is the configuration file's"));
+    assert!(
+        operator.run("delete default").starts_with("error: the default database is defined by the configuration file")
+    );
     let left = std::fs::read_dir(directory.path().join("state/databases")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "definitions were left behind");
     // Without a port, the node picks the next free one.
@@ -290,7 +295,7 @@ fn impossible_definitions_are_refused_and_leave_nothing() {
     let port: u16 = reply.parse().unwrap_or_else(|_| panic!("{reply}"));
     assert!(port > node.port);
     assert_eq!(connect(port).run("PING"), "PONG");
-    assert_eq!(operator.run("create other 0 80 30"), "error: there is a database 'other' already");
+    assert_eq!(operator.run("create other 0 80 30"), "error: a database 'other' exists already");
     // The same limits apply to the database's clients and to the operator.
     let refused = connect(port).run("CONFIG SET maxmemory 9tb");
     assert!(refused.starts_with("(error) ERR CONFIG SET failed"), "{refused}");

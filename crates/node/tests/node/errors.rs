@@ -229,7 +229,7 @@ fn errors_of_scripts_and_functions() {
             ),
             (
                 "SCRIPT DEBUG YES",
-                "here (error) ERR FlintKV has no Lua debugger: use redis.log, or a Redis server to debug on",
+                "here (error) ERR FlintKV has no Lua debugger: use redis.log, or debug the script on a Redis server",
             ),
         ];
         transcript(&mut client, is_ours, &lines);

@@ -509,7 +509,7 @@ fn what_follows_a_dump_is_never_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("dump.rdb"), aof(&["SET evil 1"])).unwrap();
     let said = not_started(folder.path(), "no");
-    assert!(said.contains("dump.rdb: byte 0: this is no RDB file"), "{said}");
+    assert!(said.contains("dump.rdb: byte 0: this is not an RDB file"), "{said}");
 }
 
 /// A file that was cut off ends with the beginning of a command; these do not.
@@ -569,7 +569,7 @@ fn a_stream_s_entries_count_and_not_what_is_said_of_them() {
         let (node, mut client) = started(folder.path(), "no");
         let log = node.log();
         let said = format!(
-            "key 'events': the stream is said to have 5 entries, and it has 3{of_nodes}. The counts are corrected"
+            "key 'events': the stream should have 5 entries by its own count, but it has 3{of_nodes}. The counts are corrected"
         );
         assert_eq!(log.matches("dump.rdb: key").count(), 1, "{log}");
         assert_eq!(log.matches(&said).count(), 1, "{log}");
@@ -582,7 +582,7 @@ fn a_stream_s_entries_count_and_not_what_is_said_of_them() {
         let payload = value::rdb::dump_for(value::rdb::Type::Stream2, 10, |out| out.extend_from_slice(&stream));
         assert_eq!(client.words(&[b"RESTORE", b"restored", b"0", &payload]), "OK");
         assert_eq!(client.run("XLEN restored"), "(integer) 3");
-        assert_eq!(node.log().matches("RESTORE of key restored: the stream is said").count(), 1);
+        assert_eq!(node.log().matches("RESTORE of key restored: the stream should have").count(), 1);
         let Some(redis) = Redis::if_installed(&[]) else { continue };
         let mut theirs = redis.connect();
         assert_eq!(theirs.words(&[b"RESTORE", b"restored", b"0", &payload]), "OK");
@@ -687,7 +687,7 @@ fn an_error_in_a_dump_names_the_key_and_the_byte() {
         (&b"\x00\x01k\x01v\x15\x01x\x01\x03abc"[..], "dump.rdb: key 'x': byte 18: a part of a stream is damaged"),
         (
             b"\x00\x01k\x01v\x01\x04list\x02\x01a\x05",
-            "dump.rdb: key 'list': the file ends too early: more was expected behind byte 23",
+            "dump.rdb: key 'list': the file ends too early: more data was expected after byte 23",
         ),
         (b"\x00\x01k\x01v\x02\x01s\x02\x01a\x01a", "dump.rdb: key 's': byte 14: a collection has a member twice"),
         (
@@ -895,7 +895,7 @@ fn points_of_save_write_dumps_and_a_failed_dump_stops_writes() {
 
     // SIGTERM does not lose what could be saved later.
     node.terminate();
-    eventually("the node says why it goes on", || node.log().contains("kill -9 ends it anyhow"));
+    eventually("the node says why it goes on", || node.log().contains("kill -9 stops it without saving"));
     fs::remove_dir(&dump).unwrap();
     assert_eq!(client.run("SAVE"), "OK");
     assert_eq!(client.run("SET d 1"), "OK");

@@ -302,8 +302,7 @@ fn files_stay_within_flash_limit() {
     fs::create_dir(&obstacle).unwrap();
     let mut refused = (400..1_000).map(|round| (round, set(&mut client, round)));
     let (last, reply) = refused.find(|(_, reply)| !reply.contains("OK")).expect("the journal is full");
-    let error =
-        "MISCONF Errors writing to the AOF file: flash-limit allows it no more than 2 files, and no new checkpoint";
+    let error = "MISCONF Errors writing to the AOF file: flash-limit allows it only 2 files, and no new checkpoint";
     assert!(reply.contains(error), "{reply}");
     assert!(client.run(&format!("STRLEN key:{}", (last - 1) % 9)).contains("1048584"), "reads go on");
     assert!(used(&mut client) <= limit);
@@ -334,7 +333,7 @@ fn a_restart_with_less_flash_takes_a_checkpoint_in_between() {
     let node = kill(node, &tight);
     let mut client = loaded(&node);
     assert_eq!(digest(&mut client), before);
-    assert!(node.log().contains("because room on flash is short"), "{}", node.log());
+    assert!(node.log().contains("because flash is short of room"), "{}", node.log());
     let node = kill(node, &tight);
     assert_eq!(digest(&mut loaded(&node)), before, "from that checkpoint");
 }
@@ -381,7 +380,7 @@ fn what_is_missing_is_refused_with_advice() {
         refused(&directives, "the index is damaged");
     }
     fs::write(&index, &whole[..whole.len() - 1]).unwrap();
-    refused(&directives, "bytes, and the manifest says");
+    refused(&directives, "bytes, but the manifest says");
     fs::remove_file(&index).unwrap();
     refused(&directives, "the manifest names this file");
     fs::write(&index, &whole).unwrap();

@@ -97,7 +97,7 @@ fn who_wants_the_end_now_or_without_saving_gets_it_without_a_checkpoint() {
         let obstacle = Obstacle::at(folder(&node).join("base-index.new"));
         assert!(client.send(format!("{command}\r\n").as_bytes()).rest().is_empty());
         assert!(node.ended().success());
-        assert!(!node.log().contains("the node ends with a new checkpoint"), "{command}: {}", node.log());
+        assert!(!node.log().contains("the node writes a checkpoint before it stops"), "{command}: {}", node.log());
         drop(obstacle);
         let node = again(node, &directives);
         let mut client = loaded(&node);
@@ -149,7 +149,7 @@ fn while_the_checkpoint_is_written_readers_go_on_writers_wait_and_the_end_can_be
     assert_eq!(client.info("persistence", "aof_rewrite_in_progress"), "1");
     node.signal(SIGTERM);
     assert!(node.ended().success());
-    assert!(node.log().contains("its checkpoint is given up"), "{}", node.log());
+    assert!(node.log().contains("because the checkpoint was not ready"), "{}", node.log());
     drop(obstacle);
     let node = again(node, &directives);
     let mut client = loaded(&node);
@@ -266,7 +266,7 @@ fn a_replica_ends_with_a_checkpoint_too() {
     crate::replica::are_same(&mut of_primary, &mut of_replica);
     replica.signal(SIGTERM);
     assert!(replica.ended().success());
-    assert!(replica.log().contains("the end has waited"), "{}", replica.log());
+    assert!(replica.log().contains("the shutdown has waited"), "{}", replica.log());
     let replica = again(replica, &directives);
     let mut of_replica = loaded(&replica);
     crate::replica::follow(&mut of_replica, primary.port);

@@ -318,7 +318,7 @@ fn a_refused_start_leaves_nothing_behind() {
     assert_eq!(names(), [""; 0]);
     let more = [&flash("flint")[..], &[("memory-limit", "900gb")]].concat();
     let said = refusal(&directory, &more);
-    assert!(said.contains("free some, lower the memory limit or set another flash-path (all files: "), "{said}");
+    assert!(said.contains("free some space, lower the memory limit or set another flash-path (all files: "), "{said}");
     assert!(said.contains("for values (1.1 × memory-limit 900 GB + ram-limit 100 MB"), "{said}");
     assert_eq!(names(), [""; 0]);
     // The last step of a start.
@@ -406,10 +406,10 @@ fn debug_does_what_test_suites_want_or_says_why_not() {
     );
     assert_eq!(a.run("DEBUG LISTPACK l"), "Packed bytes written to the log");
     for (line, why) in [
-        ("DEBUG LOADAOF", "there is no append-only file and no forked process that it could be about"),
+        ("DEBUG LOADAOF", "FlintKV has no append-only file and no forked process"),
         ("DEBUG CHANGE-REPL-ID", "the stream to replicas and its id follow from the dataset alone"),
-        ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "the structure it is about is Redis's own"),
-        ("DEBUG JMAP", "it reaches into Redis's own internals"),
+        ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "FlintKV does not have this structure of Redis"),
+        ("DEBUG JMAP", "it is about internals of Redis that FlintKV does not have"),
     ] {
         let name = line.split(' ').nth(1).unwrap();
         assert_eq!(a.run(line), format!("(error) ERR DEBUG {name} is not supported: {why}"));

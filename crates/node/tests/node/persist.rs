@@ -366,7 +366,7 @@ fn a_dataset_is_the_same_after_a_stop_and_after_a_kill() {
     let mut client = loaded(&node);
     assert_eq!(digest(&mut client), before, "from the journal");
     assert_eq!(client.run("FCALL f 0"), "(integer) 1");
-    assert!(node.log().contains("is back: "), "{}", node.log());
+    assert!(node.log().contains("is recovered: "), "{}", node.log());
 
     assert_eq!(client.run("BGREWRITEAOF"), "Background append only file rewriting started");
     eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
@@ -613,7 +613,7 @@ fn persistence_is_switched_while_clients_write() {
         };
         writes();
         let refused = client.run("CONFIG SET appendonly yes maxmemory-policy allkeys-lru");
-        assert!(refused.contains("appendonly is switched alone"), "{refused}");
+        assert!(refused.contains("appendonly must be set alone"), "{refused}");
         // In a transaction it takes effect behind EXEC.
         for (value, is_on) in [("yes", "1"), ("no", "0")] {
             for line in ["MULTI", "SET k v", &format!("CONFIG SET appendonly {value}"), "GET k"] {
@@ -628,7 +628,7 @@ fn persistence_is_switched_while_clients_write() {
         }
         let refused = client.run("EXEC");
         assert!(
-            refused.contains("must be 'yes' or 'no'") && refused.contains("appendonly is switched alone"),
+            refused.contains("must be 'yes' or 'no'") && refused.contains("appendonly must be set alone"),
             "{refused}"
         );
         for _ in 0..2 {
@@ -652,7 +652,7 @@ fn persistence_is_switched_while_clients_write() {
     let dir = node.dir.clone();
     drop(node);
     let said = refusal(&dir, off);
-    assert!(said.contains("appendonly is no: say --appendonly yes"), "{said}");
+    assert!(said.contains("appendonly is no: set appendonly yes"), "{said}");
     let node = Node::start_in(&dir, None, PERSISTENT);
     let n: u64 = loaded(&node).run("GET n").trim_matches('"').parse().unwrap();
     let acknowledged = acknowledged.into_inner();

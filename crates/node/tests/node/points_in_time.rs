@@ -112,7 +112,7 @@ fn a_moment_that_cannot_be_reached_is_refused_with_its_reason() {
     let mut refused = |words: &str| operator.run(&format!("restore copy 1 none {words}"));
     let early_ms = moment(&mut client);
     let folder = directory.path().join("state/backups");
-    assert_eq!(refused("default 1"), format!("error: {} has no backup", folder.join("default").display()));
+    assert_eq!(refused("default 1"), format!("error: there is no backup in {}", folder.join("default").display()));
     operator.run("backup default default/one 12");
     client.run("SET a 1");
     rewrite(&mut client);
@@ -126,15 +126,18 @@ fn a_moment_that_cannot_be_reached_is_refused_with_its_reason() {
     let late_ms = moment(&mut client);
     let mut refused = |words: &str| operator.run(&format!("restore copy 1 none {words}"));
     let early = refused(&format!("default {early_ms}"));
-    assert!(early.starts_with("error: the first backup in default is of ") && early.ends_with(" is before"), "{early}");
+    assert!(
+        early.starts_with("error: the oldest backup in default was made at ") && early.ends_with(" is earlier"),
+        "{early}"
+    );
     let early = refused(&format!("default/one {early_ms}"));
-    assert!(early.contains("give an older backup, or the directory with all of them"), "{early}");
+    assert!(early.contains("give an older backup, or the directory that has all backups"), "{early}");
     let future = refused("default 4000000000000");
     assert_eq!(future, "error: 2096-10-02T07:06:40.000Z is in the future");
     // Nobody archives what is later.
     client.run("CONFIG SET backup-journal-keep \"\"");
     let late = refused(&format!("default {late_ms}"));
-    assert!(late.starts_with("error: the journal is archived up to ") && late.ends_with(" is later"), "{late}");
+    assert!(late.starts_with("error: the journal is archived only up to ") && late.ends_with(" is later"), "{late}");
 
     let files = archived(directory.path());
     assert!(files.len() >= 4, "{files:?}");
@@ -162,10 +165,13 @@ fn a_moment_that_cannot_be_reached_is_refused_with_its_reason() {
     client.run("CONFIG SET appendonly no");
     operator.run("backup default other/one 12");
     let why = operator.run(&format!("restore copy 1 none other {}", now_ms(&mut client)));
-    assert!(why.starts_with("error: the backup other/one does not note where the journal goes on from it"), "{why}");
+    assert!(
+        why.starts_with("error: the backup other/one does not say at which position of the journal it was made"),
+        "{why}"
+    );
     // Another journal has begun, and is not archived.
     client.run("CONFIG SET appendonly yes");
     operator.run("backup default default/two 12");
     let why = operator.run(&format!("restore copy 1 none default {}", moment(&mut client)));
-    assert!(why.contains("has no records of the journal behind the backup"), "{why}");
+    assert!(why.contains("has no archived journal after the backup"), "{why}");
 }

@@ -4,7 +4,6 @@ use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
 use std::io::Write;
 use std::net::Shutdown;
-use std::time::Duration;
 
 /// Sends bytes on a new connection. Returns everything that comes back until the node closes.
 fn until_closed(node: &Node, bytes: &[u8]) -> String {
@@ -64,11 +63,12 @@ fn inline_commands_with_quotes() {
 
 #[test]
 fn a_command_that_arrives_byte_by_byte_runs() {
-    let node = Node::start(&[]);
-    let mut client = node.connect();
+    let node = Node::start(&[("io-threads", "1")]);
+    let (mut client, mut other) = (node.connect(), node.connect());
     for byte in b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n" {
         client.send(&[*byte]);
-        std::thread::sleep(Duration::from_millis(1));
+        // The only worker reads the byte before this command, which came later.
+        assert_eq!(other.run("PING"), "PONG");
     }
     assert_eq!(client.read(), "OK");
     assert_eq!(client.run("GET k"), "\"value\"");
@@ -313,8 +313,14 @@ fn debug_helps_tests() {
         ("DEBUG STRINGMATCH-LEN 100000 a*a*a*a*a*a*a*a*a*b", "(integer) 0"),
         ("DEBUG STRINGMATCH-LEN 5 a*", "(integer) 1"),
         ("DEBUG STRINGMATCH-LEN -1 a*", "(error) ERR value is not an integer or out of range"),
-        ("DEBUG JMAP", "(error) ERR DEBUG JMAP is not supported: it reaches into Redis's own internals"),
-        ("DEBUG SEGFAULT", "(error) ERR DEBUG SEGFAULT is not supported: it reaches into Redis's own internals"),
+        (
+            "DEBUG JMAP",
+            "(error) ERR DEBUG JMAP is not supported: it is about internals of Redis that FlintKV does not have",
+        ),
+        (
+            "DEBUG SEGFAULT",
+            "(error) ERR DEBUG SEGFAULT is not supported: it is about internals of Redis that FlintKV does not have",
+        ),
         ("DEBUG NOSUCH", "(error) ERR unknown subcommand or wrong number of arguments for 'NOSUCH'. Try DEBUG HELP."),
     ] {
         assert_eq!(client.run(line), reply);

@@ -171,14 +171,13 @@ fn nothing_is_lost_and_the_order_is_kept_when_many_publish_to_many() {
     const EACH: usize = 2000;
     const PUBLISHERS: usize = 4;
     let node = Node::start(&[("client-output-buffer-limit", "pubsub 0 0 0")]);
-    let listeners: Vec<Client> = (0..8)
-        .map(|_| {
-            let mut client = node.connect();
-            client.run("SUBSCRIBE c");
-            client
-        })
-        .collect();
+    let mut listeners: Vec<Client> = (0..8).map(|_| node.connect()).collect();
+    let first = listeners[0].run("CLIENT ID").replace("(integer) ", "");
+    for client in &mut listeners {
+        client.run("SUBSCRIBE c");
+    }
     std::thread::scope(|scope| {
+        let (node, first) = (&node, &first);
         for publisher in 0..PUBLISHERS {
             let mut client = node.connect();
             scope.spawn(move || {
@@ -198,8 +197,10 @@ fn nothing_is_lost_and_the_order_is_kept_when_many_publish_to_many() {
                 let mut next = [0; PUBLISHERS];
                 for count in 0..EACH * PUBLISHERS {
                     if index == 0 && count == 100 {
-                        // This client does not read for a while, so its messages wait in its outbox.
-                        std::thread::sleep(std::time::Duration::from_millis(300));
+                        // This client does not read until messages wait in its outbox.
+                        let mut watcher = node.connect();
+                        let list = format!("CLIENT LIST ID {first}");
+                        eventually("messages wait", || !watcher.run(&list).contains(" oll=0 "));
                     }
                     let message = listener.read();
                     let text = message.split('"').nth(5).unwrap();

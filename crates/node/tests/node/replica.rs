@@ -672,7 +672,7 @@ fn a_replica_whose_flash_is_too_small_for_pages_takes_the_values() {
     are_same(&mut of_primary, &mut of_replica);
     assert_eq!(of_primary.info("stats", "sync_full"), "2");
     let log = replica.log();
-    assert!(log.contains("cannot be taken in: there is no room for them"), "{log}");
+    assert!(log.contains("cannot be imported: there is no room for them"), "{log}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn a_promotion_while_the_primary_lives_is_seen_and_exactly_the_unshared_tail_is_
         assert_eq!(number(&mut of_old, "given_up_from_offset"), shared);
         assert_eq!(number(&mut of_old, "given_up_bytes"), end - shared);
         assert_eq!(number(&mut of_old, "given_up_writes"), 4);
-        log_has(&old, &format!("gives up {} of its stream with 4 writes", base::size::human(end - shared)));
+        log_has(&old, &format!("discards {} of its stream with 4 writes", base::size::human(end - shared)));
         are_same(&mut of_new, &mut of_old);
         assert_eq!(of_old.run("EXISTS old list n"), "(integer) 0");
         assert_eq!(of_old.run("GET new"), "\"1\"");
@@ -330,7 +330,7 @@ fn a_damaged_stream_ends_in_a_full_synchronisation() {
     eventually("it is synchronised anew", || of_primary.info("stats", "sync_full") == "2");
     assert_eq!(
         of_replica.info("replication", "replica_last_failure"),
-        "the stream has no command where one must begin"
+        "a command must begin here in the primary's stream, but something else was found"
     );
     is_up(&mut of_replica);
     of_primary.run("SET k 4");
@@ -561,7 +561,7 @@ fn a_stopped_replica_is_dropped_and_writers_never_wait() {
 
     // One that is silent, although there is nothing to send.
     replica.signal(SIGSTOP);
-    log_has(&primary, "has said nothing for repl-timeout");
+    log_has(&primary, "has sent nothing for repl-timeout");
     eventually("it is dropped", || of_primary.info("replication", "connected_slaves") == "0");
     replica.signal(SIGCONT);
     is_up(&mut of_replica);

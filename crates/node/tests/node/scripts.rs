@@ -721,14 +721,15 @@ fn every_function_with_hostile_arguments() {
 
 /// The error without a RAM limit.
 const NOT_ENOUGH: &str =
-    "(error) ERR not enough memory: scripts of a worker may take 268435456 bytes, see script-memory-limit";
+    "(error) ERR not enough memory: the scripts of one worker may use 268435456 bytes, see script-memory-limit";
 
 #[test]
 fn the_memory_of_scripts_has_a_limit_of_its_own() {
     const TABLE: &str = "local t = {} for i = 1, 1000000 do t[i] = i end return #t";
     let node = Node::start(&[("script-memory-limit", "8mb")]);
     let mut a = node.connect();
-    let limit = "(error) ERR not enough memory: scripts of a worker may take 8388608 bytes, see script-memory-limit";
+    let limit =
+        "(error) ERR not enough memory: the scripts of one worker may use 8388608 bytes, see script-memory-limit";
     answers(&mut a, &[(TABLE, limit), ("return 'still here'", "\"still here\"")]);
     assert_eq!(a.run("CONFIG SET script-memory-limit 64mb"), "OK");
     answers(&mut a, &[(TABLE, "(integer) 1000000")]);

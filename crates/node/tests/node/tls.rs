@@ -421,7 +421,7 @@ fn a_server_with_invalid_tls_settings_does_not_start() {
     fails(&[("tls-cert-file", &cert), ("tls-key-file", &other), ("tls-auth-clients", "no")], "server.crt and ");
     fails(
         &[("tls-cert-file", &cert), ("tls-key-file", &key), ("tls-auth-clients", "no"), ("tls-ciphers", "RC4-MD5")],
-        "tls-ciphers: 'RC4-MD5' is none of",
+        "tls-ciphers: 'RC4-MD5' is not one of",
     );
 }
 

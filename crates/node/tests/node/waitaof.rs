@@ -1,7 +1,7 @@
 //! WAITAOF waits for the journal, whose device a test stops.
 
 use crate::common::{Client, Node, eventually};
-use crate::journal_waits::{connect, is_silent, start};
+use crate::journal_waits::{connect, have_sent, is_silent, start};
 
 const NOBODY: &str = "1) (integer) 0\n2) (integer) 0";
 const HERE: &str = "1) (integer) 1\n2) (integer) 0";
@@ -23,6 +23,7 @@ fn it_waits_until_the_clients_own_last_write_is_durable() {
     writer.send(b"SET k 1\r\nWAITAOF 1 0 0\r\nGET k\r\n");
     assert_eq!(writer.read(), "OK");
     blocked(&node, "1");
+    have_sent(&mut operator);
     is_silent(&socket);
     // These wait for nobody else's write.
     assert_eq!(reader.run("WAITAOF 1 0 0"), HERE);

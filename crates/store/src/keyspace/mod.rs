@@ -434,7 +434,10 @@ impl<'s> Keyspace<'s> {
     /// Commits the changes of a handler that succeeded, and notifies the listeners.
     #[inline]
     pub fn commit(&mut self) {
-        debug_assert!(!self.owes_effect(), "a handler that changes something states how to repeat the change");
+        debug_assert!(
+            !self.owes_effect(),
+            "a handler that changes something must state the command that repeats the change"
+        );
         self.committed = true;
         self.resume.random = None;
         let Resume { noted, ready, client, effects, .. } = &mut *self.resume;

@@ -142,7 +142,7 @@ impl Lane {
         }
         tracing::error!(
             segment = scrub.segment,
-            "the damage concerns at most {lost} keys, which answer with an error until they are set again; {rescued} other values are in RAM \
+            "the damage affects at most {lost} keys, which answer with an error until they are set again; {rescued} other values are in RAM \
              and will be written again"
         );
     }

@@ -47,7 +47,7 @@ impl fmt::Display for ReadError {
             ReadError::NotWhole { bytes } => write!(
                 f,
                 "this command needs {} of a large value in memory at once, more than the RAM limit leaves: \
-                 use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)",
+                 use a command that reads less of it (HSCAN, SSCAN, a shorter range ...)",
                 human(*bytes as u64)
             ),
             ReadError::Lost => f.write_str(

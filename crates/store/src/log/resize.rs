@@ -45,24 +45,21 @@ impl fmt::Display for ResizeError {
             ResizeError::NoFlash => f.write_str("there is no flash to resize: everything is in RAM"),
             ResizeError::TooSmall { wanted, least, segment } => write!(
                 f,
-                "flash of {} is too small: it lies in segments of {} since the start, of which there must be {SEGMENTS_MIN} \
-                 at least, that is {}; a start without values on it divides it anew",
+                "flash of {} is too small: it has segments of {} since the start, and needs at least {SEGMENTS_MIN} of them, that is {}; a start without values on flash chooses a new segment size",
                 human(wanted),
                 human(segment),
                 human(least)
             ),
             ResizeError::TooLarge { wanted, most, segment } => write!(
                 f,
-                "flash of {} is too large: in segments of {}, as since the start, there can be {} at most; a restart \
-                 divides it anew",
+                "flash of {} is too large: with segments of {}, as since the start, it can have at most {}; a restart chooses a new segment size",
                 human(wanted),
                 human(segment),
                 human(most)
             ),
             ResizeError::TooFull { wanted, live, needed } => write!(
                 f,
-                "flash of {} is too small for the values on it: {} are live, which with the room that collecting garbage \
-                 needs take {}: delete some, choose a larger size, or set a maxmemory-policy that evicts",
+                "flash of {} is too small for the values on it: {} are live, and with the room that garbage collection needs they take {}: delete some, choose a larger size, or set a maxmemory-policy that evicts",
                 human(wanted),
                 human(live),
                 human(needed)

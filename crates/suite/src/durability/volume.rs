@@ -31,7 +31,7 @@ impl Mark {
         let info = persistence(subject.node.client())?;
         let device = subject.node.process.and_then(Process::device_write_bytes);
         Ok(Mark {
-            device: device.context("the kernel does not tell what a process writes: see /proc/PID/io")?,
+            device: device.context("the kernel does not report what a process writes: see /proc/PID/io")?,
             journal: number(&info, "journal_position")?,
             flash: tiering(subject)?.write_bytes,
             checkpoints: number(&info, "aof_rewrites")?,

@@ -119,7 +119,7 @@ impl Miscount {
 impl fmt::Display for Miscount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Miscount { told, found, chunks } = self;
-        write!(f, "the stream is said to have {told} entries, and it has {found}")?;
+        write!(f, "the stream should have {told} entries by its own count, but it has {found}")?;
         if *chunks > 0 {
             write!(f, "; the counts of {chunks} of its nodes were wrong")?;
         }

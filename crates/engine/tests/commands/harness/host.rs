@@ -124,7 +124,7 @@ impl Host for NoServer {
     }
 
     fn rewrite_journal(&self) -> Run {
-        Err(Stop::error("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one"))
+        Err(Stop::error("ERR BGREWRITEAOF needs a journal: switch it on with CONFIG SET appendonly yes"))
     }
 
     fn last_save_s(&self) -> u64 {

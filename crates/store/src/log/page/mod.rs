@@ -70,7 +70,7 @@ impl std::fmt::Display for Corrupt {
             Corrupt::Version(v) => write!(f, "page has unknown format version {v}"),
             Corrupt::Checksum => f.write_str("page checksum mismatch"),
             Corrupt::Stale => f.write_str("page is not the one that was written last: a write was lost"),
-            Corrupt::Lengths => f.write_str("page lengths contradict each other"),
+            Corrupt::Lengths => f.write_str("the lengths in the page contradict each other"),
             Corrupt::Codec(c) => write!(f, "page has unknown compression {c}"),
             Corrupt::UnknownDictionary(id) => write!(f, "page needs unknown dictionary {id}"),
             Corrupt::Decompress => f.write_str("page frame does not decompress"),

@@ -30,8 +30,7 @@ impl Segments {
     pub fn report_stalled(&self) {
         if !self.said_stalled.swap(true, Relaxed) {
             tracing::warn!(
-                "flash cannot become smaller for now: the values that must move find no room, and nothing can be evicted; delete \
-                 values, or make the limit larger again"
+                "flash cannot be made smaller now: there is no room for the values that must move, and nothing can be evicted; delete values, or raise the limit again"
             );
         }
     }
