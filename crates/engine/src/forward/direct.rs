@@ -21,7 +21,6 @@ use store::Key;
 /// needs to be asked. `None`: it has not run, and has changed nothing. Not inlined: beside it, the loop of a database that is no proxy
 /// would take 2 % more instructions.
 #[inline(never)]
-#[expect(clippy::too_many_arguments)]
 pub fn direct<'w>(
     worker: &'w Worker,
     routes: &Routes,

@@ -92,18 +92,18 @@ fn try_forward(
             let known = batch.known().and_then(|known| known.hash);
             match only_key(hasher, command, args, || known) {
                 Some(key) => to.send(routes.owner(key.hash)),
-                None => to.to_owner(args, positions)?,
+                None => to.send_to_owner(args, positions)?,
             }
         }
         Policy::Split(step, how) => to.split(args, positions, step, how)?,
-        Policy::All(how) => to.to_all(how),
+        Policy::All(how) => to.send_to_all(how),
         Policy::Scan => to.scan(args),
         Policy::Debug if !worker.config_snapshot().config.enable_debug_command.allows(to.session.local) => {
             return to.here(args, true);
         }
         Policy::Debug => match debug_policy(args) {
-            Policy::All(how) => to.to_all(how),
-            Policy::Owner => to.to_owner(args, positions)?,
+            Policy::All(how) => to.send_to_all(how),
+            Policy::Owner => to.send_to_owner(args, positions)?,
             Policy::Here => return to.here(args, true),
             _ => return Err(refusal(command)),
         },
@@ -236,7 +236,7 @@ impl Sender<'_> {
         Ok((self.routes.owner(first.hash), Some(first.hash.slot)))
     }
 
-    fn to_owner(&mut self, args: Args<'_>, positions: &mut Vec<usize>) -> Result<(), Halt> {
+    fn send_to_owner(&mut self, args: Args<'_>, positions: &mut Vec<usize>) -> Result<(), Halt> {
         let keys = self.keys(args, positions);
         let (shard, slot) = self.owner_of(&keys)?;
         if self.command.is(bit::WATCHES)
@@ -277,7 +277,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    fn to_all(&mut self, how: Merge) {
+    fn send_to_all(&mut self, how: Merge) {
         if self.command.name == "script|flush" {
             self.worker.hub.scripts.flush();
         }
