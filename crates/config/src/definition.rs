@@ -96,7 +96,8 @@ macro_rules! fields {
         }),*];
 
         /// A database as an operator asks for it. It is serialized without what only a new database has, and without its password.
-        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct Definition {
             /// Lower-case letters, digits and hyphens.
             #[serde(skip_serializing)]

@@ -39,8 +39,8 @@ pub use table::{
     Config, ConsoleSettings, PrimarySettings, ROWS, RedisFiles, ReplicaSettings, TlsSettings, is_of_node, is_secret,
 };
 pub use typed::{
-    AppendFsync, BindAddress, Codec, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, Secret, Supervised,
-    TierMode, TlsAuth, leaves_ram_for_values,
+    AppendFsync, BindAddress, Codec, FLASH_BYTES_MIN, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, Secret,
+    Supervised, TierMode, TlsAuth, leaves_ram_for_values,
 };
 
 pub use text::{bytes as word_bytes, is_text, join as join_words, split as split_words, word};
