@@ -1,9 +1,9 @@
-//! Owns the logic of a cluster: which records lie in etcd, how a database's limits are divided, and which shard owns which stripes. Plain
-//! data in, plain data out. Never does I/O, never reads a clock, never draws a random number, and starts no thread: a caller passes what it
-//! needs.
+//! Owns the logic of a cluster: which records lie in etcd, how a database's limits are divided, on which nodes copies of shards are placed,
+//! and which shard owns which stripes. Plain data in, plain data out. Never does I/O, never reads a clock, never draws a random number, and
+//! starts no thread: a caller passes what it needs.
 //!
 //! Reading order: `ids` and `names`, `stripes` (which shard owns what), `keys` and `records` (what lies in etcd), `routes` (what a proxy
-//! learns of it), `limits` (from a database's limits to a copy's).
+//! learns of it), `limits` (from a database's limits to a copy's), `placement` (where copies go).
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod ids;
 pub mod keys;
 pub mod limits;
 pub mod names;
+pub mod placement;
 mod position;
 pub mod records;
 pub mod routes;
