@@ -43,7 +43,7 @@ await main(async (node, browser) => {
     await page.getByLabel("Address").fill("redis://127.0.0.1:1");
     await page.getByLabel("Watch commands").selectOption("0");
     await button("Measure").click();
-    await page.getByText("look at host and port").waitFor();
+    await page.getByText("check host and port").waitFor();
     // The figures of prepare-flash, of which only some go to the node.
     const reads = [{ depth: 1, reads_per_second: 20000, latency_us: 90, latency_p99_us: 200, cpu_us_per_read: 5 }];
     const printed = JSON.stringify({ directories: [{ path: "/flash", reads, write_bytes_per_second: 1e9 }] });
@@ -51,7 +51,7 @@ await main(async (node, browser) => {
     await page.getByLabel("Figures of the flash").setInputFiles({ name: "flash.json", mimeType: "application/json", buffer: Buffer.from(printed) });
     await page.getByText("A read from flash takes 90 µs").waitFor();
     await page.getByLabel("Figures of the flash").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from("[]") });
-    await page.getByText("It is not what flintkv prepare-flash").waitFor();
+    await page.getByText("This is not the output of flintkv prepare-flash").waitFor();
     await visit(page, "/databases");
   });
 

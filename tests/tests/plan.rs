@@ -367,7 +367,7 @@ fn a_dump_and_a_capture_are_read() {
         .map(|field| on_device["chosen"]["expected"][field].as_f64().map(f64::round));
     assert_eq!(expected, [Some(100.0), Some(50.0), Some(120_000.0)], "{on_device:#}");
     for (args, said) in [
-        (vec!["--rdb", &path("monitor.txt")], "no RDB file"),
+        (vec!["--rdb", &path("monitor.txt")], "not an RDB file"),
         (vec!["--trace", &dump], "MONITOR"),
         (vec!["--trace", &path("none")], "No such file"),
         (vec!["--keys", "1", "--value-size", "1", "--flash", &path("monitor.txt")], "prepare-flash --json"),
@@ -499,7 +499,7 @@ fn a_redis_of_any_kind_is_measured_or_says_what_to_do() {
         client.send(b"*2\r\n$8\r\nSHUTDOWN\r\n$6\r\nNOSAVE\r\n");
         watching.join().expect("it ends")
     });
-    assert!(ending.0 == Some(1) && ending.1.contains("hint: look whether the server still runs"), "{}", ending.1);
+    assert!(ending.0 == Some(1) && ending.1.contains("hint: check that the server still runs"), "{}", ending.1);
     refused(&["--from", &from("")], "Connection refused", "host and port");
 
     let Some(renamed) = Redis::if_installed(&["--rename-command", "MEMORY", "", "--rename-command", "MONITOR", ""])
@@ -525,7 +525,7 @@ fn files_that_are_broken_are_read_as_far_as_they_tell_something() {
     for bytes in [0, 5, whole.len() / 2, whole.len() - 1] {
         std::fs::write(path("cut.rdb"), &whole[..bytes]).expect("written");
         let (code, said) = plan(&["--rdb", &path("cut.rdb")]);
-        assert!(code == Some(1) && said.contains("hint: it takes a whole dump.rdb"), "{bytes} bytes: {said}");
+        assert!(code == Some(1) && said.contains("hint: a complete dump.rdb is needed"), "{bytes} bytes: {said}");
     }
     let lines: String = (0..4000)
         .map(|line| match line % 40 {

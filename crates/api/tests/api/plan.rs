@@ -183,7 +183,7 @@ fn a_measurement_is_refused_or_stopped_with_the_reason() {
     });
     let survey = ended(json!({ "url": url }));
     let failure = survey["failure"].as_str().unwrap();
-    assert!(failure.contains("no server of Redis") && !failure.contains("secret"), "{survey}");
+    assert!(failure.contains("not a Redis server") && !failure.contains("secret"), "{survey}");
     // One that answers nothing: it is stopped, and its thread hinders nobody.
     let silent = answering.join().unwrap();
     assert_eq!(admin.post(SURVEY, json!({ "url": url })).status, 201);
