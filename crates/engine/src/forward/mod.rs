@@ -149,6 +149,12 @@ fn refusal(command: &Command) -> Halt {
     Halt::Error(format!("ERR {name} is not supported by a database that is divided into shards").into())
 }
 
+/// Whether it must not run twice: the reply to it is uncertain if its session is lost.
+#[inline]
+fn may_change(command: &Command) -> bool {
+    command.is(bit::WRITE | bit::MAY_REPLICATE) || command.is(bit::SCRIPT) && !command.is(bit::READONLY)
+}
+
 fn cross_slot() -> Halt {
     Halt::Error(CROSS_SLOT.into())
 }
@@ -206,8 +212,7 @@ impl Sender<'_> {
 
     #[inline]
     fn enter(&mut self, kind: Kind) {
-        let is_write = self.command.is(bit::WRITE | bit::MAY_REPLICATE);
-        self.enter_as(kind, None, is_write);
+        self.enter_as(kind, None, may_change(self.command));
     }
 
     #[inline]
@@ -375,7 +380,7 @@ impl Sender<'_> {
             if command.policy == Policy::Here && !anywhere.contains(&command.name) {
                 only_here = only_here.or(Some(command.name));
             }
-            writes |= command.is(bit::WRITE | bit::MAY_REPLICATE | bit::SCRIPT);
+            writes |= may_change(command);
             is_denied |= access::check(self.worker, self.session, command, args, Context::Multi).is_err();
         }
         if owners.is_empty() && !goes {
@@ -405,5 +410,23 @@ impl Sender<'_> {
         reply(&mut Out::new(&mut bytes, self.session.proto));
         let part = Part { state: State::Done, ..Part::kept(0) };
         self.enter(Kind::Merge { how: Merge::First, parts: vec![(part, PartReply { bytes, ..PartReply::default() })] });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_change;
+    use crate::directory::Directory;
+
+    /// What is not marked as a reader is never sent twice.
+    #[test]
+    fn only_readers_run_again() {
+        let directory = Directory::new(commands::table::all(), &[]).unwrap();
+        for name in ["eval", "evalsha", "fcall", "set", "blpop", "pfcount", "xreadgroup", "getex"] {
+            assert!(may_change(directory.find(name.as_bytes()).unwrap()), "{name}");
+        }
+        for name in ["eval_ro", "evalsha_ro", "fcall_ro", "get", "mget", "scan", "dbsize"] {
+            assert!(!may_change(directory.find(name.as_bytes()).unwrap()), "{name}");
+        }
     }
 }

@@ -106,7 +106,7 @@ pub struct Part {
     /// Where it begins among the bytes to its session.
     pub begins_at: u64,
     /// The replies before it that nobody gets.
-    pub owed: u16,
+    pub owed: u32,
     pub extent: Extent,
     /// It may take this many bytes without asking; `usize::MAX`: it is passed on, and the output's limits hold.
     pub granted: usize,

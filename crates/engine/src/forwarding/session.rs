@@ -31,7 +31,7 @@ pub struct ForwardingSession {
     taken: usize,
     filled: usize,
     /// The replies to what the proxy itself has said, which come before the next command's.
-    pub owed: u16,
+    pub owed: u32,
     proto: Proto,
     no_touch: bool,
     db: usize,

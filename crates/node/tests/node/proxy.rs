@@ -322,6 +322,27 @@ fn transactions_go_to_one_shard_in_one_piece() {
     );
 }
 
+/// However many commands a transaction has, its replies do not shift.
+#[test]
+fn a_long_transaction_keeps_its_replies() {
+    const COMMANDS: usize = 70_000;
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 200, 120);
+    let mut client = proxy.connect();
+    let mut pipeline = b"MULTI\r\n".to_vec();
+    pipeline.extend(b"INCR n\r\n".repeat(COMMANDS));
+    pipeline.extend(b"EXEC\r\nGET n\r\n");
+    client.send(&pipeline);
+    assert_eq!(read(&mut client), "OK");
+    for _ in 0..COMMANDS {
+        assert_eq!(client.raw().as_deref(), Some(&b"+QUEUED\r\n"[..]));
+    }
+    let Some(resp::client::Value::Array(replies)) = client.reply() else { panic!("EXEC answers an array") };
+    assert_eq!(replies.len(), COMMANDS);
+    assert_eq!(replies.last(), Some(&resp::client::Value::Int(COMMANDS as i64)));
+    assert_eq!(read(&mut client), format!("\"{COMMANDS}\""));
+}
+
 #[test]
 fn scripts_run_at_the_owner_of_their_keys() {
     let directory = tempfile::tempdir().unwrap();
