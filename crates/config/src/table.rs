@@ -15,7 +15,7 @@ use super::row::Kind::{
 use super::row::{Change, Group, Kind, Row, directives};
 use super::typed::{
     AppendFsync, BindAddress, Guard, LogFormat, LogLevel, OutputLimit, SEGMENT_BYTES_MIN, Secret, Supervised, TierMode,
-    TlsAuth, Typed, Values, backup_path, bytes_or_share, io_threads, ms_of_seconds, octal, output_limit, tls_sessions,
+    TlsAuth, Typed, Values, backup_path, bytes_or_share, etcd_path, io_threads, ms_of_seconds, octal, output_limit, tls_sessions,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -29,7 +29,7 @@ const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "forc
 const NO_AOF: &str = "`appendonly yes` keeps changes in a journal of FlintKV's own format, not in an append-only file";
 const NO_FSYNC: &str = "dumps and checkpoints are always written to the device a part at a time";
 const NO_SIGNALS: &str = "a signal stops the node like SHUTDOWN without arguments, a second signal like SHUTDOWN NOW";
-const NO_CLUSTER: &str = "the cluster is not built yet";
+const NO_CLUSTER: &str = "FlintKV's cluster is not Redis Cluster: see `flintkv cluster`";
 const NO_DH: &str = "finite-field key exchange is not supported: key exchange always uses elliptic curves";
 const NO_SESSION_TIMEOUT: &str = "sessions are removed from the cache only when it is full";
 const NO_MODULES: &str = "modules are not supported";
@@ -247,6 +247,13 @@ directives! {
         "propagation-error-behavior" inert: Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Live => "a command of the stream that fails is logged and counted: replica_failed_commands of INFO";
     }
     Cluster {
+        "peer-port" of_node: Int(1, 65535), "8380", Start, .peer_port: u16 => "Port for the other nodes of the cluster. Connections are mutual TLS with the cluster's own certificates. The node listens there once it is a member of a cluster: see `flintkv cluster`.";
+        "proxy-ram" of_node: Size(0, LONG_MAX_BYTES), "0", Start, .proxy_ram_bytes: u64 => "RAM on this node for the proxy of each database of the cluster: its clients' connections and what is on the way between them and the shards. 0: a twentieth of the RAM that the database may take on one node, at least 64mb.";
+        "etcd-client-port" of_node: Int(1, 65535), "8381", Start, .etcd_client_port: u16 => "Port of this node's member of etcd for the nodes of the cluster. It is used when the node inits or joins a cluster.";
+        "etcd-peer-port" of_node: Int(1, 65535), "8382", Start, .etcd_peer_port: u16 => "Port of this node's member of etcd for the other members. It is used when the node inits or joins a cluster.";
+        "etcd-path" of_node: Path, "", Start, .etcd_path: PathBuf = etcd_path => "The directory where `flintkv coordinator` keeps etcd's data. Empty: `etcd` in `state-dir`. Each transaction waits for this directory's device.";
+        "etcd-binary" of_node: Text, "etcd", Start, .etcd_binary: String => "The program that `flintkv coordinator` starts: etcd 3.4 or later. A name without a slash is looked up in PATH.";
+        "etcd-quota" of_node: Size(16 * MB, LONG_MAX_BYTES), "2gb", Start, .etcd_quota_bytes: u64 => "The most that etcd's database may take. Above it etcd refuses changes until it was compacted and defragmented (`flintkv coordinator compact`).";
         "cluster-enabled" inert: Bool, "no", Start => NO_CLUSTER;
         "cluster-config-file" inert: Text, "nodes.conf", Start => NO_CLUSTER;
         "cluster-node-timeout" inert: Int(0, LONG_MAX), "15000", Live => NO_CLUSTER;
@@ -280,7 +287,7 @@ directives! {
         "tls-ca-cert-dir" inherited: Text, "", Live, tls.ca_dir: Option<PathBuf> => "A directory of certificates of such authorities (PEM).";
         "tls-auth-clients" inherited: Choice(TlsAuth::WORDS), "yes", Live, tls.auth: TlsAuth => "Whether clients must present a certificate. `optional`: a client may present none, but a presented certificate must be valid.";
         "tls-replication": Bool, "no", Live, replica.with_tls: bool => "A replica connects to its primary with TLS, with the files and protocols of the directives `tls-…`. The primary's certificate must be signed by an authority in tls-ca-cert-file or tls-ca-cert-dir; its name is not compared, as in Redis.";
-        "tls-cluster" inert: Bool, "no", Live => NO_CLUSTER;
+        "tls-cluster" inert: Bool, "no", Live => "connections between nodes are always mutual TLS, with certificates of the cluster";
         "tls-protocols" inherited: Text, "", Live, tls.protocols: String => "`TLSv1.2`, `TLSv1.3` or both. Empty is both.";
         "tls-ciphers": Text, "", Live, tls.ciphers: String => "Ciphers of TLS 1.2 by OpenSSL's names, joined by colons. Empty is all safe ciphers.";
         "tls-ciphersuites": Text, "", Live, tls.ciphersuites: String => "Cipher suites of TLS 1.3, joined by colons.";

@@ -251,6 +251,10 @@ pub(super) fn backup_path(v: &Values<'_>, words: &[String]) -> PathBuf {
     words.first().map_or_else(|| v.path(v.word("state-dir")).join("backups"), |word| v.path(word))
 }
 
+pub(super) fn etcd_path(v: &Values<'_>, words: &[String]) -> PathBuf {
+    words.first().map_or_else(|| v.path(v.word("state-dir")).join("etcd"), |word| v.path(word))
+}
+
 pub(super) fn tls_sessions(v: &Values<'_>, words: &[String]) -> usize {
     match number(&words[0]) {
         _ if !v.yes("tls-session-caching") => 0,

@@ -41,6 +41,9 @@ impl Connection {
             (Some("http"), None) => {}
             (Some("https"), Some(tls)) => {
                 let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca)).timeout(timeout);
+                if let Some(name) = &tls.server_name {
+                    config = config.domain_name(name);
+                }
                 if let Some((certificate, key)) = &tls.client {
                     config = config.identity(Identity::from_pem(certificate, key));
                 }

@@ -26,6 +26,8 @@ pub struct Member {
     pub name: String,
     pub peer_urls: Vec<String>,
     pub client_urls: Vec<String>,
+    /// It receives everything, does not vote, and answers no client.
+    pub is_learner: bool,
     /// What the member itself says.
     pub status: Result<Status, Error>,
 }
@@ -60,17 +62,23 @@ impl Etcd {
         let mut members = Vec::with_capacity(listed.len());
         for member in listed {
             let status = self.status(&member).await;
-            let messages::Member { id, name, peer_urls, client_urls } = member;
-            members.push(Member { id, name, peer_urls, client_urls, status });
+            let messages::Member { id, name, peer_urls, client_urls, is_learner } = member;
+            members.push(Member { id, name, peer_urls, client_urls, is_learner, status });
         }
         Ok(members)
     }
 
-    /// The id of the new member, which may be started now. Until it has started, it counts as a member that is down.
-    pub async fn add_member(&self, peer_url: &str) -> Result<u64, Error> {
-        let request = MemberAddRequest { peer_urls: vec![peer_url.to_owned()] };
+    /// The id of the new member, which may be started now. It is a learner: until it is promoted it does not vote, so that the others
+    /// keep their majority while it is down. etcd takes one learner at a time.
+    pub async fn add_learner(&self, peer_url: &str) -> Result<u64, Error> {
+        let request = MemberAddRequest { peer_urls: vec![peer_url.to_owned()], is_learner: true };
         let answer = self.ask(request, Repeat::UnlessSent).await?;
         Ok(answer.member.unwrap_or_default().id)
+    }
+
+    /// Lets a learner vote. etcd refuses as long as the learner lacks much of what the leader has.
+    pub async fn promote(&self, id: u64) -> Result<(), Error> {
+        self.ask(MemberPromoteRequest { id }, Repeat::UnlessSent).await.map(drop)
     }
 
     pub async fn remove_member(&self, id: u64) -> Result<(), Error> {

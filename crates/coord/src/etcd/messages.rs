@@ -33,6 +33,7 @@ calls! {
     AuthenticateRequest => AuthenticateResponse: "/etcdserverpb.Auth/Authenticate",
     MemberListRequest => MemberListResponse: "/etcdserverpb.Cluster/MemberList",
     MemberAddRequest => MemberAddResponse: "/etcdserverpb.Cluster/MemberAdd",
+    MemberPromoteRequest => HeaderOnly: "/etcdserverpb.Cluster/MemberPromote",
     MemberRemoveRequest => HeaderOnly: "/etcdserverpb.Cluster/MemberRemove",
     StatusRequest => StatusResponse: "/etcdserverpb.Maintenance/Status",
     AlarmRequest => AlarmResponse: "/etcdserverpb.Maintenance/Alarm",
@@ -263,6 +264,8 @@ pub struct Member {
     pub peer_urls: Vec<String>,
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
+    #[prost(bool, tag = "5")]
+    pub is_learner: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -278,12 +281,20 @@ pub struct MemberListResponse {
 pub struct MemberAddRequest {
     #[prost(string, repeated, tag = "1")]
     pub peer_urls: Vec<String>,
+    #[prost(bool, tag = "2")]
+    pub is_learner: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct MemberAddResponse {
     #[prost(message, optional, tag = "2")]
     pub member: Option<Member>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MemberPromoteRequest {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

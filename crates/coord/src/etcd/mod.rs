@@ -51,6 +51,8 @@ pub struct Tls {
     pub ca: Vec<u8>,
     /// The client's certificate and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name that etcd's certificate must have; `None`: the endpoint's host.
+    pub server_name: Option<String>,
 }
 
 #[derive(Clone)]

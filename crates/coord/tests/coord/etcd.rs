@@ -228,7 +228,7 @@ fn tls_by_certificates_of_one_authority() {
         let with = |tls: Tls| {
             Etcd::new(Options { tls: Some(tls), timeout: Duration::from_secs(2), ..cluster.options() }).unwrap()
         };
-        let right = Tls { ca: certificates.ca.clone(), client: Some(certificates.client.clone()) };
+        let right = Tls { ca: certificates.ca.clone(), client: Some(certificates.client.clone()), server_name: None };
         let etcd = with(right.clone());
         cluster.is_ready(&etcd).await;
         let revision = commit(&etcd, vec![put("a", "1")]).await;

@@ -66,15 +66,23 @@ fn members_leader_space_and_snapshot() {
         eventually("two are left", async || etcd.members().await.is_ok_and(|members| members.len() == 2)).await;
         eventually("one of them leads", async || etcd.get("a").await.is_ok()).await;
         cluster.add();
-        let _ = etcd.add_member(&cluster.members[2].peer_url).await;
+        let _ = etcd.add_learner(&cluster.members[2].peer_url).await;
         eventually("it is a member", async || etcd.members().await.is_ok_and(|members| members.len() == 3)).await;
         let joining = etcd.members().await.unwrap();
         let new = joining.iter().find(|member| member.name.is_empty()).unwrap();
+        assert!(new.is_learner);
         assert!(matches!(&new.status, Err(Error::Unreachable(why)) if why.contains("has not started")));
         cluster.spawn_member(2, "existing");
         eventually("the new member answers", async || {
             let members = etcd.members().await.unwrap_or_default();
             members.len() == 3 && members.iter().all(|member| member.status.is_ok())
+        })
+        .await;
+        // It votes once it has what the others have.
+        let id = new.id;
+        eventually("it is promoted", async || {
+            let _ = etcd.promote(id).await;
+            etcd.members().await.is_ok_and(|members| members.iter().all(|member| !member.is_learner))
         })
         .await;
     });
