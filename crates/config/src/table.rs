@@ -15,7 +15,8 @@ use super::row::Kind::{
 use super::row::{Change, Group, Kind, Row, directives};
 use super::typed::{
     AppendFsync, BindAddress, Guard, LogFormat, LogLevel, OutputLimit, SEGMENT_BYTES_MIN, Secret, Supervised, TierMode,
-    TlsAuth, Typed, Values, backup_path, bytes_or_share, etcd_path, io_threads, ms_of_seconds, octal, output_limit, tls_sessions,
+    TlsAuth, Typed, Values, backup_path, bytes_or_share, etcd_path, io_threads, ms_of_seconds, octal, output_limit,
+    tls_sessions,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;

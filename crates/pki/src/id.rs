@@ -1,4 +1,4 @@
-//! Owns the ids of clusters and nodes: 16 random bytes each. Never knows names, which people choose and may change.
+//! Owns the ids of clusters and nodes: random bytes. Never knows names, which people choose and may change.
 
 use crate::hex::Hex;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct ClusterId(Hex<16>);
 /// Drawn by a node before it joins for the first time, and kept in its state directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct NodeId(Hex<16>);
+pub struct NodeId(Hex<20>);
 
 impl ClusterId {
     pub fn random() -> ClusterId {

@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// The protocol of links between members.
 pub const LINK_PROTOCOL: &[u8] = b"flintkv-link/1";
+/// The protocol of one question between members, and its answer.
+pub const CALL_PROTOCOL: &[u8] = b"flintkv-call/1";
 /// The protocol of a node that is to become a member.
 pub const JOIN_PROTOCOL: &[u8] = b"flintkv-join/1";
 
@@ -39,15 +41,15 @@ pub fn is_join(hello: &ClientHello<'_>) -> bool {
 /// For callers that are members. The handshake fails unless the caller shows a certificate that `trust` admits.
 pub fn link_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: Clock) -> Arc<ServerConfig> {
     let members = Arc::new(Members { trust: Arc::clone(trust), wanted: None });
-    server(current, trust.provider(), members, LINK_PROTOCOL, clock)
+    server(current, trust.provider(), members, &[LINK_PROTOCOL, CALL_PROTOCOL], clock)
 }
 
 /// For callers with a token. They cannot show a certificate.
 pub fn join_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: Clock) -> Arc<ServerConfig> {
-    server(current, trust.provider(), Arc::new(NoClientAuth), JOIN_PROTOCOL, clock)
+    server(current, trust.provider(), Arc::new(NoClientAuth), &[JOIN_PROTOCOL], clock)
 }
 
-/// For a link to a member. `wanted`: the node that must answer, because another may have got its address; `None`: any
+/// For a link to a member, or a call: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
 /// member.
 ///
 /// In TLS 1.3 the client's handshake ends before the server has checked the client's certificate: that the link was
@@ -56,10 +58,11 @@ pub fn link_client(
     current: &Arc<CurrentCredential>,
     trust: &Arc<Trust>,
     wanted: Option<NodeId>,
+    protocol: &[u8],
     clock: Clock,
 ) -> Arc<ClientConfig> {
     let members = Arc::new(Members { trust: Arc::clone(trust), wanted });
-    client(Some(current), trust.provider(), members, LINK_PROTOCOL, clock)
+    client(Some(current), trust.provider(), members, protocol, clock)
 }
 
 /// For a node that joins with a token: the server's certificate must be signed by the authority with this fingerprint.
@@ -91,14 +94,14 @@ fn server(
     current: &Arc<CurrentCredential>,
     provider: &Arc<CryptoProvider>,
     clients: Arc<dyn ClientCertVerifier>,
-    protocol: &[u8],
+    protocols: &[&[u8]],
     clock: Clock,
 ) -> Arc<ServerConfig> {
     let builder = ServerConfig::builder_with_details(Arc::clone(provider), clock);
     let builder = builder.with_protocol_versions(&[&TLS13]).expect("ring has the suites of TLS 1.3");
     let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(current) as _;
     let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(resolver);
-    config.alpn_protocols = vec![protocol.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Arc::new(config)

@@ -86,7 +86,7 @@ impl Node {
     }
 
     pub fn client(&self, wanted: Option<NodeId>) -> Arc<ClientConfig> {
-        link_client(&self.current, &self.trust, wanted, Arc::clone(&self.clock) as Clock)
+        link_client(&self.current, &self.trust, wanted, pki::LINK_PROTOCOL, Arc::clone(&self.clock) as Clock)
     }
 
     /// A link to another node, which both ends have accepted.
