@@ -1,10 +1,20 @@
-//! Owns how a node becomes a member of a cluster, and what it keeps of that in its state directory. Never knows databases, shards or
-//! clients.
+//! Owns how a node becomes a member of a cluster, and what it keeps of that in its state directory; and the port for other nodes. Never
+//! knows databases, shards or clients.
 //!
-//! Reading order: `folder` (the files).
+//! Reading order: `folder` (the files), `etcd` and `records` (what lies in etcd), `init` (the first node), `call` (the bytes between two
+//! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port).
 
 #![forbid(unsafe_code)]
 
+pub mod addresses;
+pub mod call;
+pub mod etcd;
 pub mod folder;
+pub mod init;
+pub mod issuer;
+pub mod join;
+pub mod peer;
+pub mod records;
 
+pub use etcd::etcd_client;
 pub use folder::{EtcdAccess, EtcdMember, ExternalEtcd, Folder, FolderError, Member};

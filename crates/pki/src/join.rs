@@ -36,8 +36,10 @@ pub struct JoinRequest {
     pub name: String,
     pub zone: Option<String>,
     pub role: Role,
-    /// IP addresses and host names of the node, without ports.
+    /// IP addresses and host names of the node, without ports. Other nodes reach it at the first one.
     pub addresses: Vec<String>,
+    /// Where it listens for other nodes.
+    pub peer_port: u16,
     /// The request for a certificate, in PEM.
     pub request: String,
     /// What the node's clock says.

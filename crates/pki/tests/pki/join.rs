@@ -44,6 +44,7 @@ fn request(candidate: &Candidate) -> JoinRequest {
         zone: Some("b".to_owned()),
         role: Role::Data,
         addresses: vec!["10.0.0.2".to_owned(), "node-2.example".to_owned()],
+        peer_port: 8380,
         request: candidate.key.request(),
         clock_ms: NOW_MS,
     }

@@ -154,6 +154,7 @@ fn mutated_files_and_messages_are_errors() {
         zone: None,
         role: Role::Data,
         addresses: address(),
+        peer_port: 8380,
         request: candidate.key.request(),
         clock_ms: NOW_MS,
     };

@@ -22,6 +22,7 @@ fn secrets_are_not_shown() {
         zone: None,
         role: Role::Quorum,
         addresses: Vec::new(),
+        peer_port: 8380,
         request: candidate.key.request(),
         clock_ms: NOW_MS,
     };

@@ -1,0 +1,122 @@
+//! Owns the port for other nodes: who may come in, and which of the three protocols a connection speaks. Never knows what a link carries.
+
+use crate::call;
+use crate::issuer::Issuer;
+use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, Trust};
+use rustls::ServerConfig;
+use rustls::server::Acceptor;
+use rustls::time_provider::DefaultTimeProvider;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of which it is not known yet whose they are, and calls. More of them wait in the kernel.
+const STRANGERS_MAX: usize = 128;
+/// After an error of accept, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Who answers, which changes when etcd's endpoints do.
+pub trait Answers: Send + Sync + 'static {
+    fn issuer(&self) -> Arc<Issuer>;
+    /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
+    fn link(&self, hello: LinkHello);
+}
+
+/// A connection that asks for a link.
+pub struct LinkHello {
+    start: StartHandshake<TcpStream>,
+    settings: Arc<ServerConfig>,
+}
+
+/// The settings for both kinds of callers.
+pub struct PeerTls {
+    link: Arc<ServerConfig>,
+    join: Arc<ServerConfig>,
+}
+
+impl PeerTls {
+    pub fn new(current: &Arc<CurrentCredential>, trust: &Arc<Trust>) -> PeerTls {
+        let clock = Arc::new(DefaultTimeProvider);
+        PeerTls { link: pki::link_server(current, trust, clock.clone()), join: pki::join_server(current, trust, clock) }
+    }
+}
+
+/// Serves the port until the task is dropped.
+pub async fn serve(listener: TcpListener, tls: PeerTls, answers: Arc<dyn Answers>) {
+    let tls = Arc::new(tls);
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let permit = Arc::clone(&strangers).acquire_owned().await.expect("nobody closes the semaphore");
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("a connection of another node was not accepted: {error}");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (tls, answers) = (Arc::clone(&tls), Arc::clone(&answers));
+        tokio::spawn(async move {
+            let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+            if let Err(error) = attend(stream, &tls, &*answers).await {
+                tracing::info!("the connection of {peer} to the port for nodes has ended: {error}");
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let hello = timeout(HANDSHAKE_TIMEOUT, LazyConfigAcceptor::new(Acceptor::default(), stream));
+    let start = hello.await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let asks_for =
+        |protocol: &[u8]| start.client_hello().alpn().is_some_and(|mut asked| asked.any(|one| one == protocol));
+    if asks_for(LINK_PROTOCOL) {
+        answers.link(LinkHello { start, settings: Arc::clone(&tls.link) });
+        return Ok(());
+    }
+    let is_join = asks_for(JOIN_PROTOCOL);
+    let settings = Arc::clone(if is_join { &tls.join } else { &tls.link });
+    let mut stream =
+        timeout(HANDSHAKE_TIMEOUT, start.into_stream(settings)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let question = call::read_question(&mut stream).await?;
+    let issuer = answers.issuer();
+    let answer = if is_join {
+        issuer.answer_join(&question).await
+    } else {
+        let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
+        issuer.answer_call(&identity, &question).await
+    };
+    call::write_answer(&mut stream, &answer).await
+}
+
+impl LinkHello {
+    /// Takes the connection out of its runtime. [`accept_link`] puts it into another one.
+    pub fn detach(self) -> io::Result<DetachedHello> {
+        Ok(DetachedHello { accepted: self.start.accepted, stream: self.start.io.into_std()?, settings: self.settings })
+    }
+}
+
+pub struct DetachedHello {
+    accepted: rustls::server::Accepted,
+    stream: std::net::TcpStream,
+    settings: Arc<ServerConfig>,
+}
+
+/// Whose the link is, and its stream.
+pub async fn accept_link(
+    hello: DetachedHello,
+) -> io::Result<(pki::Identity, tokio_rustls::server::TlsStream<TcpStream>)> {
+    let stream = TcpStream::from_std(hello.stream)?;
+    let start = StartHandshake::from_parts(hello.accepted, stream);
+    let stream =
+        timeout(HANDSHAKE_TIMEOUT, start.into_stream(hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
+    Ok((identity, stream))
+}
