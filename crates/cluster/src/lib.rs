@@ -3,7 +3,7 @@
 //! starts no thread: a caller passes what it needs.
 //!
 //! Reading order: `ids` and `names`, `stripes` (which shard owns what), `keys` and `records` (what lies in etcd), `routes` (what a proxy
-//! learns of it), `limits` (from a database's limits to a copy's), `placement` (where copies go).
+//! learns of it), `limits` (from a database's limits to a copy's), `placement` (where copies go), `view` (all records of a cluster).
 
 #![forbid(unsafe_code)]
 
@@ -17,3 +17,4 @@ pub mod records;
 pub mod routes;
 pub mod stripes;
 mod text;
+pub mod view;

@@ -319,7 +319,7 @@ fn the_form_of_messages_stays() {
     assert_eq!(
         text,
         format!(
-            r#"{{"version":1,"message":{{"secret":"{secret}","cluster":null,"node":"{}","name":"node-2","zone":"b","role":"data","addresses":["10.0.0.2","node-2.example"],"request":"CSR","clock_ms":{NOW_MS}}}}}"#,
+            r#"{{"version":1,"message":{{"secret":"{secret}","cluster":null,"node":"{}","name":"node-2","zone":"b","role":"data","addresses":["10.0.0.2","node-2.example"],"peer_port":8380,"request":"CSR","clock_ms":{NOW_MS}}}}}"#,
             candidate.node
         )
     );
