@@ -23,7 +23,8 @@ fn attach(node: &Arc<node::Node>, shards: u16) -> io::Result<Box<dyn Any>> {
         ..Definition::default()
     };
     let proxy = &node.databases()[0];
-    let copies: Result<Vec<_>, _> = (0..shards).map(|shard| node.open_copy(&definition, shard, Some(proxy))).collect();
+    let copies: Result<Vec<_>, _> =
+        (0..shards).map(|shard| node.open_copy(&definition, shard, Some(proxy), None)).collect();
     let copies = copies.map_err(|error| io::Error::other(error.to_string()))?;
     proxy.serve_from(&copies).map_err(io::Error::other)?;
     Ok(Box::new(()))

@@ -8,7 +8,7 @@
 use crate::database::Database;
 use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
-use crate::open::{self, Listen};
+use crate::open::{self, HashSecret, Part};
 use crate::persist;
 use config::definition::Definition;
 use engine::Entry;
@@ -39,14 +39,15 @@ impl Node {
         all
     }
 
-    /// Opens a copy with what is on its files; nothing, if it is new. It owns no stripe: see [`Database::set_owned`]. `definition`: the copy's limits, under the database's name. Its ports
-    /// do not matter.
-    /// `proxy`: the database whose clients it serves.
+    /// Opens a copy with what is on its files; nothing, if it is new. It owns no stripe: see [`Database::set_owned`]. `definition`: the
+    /// copy's limits, under the database's name. Its ports do not matter. `proxy`: the database whose clients it serves. `secret`: that
+    /// of all copies; a copy that has values on flash has it already.
     pub fn open_copy(
         self: &Arc<Self>,
         definition: &Definition,
         shard: u16,
         proxy: Option<&Database>,
+        secret: Option<HashSecret>,
     ) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
         check(definition)?;
@@ -59,8 +60,8 @@ impl Node {
         self.check_room(&name, limits)?;
         let file = self.copy_file(&name);
         write_secret(&file, &alone.file()).map_err(|error| io_error(&file, &error))?;
-        let listen = Listen::Nowhere(proxy.map(|proxy| Arc::clone(&proxy.hub)));
-        let opened = self.open_from(&name, &file, None, listen);
+        let part = Part::Copy { proxy: proxy.map(|proxy| Arc::clone(&proxy.hub)), secret };
+        let opened = self.open_from(&name, &file, None, part);
         let copy = opened.map_err(|error| NodeError::Io(format!("copy '{name}' cannot be opened: {error}")))?;
         self.copies.write().insert(name, Arc::clone(&copy));
         self.add_to_ledger(&copy);

@@ -62,6 +62,7 @@ pub use flash::lock;
 pub use memory::report as allocator_report;
 pub use metrics::{Durability, Figures, Latencies, NodeFigures};
 pub use node::{DatabaseState, Node};
+pub use open::HashSecret;
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
 pub use ready::Loading;

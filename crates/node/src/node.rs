@@ -12,7 +12,7 @@ use crate::capacity::{Capacity, DEFAULT_NAME, files_limit};
 use crate::database::{Database, NotSet};
 use crate::definition::{self, NO_JOURNAL, NodeError, inherited, primary_of};
 use crate::ending::Ending;
-use crate::open::{self, Common, Listen};
+use crate::open::{self, Common, Part};
 use crate::open_files::raise_open_files;
 use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
@@ -174,8 +174,7 @@ impl Node {
         huge_pages: bool,
     ) -> io::Result<Arc<Database>> {
         self.huge_pages.store(huge_pages, Relaxed);
-        let database =
-            open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None, Listen::AsConfigured)?;
+        let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None, Part::Whole)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
         self.common.ledger.add(&database.reservation);
@@ -208,18 +207,39 @@ impl Node {
 
     fn open_one(self: &Arc<Self>, name: &str) -> io::Result<Arc<Database>> {
         let mark = self.restore_file(name);
-        let database = self.open_from(name, &self.conf_file(name), Some(&mark), Listen::AsConfigured)?;
+        let database = self.open_from(name, &self.conf_file(name), Some(&mark), Part::Whole)?;
         database.hub.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
+        self.enter(&database);
+        Ok(database)
+    }
+
+    /// Makes an open database one of the node's.
+    pub(crate) fn enter(self: &Arc<Self>, database: &Arc<Database>) {
         {
             let mut databases = self.databases.write();
-            databases.push(Arc::clone(&database));
+            databases.push(Arc::clone(database));
             databases[1..].sort_by(|a, b| a.hub.name.cmp(&b.hub.name));
         }
         self.common.ledger.add(&database.reservation);
-        self.make_room_for_clients(&database);
-        self.follow_maxclients(&database);
+        self.make_room_for_clients(database);
+        self.follow_maxclients(database);
         let at: Vec<String> = database.addresses().into_iter().map(|address| address.address).collect();
-        tracing::info!("database '{name}' accepts connections on {}", at.join(", "));
+        tracing::info!("database '{}' accepts connections on {}", database.name(), at.join(", "));
+    }
+
+    /// A database is none of the node's any more.
+    pub(crate) fn leave(&self, database: &Database) {
+        self.databases.write().retain(|known| *known.hub.name != *database.hub.name);
+        self.common.ledger.remove(database.name());
+    }
+
+    /// One of the node's own databases. Those of the cluster are changed for all nodes at once, by the agent.
+    fn own_database(&self, name: &str) -> Result<Arc<Database>, NodeError> {
+        let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        if database.is_of_cluster() {
+            let why = format!("'{name}' is a database of the cluster: it is changed as a whole");
+            return Err(NodeError::Unsupported { field: "name", message: why });
+        }
         Ok(database)
     }
 
@@ -230,7 +250,7 @@ impl Node {
         name: &str,
         file: &Path,
         restore_mark: Option<&Path>,
-        listen: Listen,
+        part: Part,
     ) -> io::Result<Arc<Database>> {
         let inherited = inherited(&self.default().hub.config);
         let config = ConfigStore::from_file_and(file, &inherited).map_err(io::Error::other)?;
@@ -244,7 +264,7 @@ impl Node {
             Some(mark) => Restore::of_mark(mark, &config.snapshot().backup_path).map_err(io::Error::other)?,
             None => None,
         };
-        open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore, listen)
+        open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore, part)
     }
 
     pub(crate) fn add_to_ledger(&self, database: &Database) {
@@ -396,7 +416,7 @@ impl Node {
     /// Changes limits, policy, compression, password, backups or persistence of a database while it serves. The change is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
-        let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        let database = self.own_database(name)?;
         let changed = change.words().len();
         if let Some(persistence) = &change.persistence {
             if changed > 1 {
@@ -418,7 +438,7 @@ impl Node {
 
     /// Checks what [`Node::resize`] would check before it changes anything. Whether the data fit is known only then.
     pub fn plan_resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
-        let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        let database = self.own_database(name)?;
         self.check_resize(&database, change).map(drop)
     }
 
@@ -463,7 +483,7 @@ impl Node {
 
     fn set_paused(&self, name: &str, paused: bool) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
-        let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        let database = self.own_database(name)?;
         let mark = self.paused_file(name);
         let kept = match paused {
             true => write_secret(&mark, ""),
@@ -484,6 +504,9 @@ impl Node {
             return Err(NodeError::Unsupported { field: "name", message });
         }
         let file = self.conf_file(name);
+        if self.database(name).is_some() {
+            self.own_database(name)?;
+        }
         let Some(database) = self.database(name) else {
             // A database that could not be opened still has a definition.
             if self.failed.lock().remove(name).is_none() {
@@ -498,8 +521,7 @@ impl Node {
         let _ = fs::remove_file(self.restore_file(name));
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
-        self.databases.write().retain(|known| *known.hub.name != *name);
-        self.common.ledger.remove(name);
+        self.leave(&database);
         // Before the values go, nothing names them any more.
         persist::delete(&database);
         database.shard.delete_files().map_err(NodeError::Io)?;

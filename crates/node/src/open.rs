@@ -14,7 +14,9 @@ use crate::shard::Shard;
 use crate::tls::Tls;
 use crate::worker_pool::WorkerPool;
 use config::{Config, ConfigStore, Secret};
-use engine::{Control, Directory, Hub, Message, Rates, Users, WorkerHandle, pass_while_waiting, random, thread};
+use engine::{
+    Control, Directory, Hub, Message, Rates, Routes, Users, WorkerHandle, pass_while_waiting, random, thread,
+};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -46,12 +48,27 @@ pub struct Common {
     pub failure: Failure,
 }
 
-/// Where clients reach a database.
-#[derive(Clone)]
-pub enum Listen {
-    AsConfigured,
-    /// It is a copy, which only streams in memory reach. With its proxy, whose users are its users.
-    Nowhere(Option<Arc<Hub>>),
+/// The secret of the hash of keys. All copies of a cluster's database have the same, and so has each of its proxies.
+pub type HashSecret = [u64; 2];
+
+/// What of a database is opened.
+pub enum Part {
+    /// Endpoint and dataset, with a secret of its own.
+    Whole,
+    /// An endpoint, whose dataset stays empty.
+    Proxy { secret: HashSecret, routes: Routes },
+    /// A dataset, which only streams in memory reach. With its proxy, whose users are its users.
+    Copy { proxy: Option<Arc<Hub>>, secret: Option<HashSecret> },
+}
+
+impl Part {
+    fn secret(&self) -> Option<HashSecret> {
+        match self {
+            Part::Whole => None,
+            Part::Proxy { secret, .. } => Some(*secret),
+            Part::Copy { secret, .. } => *secret,
+        }
+    }
 }
 
 /// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
@@ -63,7 +80,7 @@ pub fn open(
     clients_cap: usize,
     huge_pages: bool,
     restore: Option<Restore>,
-    listen: Listen,
+    part: Part,
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
     config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
@@ -71,8 +88,8 @@ pub fn open(
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
-    let users = match &listen {
-        Listen::Nowhere(Some(proxy)) => Arc::clone(&proxy.users),
+    let users = match &part {
+        Part::Copy { proxy: Some(proxy), .. } => Arc::clone(&proxy.users),
         _ => Arc::new(users(&config).map_err(io::Error::other)?),
     };
     let start = match (persist::plan(name, &config.redis_files).map_err(io::Error::other)?, restore) {
@@ -82,19 +99,18 @@ pub fn open(
         (start, None) => start,
     };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
-    let listeners = match &listen {
-        Listen::AsConfigured => listen::open(&config)?,
-        Listen::Nowhere(_) => Listeners::default(),
-    };
+    let has_endpoint = !matches!(part, Part::Copy { .. });
+    let listeners = if has_endpoint { listen::open(&config)? } else { Listeners::default() };
     let workers = common.worker_pool.count();
-    let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
+    let shard =
+        Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values(), part.secret())?);
     let (worker_handles, inboxes) = (0..workers).map(|_| WorkerHandle::open()).unzip();
     let begins = matches!(start, Start::Begin);
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
         let control = database.clone() as Weak<dyn Control>;
         let store = Arc::clone(&shard.store);
         let hub = Hub::new(name, Arc::clone(&config_store), store, directory, users, worker_handles, control);
-        let endpoint = matches!(listen, Listen::AsConfigured).then(|| {
+        let endpoint = has_endpoint.then(|| {
             let (addresses, runtime) = (listeners.addresses(), common.runtime.clone());
             Endpoint::new(Arc::clone(&hub), tls, clients_cap, addresses, runtime)
         });
@@ -123,11 +139,18 @@ pub fn open(
             me: database.clone(),
         }
     });
-    if let Listen::Nowhere(proxy) = listen {
-        // It has no role yet.
-        database.hub.set_owned(|_| false);
-        if let Some(proxy) = proxy {
-            database.hub.set_proxy(&proxy);
+    match part {
+        Part::Whole => {}
+        // Before the first client.
+        Part::Proxy { routes, .. } => {
+            database.hub.routes.set(routes).map_err(|_| io::Error::other("a new database has no routes"))?;
+        }
+        Part::Copy { proxy, .. } => {
+            // It has no role yet.
+            database.hub.set_owned(|_| false);
+            if let Some(proxy) = proxy {
+                database.hub.set_proxy(&proxy);
+            }
         }
     }
     if let Err(refused) = begin(common, &config, &database, inboxes, start, listeners) {

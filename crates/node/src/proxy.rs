@@ -1,11 +1,20 @@
 //! Owns how a database's endpoint becomes a proxy: its clients' commands go to the copies that own the keys. Never knows how a command
-//! is distributed (`engine::Routes`).
+//! is distributed (`engine::Routes`), or which nodes there are.
+//!
+//! ```text
+//! state-dir/proxies/NAME.conf   a proxy's configuration, written anew at each opening
+//! ```
 
 use crate::database::Database;
+use crate::definition::{NodeError, check};
+use crate::node::{Node, io_error, write_secret};
+use crate::open::{self, HashSecret, Part};
 use commands::host::Unblock;
+use config::definition::Definition;
 use engine::{Entry, Hub, Routes, Shard};
 use std::any::Any;
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use store::STRIPES;
 use tokio::io::DuplexStream;
@@ -68,7 +77,58 @@ fn pass_on(proxy: &Hub, copies: &[Weak<Database>], name: &str) {
     }
 }
 
+impl Node {
+    /// Opens a proxy: an endpoint without data for the clients of a database whose shards are elsewhere. `definition`: its ports, and as
+    /// limits the RAM for clients. `owner` tells the shard of a stripe.
+    pub fn open_proxy(
+        self: &Arc<Self>,
+        definition: &Definition,
+        secret: HashSecret,
+        shards: Vec<Arc<dyn Shard>>,
+        owner: impl Fn(usize) -> u16,
+    ) -> Result<Arc<Database>, NodeError> {
+        let _changes = self.begin_change()?;
+        check(definition)?;
+        let name = &definition.name;
+        if self.database(name).is_some() || self.failed().contains_key(name) {
+            return Err(NodeError::Exists(name.clone()));
+        }
+        let limits = self.check_file(definition)?;
+        self.check_room(name, limits)?;
+        let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
+        write_secret(&file, &definition.file()).map_err(|error| io_error(&file, &error))?;
+        let opened = self.open_from(name, &file, None, Part::Proxy { secret, routes: Routes::new(shards, owner) });
+        let proxy =
+            opened.map_err(|error| NodeError::Io(format!("the proxy of '{name}' cannot be opened: {error}")))?;
+        self.enter(&proxy);
+        Ok(proxy)
+    }
+
+    /// Closes a proxy with its clients.
+    pub fn close_proxy(&self, name: &str) -> Result<(), NodeError> {
+        let _changes = self.begin_change()?;
+        let proxy = self.database(name).filter(|database| database.is_of_cluster());
+        let proxy = proxy.ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        open::close(&proxy);
+        self.leave(&proxy);
+        let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
+        // Best effort: the file is written anew when it is needed.
+        let _ = std::fs::remove_file(file);
+        Ok(())
+    }
+}
+
 impl Database {
+    /// Whether it is a proxy: an endpoint whose data are in shards.
+    pub fn is_of_cluster(&self) -> bool {
+        self.hub.routes.get().is_some()
+    }
+
+    /// Refuses its clients' commands, or serves them again.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.hub.clients.suspended.store(is_paused, Relaxed);
+    }
+
     /// From now on the database keeps no data: each of the copies, which were opened for it in this process, owns an equal run of stripes.
     /// Only once, and before the first client.
     pub fn serve_from(&self, copies: &[Arc<Database>]) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Owns one copy of a dataset: the store, and the files and drivers of its flash. Never knows a client, a user or the
 //! limits of other databases.
 
+use crate::open::HashSecret;
 use crate::resize::{self, FlashSizeError};
 use base::FlashIo;
 use base::clock::wall_ms;
@@ -40,13 +41,14 @@ struct Flash {
 
 impl Shard {
     /// Makes a store and its log files, named `log_name` in each flash path. Both are empty, unless there are `values` on flash: then
-    /// the store waits for their entries ([`Shard::take_restoring`]).
+    /// the store waits for their entries ([`Shard::take_restoring`]), and their secret counts. Without `secret`, one is drawn.
     pub fn open(
         log_name: &str,
         config: &Config,
         workers: usize,
         huge_pages: bool,
         values: Option<&Values>,
+        secret: Option<HashSecret>,
     ) -> io::Result<Shard> {
         let mut checkpoint = values.map(|values| values.checkpoint.clone());
         let flash = match (values, &mut checkpoint) {
@@ -62,7 +64,7 @@ impl Shard {
             huge_pages,
             flash: flash.as_ref().map(|flash| flash.layout.clone()),
             // Cold keys are distinguished by a keyed hash, so its key must be secret.
-            secret: [random::number(), random::number()],
+            secret: secret.unwrap_or_else(|| [random::number(), random::number()]),
             seed: random::number(),
         };
         if let Some(checkpoint) = &checkpoint {

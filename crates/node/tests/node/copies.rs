@@ -27,7 +27,7 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
             };
             let proxy = &node.databases()[0];
             let proxy = (how == "open-behind").then_some(&**proxy);
-            node.open_copy(&definition, shard.parse().unwrap(), proxy).map(|copy| copy.name().to_owned())
+            node.open_copy(&definition, shard.parse().unwrap(), proxy, None).map(|copy| copy.name().to_owned())
         }
         ["bridge", name, worker] => {
             let copy = node.copy(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
@@ -88,7 +88,7 @@ fn cycle(node: &Arc<node::Node>, times: usize, folder: &str) -> Result<String, N
     };
     let mut halfway = [0; 3];
     for round in 0..times {
-        let copy = node.open_copy(&definition, 7, None)?;
+        let copy = node.open_copy(&definition, 7, None, None)?;
         let name = copy.name().to_owned();
         while matches!(copy.state(), DatabaseState::Loading { .. }) {
             std::thread::sleep(Duration::from_millis(1));
