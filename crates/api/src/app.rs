@@ -13,6 +13,7 @@ use crate::lines::Lines;
 use crate::metrics::watch::Watch;
 use crate::surveys::Surveys;
 use crate::terminals::Terminals;
+use agent::Agent;
 use base::clock::wall_ms;
 use config::Secret;
 use node::Node;
@@ -35,6 +36,8 @@ const EVENTS_BYTES_MAX: u64 = 4 << 20;
 /// Settings for tests and embedders.
 pub struct Options {
     pub now_ms: Clock,
+    /// What the node does for its cluster; `None`: it cannot be a member of one.
+    pub agent: Option<Arc<Agent>>,
     /// The program that runs `flintkv scenario`, and its first arguments.
     pub scenario: Vec<OsString>,
 }
@@ -42,12 +45,13 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let program = std::env::current_exe().map_or_else(|_| "flintkv".into(), PathBuf::into_os_string);
-        Options { now_ms: Arc::new(wall_ms), scenario: vec![program, "scenario".into()] }
+        Options { now_ms: Arc::new(wall_ms), agent: None, scenario: vec![program, "scenario".into()] }
     }
 }
 
 pub struct App {
     pub node: Arc<Node>,
+    pub agent: Option<Arc<Agent>>,
     pub now_ms: Clock,
     pub users: Users,
     pub sessions: Mutex<Sessions>,
@@ -107,6 +111,7 @@ impl App {
             has_crashed,
             metrics_open: settings.metrics_open,
             now_ms: options.now_ms,
+            agent: options.agent,
             node,
             _lock: lock,
         };

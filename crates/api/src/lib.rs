@@ -56,14 +56,15 @@ pub use clock::Clock;
 pub use routes::openapi_json;
 pub use serve::Console;
 
+use agent::Agent;
 use node::Node;
 use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
 /// Starts the console if the node's configuration asks for one. Dropping the result stops it.
-pub fn start(node: &Arc<Node>) -> io::Result<Box<dyn Any>> {
-    start_with(node, Options::default())
+pub fn start(node: &Arc<Node>, agent: Option<Arc<Agent>>) -> io::Result<Box<dyn Any>> {
+    start_with(node, Options { agent, ..Options::default() })
 }
 
 pub fn start_with(node: &Arc<Node>, options: Options) -> io::Result<Box<dyn Any>> {

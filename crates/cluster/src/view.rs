@@ -118,13 +118,18 @@ impl View {
 
     /// The nodes and what is placed on them. A database whose records are not complete takes nothing yet. `workers`: how many a node has.
     pub fn layout(&self, workers: u64) -> Layout {
+        // The one that is to be created has a proxy too.
+        let databases = self.databases.len() as u64 + 1;
         let node = |(id, node): (&NodeId, &Kept<NodeRecord>)| NodeRoom {
             id: *id,
             name: node.name.clone(),
             zone: node.zone.clone(),
             role: node.role,
             condition: if node.is_draining { Condition::Draining } else { Condition::Open },
-            capacity: Resources { ram_bytes: node.capacity.ram_bytes, flash_bytes: node.capacity.flash_bytes },
+            capacity: Resources {
+                ram_bytes: limits::ram_for_copies(node.capacity.ram_bytes, databases),
+                flash_bytes: node.capacity.flash_bytes,
+            },
         };
         let database = |(id, database): (&DatabaseId, &DatabaseView)| {
             let definition = database.spec.as_ref()?.definition();

@@ -1,20 +1,20 @@
 //! Owns where a proxy sends commands: which shard owns a slot, and how each command is distributed. Never knows a connection, or how a
 //! shard is reached.
 
+use crate::session_stream::SessionStream;
 use commands::host::Unblock;
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use store::{KeyHash, STRIPES};
-use tokio::io::DuplexStream;
 
 /// A shard as a proxy sees it.
 pub trait Shard: fmt::Debug + Send + Sync {
     /// As errors name it: `orders.2`.
     fn name(&self) -> &str;
     /// Opens a session with the copy that owns the shard. Called on a worker's thread.
-    fn connect(&self) -> io::Result<DuplexStream>;
+    fn connect(&self) -> io::Result<SessionStream>;
     /// The hub of the copy that owns it, if that is in this process. A hub knows routes, so routes do not know hubs.
     fn local(&self) -> Option<Arc<dyn Any + Send + Sync>>;
     /// Ends the wait of the session's client, which has this id there. False: it does not wait.

@@ -2,6 +2,7 @@
 
 use crate::clients::Transport;
 use crate::nested_poll;
+use crate::session_stream::SessionStream;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -22,7 +23,7 @@ pub enum Stream {
 
 /// A client in this process, without a descriptor.
 pub struct MemoryStream {
-    pub stream: DuplexStream,
+    pub stream: SessionStream,
     /// What has arrived is still read, and then the end of the input.
     pub is_shut: Arc<AtomicBool>,
 }

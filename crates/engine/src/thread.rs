@@ -8,6 +8,7 @@ use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::local;
 use crate::session::Connection;
+use crate::session_stream::SessionStream;
 use crate::stream::{MemoryStream, Stream, TlsSocket};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
@@ -121,15 +122,21 @@ const STREAM_BYTES: usize = 1 << 20;
 /// worker's thread, the database's worker of the same thread serves it; elsewhere, the worker with the fewest connections.
 pub fn connect(hub: &Arc<Hub>, entry: Entry, name: &str) -> io::Result<DuplexStream> {
     let (ours, theirs) = duplex(STREAM_BYTES);
-    let (socket, peer) = (Socket::Memory(theirs, entry), Peer::Unix(name.into()));
+    attend_session(hub, SessionStream::Memory(theirs), entry, name)?;
+    Ok(ours)
+}
+
+/// Serves a stream as [`connect`] does the one that it makes.
+pub fn attend_session(hub: &Arc<Hub>, stream: SessionStream, entry: Entry, name: &str) -> io::Result<()> {
+    let (socket, peer) = (Socket::Memory(stream, entry), Peer::Unix(name.into()));
     match local::worker_of(hub) {
         Some(worker) => {
             hub.worker_handles[worker.index].connections.fetch_add(1, Relaxed);
             attend(&worker, Arrival { socket, peer });
+            Ok(())
         }
-        None => hub.hand_over(socket, peer)?,
+        None => hub.hand_over(socket, peer),
     }
-    Ok(ours)
 }
 
 /// Serves a connection in a task of its own. What TLS needs first is another task: each layer around a task costs some

@@ -3,6 +3,7 @@
 
 use crate::acl::Role;
 use crate::clients::{ClientInfo, Peer};
+use crate::session_stream::SessionStream;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -35,7 +36,7 @@ pub enum Socket {
     /// A socket pair of the node's own, for a console user with this role.
     Console(std::os::unix::net::UnixStream, Role),
     /// A client in this process.
-    Memory(tokio::io::DuplexStream, Entry),
+    Memory(SessionStream, Entry),
 }
 
 /// As what a connection begins.

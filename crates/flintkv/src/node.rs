@@ -71,9 +71,14 @@ fn run(args: &[String], called: Called) -> Result<(), String> {
         rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
     }
     let with_console = called == Called::ByItsName || config.is_named("console-port");
-    let attach = |node: &Arc<node::Node>| match with_console {
-        true => api::start(node),
-        false => Ok(Box::new(()) as Box<dyn Any>),
+    let attach = |node: &Arc<node::Node>| {
+        let agent = Arc::new(agent::Agent::start(node)?);
+        let console = match with_console {
+            true => api::start(node, Some(Arc::clone(&agent)))?,
+            false => Box::new(()) as Box<dyn Any>,
+        };
+        // The console goes first: it asks the agent.
+        Ok(Box::new((console, agent)) as Box<dyn Any>)
     };
     node::run(Arc::new(config), attach).map_err(|error| error.to_string())
 }

@@ -10,11 +10,13 @@ use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, HashSecret, Part};
 use crate::persist;
+use commands::host::Unblock;
 use config::definition::Definition;
-use engine::Entry;
+use engine::{Entry, SessionStream};
+use std::any::Any;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::DuplexStream;
 
@@ -74,14 +76,32 @@ impl Node {
         self.end_copy(name).map(drop)
     }
 
+    /// Removes the files of a copy that is not open.
+    pub fn discard_copy(&self, name: &str) -> Result<(), NodeError> {
+        let _changes = self.begin_change()?;
+        if self.copy(name).is_some() {
+            return Err(NodeError::Busy(format!("the copy '{name}' is open")));
+        }
+        let file = self.copy_file(name);
+        let part = Part::Copy { proxy: None, secret: None };
+        // What is to be removed, only an open dataset knows.
+        let copy = self.open_from(name, &file, None, part).map_err(|error| io_error(&file, &error))?;
+        open::close(&copy);
+        self.remove(&copy, &file)
+    }
+
     /// Closes a copy and removes its files.
     pub fn delete_copy(&self, name: &str) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let file = self.copy_file(name);
         let copy = self.end_copy(name)?;
-        fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
+        self.remove(&copy, &file)
+    }
+
+    fn remove(&self, copy: &Database, file: &Path) -> Result<(), NodeError> {
+        fs::remove_file(file).map_err(|error| io_error(file, &error))?;
         // Before the values go, nothing names them any more.
-        persist::delete(&copy);
+        persist::delete(copy);
         copy.shard.delete_files().map_err(NodeError::Io)?;
         copy.retire_dump();
         Ok(())
@@ -105,6 +125,26 @@ impl Database {
     /// that is not owned.
     pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
         self.hub.set_owned(owns);
+    }
+
+    /// Opens a session for a proxy of this process. Call this on a worker's thread.
+    pub fn connect_proxy(&self, is_divided: bool) -> io::Result<SessionStream> {
+        engine::connect(&self.hub, Entry::Proxy { is_divided }, "proxy").map(SessionStream::Memory)
+    }
+
+    /// Serves a session of another node's proxy. Call this on a worker's thread.
+    pub fn serve_proxy(&self, session: SessionStream, is_divided: bool, name: &str) -> io::Result<()> {
+        engine::attend_session(&self.hub, session, Entry::Proxy { is_divided }, name)
+    }
+
+    /// For a proxy's short way to a copy of the same process (`engine::Shard::local`).
+    pub fn as_hub(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(&self.hub) as Arc<dyn Any + Send + Sync>
+    }
+
+    /// Ends the wait of a client. False: it does not wait.
+    pub fn unblock(&self, client: u64, how: Unblock) -> bool {
+        self.hub.clients.unblock(client, how)
     }
 
     /// Connects a client in this process, which begins like one that comes by a socket. On a worker's thread, the worker of the same

@@ -51,8 +51,38 @@ const NAME_BYTES_MAX: usize = 40;
 
 /// Checks everything that does not depend on the node.
 pub fn check(definition: &Definition) -> Result<(), NodeError> {
-    let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
+    check_placement(definition)?;
+    check_for_cluster(definition)
+}
+
+/// What only a cluster does.
+fn check_placement(definition: &Definition) -> Result<(), NodeError> {
     let unsupported = |field, message: &str| Err(NodeError::Unsupported { field, message: message.to_owned() });
+    if definition.shards != 1 {
+        return unsupported(
+            "shards",
+            "a database of several shards needs a cluster, and this node is a member of none: see flintkv cluster. Or leave shards at 1",
+        );
+    }
+    if definition.replicas != 0 {
+        return unsupported(
+            "replicas",
+            "a database whose replicas are placed by themselves needs a cluster, and this node is a member of none: leave replicas at 0. To \
+             have a replica, create a database with replica_of on another node, or let an existing one follow: POST …/replicate",
+        );
+    }
+    if !definition.zones.is_empty() {
+        return unsupported(
+            "zones",
+            "a database whose shards are placed by zones needs a cluster, and this node is a member of none: leave zones empty",
+        );
+    }
+    Ok(())
+}
+
+/// Checks everything that does not depend on the nodes, of a database of a cluster.
+pub fn check_for_cluster(definition: &Definition) -> Result<(), NodeError> {
+    let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let name = definition.name.as_bytes();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name[0] == b'-' || !name.iter().copied().all(is_plain) {
@@ -78,20 +108,6 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
         );
         return invalid("ram_limit_bytes", message);
     }
-    if definition.shards != 1 {
-        return unsupported(
-            "shards",
-            "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several \
-             databases in the client",
-        );
-    }
-    if definition.replicas != 0 {
-        return unsupported(
-            "replicas",
-            "a database whose replicas the node places by itself needs a cluster, which this version does not have: leave replicas at 0. To \
-             have a replica, create a database with replica_of on another node, or let an existing one follow: POST …/replicate",
-        );
-    }
     if !PERSISTENCE.contains(&definition.persistence.as_str()) {
         let message = format!("'{}' is not one of {}", definition.persistence, PERSISTENCE.join(", "));
         return invalid("persistence", message);
@@ -110,13 +126,6 @@ pub fn check(definition: &Definition) -> Result<(), NodeError> {
     if definition.recovery_time_target_s > i32::MAX as u32 {
         let message = format!("the target for a restart is at most {} seconds; 0 means no target", i32::MAX);
         return invalid("recovery_time_target_s", message);
-    }
-    if !definition.zones.is_empty() {
-        return unsupported(
-            "zones",
-            "a database whose replicas are placed by zones needs a cluster, which this version does not have: leave zones empty, and choose \
-             the node on which you create a replica",
-        );
     }
     if definition.port != 0 && definition.port == definition.tls_port {
         return invalid("tls_port", "port and tls-port are the same".to_owned());

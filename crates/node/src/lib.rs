@@ -48,14 +48,16 @@ mod supervise;
 mod tls;
 mod worker_pool;
 
-pub use engine::{Role, Summary};
+pub use commands::host::Unblock;
+pub use engine::{CHANGE_TIMEOUT, Role, SessionStream, Shard, Summary};
 
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
 pub use config::definition::{Definition, DefinitionChange};
 pub use database::Database;
-pub use definition::NodeError;
+pub use copies::copy_name;
+pub use definition::{NodeError, check_for_cluster};
 pub use endpoint::Address;
 pub use flash::lock;
 #[doc(hidden)]

@@ -549,7 +549,8 @@ impl Node {
         (from.saturating_add(1)..=from.saturating_add(PORTS_TRIED)).find(|&port| self.is_free(port))
     }
 
-    fn is_free(&self, port: u16) -> bool {
+    /// Whether a database could listen there.
+    pub fn is_free(&self, port: u16) -> bool {
         let config = self.default().hub.config.snapshot();
         port != config.console.port && TcpListener::bind(("127.0.0.1", port)).is_ok()
     }

@@ -11,13 +11,12 @@ use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, HashSecret, Part};
 use commands::host::Unblock;
 use config::definition::Definition;
-use engine::{Entry, Hub, Routes, Shard};
+use engine::{Hub, Routes, SessionStream, Shard};
 use std::any::Any;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use store::STRIPES;
-use tokio::io::DuplexStream;
 
 /// A shard whose copy is in this process.
 #[derive(Debug)]
@@ -32,18 +31,16 @@ impl Shard for LocalShard {
         &self.name
     }
 
-    fn connect(&self) -> io::Result<DuplexStream> {
-        let copy = self.copy.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        engine::connect(&copy.hub, Entry::Proxy { is_divided: self.is_divided }, "proxy")
+    fn connect(&self) -> io::Result<SessionStream> {
+        self.copy.upgrade().ok_or(io::ErrorKind::NotConnected)?.connect_proxy(self.is_divided)
     }
 
     fn local(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let copy = self.copy.upgrade()?;
-        Some(Arc::clone(&copy.hub) as Arc<dyn Any + Send + Sync>)
+        Some(self.copy.upgrade()?.as_hub())
     }
 
     fn unblock(&self, client: u64, how: Unblock) -> bool {
-        self.copy.upgrade().is_some_and(|copy| copy.hub.clients.unblock(client, how))
+        self.copy.upgrade().is_some_and(|copy| copy.unblock(client, how))
     }
 }
 

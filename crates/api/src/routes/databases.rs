@@ -8,8 +8,10 @@ use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
+use crate::routes::cluster::{self, ShardInfo};
 use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
+use agent::Agent;
 use config::definition::{Definition, Field, Form};
 use node::{Database, DatabaseState, NodeError};
 use serde::{Deserialize, Serialize};
@@ -137,6 +139,8 @@ pub struct Db {
     /// It was started with a configuration file, which CONFIG REWRITE can write.
     has_file: bool,
     definition: DefinitionInfo,
+    /// Of a database of the cluster.
+    shards: Option<Vec<ShardInfo>>,
     endpoints: Vec<EndpointInfo>,
     /// Every metric of the catalog as it is now; null where nothing is known.
     now: BTreeMap<&'static str, Option<f64>>,
@@ -177,7 +181,7 @@ struct Confirmation {
 }
 
 pub fn card(cx: &Cx, database: &Database) -> Db {
-    let definition = database.definition();
+    let (definition, shards) = of_cluster(cx, database).unwrap_or_else(|| (database.definition(), None));
     let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
     let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
@@ -210,8 +214,17 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         is_default: database.is_default(),
         endpoints: endpoints.collect(),
         definition: DefinitionInfo { definition, has_password },
+        shards,
         now,
     }
+}
+
+/// The definition and the shards of a database of the cluster: its endpoint here knows neither.
+fn of_cluster(cx: &Cx, database: &Database) -> Option<(Definition, Option<Vec<ShardInfo>>)> {
+    let status = cx.app.agent.as_ref().filter(|_| database.is_of_cluster())?.status().ok()?;
+    let (_, found) = status.view.named(database.name())?;
+    let definition = found.spec.as_ref()?.definition();
+    Some((definition, Some(cluster::shards(&status.view, found))))
 }
 
 /// The command line to connect with. redis-cli asks for the password, so that no shell history holds it.
@@ -259,6 +272,9 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: NewDatabase = cx.body()?;
     let dry_run = cx.flag("dry_run")?;
     let definition = definition(cx, wanted);
+    if let Ok(agent) = cluster::agent(cx) {
+        return create_in_cluster(cx, agent, &definition, dry_run);
+    }
     if dry_run {
         cx.unaudited();
         cx.app.node.plan(&definition)?;
@@ -273,6 +289,21 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let from = definition.from.map_or(String::new(), |from| format!(" from the backup {from}"));
     let at = definition.at_ms.map_or(String::new(), |at_ms| format!(", as it was at {}", base::time::instant(at_ms)));
     let text = format!("the database was created{from}{at}{of}");
+    cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
+    Reply::created(&card(cx, &database))
+}
+
+/// On a member of a cluster, every new database is the cluster's.
+fn create_in_cluster(cx: &Cx, agent: &Agent, definition: &Definition, dry_run: bool) -> Result<Reply, ApiError> {
+    if dry_run {
+        cx.unaudited();
+        return Reply::json(&cluster::placement(&agent.plan(definition)?));
+    }
+    let limits = format!("memory {}, RAM {}", size(definition.memory_limit_bytes), size(definition.ram_limit_bytes));
+    cx.note(definition.name.clone(), format!("{} shards, {limits}", definition.shards));
+    agent.create(definition)?;
+    let database = cx.database_named(&definition.name)?;
+    let text = format!("the database was created with {} shards", definition.shards);
     cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
     Reply::created(&card(cx, &database))
 }
@@ -298,6 +329,11 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     if cx.flag("dry_run")? {
         cx.unaudited();
         cx.app.node.plan_resize(database.name(), &change)?;
+        return Reply::json(&card(cx, &database));
+    }
+    if database.is_of_cluster() {
+        cluster::agent(cx)?.resize(database.name(), &change)?;
+        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark("resized"));
         return Reply::json(&card(cx, &database));
     }
     let is_resize =
@@ -332,7 +368,13 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::unsupported("the default database cannot be deleted").hint("flush it, or stop the node"));
     }
     confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", &database)?;
-    cx.app.node.delete(database.name())?;
+    if database.is_of_cluster() {
+        if !cluster::agent(cx)?.delete(database.name())? {
+            cx.note_more("; a node that does not run deletes its shards when it is back");
+        }
+    } else {
+        cx.app.node.delete(database.name())?;
+    }
     cx.app.event(
         Event::info("database", database.name(), "the database was deleted").severity(Severity::Warning).by(cx.user()),
     );
@@ -354,7 +396,9 @@ fn confirmed(given: &str, lost: &str, database: &Database) -> Result<(), ApiErro
 
 fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
     let database = cx.database()?;
-    if paused {
+    if database.is_of_cluster() {
+        cluster::agent(cx)?.set_paused(database.name(), paused)?;
+    } else if paused {
         cx.app.node.pause(database.name())?;
     } else {
         cx.app.node.resume(database.name())?;

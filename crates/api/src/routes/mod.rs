@@ -6,6 +6,7 @@ mod backups;
 mod benchmarks;
 mod bulk;
 mod clients;
+mod cluster;
 mod command;
 mod configuration;
 mod databases;
@@ -32,6 +33,7 @@ use std::sync::OnceLock;
 static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
+    cluster::ROUTES,
     plan::ROUTES,
     surveys::ROUTES,
     databases::ROUTES,

@@ -94,12 +94,14 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
     }
     let mut lost = Vec::new();
     for (shard, session) in forwarding.sessions() {
-        if session.has_unsent() && matches!(session.poll_send(cx), Poll::Ready(Err(_))) {
-            lost.push(shard);
+        if session.has_unsent()
+            && let Poll::Ready(Err(error)) = session.poll_send(cx)
+        {
+            lost.push((shard, error));
         }
     }
-    for shard in lost {
-        forwarding.lose(shard);
+    for (shard, error) in lost {
+        forwarding.lose(shard, &error);
     }
     let replies = Replies { worker, routes, client_info, proto: session.proto, pause_bytes };
     while let Some(mut awaited) = forwarding.awaited.pop_front() {
@@ -301,7 +303,7 @@ impl Replies<'_> {
                 Ok(Taken::Part) if passes && output.len() > self.pause_bytes => return Poll::Pending,
                 Ok(Taken::Part) => {}
                 Err(error) => {
-                    let sent = forwarding.lose(part.shard);
+                    let sent = forwarding.lose(part.shard, &error);
                     if passes && !part.extent.is_new() && part.owed == 0 {
                         return Poll::Ready(Err(Missing::Cut(error.to_string())));
                     }

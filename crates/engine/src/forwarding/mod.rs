@@ -256,10 +256,11 @@ impl Forwarding {
         self.away(shard);
     }
 
-    /// The session has ended. Returns how many bytes were sent to it.
+    /// The session has ended. Returns how many bytes of it the owner may have run: none, if it has refused the session.
     #[cold]
-    pub fn lose(&mut self, shard: u16) -> u64 {
-        let sent = self.session(shard).map_or(0, |session| session.sent());
+    pub fn lose(&mut self, shard: u16, error: &io::Error) -> u64 {
+        let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        let sent = self.session(shard).filter(|_| !is_refused).map_or(0, |session| session.sent());
         self.end(shard);
         self.of(shard).for_each(|(part, is_write)| part.lose(is_write, sent));
         self.away(shard);

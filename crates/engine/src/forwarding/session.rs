@@ -2,6 +2,7 @@
 //! the client's connection.
 
 use crate::admit::{RUN_AS, WROTE};
+use crate::session_stream::SessionStream;
 use commands::session::Session;
 use resp::client::encode_command;
 use resp::extent::Extent;
@@ -11,7 +12,7 @@ use std::collections::HashSet;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 16 << 10;
@@ -20,7 +21,7 @@ const SCRIPTS_MAX: usize = 1000;
 
 /// A client of the copy that owns a shard, on behalf of one client of the proxy.
 pub struct ForwardingSession {
-    stream: DuplexStream,
+    stream: SessionStream,
     /// Commands, of which the first `sent` bytes were sent.
     commands: Vec<u8>,
     sent: usize,
@@ -54,7 +55,7 @@ pub enum Taken {
 }
 
 impl ForwardingSession {
-    pub fn new(stream: DuplexStream) -> ForwardingSession {
+    pub fn new(stream: SessionStream) -> ForwardingSession {
         ForwardingSession {
             stream,
             commands: Vec::new(),

@@ -1,0 +1,597 @@
+//! Owns the agent's thread: it waits until the node is a member of a cluster, follows the cluster's records, keeps the node's own records
+//! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
+
+use crate::links::{Links, Served};
+use crate::peers::Peers;
+use crate::reconcile::Reconciler;
+use base::clock::wall_ms;
+use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
+use cluster::keys::Key;
+use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Unknown, Versions};
+use cluster::view::View;
+use coord::{Coord, Event, Keeper, Mirror};
+use membership::call::{Call, RenewReply};
+use membership::folder::host_and_port;
+use membership::issuer::{FEATURE_LEVEL, Issuer};
+use membership::join::Peer;
+use membership::peer::{Answers, LinkHello, PeerTls, serve};
+use membership::records::{Change, Records, RecordsError};
+use membership::{Folder, Member, etcd_client};
+use node::Node;
+use parking_lot::{Condvar, Mutex, RwLock};
+use pki::{CurrentCredential, ShutOut, Trust};
+use rand::RngCore;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
+use tokio::time::{interval, sleep};
+
+/// How often the agent looks whether the node has become a member, or is one no more.
+const LOOK: Duration = Duration::from_millis(500);
+/// Of the node's record under `live/`.
+const LIVE_TTL: Duration = Duration::from_secs(2);
+/// Before something is tried again that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often etcd's members are asked for.
+const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the node asks itself whether its certificate is to be renewed.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// How long the reconciler waits at most before it looks at something unfinished again.
+const UNFINISHED_PAUSE: Duration = Duration::from_millis(50);
+
+/// The node is a member of no cluster, or its agent has just started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoCluster;
+
+impl std::fmt::Display for NoCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("this node is a member of no cluster: see flintkv cluster init and flintkv cluster join")
+    }
+}
+
+impl std::error::Error for NoCluster {}
+
+/// What a node knows of its cluster.
+#[derive(Clone, Debug)]
+pub struct Status {
+    pub member: Member,
+    pub view: Arc<View>,
+    /// Why etcd cannot be followed at the moment.
+    pub etcd_trouble: Option<String>,
+    /// Why something on this node is not as it should be.
+    pub troubles: BTreeMap<(DatabaseId, Option<ShardNumber>), String>,
+}
+
+/// etcd's members as they are now.
+#[derive(Clone, Debug)]
+pub struct EtcdStatus {
+    pub members: Vec<coord::etcd::maintenance::Member>,
+    pub alarms: Vec<coord::etcd::maintenance::Alarm>,
+}
+
+/// What the thread and its askers share.
+struct Shared {
+    node: Arc<Node>,
+    folder: Folder,
+    /// `None`: the node is no member.
+    membership: RwLock<Option<Arc<Membership>>>,
+    is_stopping: AtomicBool,
+    /// Why the node is a member and does not do its work.
+    failure: Mutex<Option<String>>,
+}
+
+/// As long as the node is a member.
+pub(crate) struct Membership {
+    /// Changes with etcd's endpoints.
+    issuer: RwLock<Arc<Issuer>>,
+    peers: Arc<Peers>,
+    served: Arc<Served>,
+    links: Links,
+    pub(crate) me: NodeId,
+    view: watch::Sender<Arc<View>>,
+    etcd_trouble: Mutex<Option<String>>,
+    troubles: Mutex<BTreeMap<(DatabaseId, Option<ShardNumber>), String>>,
+    /// Wakes the reconciler.
+    changed: Condvar,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    is_changed: bool,
+    is_over: bool,
+}
+
+/// A node's agent. Dropping it ends what the node does for the cluster, not its membership.
+pub struct Agent {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    pub fn start(node: &Arc<Node>) -> io::Result<Agent> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let folder = Folder::of(&node.config().snapshot());
+        let shared = Arc::new(Shared {
+            node: Arc::clone(node),
+            folder,
+            membership: RwLock::default(),
+            is_stopping: AtomicBool::new(false),
+            failure: Mutex::default(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let run = move || {
+            runtime.block_on(run(&of_thread));
+            // Its tasks keep nothing that somebody waits for.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("agent".to_owned()).spawn(run)?;
+        Ok(Agent { shared, runtime: handle, thread: Some(thread) })
+    }
+
+    /// What the node knows of its cluster.
+    pub fn status(&self) -> Result<Status, NoCluster> {
+        let membership = self.membership()?;
+        let etcd_trouble = membership.etcd_trouble.lock().clone();
+        let troubles = membership.troubles.lock().clone();
+        let view = membership.view.borrow().clone();
+        Ok(Status { member: membership.issuer.read().member.clone(), view, etcd_trouble, troubles })
+    }
+
+    /// Why the node is a member and does not do its work.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure.lock().clone()
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.shared.node
+    }
+
+    pub(crate) fn membership(&self) -> Result<Arc<Membership>, NoCluster> {
+        self.shared.membership.read().clone().ok_or(NoCluster)
+    }
+
+    /// Waits for work of the agent's runtime, from a thread that may wait.
+    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Asks etcd. Waits.
+    pub fn etcd_status(&self) -> Result<EtcdStatus, String> {
+        let issuer = self.membership().map_err(|error| error.to_string())?.issuer();
+        self.wait(async {
+            let text = |error: coord::Error| format!("etcd: {error}");
+            Ok(EtcdStatus { members: issuer.etcd.members().await.map_err(text)?, alarms: issuer.etcd.alarms().await.map_err(text)? })
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the agent's thread panicked");
+        }
+    }
+}
+
+impl Membership {
+    pub(crate) fn issuer(&self) -> Arc<Issuer> {
+        Arc::clone(&self.issuer.read())
+    }
+
+    pub(crate) fn records(&self) -> Records {
+        self.issuer.read().records.clone()
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// Waits until the view is as wanted.
+    pub(crate) async fn view_when(&self, is_wanted: impl Fn(&View) -> bool) -> Arc<View> {
+        let mut view = self.view.subscribe();
+        view.wait_for(|view| is_wanted(view)).await.expect("the membership has the sender").clone()
+    }
+
+    fn wake_reconciler(&self) {
+        self.pending.lock().is_changed = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Answers for Membership {
+    fn issuer(&self) -> Arc<Issuer> {
+        Membership::issuer(self)
+    }
+
+    fn link(&self, hello: LinkHello) {
+        match hello.detach() {
+            Ok(hello) => self.links.attend(hello),
+            Err(error) => tracing::warn!("a link of another node was not accepted: {error}"),
+        }
+    }
+}
+
+async fn run(shared: &Arc<Shared>) {
+    while !shared.is_stopping.load(Relaxed) {
+        match shared.folder.member() {
+            Ok(None) => *shared.failure.lock() = None,
+            Ok(Some(member)) => {
+                let ended = be_member(shared, member).await;
+                *shared.membership.write() = None;
+                note(shared, ended);
+            }
+            Err(error) => note(shared, Err(error.to_string())),
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn note(shared: &Shared, outcome: Result<(), String>) {
+    let mut failure = shared.failure.lock();
+    let now = outcome.err();
+    if let Some(why) = now.as_ref().filter(|why| failure.as_ref() != Some(why)) {
+        tracing::error!("this node does not work for its cluster: {why}");
+    }
+    *failure = now;
+}
+
+/// Until the agent ends, or the node is a member no more.
+async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let credential = shared.folder.credential(wall_ms()).map_err(|error| text(&error))?;
+    let authorities = member.authorities.iter().map(|pem| pki::AuthorityCertificate::from_pem(pem));
+    let authorities = authorities.collect::<Result<_, _>>().map_err(|error| text(&error))?;
+    let trust = Trust::new(authorities).map_err(|error| text(&error))?;
+    let etcd = etcd_client(&member, &credential, member.etcd.endpoints.clone()).map_err(|error| text(&error))?;
+    let current = CurrentCredential::new(credential);
+    let me: NodeId = member.node.to_string().parse().map_err(|error| text(&error))?;
+    let peers = Peers::new(Arc::clone(&current), Arc::clone(&trust));
+    let served = Arc::new(Served::default());
+    let records = Records::new(Arc::new(etcd.clone()), member.cluster);
+    let issuer = Issuer {
+        folder: shared.folder.clone(),
+        records,
+        etcd,
+        current: Arc::clone(&current),
+        trust: Arc::clone(&trust),
+        member: member.clone(),
+    };
+    let membership = Arc::new(Membership {
+        issuer: RwLock::new(Arc::new(issuer)),
+        peers,
+        links: Links {
+            node: Arc::downgrade(&shared.node),
+            served: Arc::clone(&served),
+            trust: Arc::clone(&trust),
+            next: AtomicUsize::new(0),
+        },
+        served,
+        me,
+        view: watch::Sender::new(Arc::default()),
+        etcd_trouble: Mutex::default(),
+        troubles: Mutex::default(),
+        changed: Condvar::new(),
+        pending: Mutex::default(),
+    });
+    let listener = listen(shared, &member).await?;
+    *shared.failure.lock() = None;
+    *shared.membership.write() = Some(Arc::clone(&membership));
+    tracing::info!("this node is '{}' of the cluster '{}'", member.name, member.cluster_name);
+    let port = tokio::spawn(serve(listener, PeerTls::new(&current, &trust), Arc::clone(&membership) as Arc<dyn Answers>));
+    let reconciler = start_reconciler(shared, &membership).map_err(|error| text(&error))?;
+    tokio::select! {
+        () = is_over(shared, &member) => {}
+        () = follow(&membership) => {}
+        () = keep_alive(&membership) => {}
+        () = keep_node_record(shared, &membership) => {}
+        () = keep_endpoints(&membership) => {}
+        () = keep_certificate(&membership) => {}
+    }
+    port.abort();
+    membership.pending.lock().is_over = true;
+    membership.changed.notify_one();
+    // It may be waiting for etcd, which needs this runtime's thread.
+    while !reconciler.is_finished() {
+        sleep(UNFINISHED_PAUSE).await;
+    }
+    if reconciler.join().is_err() {
+        return Err("a bug: the reconciler panicked".to_owned());
+    }
+    Ok(())
+}
+
+/// The port for other nodes. Another process may still have it, so this is tried until the agent ends.
+async fn listen(shared: &Shared, member: &Member) -> Result<TcpListener, String> {
+    let port = shared.node.config().snapshot().peer_port;
+    let ip = match member.host.parse::<IpAddr>() {
+        Ok(ip) => ip,
+        // A name stands for whatever addresses the machine has.
+        Err(_) if TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await.is_ok() => Ipv6Addr::UNSPECIFIED.into(),
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let listener = TcpListener::bind((ip, port)).await;
+    listener.map_err(|error| format!("the peer-port {}: {error}", host_and_port(&ip.to_string(), port)))
+}
+
+async fn is_over(shared: &Shared, member: &Member) {
+    loop {
+        sleep(LOOK).await;
+        let is_member = match shared.folder.member() {
+            Ok(found) => found.is_some_and(|found| found.node == member.node),
+            // It is being written, or is damaged now: what was known before holds.
+            Err(_) => true,
+        };
+        if shared.is_stopping.load(Relaxed) || !is_member {
+            return;
+        }
+    }
+}
+
+/// Keeps the view up to date.
+async fn follow(membership: &Arc<Membership>) {
+    loop {
+        let issuer = membership.issuer();
+        let mut mirror = Mirror::new(Arc::clone(&issuer.records.coord), issuer.records.prefix());
+        // A new mirror begins with a list, and so with an empty view.
+        let mut view = View::default();
+        let mut shut_out: BTreeMap<String, ShutOut> = BTreeMap::new();
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                events = mirror.next() => {
+                    for event in events {
+                        apply(&event, issuer.records.prefix(), &mut view, &mut shut_out);
+                    }
+                    let list: Vec<ShutOut> = shut_out.values().copied().collect();
+                    issuer.trust.set_shut_out(&list);
+                    let addresses = view.nodes.iter().map(|(id, node)| (*id, node.addresses.peer.as_str().to_owned()));
+                    membership.peers.set_addresses(addresses.collect::<HashMap<_, _>>());
+                    membership.view.send_replace(Arc::new(view.clone()));
+                    membership.wake_reconciler();
+                }
+                _ = look.tick() => {}
+            }
+            *membership.etcd_trouble.lock() = mirror.trouble().map(str::to_owned);
+            if !Arc::ptr_eq(&issuer, &membership.issuer.read()) {
+                break;
+            }
+        }
+    }
+}
+
+fn apply(event: &Event, prefix: &str, view: &mut View, shut_out: &mut BTreeMap<String, ShutOut>) {
+    let (key, bytes) = match event {
+        Event::Put(entry) => (&entry.key, Some(&*entry.value)),
+        Event::Deleted { key, .. } => (key, None),
+    };
+    let Some(key) = key.strip_prefix(prefix) else { return };
+    view.apply(key, bytes, event.revision());
+    if key.starts_with("shut_out/") {
+        match bytes.map(serde_json::from_slice) {
+            Some(Ok(record)) => drop(shut_out.insert(key.to_owned(), record)),
+            Some(Err(error)) => tracing::error!("the record {key} cannot be read: {error}"),
+            None => drop(shut_out.remove(key)),
+        }
+    }
+}
+
+/// Keeps the record that says that this process runs. A second process with the node's id finds it and does nothing.
+async fn keep_alive(membership: &Arc<Membership>) {
+    let mut bytes = [0; 8];
+    rand::rng().fill_bytes(&mut bytes);
+    let process = ProcessId(bytes);
+    let mut told = String::new();
+    loop {
+        match keep_alive_once(membership, process).await {
+            Ok(why) => tracing::debug!("the lease of this node has ended: {why}"),
+            Err(why) if why == told => {}
+            Err(why) => {
+                tracing::warn!("this node is not shown as alive: {why}");
+                told = why;
+            }
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+async fn keep_alive_once(membership: &Membership, process: ProcessId) -> Result<String, String> {
+    let issuer = membership.issuer();
+    let key = Key::Live(membership.me);
+    let name = key.to_string();
+    let record = LiveRecord { process, unknown: Unknown::new() };
+    let bytes = records::encode(key, &record).map_err(|error| error.to_string())?;
+    let found: Option<(LiveRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
+    let revision = match found {
+        Some((other, _)) if other.process != process => {
+            return Err(format!(
+                "another process of node {} runs, or has just ended. If it does not go away, this state-dir is a copy",
+                membership.me
+            ));
+        }
+        Some((_, revision)) => revision,
+        None => 0,
+    };
+    let lease = issuer.etcd.grant(LIVE_TTL).await.map_err(|error| error.to_string())?;
+    let change = Change::default().given(&name, revision).put_leased(&name, bytes, lease.id);
+    match issuer.records.change(change).await {
+        Ok(_) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let keeper = Keeper::start(Arc::new(issuer.etcd.apart()), lease, || true).map_err(|error| error.to_string())?;
+    Ok(format!("{:?}", keeper.lost().await))
+}
+
+/// Says what this node has, whenever that changes.
+async fn keep_node_record(shared: &Shared, membership: &Membership) {
+    let mut told = String::new();
+    loop {
+        match write_node_record(shared, membership).await {
+            Ok(()) => told.clear(),
+            Err(why) if why == told => {}
+            Err(why) => {
+                tracing::warn!("the record of this node is not up to date: {why}");
+                told = why;
+            }
+        }
+        sleep(if told.is_empty() { ENDPOINTS_INTERVAL } else { AGAIN }).await;
+    }
+}
+
+async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(), String> {
+    let issuer = membership.issuer();
+    let key = Key::Node(membership.me);
+    let name = key.to_string();
+    let found: Option<(NodeRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
+    let (before, revision) = found.ok_or("the cluster has no record of this node: it was removed")?;
+    let config = shared.node.config().snapshot();
+    let room = shared.node.capacity();
+    // What the node's own databases have is not for the cluster's copies.
+    let is_own = |name: &str| shared.node.database(name).is_some_and(|database| !database.is_of_cluster());
+    let own = room.by_database.iter().filter(|(name, ..)| is_own(name));
+    let (ram, flash) = own.fold((0, 0), |(ram, flash), (_, of_ram, of_flash)| (ram + of_ram, flash + of_flash));
+    let round = |bytes: u64| bytes >> 28 << 28;
+    let mut now = before.clone();
+    now.capacity = Capacity {
+        // Free space changes all the time, and each change of a record goes to all nodes.
+        ram_bytes: round(room.ram_bytes.saturating_sub(ram)),
+        flash_bytes: if config.flash_paths.is_empty() { 0 } else { round(room.flash_bytes.saturating_sub(flash)) },
+        unknown: before.capacity.unknown.clone(),
+    };
+    now.versions = Versions { flintkv: shared.node.version().to_owned(), unknown: before.versions.unknown.clone() };
+    now.feature_level = FEATURE_LEVEL;
+    now.addresses.peer = host_and_port(&issuer.member.host, config.peer_port).parse().map_err(|error| format!("{error}"))?;
+    if now == before {
+        return Ok(());
+    }
+    let bytes = records::encode(key, &now).map_err(|error| error.to_string())?;
+    match issuer.records.change(Change::default().given(&name, revision).put_bytes(&name, bytes)).await {
+        Ok(_) | Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Follows etcd's members, and keeps their addresses for the next start.
+async fn keep_endpoints(membership: &Membership) {
+    loop {
+        sleep(ENDPOINTS_INTERVAL).await;
+        let issuer = membership.issuer();
+        let Ok(Some(endpoints)) = issuer.current_endpoints().await else { continue };
+        match issuer.reconnected(endpoints) {
+            Ok(reconnected) => {
+                if let Err(error) = reconnected.folder.write_member(&reconnected.member) {
+                    tracing::warn!("{error}");
+                }
+                *membership.issuer.write() = Arc::new(reconnected);
+            }
+            Err(error) => tracing::warn!("etcd's endpoints have changed, and cannot be used: {error}"),
+        }
+    }
+}
+
+/// Renews the node's certificate in time.
+async fn keep_certificate(membership: &Membership) {
+    loop {
+        if let Err(why) = renew(membership).await {
+            tracing::warn!("the node's certificate was not renewed: {why}");
+        }
+        sleep(RENEWAL_INTERVAL).await;
+    }
+}
+
+async fn renew(membership: &Membership) -> Result<(), String> {
+    let issuer = membership.issuer();
+    let current = issuer.current.get();
+    if !current.identity().needs_renewal(wall_ms()) {
+        return Ok(());
+    }
+    let key = pki::NodeKey::generate();
+    let question = || {
+        Call::Renew(pki::IssueRequest {
+            purpose: pki::Purpose::Node,
+            addresses: membership::init::certificate_addresses(&issuer.member.host),
+            request: key.request(),
+            clock_ms: wall_ms(),
+        })
+    };
+    let mut why = "no node has the authority's key".to_owned();
+    let view = membership.view();
+    for node in view.nodes.values() {
+        let peer = Peer {
+            at: node.addresses.peer.as_str().to_owned(),
+            current: Arc::clone(&issuer.current),
+            trust: Arc::clone(&issuer.trust),
+        };
+        match peer.ask_raw::<Call, RenewReply>(&question()).await {
+            Ok(Ok(answer)) => {
+                let authority = answer.authorities.first().map(|pem| pki::AuthorityCertificate::from_pem(pem));
+                let Some(Ok(authority)) = authority else { continue };
+                let renewed = pki::Credential::new(&key, &answer.certificate, &authority, wall_ms());
+                let renewed = renewed.map_err(|error| error.to_string())?;
+                issuer.folder.write_credential(&renewed).map_err(|error| error.to_string())?;
+                issuer.current.replace(renewed).map_err(|error| error.to_string())?;
+                tracing::info!("the node's certificate was renewed");
+                return Ok(());
+            }
+            Ok(Err(error)) => why = format!("{}: {error}", peer.at),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+fn start_reconciler(shared: &Arc<Shared>, membership: &Arc<Membership>) -> io::Result<JoinHandle<()>> {
+    let mut reconciler = Reconciler {
+        node: Arc::clone(&shared.node),
+        me: membership.me,
+        records: membership.records(),
+        runtime: Handle::current(),
+        peers: Arc::clone(&membership.peers),
+        served: Arc::clone(&membership.served),
+        proxy_ram_bytes: shared.node.config().snapshot().proxy_ram_bytes,
+        local: BTreeMap::new(),
+        troubles: BTreeMap::new(),
+    };
+    let (shared, membership) = (Arc::clone(shared), Arc::clone(membership));
+    let run = move || {
+        let mut is_unfinished = false;
+        loop {
+            {
+                let mut pending = membership.pending.lock();
+                if !pending.is_changed && !pending.is_over {
+                    let wait = if is_unfinished { UNFINISHED_PAUSE } else { AGAIN };
+                    membership.changed.wait_for(&mut pending, wait);
+                }
+                if pending.is_over {
+                    break;
+                }
+                pending.is_changed = false;
+            }
+            let view = membership.view();
+            // Before the first list nothing is known, which is not the same as nothing being there.
+            if view.nodes.is_empty() {
+                continue;
+            }
+            reconciler.records = membership.records();
+            is_unfinished = reconciler.step(&view);
+            *membership.troubles.lock() = reconciler.troubles.clone();
+        }
+        // At the node's end the node closes them itself.
+        if !shared.is_stopping.load(Relaxed) {
+            reconciler.close_all();
+        }
+    };
+    std::thread::Builder::new().name("reconciler".to_owned()).spawn(run)
+}

@@ -1,0 +1,19 @@
+//! Owns what a member of a cluster does: it follows the records in etcd, keeps the copies that they place on this node, and reaches those of
+//! other nodes. Goals: serving never waits for etcd; whatever happens, the records decide. Never decides by itself who serves a shard, and
+//! knows no command.
+//!
+//! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
+//! has), `shard`, `peers` and `links` (the two ends of a link), `changes` (what operators ask for).
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod changes;
+mod links;
+mod lives;
+mod peers;
+mod reconcile;
+mod shard;
+
+pub use agent::{Agent, EtcdStatus, NoCluster, Status};
+pub use changes::{ChangeError, Placement};

@@ -1,0 +1,435 @@
+//! Owns the way from the cluster's records to what runs on this node: which proxies and copies are open, and which of them serve. Never
+//! decides what there should be: that is in etcd.
+//!
+//! It compares what is wanted with what is there, and does the next step of each database; so it does not matter what happened before, or
+//! how often it is called. A step that fails is tried again.
+//!
+//! A copy serves when three things are true: its dataset is loaded, it is the primary in the shard's record, and this process has written
+//! its own epoch there. So a process that was replaced, or whose dataset is another one, never serves.
+
+use crate::links::Served;
+use crate::lives::{self, Life};
+use crate::peers::Peers;
+use crate::shard::{ClusterShard, Place, Target};
+use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ShardNumber, shard_uid};
+use cluster::keys::Key;
+use cluster::limits;
+use cluster::records::{self, DatabaseState, Member, Role, ShardRecord, Unknown};
+use cluster::view::{DatabaseView, Kept, View};
+use config::definition::Definition;
+use membership::records::{Change, Records, RecordsError};
+use node::{Database, Node, Shard, copy_name};
+use rand::RngCore;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+pub struct Reconciler {
+    pub node: Arc<Node>,
+    pub me: NodeId,
+    pub records: Records,
+    pub runtime: Handle,
+    pub peers: Arc<Peers>,
+    pub served: Arc<Served>,
+    pub proxy_ram_bytes: u64,
+    /// What is open.
+    pub local: BTreeMap<DatabaseId, LocalDatabase>,
+    /// Why something is not as it should be, by database and shard.
+    pub troubles: BTreeMap<(DatabaseId, Option<ShardNumber>), String>,
+}
+
+pub struct LocalDatabase {
+    name: String,
+    /// In the order of their numbers.
+    shards: Vec<Arc<ClusterShard>>,
+    proxy: Option<Arc<Database>>,
+    copies: BTreeMap<ShardNumber, LocalCopy>,
+}
+
+struct LocalCopy {
+    database: Arc<Database>,
+    life: Life,
+    /// What this process has written into the shard's record.
+    claimed: Option<Epoch>,
+    serves: bool,
+}
+
+impl Reconciler {
+    /// One step for each database. True: something is still to be done, though no record changes.
+    pub fn step(&mut self, view: &View) -> bool {
+        let mut is_unfinished = false;
+        for (&id, database) in &view.databases {
+            is_unfinished |= self.step_of(view, id, database);
+        }
+        let gone: Vec<_> = self.local.keys().filter(|id| !view.databases.contains_key(id)).copied().collect();
+        for id in gone {
+            // A database that is deleted says so first. Records that are only missing may have been lost: the data stay.
+            if self.local[&id].copies.is_empty() {
+                is_unfinished |= !self.close(id, false);
+                continue;
+            }
+            let name = &self.local[&id].name;
+            tracing::error!("the records of '{name}' are gone from etcd, and it was not deleted: its files stay in this node's state-dir");
+            is_unfinished |= !self.close(id, false);
+        }
+        self.troubles.retain(|(id, _), _| view.databases.contains_key(id));
+        is_unfinished
+    }
+
+    /// Ends what this node does for the cluster. The files of copies stay.
+    pub fn close_all(&mut self) {
+        for id in self.local.keys().copied().collect::<Vec<_>>() {
+            self.close(id, false);
+        }
+    }
+
+    fn step_of(&mut self, view: &View, id: DatabaseId, database: &DatabaseView) -> bool {
+        let Some(spec) = &database.spec else { return false };
+        if spec.state == DatabaseState::Deleting {
+            return self.delete(id, database);
+        }
+        let Some(map) = &database.map else { return false };
+        let Ok(map) = map.map() else { return false };
+        let definition = spec.definition();
+        let shards = definition.shards as u16;
+        let owner = |stripe: usize| map.owner_of_stripe(stripe as u16).0;
+        if !self.local.contains_key(&id) {
+            let shard = |number| {
+                let target = Target { database: id, shard: ShardNumber(number), is_divided: shards > 1 };
+                Arc::new(ClusterShard::new(copy_name(&definition.name, number), target, Arc::clone(&self.peers)))
+            };
+            let local = LocalDatabase {
+                name: definition.name.clone(),
+                shards: (0..shards).map(shard).collect(),
+                proxy: None,
+                copies: BTreeMap::new(),
+            };
+            self.local.insert(id, local);
+        }
+        let is_data = view.nodes.get(&self.me).is_some_and(|node| node.role == Role::Data);
+        if is_data && self.local[&id].proxy.is_none() {
+            let data_nodes = view.nodes.values().filter(|node| node.role == Role::Data).count() as u64;
+            let here_bytes = definition.ram_limit_bytes / data_nodes.max(1);
+            let opened = self.open_proxy(id, &definition, here_bytes, spec.hash_secret, owner);
+            self.note(id, None, opened);
+        }
+        let mut is_unfinished = self.local[&id].proxy.is_none() && is_data;
+        for (&number, record) in &database.shards {
+            let mine = record.assignments.iter().find(|assigned| assigned.node == self.me);
+            if let Some(mine) = mine.map(|mine| mine.copy) {
+                let stepped = self.step_of_copy(id, &definition, spec.hash_secret, number, mine, record, owner);
+                is_unfinished |= !matches!(stepped, Ok(true));
+                self.note(id, Some(number), stepped.map(drop));
+            }
+            self.place(id, number, record);
+        }
+        if let Some(proxy) = &self.local[&id].proxy {
+            proxy.set_paused(spec.state == DatabaseState::Paused);
+        }
+        is_unfinished
+    }
+
+    fn open_proxy(
+        &mut self,
+        id: DatabaseId,
+        definition: &Definition,
+        here_bytes: u64,
+        secret: cluster::ids::HashSecret,
+        owner: impl Fn(usize) -> u16,
+    ) -> Result<(), String> {
+        let ram_bytes = match self.proxy_ram_bytes {
+            0 => limits::proxy_ram_bytes(here_bytes, u64::MAX),
+            bytes => bytes,
+        };
+        let proxy = Definition {
+            shards: 1,
+            replicas: 0,
+            zones: Vec::new(),
+            ram_limit_bytes: ram_bytes,
+            memory_limit_bytes: ram_bytes,
+            flash_limit_bytes: 0,
+            policy: "noeviction".to_owned(),
+            persistence: "none".to_owned(),
+            backup_schedule: String::new(),
+            backup_journal_keep: String::new(),
+            ..definition.clone()
+        };
+        let local = self.local.get_mut(&id).expect("it was made before");
+        let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
+        let opened = self.node.open_proxy(&proxy, words(secret), shards, owner);
+        local.proxy = Some(opened.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// True: the copy serves, or has nothing to do.
+    #[expect(clippy::too_many_arguments, reason = "a copy is named by four of them")]
+    fn step_of_copy(
+        &mut self,
+        id: DatabaseId,
+        definition: &Definition,
+        secret: cluster::ids::HashSecret,
+        number: ShardNumber,
+        mine: CopyNumber,
+        record: &Kept<ShardRecord>,
+        owner: impl Fn(usize) -> u16,
+    ) -> Result<bool, String> {
+        let name = copy_name(&definition.name, number.0);
+        let is_kept = definition.persistence != "none";
+        if !self.local[&id].copies.contains_key(&number) {
+            // Without its proxy it would have users of its own.
+            if self.local[&id].proxy.is_none() {
+                return Ok(false);
+            }
+            let life = self.life(id, number, &name, is_kept, mine, record)?;
+            let database = self.open_copy(id, definition, secret, number)?;
+            lives::write(self.node.state_dir(), &name, life)?;
+            let copy = LocalCopy { database, life, claimed: None, serves: false };
+            self.local_mut(id).copies.insert(number, copy);
+        }
+        let workers = self.node.workers() as u64;
+        let copy = self.local_mut(id).copies.get_mut(&number).expect("it is open");
+        if let Some(why) = copy.database.load_failure() {
+            return Err(why);
+        }
+        if !matches!(copy.database.state(), node::DatabaseState::Active | node::DatabaseState::Resizing { .. }) {
+            return Ok(false);
+        }
+        resize(&copy.database, definition, workers)?;
+        if record.primary != mine {
+            return Ok(true);
+        }
+        let life = copy.life;
+        let is_member = record.in_sync.iter().any(|member| member.copy == mine && member.incarnation == life.incarnation);
+        if copy.claimed != Some(record.epoch) || !is_member {
+            let epoch = if record.in_sync.is_empty() { record.epoch } else { record.epoch.next() };
+            copy.claimed = None;
+            self.claim(id, number, mine, life, epoch, record)?;
+            self.local_mut(id).copies.get_mut(&number).expect("it is open").claimed = Some(epoch);
+            return Ok(false);
+        }
+        let copy = self.local.get_mut(&id).and_then(|local| local.copies.get_mut(&number)).expect("it is open");
+        if !std::mem::replace(&mut copy.serves, true) {
+            copy.database.set_owned(|stripe| owner(stripe) == number.0);
+            self.served.insert((id, number), &copy.database);
+            tracing::info!("shard {name} is served here, epoch {}", record.epoch);
+        }
+        Ok(true)
+    }
+
+    /// Which dataset the copy has or will have. An error: it has not the one that was acknowledged, and without an operator it serves
+    /// nothing.
+    fn life(
+        &self,
+        id: DatabaseId,
+        number: ShardNumber,
+        name: &str,
+        is_kept: bool,
+        mine: CopyNumber,
+        record: &ShardRecord,
+    ) -> Result<Life, String> {
+        let uid = shard_uid(id, number);
+        let new = || {
+            let mut bytes = [0; 8];
+            rand::rng().fill_bytes(&mut bytes);
+            Life { uid, incarnation: Incarnation(bytes) }
+        };
+        let found = lives::read(self.node.state_dir(), name)?;
+        if let Some(other) = found.filter(|found| found.uid != uid) {
+            return Err(format!("state-dir has the files of {}, another shard with the name {name}", other.uid));
+        }
+        let recorded = record.in_sync.iter().find(|member| member.copy == mine);
+        match (found, recorded) {
+            (None, None) => Ok(new()),
+            (Some(found), None) if is_kept => Ok(found),
+            (Some(found), Some(recorded)) if is_kept && found.incarnation == recorded.incarnation => Ok(found),
+            (_, Some(_)) if is_kept => Err(format!(
+                "the dataset of {name} that clients were acknowledged is not in this node's state-dir: bring the directories of this \
+                 node back, or delete the database"
+            )),
+            (_, recorded) => {
+                if recorded.is_some() {
+                    tracing::warn!("shard {name} begins empty: its database has no persistence");
+                }
+                Ok(new())
+            }
+        }
+    }
+
+    fn open_copy(
+        &self,
+        id: DatabaseId,
+        definition: &Definition,
+        secret: cluster::ids::HashSecret,
+        number: ShardNumber,
+    ) -> Result<Arc<Database>, String> {
+        let of_copy = limits::of_copy(definition, self.node.workers() as u64).map_err(|error| error.to_string())?;
+        let proxy = self.local[&id].proxy.as_deref();
+        self.node.open_copy(&of_copy, number.0, proxy, Some(words(secret))).map_err(|error| error.to_string())
+    }
+
+    /// Writes into the shard's record that this process serves it.
+    fn claim(
+        &self,
+        id: DatabaseId,
+        number: ShardNumber,
+        mine: CopyNumber,
+        life: Life,
+        epoch: Epoch,
+        record: &Kept<ShardRecord>,
+    ) -> Result<(), String> {
+        let member = Member { copy: mine, incarnation: life.incarnation, unknown: Unknown::new() };
+        let claimed = ShardRecord { epoch, in_sync: vec![member], ..(*record.record).clone() };
+        let key = Key::Shard(id, number);
+        let bytes = records::encode(key, &claimed).map_err(|error| error.to_string())?;
+        let key = key.to_string();
+        match self.change(Change::default().given(&key, record.revision).put_bytes(&key, bytes)) {
+            Ok(()) => Ok(()),
+            // What the record says now will come, and decides.
+            Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn change(&self, change: Change) -> Result<(), RecordsError> {
+        self.runtime.block_on(self.records.change(change)).map(drop)
+    }
+
+    /// Tells the proxy where the shard is.
+    fn place(&self, id: DatabaseId, number: ShardNumber, record: &ShardRecord) {
+        let local = &self.local[&id];
+        let Some(shard) = local.shards.get(usize::from(number.0)) else { return };
+        let here = local.copies.get(&number).filter(|copy| copy.serves);
+        shard.set_place(match (here, record.primary_node()) {
+            (Some(copy), _) => Place::Here(Arc::downgrade(&copy.database)),
+            (None, Some(node)) if node != self.me => Place::At(node),
+            _ => Place::Nowhere,
+        });
+    }
+
+    /// Deletes what is here of the database, then its records. True: something is left.
+    fn delete(&mut self, id: DatabaseId, database: &DatabaseView) -> bool {
+        if !self.close(id, true) {
+            return true;
+        }
+        let spec = database.spec.as_ref().expect("it says that it is deleted");
+        let mine = |record: &Kept<ShardRecord>| record.assignments.iter().any(|assigned| assigned.node == self.me);
+        let mut change = Change::default();
+        let mut has_changes = false;
+        for (&number, record) in database.shards.iter().filter(|(_, record)| mine(record)) {
+            // The node may have been away when the others deleted theirs.
+            if let Err(why) = self.discard(id, number, &copy_name(spec.name.as_str(), number.0)) {
+                tracing::error!("shard {}.{number} was not deleted: {why}", spec.name);
+                return true;
+            }
+            let key = Key::Shard(id, number).to_string();
+            change = change.given(&key, record.revision).delete(&key);
+            has_changes = true;
+        }
+        if database.shards.is_empty() {
+            // Whoever is first removes the rest.
+            let key = Key::Spec(id).to_string();
+            change = change.given(&key, spec.revision).delete(&key);
+            for key in [Key::Map(id), Key::Users(id), Key::Functions(id)] {
+                change = change.delete(&key.to_string());
+            }
+            has_changes = true;
+        }
+        if has_changes && let Err(error) = self.change(change) {
+            tracing::debug!("the records of a deleted database are still there: {error}");
+            return true;
+        }
+        false
+    }
+
+    /// Closes proxy and copies, and removes the copies' files if they are not needed any more. False: something is left.
+    fn close(&mut self, id: DatabaseId, removes: bool) -> bool {
+        let Some(mut local) = self.local.remove(&id) else { return true };
+        local.shards.iter().for_each(|shard| shard.set_place(Place::Nowhere));
+        if local.proxy.take().is_some()
+            && let Err(error) = self.node.close_proxy(&local.name)
+        {
+            tracing::warn!("the proxy of '{}' was not closed: {error}", local.name);
+        }
+        let mut failed = BTreeMap::new();
+        for (number, copy) in std::mem::take(&mut local.copies) {
+            self.served.remove((id, number));
+            let name = copy.database.name().to_owned();
+            let ended = match removes {
+                true => self.node.delete_copy(&name),
+                false => self.node.close_copy(&name),
+            };
+            match ended {
+                Ok(()) if removes => lives::remove(self.node.state_dir(), &name),
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!("the copy {name} was not removed: {error}");
+                    failed.insert(number, copy);
+                }
+            }
+        }
+        local.copies = failed;
+        let is_done = local.copies.is_empty();
+        if !is_done {
+            self.local.insert(id, local);
+        }
+        is_done
+    }
+
+    /// Removes the files of a copy that is not open.
+    fn discard(&self, id: DatabaseId, number: ShardNumber, name: &str) -> Result<(), String> {
+        let state_dir: &Path = self.node.state_dir();
+        if lives::read(state_dir, name)?.is_some_and(|life| life.uid == shard_uid(id, number)) {
+            self.node.discard_copy(name).map_err(|error| error.to_string())?;
+            lives::remove(state_dir, name);
+        }
+        Ok(())
+    }
+
+    fn local_mut(&mut self, id: DatabaseId) -> &mut LocalDatabase {
+        self.local.get_mut(&id).expect("it was made before")
+    }
+
+    /// Tells a trouble once.
+    fn note(&mut self, id: DatabaseId, number: Option<ShardNumber>, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => drop(self.troubles.remove(&(id, number))),
+            // Nothing may be opened any more.
+            Err(_) if self.node.is_stopping() => {}
+            Err(why) => {
+                let name = &self.local[&id].name;
+                let what = number.map_or_else(|| format!("the proxy of '{name}'"), |number| format!("shard {name}.{number}"));
+                if self.troubles.get(&(id, number)) != Some(&why) {
+                    tracing::error!("{what} is not served: {why}");
+                    self.troubles.insert((id, number), why);
+                }
+            }
+        }
+    }
+}
+
+/// The store's form of the secret.
+fn words(secret: cluster::ids::HashSecret) -> node::HashSecret {
+    let half = |at: usize| u64::from_le_bytes(secret.0[at..at + 8].try_into().expect("eight bytes"));
+    [half(0), half(8)]
+}
+
+/// Gives a copy the limits that its database has now.
+fn resize(copy: &Database, definition: &Definition, workers: u64) -> Result<(), String> {
+    let wanted = limits::of_copy(definition, workers).map_err(|error| error.to_string())?;
+    let has = copy.definition();
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    let mut set = |name, is_changed: bool, value: String| {
+        if is_changed {
+            pairs.push((name, value));
+        }
+    };
+    set("memory-limit", wanted.memory_limit_bytes != has.memory_limit_bytes, wanted.memory_limit_bytes.to_string());
+    set("ram-limit", wanted.ram_limit_bytes != has.ram_limit_bytes, wanted.ram_limit_bytes.to_string());
+    set("maxmemory-policy", wanted.policy != has.policy, wanted.policy.clone());
+    set("flash-compression", wanted.compression != has.compression, wanted.compression.clone());
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    copy.set_config(&pairs, true, node::CHANGE_TIMEOUT).map_err(|why| why.trim_start_matches("ERR ").to_owned())
+}

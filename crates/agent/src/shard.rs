@@ -1,0 +1,145 @@
+//! Owns a shard as the proxies of this node see it: in which process its owner is now. Never knows who decides that.
+
+use crate::peers::Peers;
+use cluster::ids::{DatabaseId, NodeId, ShardNumber};
+use node::{Database, SessionStream, Unblock};
+use parking_lot::RwLock;
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+
+/// Which node serves the shard.
+#[derive(Clone, Debug, Default)]
+pub enum Place {
+    #[default]
+    Nowhere,
+    Here(Weak<Database>),
+    At(NodeId),
+}
+
+pub struct ClusterShard {
+    name: String,
+    target: String,
+    is_divided: bool,
+    peers: Arc<Peers>,
+    place: RwLock<Place>,
+}
+
+/// What a session asks for at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub database: DatabaseId,
+    pub shard: ShardNumber,
+    pub is_divided: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.database, self.shard, u8::from(self.is_divided))
+    }
+}
+
+impl Target {
+    /// `None`: another node has sent what this version does not know.
+    pub fn parse(bytes: &[u8]) -> Option<Target> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut parts = text.split('/');
+        let target = Target {
+            database: parts.next()?.parse().ok()?,
+            shard: ShardNumber(parts.next()?.parse().ok()?),
+            is_divided: match parts.next()? {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            },
+        };
+        parts.next().is_none().then_some(target)
+    }
+}
+
+impl ClusterShard {
+    pub fn new(name: String, target: Target, peers: Arc<Peers>) -> ClusterShard {
+        let is_divided = target.is_divided;
+        ClusterShard { name, target: target.to_string(), is_divided, peers, place: RwLock::default() }
+    }
+
+    pub fn set_place(&self, place: Place) {
+        *self.place.write() = place;
+    }
+
+    pub fn place(&self) -> Place {
+        self.place.read().clone()
+    }
+}
+
+impl fmt::Debug for ClusterShard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterShard").field("name", &self.name).field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+impl node::Shard for ClusterShard {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn connect(&self) -> io::Result<SessionStream> {
+        match self.place() {
+            Place::Here(copy) => {
+                let copy = copy.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+                copy.connect_proxy(self.is_divided)
+            }
+            Place::At(node) => self.peers.open(node, self.target.as_bytes()).map(SessionStream::Link),
+            Place::Nowhere => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn local(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        match &*self.place.read() {
+            Place::Here(copy) => Some(copy.upgrade()?.as_hub()),
+            _ => None,
+        }
+    }
+
+    /// Of a session elsewhere, only the proxy knows that it waits; the owner is told, and may have replied meanwhile.
+    fn unblock(&self, client: u64, how: Unblock) -> bool {
+        if let Place::Here(copy) = self.place() {
+            return copy.upgrade().is_some_and(|copy| copy.unblock(client, how));
+        }
+        let Ok(stream) = self.connect() else { return false };
+        drop(tokio::task::spawn_local(say_unblock(stream, client, how)));
+        true
+    }
+}
+
+async fn say_unblock(mut stream: SessionStream, client: u64, how: Unblock) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let how = match how {
+        Unblock::Timeout => "TIMEOUT",
+        _ => "ERROR",
+    };
+    let command = format!("CLIENT UNBLOCK {client} {how}\r\n");
+    if stream.write_all(command.as_bytes()).await.is_ok() {
+        // The reply is the sign that the command was received whole. What it says, nobody waits for.
+        let _ = stream.read(&mut [0; 64]).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_reads_back_and_anything_else_is_none() {
+        let database = "001122334455667788990000".parse().unwrap();
+        for is_divided in [false, true] {
+            let target = Target { database, shard: ShardNumber(65535), is_divided };
+            assert_eq!(Target::parse(target.to_string().as_bytes()), Some(target));
+        }
+        for wrong in ["", "/", "001122334455667788990000/1", "001122334455667788990000/1/2", "001122334455667788990000/1/1/", "x/1/1"] {
+            assert_eq!(Target::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(Target::parse(&[0xff]), None);
+    }
+}

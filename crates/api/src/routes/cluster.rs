@@ -1,0 +1,372 @@
+//! Owns the cluster as a resource: its nodes, its databases' shards, tokens for joining, and leaving. Never decides anything: `agent` does.
+
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::{Event, Severity};
+use crate::route::{Answer, Method, Route, flag, one};
+use agent::{Agent, ChangeError, Placement, Status};
+use cluster::records::Role as NodeRole;
+use cluster::view::{DatabaseView, View};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/cluster",
+        tag: "Cluster",
+        summary: "The cluster that this node is a member of: its nodes, and the shards of its databases.",
+        reply: Answer::Json(one::<ClusterInfo>),
+        run: show,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/cluster/etcd",
+        tag: "Cluster",
+        summary: "The members of the cluster's etcd, as they are now. Waits for those that do not answer.",
+        reply: Answer::Json(one::<EtcdInfo>),
+        run: etcd,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/cluster/tokens",
+        role: Some(Role::Admin),
+        tag: "Cluster",
+        summary: "Makes a token with which one node can join within an hour. It is shown once.",
+        body: Some(one::<TokenRequest>),
+        reply: Answer::Created(one::<TokenInfo>),
+        action: "cluster.token",
+        run: token,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/cluster/nodes/{node}",
+        role: Some(Role::Admin),
+        tag: "Cluster",
+        summary: "Removes a node that does not run from the cluster. Its certificate does not count any more.",
+        query: &[flag("lose_data", "true: also if the node has shards that no other node has")],
+        action: "cluster.forget",
+        run: forget,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/cluster/leave",
+        role: Some(Role::Admin),
+        tag: "Cluster",
+        summary: "This node leaves the cluster. It must have no shards.",
+        action: "cluster.leave",
+        run: leave,
+        ..Route::BASE
+    },
+];
+
+#[derive(Serialize, ToSchema)]
+struct ClusterInfo {
+    name: String,
+    id: String,
+    /// The name of the node that answers.
+    node: String,
+    nodes: Vec<NodeInfo>,
+    databases: Vec<DatabaseInfo>,
+    /// Why etcd cannot be followed at the moment. What is served goes on.
+    etcd_trouble: Option<String>,
+    /// What on this node is not as it should be.
+    troubles: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct NodeInfo {
+    id: String,
+    name: String,
+    zone: String,
+    /// data or quorum.
+    role: &'static str,
+    address: String,
+    is_live: bool,
+    version: String,
+    ram_bytes: u64,
+    flash_bytes: u64,
+    ram_placed_bytes: u64,
+    flash_placed_bytes: u64,
+    shards: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+struct DatabaseInfo {
+    id: String,
+    name: String,
+    /// creating, serving, paused or deleting.
+    state: &'static str,
+    port: u16,
+    tls_port: u16,
+    memory_limit_bytes: u64,
+    ram_limit_bytes: u64,
+    shards: Vec<ShardInfo>,
+}
+
+/// A shard of a database, and the node that serves it.
+#[derive(Serialize, ToSchema)]
+pub struct ShardInfo {
+    number: u16,
+    node: String,
+    epoch: u64,
+    /// The node has said that it serves the shard, and it runs.
+    is_served: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EtcdInfo {
+    members: Vec<EtcdMemberInfo>,
+    alarms: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EtcdMemberInfo {
+    /// The node's name, or etcd's own.
+    name: String,
+    client_url: String,
+    is_leader: bool,
+    is_learner: bool,
+    version: Option<String>,
+    db_bytes: Option<u64>,
+    /// Why it does not answer.
+    trouble: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TokenRequest {
+    /// The node that joins runs no member of etcd, and does not get the authority's key.
+    #[serde(default)]
+    no_coordinator: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct TokenInfo {
+    token: String,
+    expires_ms: u64,
+    /// A line for a shell on the node that is to join.
+    command: String,
+}
+
+/// Where the shards of a database would be, and what the nodes would have.
+#[derive(Serialize, ToSchema)]
+pub struct PlacementInfo {
+    port: u16,
+    /// What each copy of a shard takes.
+    copy_ram_bytes: u64,
+    copy_flash_bytes: u64,
+    shards: Vec<PlacedShard>,
+    nodes: Vec<PlacedNode>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PlacedShard {
+    number: u16,
+    /// The primary's node first.
+    nodes: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PlacedNode {
+    name: String,
+    ram_bytes: u64,
+    ram_placed_bytes: u64,
+    flash_bytes: u64,
+    flash_placed_bytes: u64,
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> ApiError {
+        let text = error.to_string();
+        match error {
+            ChangeError::NoCluster => ApiError::unsupported(text),
+            ChangeError::Invalid { field, why } => ApiError::field(field, why),
+            ChangeError::Exists(_) => ApiError::exists(text),
+            ChangeError::NotFound(_) => ApiError::not_found(text),
+            ChangeError::NoRoom(_) => ApiError::no_room(text),
+            ChangeError::Busy(_) => ApiError::busy(text),
+            ChangeError::Records(_) => ApiError::failed(text),
+            ChangeError::Slow(_) => ApiError::timeout(text),
+        }
+    }
+}
+
+/// The agent of a node that is a member.
+pub fn agent(cx: &Cx) -> Result<&Agent, ApiError> {
+    let agent = cx.app.agent.as_deref().filter(|agent| agent.status().is_ok());
+    agent.ok_or_else(|| {
+        let why = cx.app.agent.as_ref().and_then(|agent| agent.failure());
+        match why {
+            Some(why) => ApiError::busy(format!("this node does not work for its cluster: {why}")),
+            None => ApiError::unsupported("this node is a member of no cluster")
+                .hint("flintkv cluster init NAME begins one, flintkv cluster join joins one"),
+        }
+    })
+}
+
+fn status(cx: &Cx) -> Result<Status, ApiError> {
+    agent(cx)?.status().map_err(|error| ApiError::unsupported(error.to_string()))
+}
+
+fn show(cx: &Cx) -> Result<Reply, ApiError> {
+    let status = status(cx)?;
+    let view = &*status.view;
+    let loads = view.layout(cx.app.node.workers() as u64).loads().unwrap_or_default();
+    let nodes = view.nodes.iter().map(|(id, node)| {
+        let load = loads.iter().find(|load| load.node == *id);
+        NodeInfo {
+            id: id.to_string(),
+            name: node.name.to_string(),
+            zone: node.zone.to_string(),
+            role: match node.role {
+                NodeRole::Data => "data",
+                NodeRole::Quorum => "quorum",
+            },
+            address: node.addresses.peer.to_string(),
+            is_live: view.live.contains_key(id),
+            version: node.versions.flintkv.clone(),
+            ram_bytes: node.capacity.ram_bytes,
+            flash_bytes: node.capacity.flash_bytes,
+            ram_placed_bytes: load.map_or(0, |load| load.placed.ram_bytes),
+            flash_placed_bytes: load.map_or(0, |load| load.placed.flash_bytes),
+            shards: load.map_or(0, |load| load.copies),
+        }
+    });
+    let databases = view.databases.iter().filter_map(|(id, database)| {
+        let spec = database.spec.as_ref()?;
+        let known = &spec.definition.known;
+        Some(DatabaseInfo {
+            id: id.to_string(),
+            name: spec.name.to_string(),
+            state: state_word(spec.state),
+            port: known.port,
+            tls_port: known.tls_port,
+            memory_limit_bytes: known.memory_limit_bytes,
+            ram_limit_bytes: known.ram_limit_bytes,
+            shards: shards(view, database),
+        })
+    });
+    let name_of = |id: &cluster::ids::DatabaseId| {
+        let spec = view.databases.get(id).and_then(|database| database.spec.as_ref());
+        spec.map_or_else(|| id.to_string(), |spec| spec.name.to_string())
+    };
+    let troubles = status.troubles.iter().map(|((id, shard), why)| match shard {
+        Some(number) => format!("shard {}.{number}: {why}", name_of(id)),
+        None => format!("the proxy of '{}': {why}", name_of(id)),
+    });
+    let unreadable = view.unreadable.values().map(ToString::to_string);
+    Reply::json(&ClusterInfo {
+        name: status.member.cluster_name.clone(),
+        id: status.member.cluster.to_string(),
+        node: status.member.name.to_string(),
+        nodes: nodes.collect(),
+        databases: databases.collect(),
+        etcd_trouble: status.etcd_trouble.clone(),
+        troubles: troubles.chain(unreadable).collect(),
+    })
+}
+
+fn state_word(state: cluster::records::DatabaseState) -> &'static str {
+    use cluster::records::DatabaseState;
+    match state {
+        DatabaseState::Creating => "creating",
+        DatabaseState::Serving => "serving",
+        DatabaseState::Paused => "paused",
+        DatabaseState::Deleting => "deleting",
+    }
+}
+
+/// The shards of a database.
+pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
+    let shard = |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Kept<cluster::records::ShardRecord>)| {
+        let node = shard.primary_node();
+        let name = node.and_then(|node| view.nodes.get(&node)).map(|node| node.name.to_string());
+        ShardInfo {
+            number: number.0,
+            node: name.unwrap_or_else(|| node.map_or_else(String::new, |node| node.to_string())),
+            epoch: shard.epoch.0.get(),
+            is_served: !shard.in_sync.is_empty() && node.is_some_and(|node| view.live.contains_key(&node)),
+        }
+    };
+    database.shards.iter().map(shard).collect()
+}
+
+fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
+    let status = status(cx)?;
+    let etcd = agent(cx)?.etcd_status().map_err(ApiError::failed)?;
+    let node_name = |name: &str| {
+        let node = name.parse().ok().and_then(|id: cluster::ids::NodeId| status.view.nodes.get(&id));
+        node.map_or_else(|| name.to_owned(), |node| node.name.to_string())
+    };
+    let members = etcd.members.iter().map(|member| {
+        let state = member.status.as_ref();
+        EtcdMemberInfo {
+            name: node_name(&member.name),
+            client_url: member.client_urls.first().cloned().unwrap_or_default(),
+            is_leader: state.is_ok_and(|state| state.is_leader),
+            is_learner: member.is_learner,
+            version: state.ok().map(|state| state.version.clone()),
+            db_bytes: state.ok().map(|state| state.db_bytes),
+            trouble: state.err().map(ToString::to_string),
+        }
+    });
+    let alarms = etcd.alarms.iter().map(|alarm| format!("{:?} at member {:x}", alarm.kind, alarm.member));
+    Reply::json(&EtcdInfo { members: members.collect(), alarms: alarms.collect() })
+}
+
+fn token(cx: &Cx) -> Result<Reply, ApiError> {
+    let TokenRequest { no_coordinator } = cx.body()?;
+    let token = agent(cx)?.new_token(!no_coordinator)?;
+    let status = status(cx)?;
+    let port = cx.app.node.config().snapshot().peer_port;
+    let at = membership::folder::host_and_port(&status.member.host, port);
+    Reply::created(&TokenInfo {
+        command: format!("flintkv cluster join {at} --token {}", token.token),
+        token: token.token,
+        expires_ms: token.expires_ms,
+    })
+}
+
+fn forget(cx: &Cx) -> Result<Reply, ApiError> {
+    let name = cx.param("node").to_owned();
+    cx.note(name.clone(), "");
+    agent(cx)?.forget(&name, cx.flag("lose_data")?)?;
+    let text = format!("node {name} was removed from the cluster");
+    cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
+    Ok(Reply::none())
+}
+
+fn leave(cx: &Cx) -> Result<Reply, ApiError> {
+    let status = status(cx)?;
+    let name = status.member.name.to_string();
+    cx.note(name.clone(), "");
+    agent(cx)?.leave()?;
+    let text = format!("this node has left the cluster '{}'", status.member.cluster_name);
+    cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
+    Ok(Reply::none())
+}
+
+pub fn placement(placement: &Placement) -> PlacementInfo {
+    let shards = placement.shards.iter().map(|(number, nodes)| PlacedShard {
+        number: number.0,
+        nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
+    });
+    let nodes = placement.loads.iter().map(|(name, load)| PlacedNode {
+        name: name.to_string(),
+        ram_bytes: load.capacity.ram_bytes,
+        ram_placed_bytes: load.placed.ram_bytes,
+        flash_bytes: load.capacity.flash_bytes,
+        flash_placed_bytes: load.placed.flash_bytes,
+    });
+    PlacementInfo {
+        port: placement.definition.port,
+        copy_ram_bytes: placement.copy.ram_bytes,
+        copy_flash_bytes: placement.copy.flash_bytes,
+        shards: shards.collect(),
+        nodes: nodes.collect(),
+    }
+}
