@@ -455,7 +455,11 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     let key = Key::Node(membership.me);
     let name = key.to_string();
     let found: Option<(NodeRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
-    let (before, revision) = found.ok_or("the cluster has no record of this node: it was removed")?;
+    let Some((before, revision)) = found else {
+        // Before init has written the first records, there is no record at all.
+        let is_removed = !membership.view().nodes.is_empty();
+        return if is_removed { Err("the cluster has no record of this node: it was removed".to_owned()) } else { Ok(()) };
+    };
     let config = shared.node.config().snapshot();
     let room = shared.node.capacity();
     // What the node's own databases have is not for the cluster's copies.

@@ -15,6 +15,7 @@
 
 pub mod args;
 mod client;
+mod cluster;
 mod database;
 mod failure;
 mod journal;
@@ -144,6 +145,7 @@ fn run(command: &Command, flash: &Flash) -> Result<String, Failure> {
     let client = |connection: &Connection| Client::new(connection, TIMEOUT);
     match command {
         Command::Database(args) => database::run(&client(&args.connection)?, &args.action, args.connection.json),
+        Command::Cluster(args) => cluster::run(&args.action),
         Command::Node(args) => database::node(&client(&args.connection)?, args.connection.json),
         Command::User(args) => people::users(&client(&args.connection)?, &args.action, args.connection.json),
         Command::Token(args) => people::tokens(&client(&args.connection)?, &args.action, args.connection.json),

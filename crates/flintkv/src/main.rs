@@ -21,6 +21,11 @@ usage:
   flintkv database create|list|show|resize|pause|resume|flush|delete|
                    backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
+  flintkv cluster init|join|status|nodes|token|leave|forget
+                                                    several nodes as one, by etcd
+  flintkv coordinator [CONF|-] [--directive value ...]
+                                                    run this node's member of etcd
+  flintkv quorum [CONF|-] [--directive value ...]   run a node that only votes
   flintkv node show                                 version, resources and limits of a running node
   flintkv top                                       watch it
   flintkv user list|create|passwd|delete            who may use the console and the API
@@ -84,7 +89,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
         Some(
-            "database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
+            "database" | "cluster" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
             | "plan" | "completions" | "man",
         ) => cli::main(std::iter::once(subcommand).chain(args), &FLASH),
         Some("--version" | "-v" | "-V" | "version") => {

@@ -159,11 +159,14 @@ impl Database {
     }
 }
 
-/// The directives that a database inherits from the default database's configuration.
-pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
+/// The directives that a database inherits from the default database's configuration. A proxy keeps nothing on flash.
+pub fn inherited(default: &ConfigStore, is_proxy: bool) -> Vec<(&'static str, Vec<String>)> {
     let mut directives = Vec::new();
     for name in config::ROWS.iter().filter(|row| row.is_inherited).map(|row| row.name) {
         let words = default.words(name);
+        if name == "flash-path" && is_proxy {
+            continue;
+        }
         if name != "flash-path" {
             if !words.is_empty() {
                 directives.push((name, words));

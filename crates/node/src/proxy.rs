@@ -86,11 +86,15 @@ impl Node {
     ) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
         check(definition)?;
+        let mut definition = definition.clone();
+        if definition.bind.is_empty() {
+            definition.bind = self.config().words("bind");
+        }
         let name = &definition.name;
         if self.database(name).is_some() || self.failed().contains_key(name) {
             return Err(NodeError::Exists(name.clone()));
         }
-        let limits = self.check_file(definition)?;
+        let limits = self.check_file_of(&definition, true)?;
         self.check_room(name, limits)?;
         let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
         write_secret(&file, &definition.file()).map_err(|error| io_error(&file, &error))?;

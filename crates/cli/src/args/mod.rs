@@ -1,6 +1,7 @@
 //! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`,
 //! `bench` and `scenario` parse their own arguments; the tree only lists their options. Never runs anything.
 
+mod cluster;
 mod fields;
 mod remote;
 
@@ -11,6 +12,7 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
+pub use cluster::{Cluster, ClusterAction, Init, Join, Local, Role};
 pub use fields::{Fields, RamLimit, is_option};
 pub use remote::{
     Backup, Connection, Create, Database, DatabaseAction, Node, Replicate, Resize, Token, TokenAction, Top, User,
@@ -29,6 +31,8 @@ pub struct Cli {
 pub enum Command {
     /// Create, list, show, resize, back up, pause, resume, flush and delete databases of a running node
     Database(Box<Database>),
+    /// Make a cluster of several nodes, whose databases have shards on all of them
+    Cluster(Box<Cluster>),
     /// Show a running node
     Node(Node),
     /// Administer the console's users

@@ -1,0 +1,129 @@
+//! Owns the command lines of `flintkv cluster`. Never runs anything.
+
+use super::remote::Connection;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+#[derive(Args, Debug, Clone)]
+pub struct Cluster {
+    #[command(subcommand)]
+    pub action: ClusterAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum ClusterAction {
+    /// Begin a cluster on this node, and print the line with which the next node joins
+    ///
+    /// Run it as the user of the node, with the node's configuration file. It writes the cluster's certificates into state-dir, and
+    /// waits for this node's member of etcd, which `flintkv coordinator` runs. If it is interrupted, run it again: it continues.
+    Init(Init),
+    /// Make this node a member of a cluster
+    ///
+    /// Run it as the user of the node, with the node's configuration file. `flintkv server` and `flintkv coordinator` of this node may
+    /// run already, or be started afterwards.
+    Join(Join),
+    /// Show the cluster: databases, where their shards are, and what is not as it should be
+    Status {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// List the nodes: zone, role, whether they run, what they have and what is placed on them; and etcd's members
+    Nodes {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Make a token with which one node can join within an hour
+    Token {
+        #[command(flatten)]
+        connection: Connection,
+        /// The node that joins runs no member of etcd, and does not get the key of the cluster's authority
+        #[arg(long)]
+        no_coordinator: bool,
+    },
+    /// Let a node leave the cluster: the one whose console is at --url. It must have no shards
+    Leave {
+        #[command(flatten)]
+        connection: Connection,
+        /// Confirms it, instead of typing the node's name
+        #[arg(long, value_name = "NODE")]
+        yes: Option<String>,
+    },
+    /// Remove a node that does not run and will not come back
+    Forget {
+        #[command(flatten)]
+        connection: Connection,
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Confirms it, instead of typing the node's name
+        #[arg(long, value_name = "NODE")]
+        yes: Option<String>,
+        /// Also if the node has shards that no other node has
+        #[arg(long)]
+        lose_data: bool,
+    },
+}
+
+/// Which node on this machine, by its configuration.
+#[derive(Args, Debug, Clone)]
+pub struct Local {
+    /// The node's configuration file [default: the defaults of flintkv server, in this directory]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub conf: Option<PathBuf>,
+    /// Where other nodes reach this one: an IP address or a host name
+    #[arg(long, value_name = "HOST")]
+    pub address: Option<String>,
+    /// The node's name in the cluster [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The zone, whose nodes may fail together: a rack, a data centre [default: default]
+    #[arg(long, value_name = "ZONE")]
+    pub zone: Option<String>,
+    /// Directives as for flintkv server, which win over the file: -- --state-dir DIR --peer-port 8390
+    #[arg(last = true, value_name = "--DIRECTIVE VALUE")]
+    pub directives: Vec<String>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Init {
+    /// The name of the cluster
+    #[arg(value_name = "NAME")]
+    pub cluster: String,
+    #[command(flatten)]
+    pub local: Local,
+    /// Use an etcd that is there already: the URLs of its members, with commas between them
+    #[arg(long, value_name = "URLS", value_delimiter = ',', help_heading = "An etcd of your own")]
+    pub etcd: Vec<String>,
+    /// The authority of its certificates, in PEM
+    #[arg(long, value_name = "FILE", requires = "etcd", value_hint = ValueHint::FilePath, help_heading = "An etcd of your own")]
+    pub etcd_ca: Option<PathBuf>,
+    /// A client certificate for it, in PEM
+    #[arg(long, value_name = "FILE", requires = "etcd_key", value_hint = ValueHint::FilePath, help_heading = "An etcd of your own")]
+    pub etcd_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "etcd_cert", value_hint = ValueHint::FilePath, help_heading = "An etcd of your own")]
+    pub etcd_key: Option<PathBuf>,
+    /// A user of it; the password comes from FLINTKV_ETCD_PASSWORD, or is asked for
+    #[arg(long, value_name = "NAME", requires = "etcd", help_heading = "An etcd of your own")]
+    pub etcd_user: Option<String>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Join {
+    /// A member of the cluster; the port is 8380 if none is given
+    #[arg(value_name = "HOST[:PORT]")]
+    pub at: String,
+    /// What `flintkv cluster init` or `flintkv cluster token` printed; better in the environment, where other users do not see it
+    #[arg(long, value_name = "TOKEN", env = "FLINTKV_JOIN_TOKEN", hide_env_values = true)]
+    pub token: String,
+    #[command(flatten)]
+    pub local: Local,
+    /// data keeps shards and serves clients; quorum only votes
+    #[arg(long, value_enum, default_value_t = Role::Data)]
+    pub role: Role,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Data,
+    Quorum,
+}

@@ -1,0 +1,277 @@
+//! Owns `flintkv cluster`: init and join work on this machine's files, the others ask a node. Never knows what a node does for a cluster.
+
+use crate::args::{ClusterAction, Init, Join, Local, Role};
+use crate::client::{Client, segment};
+use crate::database::{pretty, said};
+use crate::failure::Failure;
+use crate::prompt;
+use crate::table::{Align, pairs, table};
+use crate::TIMEOUT;
+use base::size::human;
+use config::{Config, ConfigStore};
+use membership::init::{self, init};
+use membership::issuer::DEFAULT_ZONE;
+use membership::join::{self, address, join};
+use membership::{ExternalEtcd, addresses};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+pub fn run(action: &ClusterAction) -> Result<String, Failure> {
+    match action {
+        ClusterAction::Init(args) => begin(args),
+        ClusterAction::Join(args) => enter(args),
+        ClusterAction::Status { connection } => {
+            let reply = Client::new(connection, TIMEOUT)?.get("/cluster")?;
+            Ok(if connection.json { pretty(&reply) } else { status(&reply) })
+        }
+        ClusterAction::Nodes { connection } => {
+            let client = Client::new(connection, TIMEOUT)?;
+            let reply = client.get("/cluster")?;
+            if connection.json {
+                return Ok(pretty(&reply["nodes"]));
+            }
+            // What etcd cannot say now, the nodes are shown without.
+            let etcd = client.get("/cluster/etcd");
+            Ok(nodes(&reply) + &etcd.map_or_else(|_| "\netcd does not answer\n".to_owned(), |etcd| members(&etcd)))
+        }
+        ClusterAction::Token { connection, no_coordinator } => {
+            let body = json!({ "no_coordinator": no_coordinator });
+            let reply = Client::new(connection, TIMEOUT)?.post("/cluster/tokens", &body)?;
+            let until = base::time::instant(reply["expires_ms"].as_u64().unwrap_or(0));
+            let text = format!("One node can join until {until} with\n  {}", text(&reply["command"]));
+            Ok(said(&reply, &text, connection.json))
+        }
+        ClusterAction::Leave { connection, yes } => {
+            let client = Client::new(connection, TIMEOUT)?;
+            let cluster = client.get("/cluster")?;
+            let (node, name) = (text(&cluster["node"]), text(&cluster["name"]));
+            prompt::confirm(&format!("Node {node} will leave the cluster {name}"), &node, yes.as_deref())?;
+            let reply = client.post_nothing("/cluster/leave")?;
+            let then = "stop flintkv coordinator there, if it ran a member of etcd";
+            Ok(said(&reply, &format!("{node} has left the cluster {name}; {then}"), connection.json))
+        }
+        ClusterAction::Forget { connection, node, yes, lose_data } => {
+            prompt::confirm(&format!("Node {node} will be removed from the cluster"), node, yes.as_deref())?;
+            let query = if *lose_data { "?lose_data=true" } else { "" };
+            let reply = Client::new(connection, TIMEOUT)?.delete(&format!("/cluster/nodes/{}{query}", segment(node)))?;
+            Ok(said(&reply, &format!("{node} is removed"), connection.json))
+        }
+    }
+}
+
+/// The node's configuration.
+fn config(local: &Local) -> Result<Arc<Config>, Failure> {
+    let conf = local.conf.iter().map(|path| path.display().to_string());
+    let args: Vec<String> = conf.chain(local.directives.iter().cloned()).collect();
+    let store = ConfigStore::from_args(&args).map_err(|error| Failure::refused(error.to_string()))?;
+    Ok(store.snapshot())
+}
+
+fn node_name(local: &Local) -> Result<cluster::names::NodeName, Failure> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = local.name.clone().unwrap_or_else(|| machine.split('.').next().unwrap_or_default().to_owned());
+    name.parse().map_err(|error| Failure::refused(format!("{error}")).hint("choose one with --name"))
+}
+
+fn zone(local: &Local) -> Result<Option<cluster::names::ZoneName>, Failure> {
+    local.zone.as_ref().map(|zone| zone.parse().map_err(|error| Failure::refused(format!("{error}")))).transpose()
+}
+
+/// Runs a call of `membership`, which waits for other nodes.
+fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(error.to_string()))?;
+    runtime.block_on(work).map_err(Failure::failed)
+}
+
+/// Each step is a line of its own: it may be waited for by somebody who has to do something.
+fn progress(step: &str) {
+    eprintln!("{step}");
+}
+
+fn begin(args: &Init) -> Result<String, Failure> {
+    let config = config(&args.local)?;
+    let host = args.local.address.clone().or_else(addresses::outward_address);
+    let host = host.ok_or_else(|| {
+        Failure::refused("this machine has no route to other networks, so its address is not known")
+            .hint("give the address at which other nodes reach this one: --address HOST")
+    })?;
+    let options = init::Init {
+        cluster: args.cluster.clone(),
+        name: node_name(&args.local)?,
+        zone: zone(&args.local)?.unwrap_or_else(|| DEFAULT_ZONE.parse().expect("it is a zone's name")),
+        host: host.clone(),
+        etcd: if args.etcd.is_empty() { None } else { Some((args.etcd.clone(), external(args)?)) },
+    };
+    let begun = wait(init(&config, &options, &mut progress))?;
+    let at = membership::folder::host_and_port(&begun.member.host, config.peer_port);
+    let until = base::time::instant(begun.token.expires_ms);
+    Ok(format!(
+        "The cluster {} has begun with node {} (zone {}, {at}).\nThe next node can join until {until} with\n  \
+         flintkv cluster join {at} --token {}\nEach further node needs a token of its own: flintkv cluster token\n",
+        begun.member.cluster_name,
+        begun.member.name,
+        begun.member.zone,
+        begun.token.reveal()
+    ))
+}
+
+fn external(args: &Init) -> Result<ExternalEtcd, Failure> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
+    };
+    let client = match (&args.etcd_cert, &args.etcd_key) {
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        _ => None,
+    };
+    let user = match &args.etcd_user {
+        Some(name) => Some((name.clone(), etcd_password(name)?)),
+        None => None,
+    };
+    Ok(ExternalEtcd { ca: args.etcd_ca.as_deref().map(read).transpose()?, client, user })
+}
+
+fn etcd_password(user: &str) -> Result<String, Failure> {
+    match std::env::var("FLINTKV_ETCD_PASSWORD") {
+        Ok(password) => Ok(password),
+        Err(_) => prompt::secret(&format!("Password of etcd's user {user}")),
+    }
+}
+
+fn enter(args: &Join) -> Result<String, Failure> {
+    let config = config(&args.local)?;
+    let options = join::Join {
+        at: address(&args.at, 8380),
+        token: pki::Token::parse(&args.token).map_err(|error| Failure::refused(error.to_string()))?,
+        name: node_name(&args.local)?,
+        zone: zone(&args.local)?,
+        role: match args.role {
+            Role::Data => pki::Role::Data,
+            Role::Quorum => pki::Role::Quorum,
+        },
+        host: args.local.address.clone(),
+    };
+    let member = wait(join(&config, &options, &mut progress))?;
+    let folder = membership::Folder::of(&config);
+    let coordinates = folder.etcd_member().is_ok_and(|found| found.is_some());
+    let what = match (args.role, coordinates) {
+        (Role::Quorum, _) => "flintkv quorum",
+        (Role::Data, true) => "flintkv server and flintkv coordinator",
+        (Role::Data, false) => "flintkv server",
+    };
+    Ok(format!(
+        "Node {} (zone {}) is a member of the cluster {}. On this node runs {what}: if that is not running yet, start it.\n",
+        member.name, member.zone, member.cluster_name
+    ))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn bytes(value: &Value) -> String {
+    human(value.as_u64().unwrap_or(0))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn status(reply: &Value) -> String {
+    let nodes = list(&reply["nodes"]);
+    let live = nodes.iter().filter(|node| node["is_live"] == true).count();
+    let mut shown = pairs(&[
+        ("cluster", text(&reply["name"])),
+        ("nodes", format!("{live} of {} run", nodes.len())),
+        ("asked", text(&reply["node"])),
+    ]);
+    let row = |database: &Value| {
+        let shards = list(&database["shards"]);
+        let served = shards.iter().filter(|shard| shard["is_served"] == true).count();
+        vec![
+            text(&database["name"]),
+            text(&database["state"]),
+            text(&database["port"]),
+            format!("{served} of {}", shards.len()),
+            bytes(&database["ram_limit_bytes"]),
+            bytes(&database["memory_limit_bytes"]),
+        ]
+    };
+    let rows: Vec<_> = list(&reply["databases"]).iter().map(row).collect();
+    if !rows.is_empty() {
+        let right = |title| (title, Align::Right);
+        let head =
+            [("DATABASE", Align::Left), ("STATE", Align::Left), right("PORT"), right("SHARDS SERVED"), right("RAM"), right("RAM+FLASH")];
+        shown += &format!("\n{}", table(&head, &rows));
+    }
+    let shards = list(&reply["databases"]).iter().flat_map(|database| {
+        list(&database["shards"]).iter().map(|shard| {
+            let state = if shard["is_served"] == true { "served" } else { "not served" };
+            vec![format!("{}.{}", text(&database["name"]), shard["number"]), text(&shard["node"]), state.to_owned(), text(&shard["epoch"])]
+        })
+    });
+    let rows: Vec<_> = shards.collect();
+    if !rows.is_empty() {
+        let head = [("SHARD", Align::Left), ("NODE", Align::Left), ("STATE", Align::Left), ("EPOCH", Align::Right)];
+        shown += &format!("\n{}", table(&head, &rows));
+    }
+    if let Some(trouble) = reply["etcd_trouble"].as_str() {
+        shown += &format!("\netcd cannot be followed from this node: {trouble}\n");
+    }
+    for trouble in list(&reply["troubles"]) {
+        shown += &format!("\n{}\n", text(trouble));
+    }
+    shown
+}
+
+fn nodes(reply: &Value) -> String {
+    let row = |node: &Value| {
+        let of = |placed: &str, all: &str| format!("{} of {}", bytes(&node[placed]), bytes(&node[all]));
+        vec![
+            text(&node["name"]),
+            text(&node["zone"]),
+            text(&node["role"]),
+            if node["is_live"] == true { "runs" } else { "does not run" }.to_owned(),
+            text(&node["address"]),
+            text(&node["shards"]),
+            of("ram_placed_bytes", "ram_bytes"),
+            of("flash_placed_bytes", "flash_bytes"),
+            text(&node["version"]),
+        ]
+    };
+    let left = |title| (title, Align::Left);
+    let head = [
+        left("NODE"),
+        left("ZONE"),
+        left("ROLE"),
+        left("STATE"),
+        left("ADDRESS"),
+        ("SHARDS", Align::Right),
+        ("RAM PLACED", Align::Right),
+        ("FLASH PLACED", Align::Right),
+        left("VERSION"),
+    ];
+    table(&head, &list(&reply["nodes"]).iter().map(row).collect::<Vec<_>>())
+}
+
+fn members(etcd: &Value) -> String {
+    let row = |member: &Value| {
+        let role = match (&member["is_leader"], &member["is_learner"]) {
+            (Value::Bool(true), _) => "leader",
+            (_, Value::Bool(true)) => "learner",
+            _ => "follower",
+        };
+        let state = member["trouble"].as_str().map_or_else(|| "answers".to_owned(), str::to_owned);
+        let size = member["db_bytes"].as_u64().map_or_else(String::new, human);
+        let version = member["version"].as_str().unwrap_or_default().to_owned();
+        vec![text(&member["name"]), role.to_owned(), text(&member["client_url"]), version, size, state]
+    };
+    let left = |title| (title, Align::Left);
+    let head = [left("ETCD"), left("ROLE"), left("URL"), left("VERSION"), ("SIZE", Align::Right), left("STATE")];
+    let mut shown = format!("\n{}", table(&head, &list(&etcd["members"]).iter().map(row).collect::<Vec<_>>()));
+    for alarm in list(&etcd["alarms"]) {
+        shown += &format!("\nalarm: {}\n", text(alarm));
+    }
+    shown
+}
