@@ -170,7 +170,10 @@ impl Agent {
         let issuer = self.membership().map_err(|error| error.to_string())?.issuer();
         self.wait(async {
             let text = |error: coord::Error| format!("etcd: {error}");
-            Ok(EtcdStatus { members: issuer.etcd.members().await.map_err(text)?, alarms: issuer.etcd.alarms().await.map_err(text)? })
+            Ok(EtcdStatus {
+                members: issuer.etcd.members().await.map_err(text)?,
+                alarms: issuer.etcd.alarms().await.map_err(text)?,
+            })
         })
     }
 }
@@ -290,7 +293,8 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     *shared.failure.lock() = None;
     *shared.membership.write() = Some(Arc::clone(&membership));
     tracing::info!("this node is '{}' of the cluster '{}'", member.name, member.cluster_name);
-    let port = tokio::spawn(serve(listener, PeerTls::new(&current, &trust), Arc::clone(&membership) as Arc<dyn Answers>));
+    let port =
+        tokio::spawn(serve(listener, PeerTls::new(&current, &trust), Arc::clone(&membership) as Arc<dyn Answers>));
     let reconciler = start_reconciler(shared, &membership).map_err(|error| text(&error))?;
     tokio::select! {
         () = is_over(shared, &member) => {}
@@ -458,7 +462,11 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     let Some((before, revision)) = found else {
         // Before init has written the first records, there is no record at all.
         let is_removed = !membership.view().nodes.is_empty();
-        return if is_removed { Err("the cluster has no record of this node: it was removed".to_owned()) } else { Ok(()) };
+        return if is_removed {
+            Err("the cluster has no record of this node: it was removed".to_owned())
+        } else {
+            Ok(())
+        };
     };
     let config = shared.node.config().snapshot();
     let room = shared.node.capacity();
@@ -476,7 +484,8 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     };
     now.versions = Versions { flintkv: shared.node.version().to_owned(), unknown: before.versions.unknown.clone() };
     now.feature_level = FEATURE_LEVEL;
-    now.addresses.peer = host_and_port(&issuer.member.host, config.peer_port).parse().map_err(|error| format!("{error}"))?;
+    now.addresses.peer =
+        host_and_port(&issuer.member.host, config.peer_port).parse().map_err(|error| format!("{error}"))?;
     if now == before {
         return Ok(());
     }
@@ -565,6 +574,7 @@ fn start_reconciler(shared: &Arc<Shared>, membership: &Arc<Membership>) -> io::R
         peers: Arc::clone(&membership.peers),
         served: Arc::clone(&membership.served),
         proxy_ram_bytes: shared.node.config().snapshot().proxy_ram_bytes,
+        others: Arc::default(),
         local: BTreeMap::new(),
         troubles: BTreeMap::new(),
     };

@@ -7,7 +7,9 @@ use cluster::keys::Key;
 use cluster::limits;
 use cluster::names::{DatabaseName, NodeName};
 use cluster::placement::{Change as PlacementChange, NodeLoad, Plan, PlanError, Request, plan};
-use cluster::records::{self, Assignment, DatabaseState, MapRecord, ShardRecord, SpecRecord, StoredDefinition, Unknown};
+use cluster::records::{
+    self, Assignment, DatabaseState, MapRecord, ShardRecord, SpecRecord, StoredDefinition, Unknown,
+};
 use cluster::stripes::StripeMap;
 use cluster::view::{Kept, View};
 use config::definition::{Definition, DefinitionChange};
@@ -22,7 +24,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a new database may take to be served everywhere.
-const CREATE_TIMEOUT: Duration = Duration::from_secs(60);
+const CREATE_TIMEOUT: Duration = Duration::from_secs(25);
 /// Ports that are tried for a database that names none.
 const PORTS: std::ops::RangeInclusive<u16> = 12000..=12999;
 /// Records of shards in one transaction.
@@ -104,12 +106,7 @@ impl Agent {
         Ok(placement)
     }
 
-    fn planned(
-        &self,
-        view: &View,
-        definition: &Definition,
-        id: DatabaseId,
-    ) -> Result<(Placement, Plan), ChangeError> {
+    fn planned(&self, view: &View, definition: &Definition, id: DatabaseId) -> Result<(Placement, Plan), ChangeError> {
         let invalid = |field, why: String| ChangeError::Invalid { field, why };
         node::check_for_cluster(definition).map_err(of_node)?;
         let name = &definition.name;
@@ -126,7 +123,8 @@ impl Agent {
         let workers = self.node().workers() as u64;
         let copy = limits::of_copy(&definition, workers).map_err(|error| invalid(error.field, error.why))?;
         let layout = view.layout(workers);
-        let zones = definition.zones.iter().map(|zone| zone.parse().map_err(|error| invalid("zones", format!("{error}"))));
+        let zones =
+            definition.zones.iter().map(|zone| zone.parse().map_err(|error| invalid("zones", format!("{error}"))));
         let request = Request::Create {
             database: id,
             shards: definition.shards as u16,
@@ -188,11 +186,14 @@ impl Agent {
                 let Some(database) = view.databases.get(&id) else { return true };
                 let is_live = |node: &NodeId| view.live.contains_key(node);
                 let nodes = database.shards.values().flat_map(|shard| &shard.assignments);
-                database.spec.is_none() || !nodes.into_iter().any(|assigned| is_live(&assigned.node)) && !database.shards.is_empty()
+                database.spec.is_none()
+                    || !nodes.into_iter().any(|assigned| is_live(&assigned.node)) && !database.shards.is_empty()
             };
             match timeout(CREATE_TIMEOUT, membership.view_when(is_gone)).await {
                 Ok(view) => Ok(!view.databases.contains_key(&id)),
-                Err(_) => Err(ChangeError::Slow(format!("'{name}' is being deleted, and not all nodes have done it yet"))),
+                Err(_) => {
+                    Err(ChangeError::Slow(format!("'{name}' is being deleted, and not all nodes have done it yet")))
+                }
             }
         })
     }
@@ -256,15 +257,22 @@ impl Agent {
         let (id, record) = view.node_named(name).ok_or_else(|| ChangeError::NotFound(format!("node '{name}'")))?;
         let is_me = id == membership.me;
         if view.live.contains_key(&id) && !is_me {
-            let why = format!("node '{name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first");
+            let why = format!(
+                "node '{name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first"
+            );
             return Err(ChangeError::Busy(why));
         }
         let on_it = |shard: &Kept<ShardRecord>| shard.assignments.iter().any(|assigned| assigned.node == id);
         let mut shards = Vec::new();
         for (database, found) in &view.databases {
             for (number, shard) in found.shards.iter().filter(|(_, shard)| on_it(shard)) {
-                let database_name = found.spec.as_ref().map_or_else(|| database.to_string(), |spec| spec.name.to_string());
-                shards.push((Key::Shard(*database, *number).to_string(), shard.revision, format!("{database_name}.{number}")));
+                let database_name =
+                    found.spec.as_ref().map_or_else(|| database.to_string(), |spec| spec.name.to_string());
+                shards.push((
+                    Key::Shard(*database, *number).to_string(),
+                    shard.revision,
+                    format!("{database_name}.{number}"),
+                ));
             }
         }
         if !shards.is_empty() && (is_me || !loses_data) {
@@ -276,7 +284,9 @@ impl Agent {
             return Err(ChangeError::Busy(format!("node '{name}' has the shards {}: {way}", names.join(", "))));
         }
         if !shards.is_empty() {
-            return Err(ChangeError::Busy("a shard without its node cannot be given up yet: delete its database".to_owned()));
+            return Err(ChangeError::Busy(
+                "a shard without its node cannot be given up yet: delete its database".to_owned(),
+            ));
         }
         self.wait(async {
             let issuer = membership.issuer();
@@ -313,13 +323,16 @@ impl Agent {
     }
 }
 
-async fn create(membership: &Membership, id: DatabaseId, placement: &Placement, plan: &Plan) -> Result<(), ChangeError> {
+async fn create(
+    membership: &Membership,
+    id: DatabaseId,
+    placement: &Placement,
+    plan: &Plan,
+) -> Result<(), ChangeError> {
     let definition = &placement.definition;
     let shards = definition.shards as u16;
-    let map = StripeMap::even(shards).ok_or_else(|| ChangeError::Invalid {
-        field: "shards",
-        why: format!("{shards} shards are not possible"),
-    })?;
+    let map = StripeMap::even(shards)
+        .ok_or_else(|| ChangeError::Invalid { field: "shards", why: format!("{shards} shards are not possible") })?;
     let mut secret = HashSecret([0; 16]);
     rand::rng().fill_bytes(&mut secret.0);
     let spec = SpecRecord {
@@ -354,15 +367,14 @@ async fn create(membership: &Membership, id: DatabaseId, placement: &Placement, 
         records.change(change).await?;
     }
     let is_served = |view: &View| {
-        let Some(database) = view.databases.get(&id) else { return false };
-        database.shards.len() == usize::from(shards) && database.shards.values().all(|shard| !shard.in_sync.is_empty())
+        let spec = view.databases.get(&id).and_then(|database| database.spec.as_ref());
+        spec.is_some_and(|spec| spec.state != DatabaseState::Creating)
     };
-    let Ok(view) = timeout(CREATE_TIMEOUT, membership.view_when(is_served)).await else {
+    if timeout(CREATE_TIMEOUT, membership.view_when(is_served)).await.is_err() {
         let why = "not all nodes have made their shards yet: see flintkv cluster status";
         return Err(ChangeError::Slow(format!("'{}' was created, but {why}", definition.name)));
-    };
-    let spec = view.databases[&id].spec.clone().ok_or_else(|| ChangeError::NotFound(format!("database '{}'", definition.name)))?;
-    change_spec(membership, id, &spec, |spec| spec.state = DatabaseState::Serving).await
+    }
+    Ok(())
 }
 
 /// The name of a database is taken once.

@@ -12,6 +12,7 @@ mod changes;
 mod links;
 mod lives;
 mod peers;
+mod published;
 mod reconcile;
 mod shard;
 

@@ -1,7 +1,9 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
 use crate::peers::refusal;
+use crate::published::Published;
 use crate::shard::Target;
+use cluster::ids::{DatabaseId, ShardNumber};
 use link::{Link, Options, Role};
 use membership::peer::{DetachedHello, accept_link};
 use node::{Database, Node, SessionStream};
@@ -11,21 +13,39 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// The copies that serve now, by database and shard.
+/// What other nodes may reach here.
 #[derive(Default)]
-pub struct Served(RwLock<HashMap<(cluster::ids::DatabaseId, cluster::ids::ShardNumber), Weak<Database>>>);
+pub struct Served {
+    /// The copies that serve now.
+    copies: RwLock<HashMap<(DatabaseId, ShardNumber), Weak<Database>>>,
+    proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
+}
 
 impl Served {
-    pub fn insert(&self, target: (cluster::ids::DatabaseId, cluster::ids::ShardNumber), copy: &Arc<Database>) {
-        self.0.write().insert(target, Arc::downgrade(copy));
+    pub fn insert(&self, id: DatabaseId, shard: ShardNumber, copy: &Arc<Database>) {
+        self.copies.write().insert((id, shard), Arc::downgrade(copy));
     }
 
-    pub fn remove(&self, target: (cluster::ids::DatabaseId, cluster::ids::ShardNumber)) {
-        self.0.write().remove(&target);
+    pub fn remove(&self, id: DatabaseId, shard: ShardNumber) {
+        self.copies.write().remove(&(id, shard));
+    }
+
+    pub fn insert_proxy(&self, id: DatabaseId, proxy: &Arc<Database>) {
+        self.proxies.write().insert(id, Arc::downgrade(proxy));
+    }
+
+    pub fn remove_proxy(&self, id: DatabaseId) {
+        self.proxies.write().remove(&id);
     }
 
     fn find(&self, target: Target) -> Option<Arc<Database>> {
-        self.0.read().get(&(target.database, target.shard))?.upgrade()
+        self.copies.read().get(&(target.database, target.shard))?.upgrade()
+    }
+
+    fn publish(&self, published: &Published<'_>) {
+        if let Some(proxy) = self.proxies.read().get(&published.database).and_then(Weak::upgrade) {
+            proxy.publish_here(published.is_sharded, published.channel, published.message);
+        }
     }
 }
 
@@ -56,9 +76,19 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
     tokio::select! {
         end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),
         () = accept_sessions(&link, &served, &name) => {}
+        () = take_messages(&link, &served) => {}
         why = refusal(&trust, &identity) => {
             link.close();
             tracing::warn!("the link of node {} was closed: {why}", identity.node);
+        }
+    }
+}
+
+async fn take_messages(link: &Link, served: &Served) {
+    while let Some(message) = link.message().await {
+        // What cannot be read is of a newer version.
+        if let Some(published) = Published::decode(&message) {
+            served.publish(&published);
         }
     }
 }

@@ -24,9 +24,7 @@ fn path(state_dir: &Path, copy: &str) -> PathBuf {
 pub fn read(state_dir: &Path, copy: &str) -> Result<Option<Life>, String> {
     let path = path(state_dir, copy);
     match fs::read(&path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("{}: {error}", path.display()))
-        }
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("{}: {error}", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }

@@ -10,15 +10,17 @@
 use crate::links::Served;
 use crate::lives::{self, Life};
 use crate::peers::Peers;
+use crate::published::OtherNodes;
 use crate::shard::{ClusterShard, Place, Target};
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{self, DatabaseState, Member, Role, ShardRecord, Unknown};
+use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown};
 use cluster::view::{DatabaseView, Kept, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
-use node::{Database, Node, Shard, copy_name};
+use node::{Database, Node, Routes, Shard, copy_name};
+use parking_lot::RwLock;
 use rand::RngCore;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,6 +35,8 @@ pub struct Reconciler {
     pub peers: Arc<Peers>,
     pub served: Arc<Served>,
     pub proxy_ram_bytes: u64,
+    /// The data nodes but this one.
+    pub others: Arc<RwLock<Vec<NodeId>>>,
     /// What is open.
     pub local: BTreeMap<DatabaseId, LocalDatabase>,
     /// Why something is not as it should be, by database and shard.
@@ -59,6 +63,7 @@ impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
         let mut is_unfinished = false;
+        self.meet(view);
         for (&id, database) in &view.databases {
             is_unfinished |= self.step_of(view, id, database);
         }
@@ -70,11 +75,25 @@ impl Reconciler {
                 continue;
             }
             let name = &self.local[&id].name;
-            tracing::error!("the records of '{name}' are gone from etcd, and it was not deleted: its files stay in this node's state-dir");
+            tracing::error!(
+                "the records of '{name}' are gone from etcd, and it was not deleted: its files stay in this node's state-dir"
+            );
             is_unfinished |= !self.close(id, false);
         }
         self.troubles.retain(|(id, _), _| view.databases.contains_key(id));
         is_unfinished
+    }
+
+    /// Makes links to the other data nodes before somebody needs them.
+    fn meet(&self, view: &View) {
+        let is_other = |(id, node): &(&NodeId, &Kept<NodeRecord>)| node.role == Role::Data && **id != self.me;
+        let others: Vec<NodeId> = view.nodes.iter().filter(is_other).map(|(id, _)| *id).collect();
+        self.others.write().clone_from(&others);
+        for worker in 0..self.node.workers() {
+            let (peers, others) = (Arc::clone(&self.peers), others.clone());
+            let meet = async move { others.into_iter().for_each(|node| drop(peers.link(node))) };
+            self.node.run_on_worker(worker, Box::new(move || Box::pin(meet)));
+        }
     }
 
     /// Ends what this node does for the cluster. The files of copies stay.
@@ -124,10 +143,26 @@ impl Reconciler {
             }
             self.place(id, number, record);
         }
+        let is_whole = database.shards.len() == usize::from(shards);
+        if spec.state == DatabaseState::Creating
+            && is_whole
+            && database.shards.values().all(|shard| !shard.in_sync.is_empty())
+        {
+            is_unfinished |= !self.finish_creation(id, spec);
+        }
         if let Some(proxy) = &self.local[&id].proxy {
             proxy.set_paused(spec.state == DatabaseState::Paused);
         }
         is_unfinished
+    }
+
+    /// Every shard of a new database has been made. Any node may say so.
+    fn finish_creation(&self, id: DatabaseId, spec: &Kept<SpecRecord>) -> bool {
+        let served = SpecRecord { state: DatabaseState::Serving, ..(*spec.record).clone() };
+        let key = Key::Spec(id);
+        let Ok(bytes) = records::encode(key, &served) else { return false };
+        let key = key.to_string();
+        self.change(Change::default().given(&key, spec.revision).put_bytes(&key, bytes)).is_ok()
     }
 
     fn open_proxy(
@@ -157,8 +192,11 @@ impl Reconciler {
         };
         let local = self.local.get_mut(&id).expect("it was made before");
         let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
-        let opened = self.node.open_proxy(&proxy, words(secret), shards, owner);
-        local.proxy = Some(opened.map_err(|error| error.to_string())?);
+        let others = OtherNodes { database: id, peers: Arc::clone(&self.peers), nodes: Arc::clone(&self.others) };
+        let routes = Routes::new(shards, owner).with_others(Box::new(others));
+        let opened = self.node.open_proxy(&proxy, words(secret), routes).map_err(|error| error.to_string())?;
+        self.served.insert_proxy(id, &opened);
+        local.proxy = Some(opened);
         Ok(())
     }
 
@@ -200,7 +238,8 @@ impl Reconciler {
             return Ok(true);
         }
         let life = copy.life;
-        let is_member = record.in_sync.iter().any(|member| member.copy == mine && member.incarnation == life.incarnation);
+        let is_member =
+            record.in_sync.iter().any(|member| member.copy == mine && member.incarnation == life.incarnation);
         if copy.claimed != Some(record.epoch) || !is_member {
             let epoch = if record.in_sync.is_empty() { record.epoch } else { record.epoch.next() };
             copy.claimed = None;
@@ -211,7 +250,7 @@ impl Reconciler {
         let copy = self.local.get_mut(&id).and_then(|local| local.copies.get_mut(&number)).expect("it is open");
         if !std::mem::replace(&mut copy.serves, true) {
             copy.database.set_owned(|stripe| owner(stripe) == number.0);
-            self.served.insert((id, number), &copy.database);
+            self.served.insert(id, number, &copy.database);
             tracing::info!("shard {name} is served here, epoch {}", record.epoch);
         }
         Ok(true)
@@ -346,6 +385,7 @@ impl Reconciler {
     fn close(&mut self, id: DatabaseId, removes: bool) -> bool {
         let Some(mut local) = self.local.remove(&id) else { return true };
         local.shards.iter().for_each(|shard| shard.set_place(Place::Nowhere));
+        self.served.remove_proxy(id);
         if local.proxy.take().is_some()
             && let Err(error) = self.node.close_proxy(&local.name)
         {
@@ -353,7 +393,7 @@ impl Reconciler {
         }
         let mut failed = BTreeMap::new();
         for (number, copy) in std::mem::take(&mut local.copies) {
-            self.served.remove((id, number));
+            self.served.remove(id, number);
             let name = copy.database.name().to_owned();
             let ended = match removes {
                 true => self.node.delete_copy(&name),
@@ -398,7 +438,8 @@ impl Reconciler {
             Err(_) if self.node.is_stopping() => {}
             Err(why) => {
                 let name = &self.local[&id].name;
-                let what = number.map_or_else(|| format!("the proxy of '{name}'"), |number| format!("shard {name}.{number}"));
+                let what =
+                    number.map_or_else(|| format!("the proxy of '{name}'"), |number| format!("shard {name}.{number}"));
                 if self.troubles.get(&(id, number)) != Some(&why) {
                     tracing::error!("{what} is not served: {why}");
                     self.troubles.insert((id, number), why);

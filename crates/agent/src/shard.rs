@@ -137,7 +137,14 @@ mod tests {
             let target = Target { database, shard: ShardNumber(65535), is_divided };
             assert_eq!(Target::parse(target.to_string().as_bytes()), Some(target));
         }
-        for wrong in ["", "/", "001122334455667788990000/1", "001122334455667788990000/1/2", "001122334455667788990000/1/1/", "x/1/1"] {
+        for wrong in [
+            "",
+            "/",
+            "001122334455667788990000/1",
+            "001122334455667788990000/1/2",
+            "001122334455667788990000/1/1/",
+            "x/1/1",
+        ] {
             assert_eq!(Target::parse(wrong.as_bytes()), None, "{wrong}");
         }
         assert_eq!(Target::parse(&[0xff]), None);

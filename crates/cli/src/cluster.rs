@@ -1,12 +1,12 @@
 //! Owns `flintkv cluster`: init and join work on this machine's files, the others ask a node. Never knows what a node does for a cluster.
 
+use crate::TIMEOUT;
 use crate::args::{ClusterAction, Init, Join, Local, Role};
 use crate::client::{Client, segment};
 use crate::database::{pretty, said};
 use crate::failure::Failure;
 use crate::prompt;
 use crate::table::{Align, pairs, table};
-use crate::TIMEOUT;
 use base::size::human;
 use config::{Config, ConfigStore};
 use membership::init::{self, init};
@@ -54,7 +54,8 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
         ClusterAction::Forget { connection, node, yes, lose_data } => {
             prompt::confirm(&format!("Node {node} will be removed from the cluster"), node, yes.as_deref())?;
             let query = if *lose_data { "?lose_data=true" } else { "" };
-            let reply = Client::new(connection, TIMEOUT)?.delete(&format!("/cluster/nodes/{}{query}", segment(node)))?;
+            let reply =
+                Client::new(connection, TIMEOUT)?.delete(&format!("/cluster/nodes/{}{query}", segment(node)))?;
             Ok(said(&reply, &format!("{node} is removed"), connection.json))
         }
     }
@@ -201,14 +202,25 @@ fn status(reply: &Value) -> String {
     let rows: Vec<_> = list(&reply["databases"]).iter().map(row).collect();
     if !rows.is_empty() {
         let right = |title| (title, Align::Right);
-        let head =
-            [("DATABASE", Align::Left), ("STATE", Align::Left), right("PORT"), right("SHARDS SERVED"), right("RAM"), right("RAM+FLASH")];
+        let head = [
+            ("DATABASE", Align::Left),
+            ("STATE", Align::Left),
+            right("PORT"),
+            right("SHARDS SERVED"),
+            right("RAM"),
+            right("RAM+FLASH"),
+        ];
         shown += &format!("\n{}", table(&head, &rows));
     }
     let shards = list(&reply["databases"]).iter().flat_map(|database| {
         list(&database["shards"]).iter().map(|shard| {
             let state = if shard["is_served"] == true { "served" } else { "not served" };
-            vec![format!("{}.{}", text(&database["name"]), shard["number"]), text(&shard["node"]), state.to_owned(), text(&shard["epoch"])]
+            vec![
+                format!("{}.{}", text(&database["name"]), shard["number"]),
+                text(&shard["node"]),
+                state.to_owned(),
+                text(&shard["epoch"]),
+            ]
         })
     });
     let rows: Vec<_> = shards.collect();

@@ -116,6 +116,8 @@ pub trait Host: Scripting + Replication {
     fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]);
     /// Returns the number of receivers.
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize;
+    /// Bytes of a channel and a message together that can be published.
+    fn message_bytes_max(&self) -> usize;
     /// The number of receivers that a message would have if it was published now.
     fn receivers(&self, space: Space, channel: &[u8]) -> usize;
     /// Whether published messages must be sent to replicas too.

@@ -282,6 +282,13 @@ const NO_ROOM_TO_WAIT: &str =
 
 fn publish(cx: &mut Cx<'_>, space: Space) -> Run {
     let (channel, text) = (&cx.args[1], &cx.args[2]);
+    let bytes_max = cx.server.message_bytes_max();
+    if channel.len() + text.len() > bytes_max {
+        let why = format!(
+            "ERR channel and message have more than the {bytes_max} bytes that go to the cluster's other nodes"
+        );
+        return Err(Stop::Error(why.into()));
+    }
     if !cx.ks.must_publish_later() {
         cx.out.int(cx.server.publish(space, channel, text) as i64);
         return Ok(());

@@ -147,12 +147,16 @@ impl Host for Worker {
         self.hub.publish(space, channel, message, self.now_ms())
     }
 
+    fn message_bytes_max(&self) -> usize {
+        self.hub.message_bytes_max()
+    }
+
     fn receivers(&self, space: Space, channel: &[u8]) -> usize {
         self.hub.receivers(space, channel)
     }
 
     fn sends_messages_on(&self) -> bool {
-        self.hub.dataset.journaling.has_replicas_to_tell()
+        self.hub.dataset.journaling.has_replicas_to_tell() || self.hub.has_other_proxies()
     }
 
     fn client_exists(&self, id: u64) -> bool {

@@ -21,10 +21,20 @@ pub trait Shard: fmt::Debug + Send + Sync {
     fn unblock(&self, client: u64, how: Unblock) -> bool;
 }
 
+/// The proxies of the same database on other nodes.
+pub trait OtherProxies: Send + Sync {
+    /// Sends a message to the subscribers there. Called on a worker's thread.
+    fn publish(&self, is_sharded: bool, channel: &[u8], message: &[u8]);
+    /// Bytes of a channel and a message together.
+    fn message_bytes_max(&self) -> usize;
+}
+
 /// The shards of a database, and which of them owns each stripe.
 pub struct Routes {
     owners: Box<[u16; STRIPES]>,
     pub shards: Vec<Arc<dyn Shard>>,
+    /// `None`: there is one proxy only.
+    pub others: Option<Box<dyn OtherProxies>>,
 }
 
 impl Routes {
@@ -32,7 +42,13 @@ impl Routes {
     pub fn new(shards: Vec<Arc<dyn Shard>>, owner: impl Fn(usize) -> u16) -> Routes {
         let owners = Box::new(std::array::from_fn(owner));
         assert!(owners.iter().all(|&shard| usize::from(shard) < shards.len()), "each stripe has an owner");
-        Routes { owners, shards }
+        Routes { owners, shards, others: None }
+    }
+
+    #[must_use]
+    pub fn with_others(mut self, others: Box<dyn OtherProxies>) -> Routes {
+        self.others = Some(others);
+        self
     }
 
     #[inline]

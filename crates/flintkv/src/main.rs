@@ -89,8 +89,8 @@ fn main() -> ExitCode {
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
         Some(
-            "database" | "cluster" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair" | "migrate"
-            | "plan" | "completions" | "man",
+            "database" | "cluster" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "repair"
+            | "migrate" | "plan" | "completions" | "man",
         ) => cli::main(std::iter::once(subcommand).chain(args), &FLASH),
         Some("--version" | "-v" | "-V" | "version") => {
             println!(

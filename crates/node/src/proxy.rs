@@ -9,7 +9,7 @@ use crate::database::Database;
 use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, HashSecret, Part};
-use commands::host::Unblock;
+use commands::host::{Space, Unblock};
 use config::definition::Definition;
 use engine::{Hub, Routes, SessionStream, Shard};
 use std::any::Any;
@@ -76,13 +76,12 @@ fn pass_on(proxy: &Hub, copies: &[Weak<Database>], name: &str) {
 
 impl Node {
     /// Opens a proxy: an endpoint without data for the clients of a database whose shards are elsewhere. `definition`: its ports, and as
-    /// limits the RAM for clients. `owner` tells the shard of a stripe.
+    /// limits the RAM for clients.
     pub fn open_proxy(
         self: &Arc<Self>,
         definition: &Definition,
         secret: HashSecret,
-        shards: Vec<Arc<dyn Shard>>,
-        owner: impl Fn(usize) -> u16,
+        routes: Routes,
     ) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
         check(definition)?;
@@ -98,7 +97,7 @@ impl Node {
         self.check_room(name, limits)?;
         let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
         write_secret(&file, &definition.file()).map_err(|error| io_error(&file, &error))?;
-        let opened = self.open_from(name, &file, None, Part::Proxy { secret, routes: Routes::new(shards, owner) });
+        let opened = self.open_from(name, &file, None, Part::Proxy { secret, routes });
         let proxy =
             opened.map_err(|error| NodeError::Io(format!("the proxy of '{name}' cannot be opened: {error}")))?;
         self.enter(&proxy);
@@ -123,6 +122,12 @@ impl Database {
     /// Whether it is a proxy: an endpoint whose data are in shards.
     pub fn is_of_cluster(&self) -> bool {
         self.hub.routes.get().is_some()
+    }
+
+    /// A message of another node's proxy, for the subscribers here.
+    pub fn publish_here(&self, is_sharded: bool, channel: &[u8], message: &[u8]) {
+        let space = if is_sharded { Space::Shard } else { Space::Channel };
+        self.hub.publish_here(space, channel, message);
     }
 
     /// Refuses its clients' commands, or serves them again.

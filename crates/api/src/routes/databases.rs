@@ -333,7 +333,9 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     }
     if database.is_of_cluster() {
         cluster::agent(cx)?.resize(database.name(), &change)?;
-        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark("resized"));
+        cx.app.event(
+            Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark("resized"),
+        );
         return Reply::json(&card(cx, &database));
     }
     let is_resize =

@@ -18,7 +18,7 @@ use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
 use crate::pubsub::{Delivery, PubSub};
-use crate::routes::Routes;
+use crate::routes::{OtherProxies, Routes};
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
@@ -118,17 +118,46 @@ impl Hub {
         });
     }
 
-    /// Sends a message to all its subscribers, here and at the replicas. Returns the number of those here.
+    /// Sends a message to all its subscribers, here, at the replicas and at other nodes' proxies. Returns the number of those here.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
         if let Some(proxy) = self.proxy.get().and_then(Weak::upgrade) {
             return proxy.publish(space, channel, message, now_ms);
         }
-        let mut delivery = self.delivery();
-        let count = self.pubsub.publish(space, channel, message, &mut delivery);
-        delivery.finish();
+        let count = self.publish_here(space, channel, message);
+        if let Some(others) = self.other_proxies() {
+            others.publish(space == Space::Shard, channel, message);
+        }
         let name: &[u8] = if space == Space::Shard { b"SPUBLISH" } else { b"PUBLISH" };
         self.dataset.journaling.keep_for_replicas(&[name, channel, message], now_ms);
         count
+    }
+
+    /// Sends a message to its subscribers here, and returns their number.
+    pub fn publish_here(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
+        let mut delivery = self.delivery();
+        let count = self.pubsub.publish(space, channel, message, &mut delivery);
+        delivery.finish();
+        count
+    }
+
+    fn other_proxies(&self) -> Option<&dyn OtherProxies> {
+        self.routes.get()?.others.as_deref()
+    }
+
+    /// Whether a message goes to other nodes too.
+    pub fn has_other_proxies(&self) -> bool {
+        match self.proxy.get().and_then(Weak::upgrade) {
+            Some(proxy) => proxy.has_other_proxies(),
+            None => self.other_proxies().is_some(),
+        }
+    }
+
+    /// Bytes of a channel and a message together that can be published.
+    pub fn message_bytes_max(&self) -> usize {
+        match self.proxy.get().and_then(Weak::upgrade) {
+            Some(proxy) => proxy.message_bytes_max(),
+            None => self.other_proxies().map_or(usize::MAX, OtherProxies::message_bytes_max),
+        }
     }
 
     /// It is a copy behind this proxy, since it was opened.

@@ -161,6 +161,10 @@ impl Host for NoServer {
     fn receivers(&self, _: Space, _: &[u8]) -> usize {
         no_server()
     }
+    fn message_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
     fn sends_messages_on(&self) -> bool {
         no_server()
     }
