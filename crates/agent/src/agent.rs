@@ -9,6 +9,7 @@ use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
 use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Unknown, Versions};
 use cluster::view::View;
+use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
 use membership::call::{Call, RenewReply};
 use membership::folder::host_and_port;
@@ -78,7 +79,9 @@ pub struct EtcdStatus {
 
 /// What the thread and its askers share.
 struct Shared {
-    node: Arc<Node>,
+    /// `None`: the node only votes.
+    node: Option<Arc<Node>>,
+    peer_port: u16,
     folder: Folder,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
@@ -93,7 +96,8 @@ pub(crate) struct Membership {
     issuer: RwLock<Arc<Issuer>>,
     peers: Arc<Peers>,
     served: Arc<Served>,
-    links: Links,
+    /// `None`: there is nothing here that a link could reach.
+    links: Option<Links>,
     pub(crate) me: NodeId,
     view: watch::Sender<Arc<View>>,
     etcd_trouble: Mutex<Option<String>>,
@@ -117,13 +121,23 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Of a node that keeps data.
     pub fn start(node: &Arc<Node>) -> io::Result<Agent> {
+        Agent::start_with(&node.config().snapshot(), Some(Arc::clone(node)))
+    }
+
+    /// Of a node that only votes: it admits others, and shows that it runs.
+    pub fn start_quorum(config: &Config) -> io::Result<Agent> {
+        Agent::start_with(config, None)
+    }
+
+    fn start_with(config: &Config, node: Option<Arc<Node>>) -> io::Result<Agent> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let folder = Folder::of(&node.config().snapshot());
         let shared = Arc::new(Shared {
-            node: Arc::clone(node),
-            folder,
+            node,
+            peer_port: config.peer_port,
+            folder: Folder::of(config),
             membership: RwLock::default(),
             is_stopping: AtomicBool::new(false),
             failure: Mutex::default(),
@@ -152,8 +166,9 @@ impl Agent {
         self.shared.failure.lock().clone()
     }
 
-    pub fn node(&self) -> &Arc<Node> {
-        &self.shared.node
+    /// Operators ask nodes that keep data: only these have an API.
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        self.shared.node.as_ref().expect("the node keeps data")
     }
 
     pub(crate) fn membership(&self) -> Result<Arc<Membership>, NoCluster> {
@@ -220,9 +235,10 @@ impl Answers for Membership {
     }
 
     fn link(&self, hello: LinkHello) {
-        match hello.detach() {
-            Ok(hello) => self.links.attend(hello),
-            Err(error) => tracing::warn!("a link of another node was not accepted: {error}"),
+        match (hello.detach(), &self.links) {
+            (Ok(hello), Some(links)) => links.attend(hello),
+            (Ok(_), None) => tracing::info!("another node asks for a link, and this node keeps no data"),
+            (Err(error), _) => tracing::warn!("a link of another node was not accepted: {error}"),
         }
     }
 }
@@ -275,12 +291,12 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     let membership = Arc::new(Membership {
         issuer: RwLock::new(Arc::new(issuer)),
         peers,
-        links: Links {
-            node: Arc::downgrade(&shared.node),
+        links: shared.node.as_ref().map(|node| Links {
+            node: Arc::downgrade(node),
             served: Arc::clone(&served),
             trust: Arc::clone(&trust),
             next: AtomicUsize::new(0),
-        },
+        }),
         served,
         me,
         view: watch::Sender::new(Arc::default()),
@@ -295,7 +311,10 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     tracing::info!("this node is '{}' of the cluster '{}'", member.name, member.cluster_name);
     let port =
         tokio::spawn(serve(listener, PeerTls::new(&current, &trust), Arc::clone(&membership) as Arc<dyn Answers>));
-    let reconciler = start_reconciler(shared, &membership).map_err(|error| text(&error))?;
+    let reconciler = match &shared.node {
+        Some(node) => Some(start_reconciler(shared, node, &membership).map_err(|error| text(&error))?),
+        None => None,
+    };
     tokio::select! {
         () = is_over(shared, &member) => {}
         () = follow(&membership) => {}
@@ -307,19 +326,17 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     port.abort();
     membership.pending.lock().is_over = true;
     membership.changed.notify_one();
+    let Some(reconciler) = reconciler else { return Ok(()) };
     // It may be waiting for etcd, which needs this runtime's thread.
     while !reconciler.is_finished() {
         sleep(UNFINISHED_PAUSE).await;
     }
-    if reconciler.join().is_err() {
-        return Err("a bug: the reconciler panicked".to_owned());
-    }
-    Ok(())
+    reconciler.join().map_err(|_| "a bug: the reconciler panicked".to_owned())
 }
 
 /// The port for other nodes. Another process may still have it, so this is tried until the agent ends.
 async fn listen(shared: &Shared, member: &Member) -> Result<TcpListener, String> {
-    let port = shared.node.config().snapshot().peer_port;
+    let port = shared.peer_port;
     let ip = match member.host.parse::<IpAddr>() {
         Ok(ip) => ip,
         // A name stands for whatever addresses the machine has.
@@ -468,24 +485,12 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
             Ok(())
         };
     };
-    let config = shared.node.config().snapshot();
-    let room = shared.node.capacity();
-    // What the node's own databases have is not for the cluster's copies.
-    let is_own = |name: &str| shared.node.database(name).is_some_and(|database| !database.is_of_cluster());
-    let own = room.by_database.iter().filter(|(name, ..)| is_own(name));
-    let (ram, flash) = own.fold((0, 0), |(ram, flash), (_, of_ram, of_flash)| (ram + of_ram, flash + of_flash));
-    let round = |bytes: u64| bytes >> 28 << 28;
     let mut now = before.clone();
-    now.capacity = Capacity {
-        // Free space changes all the time, and each change of a record goes to all nodes.
-        ram_bytes: round(room.ram_bytes.saturating_sub(ram)),
-        flash_bytes: if config.flash_paths.is_empty() { 0 } else { round(room.flash_bytes.saturating_sub(flash)) },
-        unknown: before.capacity.unknown.clone(),
-    };
-    now.versions = Versions { flintkv: shared.node.version().to_owned(), unknown: before.versions.unknown.clone() };
+    let (ram_bytes, flash_bytes) = shared.node.as_deref().map_or((0, 0), room_for_copies);
+    now.capacity = Capacity { ram_bytes, flash_bytes, unknown: before.capacity.unknown.clone() };
+    now.versions = Versions { flintkv: env!("CARGO_PKG_VERSION").to_owned(), unknown: before.versions.unknown.clone() };
     now.feature_level = FEATURE_LEVEL;
-    now.addresses.peer =
-        host_and_port(&issuer.member.host, config.peer_port).parse().map_err(|error| format!("{error}"))?;
+    now.addresses.peer = host_and_port(&issuer.member.host, shared.peer_port).parse().map_err(|error| format!("{error}"))?;
     if now == before {
         return Ok(());
     }
@@ -494,6 +499,18 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
         Ok(_) | Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// RAM and flash of the node without what its own databases have.
+fn room_for_copies(node: &Node) -> (u64, u64) {
+    let room = node.capacity();
+    let is_own = |name: &str| node.database(name).is_some_and(|database| !database.is_of_cluster());
+    let own = room.by_database.iter().filter(|(name, ..)| is_own(name));
+    let (ram, flash) = own.fold((0, 0), |(ram, flash), (_, of_ram, of_flash)| (ram + of_ram, flash + of_flash));
+    let has_flash = !node.config().snapshot().flash_paths.is_empty();
+    // Free space changes all the time, and each change of a record goes to all nodes.
+    let round = |bytes: u64| bytes >> 28 << 28;
+    (round(room.ram_bytes.saturating_sub(ram)), if has_flash { round(room.flash_bytes.saturating_sub(flash)) } else { 0 })
 }
 
 /// Follows etcd's members, and keeps their addresses for the next start.
@@ -565,15 +582,19 @@ async fn renew(membership: &Membership) -> Result<(), String> {
     Err(why)
 }
 
-fn start_reconciler(shared: &Arc<Shared>, membership: &Arc<Membership>) -> io::Result<JoinHandle<()>> {
+fn start_reconciler(
+    shared: &Arc<Shared>,
+    node: &Arc<Node>,
+    membership: &Arc<Membership>,
+) -> io::Result<JoinHandle<()>> {
     let mut reconciler = Reconciler {
-        node: Arc::clone(&shared.node),
+        node: Arc::clone(node),
         me: membership.me,
         records: membership.records(),
         runtime: Handle::current(),
         peers: Arc::clone(&membership.peers),
         served: Arc::clone(&membership.served),
-        proxy_ram_bytes: shared.node.config().snapshot().proxy_ram_bytes,
+        proxy_ram_bytes: node.config().snapshot().proxy_ram_bytes,
         others: Arc::default(),
         local: BTreeMap::new(),
         troubles: BTreeMap::new(),
