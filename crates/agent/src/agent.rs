@@ -28,7 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
@@ -490,7 +490,8 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     now.capacity = Capacity { ram_bytes, flash_bytes, unknown: before.capacity.unknown.clone() };
     now.versions = Versions { flintkv: env!("CARGO_PKG_VERSION").to_owned(), unknown: before.versions.unknown.clone() };
     now.feature_level = FEATURE_LEVEL;
-    now.addresses.peer = host_and_port(&issuer.member.host, shared.peer_port).parse().map_err(|error| format!("{error}"))?;
+    now.addresses.peer =
+        host_and_port(&issuer.member.host, shared.peer_port).parse().map_err(|error| format!("{error}"))?;
     if now == before {
         return Ok(());
     }
@@ -510,7 +511,10 @@ fn room_for_copies(node: &Node) -> (u64, u64) {
     let has_flash = !node.config().snapshot().flash_paths.is_empty();
     // Free space changes all the time, and each change of a record goes to all nodes.
     let round = |bytes: u64| bytes >> 28 << 28;
-    (round(room.ram_bytes.saturating_sub(ram)), if has_flash { round(room.flash_bytes.saturating_sub(flash)) } else { 0 })
+    (
+        round(room.ram_bytes.saturating_sub(ram)),
+        if has_flash { round(room.flash_bytes.saturating_sub(flash)) } else { 0 },
+    )
 }
 
 /// Follows etcd's members, and keeps their addresses for the next start.
@@ -605,9 +609,16 @@ fn start_reconciler(
         loop {
             {
                 let mut pending = membership.pending.lock();
-                if !pending.is_changed && !pending.is_over {
-                    let wait = if is_unfinished { UNFINISHED_PAUSE } else { AGAIN };
-                    membership.changed.wait_for(&mut pending, wait);
+                let begun = Instant::now();
+                while !pending.is_changed && !pending.is_over && !is_unfinished && begun.elapsed() < AGAIN {
+                    // Clients change users and settings at a proxy without a word to this thread.
+                    if reconciler.has_changes() {
+                        break;
+                    }
+                    membership.changed.wait_for(&mut pending, UNFINISHED_PAUSE);
+                }
+                if is_unfinished && !pending.is_changed {
+                    membership.changed.wait_for(&mut pending, UNFINISHED_PAUSE);
                 }
                 if pending.is_over {
                     break;

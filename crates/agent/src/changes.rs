@@ -8,7 +8,7 @@ use cluster::limits;
 use cluster::names::{DatabaseName, NodeName};
 use cluster::placement::{Change as PlacementChange, NodeLoad, Plan, PlanError, Request, plan};
 use cluster::records::{
-    self, Assignment, DatabaseState, MapRecord, ShardRecord, SpecRecord, StoredDefinition, Unknown,
+    self, Assignment, DatabaseState, MapRecord, ShardRecord, SpecRecord, StoredDefinition, Unknown, UsersRecord,
 };
 use cluster::stripes::StripeMap;
 use cluster::view::{Kept, View};
@@ -214,7 +214,7 @@ impl Agent {
         let mut definition = spec.definition();
         for (field, _) in change.words() {
             match field.name {
-                "memory_limit_bytes" | "ram_limit_bytes" | "policy" | "compression" => {}
+                "memory_limit_bytes" | "ram_limit_bytes" | "policy" | "compression" | "password" => {}
                 other => {
                     let why = format!("{other} of a cluster's database cannot be changed yet");
                     return Err(invalid(field.name, why));
@@ -233,6 +233,14 @@ impl Agent {
         if planned.changes.iter().any(|change| matches!(change, PlacementChange::Move { .. })) {
             let why = "the nodes of its shards do not have the room, and shards do not move yet";
             return Err(ChangeError::NoRoom(why.to_owned()));
+        }
+        if let Some(password) = &change.password {
+            // From here it goes to the others as every change of a user does.
+            let proxy = self
+                .node()
+                .database(name)
+                .ok_or_else(|| ChangeError::NotFound(format!("endpoint of '{name}' here")))?;
+            proxy.require_password(password.as_deref().filter(|password| !password.is_empty()));
         }
         self.wait(change_spec(&membership, id, &spec, |spec| {
             let known = &mut spec.definition.known;
@@ -339,6 +347,7 @@ async fn create(
         name: definition.name.parse().expect("it was checked"),
         state: DatabaseState::Creating,
         hash_secret: secret,
+        config: BTreeMap::new(),
         definition: StoredDefinition { known: definition.clone(), unknown: Unknown::new() },
         unknown: Unknown::new(),
     };
@@ -352,6 +361,8 @@ async fn create(
     let name = database_name_key(&definition.name);
     let records = membership.records();
     let change = put(Change::default().given(&name, 0).put(&name, &id.to_string()), Key::Spec(id), &spec)?;
+    let acl = node::first_users(definition.password.as_deref()).iter().map(|line| format!("user {line}")).collect();
+    let change = put(change, Key::Users(id), &UsersRecord { acl, unknown: Unknown::new() })?;
     records.change(put(change, Key::Map(id), &map)?).await.map_err(|error| match error {
         RecordsError::Conflict => ChangeError::Exists(definition.name.clone()),
         error => ChangeError::Records(error),

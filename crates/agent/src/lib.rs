@@ -15,6 +15,7 @@ mod peers;
 mod published;
 mod reconcile;
 mod shard;
+mod shared;
 
 pub use agent::{Agent, EtcdStatus, NoCluster, Status};
 pub use changes::{ChangeError, Placement};

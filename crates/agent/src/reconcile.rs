@@ -12,10 +12,11 @@ use crate::lives::{self, Life};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
 use crate::shard::{ClusterShard, Place, Target};
+use crate::shared::{self, Entries, merge};
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown};
+use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
 use cluster::view::{DatabaseView, Kept, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
@@ -47,8 +48,25 @@ pub struct LocalDatabase {
     name: String,
     /// In the order of their numbers.
     shards: Vec<Arc<ClusterShard>>,
-    proxy: Option<Arc<Database>>,
+    proxy: Option<Proxy>,
     copies: BTreeMap<ShardNumber, LocalCopy>,
+}
+
+struct Proxy {
+    database: Arc<Database>,
+    /// What it and the cluster's record had when they last agreed.
+    users: Entries,
+    settings: Entries,
+    /// As far as the proxy and the records were compared.
+    compared: Compared,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Compared {
+    users_version: u64,
+    users_revision: i64,
+    settings_version: u64,
+    spec_revision: i64,
 }
 
 struct LocalCopy {
@@ -130,7 +148,7 @@ impl Reconciler {
         if is_data && self.local[&id].proxy.is_none() {
             let data_nodes = view.nodes.values().filter(|node| node.role == Role::Data).count() as u64;
             let here_bytes = definition.ram_limit_bytes / data_nodes.max(1);
-            let opened = self.open_proxy(id, &definition, here_bytes, spec.hash_secret, owner);
+            let opened = self.open_proxy(id, &definition, here_bytes, spec.hash_secret, database, owner);
             self.note(id, None, opened);
         }
         let mut is_unfinished = self.local[&id].proxy.is_none() && is_data;
@@ -151,8 +169,9 @@ impl Reconciler {
             is_unfinished |= !self.finish_creation(id, spec);
         }
         if let Some(proxy) = &self.local[&id].proxy {
-            proxy.set_paused(spec.state == DatabaseState::Paused);
+            proxy.database.set_paused(spec.state == DatabaseState::Paused);
         }
+        is_unfinished |= !self.share(id, database);
         is_unfinished
     }
 
@@ -171,6 +190,7 @@ impl Reconciler {
         definition: &Definition,
         here_bytes: u64,
         secret: cluster::ids::HashSecret,
+        records: &DatabaseView,
         owner: impl Fn(usize) -> u16,
     ) -> Result<(), String> {
         let ram_bytes = match self.proxy_ram_bytes {
@@ -194,9 +214,13 @@ impl Reconciler {
         let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let others = OtherNodes { database: id, peers: Arc::clone(&self.peers), nodes: Arc::clone(&self.others) };
         let routes = Routes::new(shards, owner).with_others(Box::new(others));
-        let opened = self.node.open_proxy(&proxy, words(secret), routes).map_err(|error| error.to_string())?;
+        // Before the first client comes: the database may want a password.
+        let users = recorded_users(records).ok_or("the record of its users is missing")?;
+        let lines: Vec<String> = users.values().cloned().collect();
+        let opened = self.node.open_proxy(&proxy, &lines, words(secret), routes).map_err(|error| error.to_string())?;
         self.served.insert_proxy(id, &opened);
-        local.proxy = Some(opened);
+        let settings = opened.shared_settings().into_iter().collect();
+        local.proxy = Some(Proxy { database: opened, users, settings, compared: Compared::default() });
         Ok(())
     }
 
@@ -303,8 +327,13 @@ impl Reconciler {
         number: ShardNumber,
     ) -> Result<Arc<Database>, String> {
         let of_copy = limits::of_copy(definition, self.node.workers() as u64).map_err(|error| error.to_string())?;
-        let proxy = self.local[&id].proxy.as_deref();
-        self.node.open_copy(&of_copy, number.0, proxy, Some(words(secret))).map_err(|error| error.to_string())
+        let proxy = self.local[&id].proxy.as_ref().map(|proxy| &proxy.database);
+        let copy = self.node.open_copy(&of_copy, number.0, proxy.map(|proxy| &**proxy), Some(words(secret)));
+        let copy = copy.map_err(|error| error.to_string())?;
+        if let Some(proxy) = proxy {
+            proxy.pass_settings_on(&copy);
+        }
+        Ok(copy)
     }
 
     /// Writes into the shard's record that this process serves it.
@@ -332,6 +361,97 @@ impl Reconciler {
 
     fn change(&self, change: Change) -> Result<(), RecordsError> {
         self.runtime.block_on(self.records.change(change)).map(drop)
+    }
+
+    /// Whether something was changed at a proxy here that the records do not have yet.
+    pub fn has_changes(&self) -> bool {
+        let proxies = self.local.values().filter_map(|local| local.proxy.as_ref());
+        proxies.into_iter().any(|proxy| {
+            let Compared { users_version, settings_version, .. } = proxy.compared;
+            (users_version, settings_version) != (proxy.database.users_version(), proxy.database.config().version())
+        })
+    }
+
+    /// Brings users and settings of the proxy and of the records together. False: not yet.
+    fn share(&mut self, id: DatabaseId, records: &DatabaseView) -> bool {
+        let (Some(spec), Some(proxy)) = (&records.spec, self.local.get(&id).and_then(|local| local.proxy.as_ref()))
+        else {
+            return true;
+        };
+        let now = Compared {
+            users_version: proxy.database.users_version(),
+            users_revision: records.users.as_ref().map_or(0, |users| users.revision),
+            settings_version: proxy.database.config().version(),
+            spec_revision: spec.revision,
+        };
+        if now == proxy.compared {
+            return true;
+        }
+        let Some(recorded) = recorded_users(records) else { return true };
+        let mine = shared::users(proxy.database.user_lines());
+        let users = merge(&proxy.users, &mine, &recorded);
+        let mine_settings: Entries = proxy.database.shared_settings().into_iter().collect();
+        let mut recorded_settings = proxy.settings.clone();
+        recorded_settings.extend(spec.config.clone());
+        let settings = merge(&proxy.settings, &mine_settings, &recorded_settings);
+        let mut change = Change::default();
+        let mut is_changed = false;
+        if users != recorded {
+            let record = UsersRecord {
+                acl: users.values().map(|line| format!("user {line}")).collect(),
+                unknown: records.users.as_ref().map_or_else(Unknown::new, |record| record.unknown.clone()),
+            };
+            let key = Key::Users(id);
+            match records::encode(key, &record) {
+                Ok(bytes) => {
+                    change = change.given(&key.to_string(), now.users_revision).put_bytes(&key.to_string(), bytes)
+                }
+                Err(error) => {
+                    tracing::error!("the users of '{}' stay on this node: {error}", spec.name);
+                    return true;
+                }
+            }
+            is_changed = true;
+        }
+        if settings != recorded_settings {
+            let mut record = (*spec.record).clone();
+            let changed = settings.iter().filter(|(name, value)| recorded_settings.get(*name) != Some(value));
+            record.config.extend(changed.map(|(name, value)| (name.clone(), value.clone())));
+            let key = Key::Spec(id);
+            let Ok(bytes) = records::encode(key, &record) else { return true };
+            change = change.given(&key.to_string(), spec.revision).put_bytes(&key.to_string(), bytes);
+            is_changed = true;
+        }
+        if is_changed && self.change(change).is_err() {
+            return false;
+        }
+        let database = Arc::clone(&proxy.database);
+        if users != mine {
+            let lines: Vec<String> = users.values().cloned().collect();
+            if let Err(why) = database.set_users(&lines) {
+                tracing::error!("the users of '{}' in etcd are not taken: {why}", spec.name);
+            }
+        }
+        let new: Vec<(&str, &str)> = settings
+            .iter()
+            .filter(|(name, value)| mine_settings.get(*name) != Some(value))
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        if !new.is_empty()
+            && let Err(why) = database.set_config(&new, true, node::CHANGE_TIMEOUT)
+        {
+            tracing::error!("the settings of '{}' in etcd are not taken: {why}", spec.name);
+        }
+        let local = self.local_mut(id);
+        for copy in local.copies.values() {
+            database.pass_settings_on(&copy.database);
+        }
+        let proxy = local.proxy.as_mut().expect("it was there");
+        (proxy.users, proxy.settings) = (users, settings);
+        proxy.compared =
+            Compared { users_version: database.users_version(), settings_version: database.config().version(), ..now };
+        // What was written comes back as a change of the records, and is compared once more.
+        true
     }
 
     /// Tells the proxy where the shard is.
@@ -447,6 +567,12 @@ impl Reconciler {
             }
         }
     }
+}
+
+/// The users in the cluster's record. `None`: the record is missing, or is not of users.
+fn recorded_users(records: &DatabaseView) -> Option<Entries> {
+    let record = records.users.as_ref()?;
+    Some(shared::users(record.acl.iter().filter_map(|line| Some(line.strip_prefix("user ")?.to_owned()))))
 }
 
 /// The store's form of the secret.

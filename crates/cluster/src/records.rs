@@ -29,6 +29,7 @@ use config::definition::{Definition, FIELDS};
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// etcd refuses requests above 1.5 MiB, and a transaction has several records.
@@ -195,6 +196,9 @@ pub struct SpecRecord {
     pub state: DatabaseState,
     /// Cold keys are told apart by a keyed hash. All copies must have the same key.
     pub hash_secret: HashSecret,
+    /// What CONFIG SET has changed, by the names of the directives.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
     pub definition: StoredDefinition,
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -170,7 +170,14 @@ mod tests {
         definition.known.port = 7000;
         definition.known.shards = 2;
         let hash_secret = HashSecret([7; 16]);
-        SpecRecord { name: name.parse().unwrap(), state, hash_secret, definition, unknown: Unknown::new() }
+        SpecRecord {
+            name: name.parse().unwrap(),
+            state,
+            hash_secret,
+            config: BTreeMap::new(),
+            definition,
+            unknown: Unknown::new(),
+        }
     }
 
     #[test]

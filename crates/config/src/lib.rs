@@ -36,7 +36,8 @@ pub use load::LoadError;
 pub use rewrite::Prepared;
 pub use row::{Change, Effect, Group, Kind, Row};
 pub use table::{
-    Config, ConsoleSettings, PrimarySettings, ROWS, RedisFiles, ReplicaSettings, TlsSettings, is_of_node, is_secret,
+    Config, ConsoleSettings, PrimarySettings, ROWS, RedisFiles, ReplicaSettings, TlsSettings, find_name, is_of_node,
+    is_secret,
 };
 pub use typed::{
     AppendFsync, BindAddress, Codec, FLASH_BYTES_MIN, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, Secret,

@@ -324,6 +324,11 @@ pub fn find(name: &str) -> Option<usize> {
 }
 
 /// Whether a directive belongs to the node. Such a directive is set on the default database.
+/// The name of the directive that this name or alias means.
+pub fn find_name(name: &[u8]) -> Option<&'static str> {
+    std::str::from_utf8(name).ok().and_then(find).map(|index| ROWS[index].name)
+}
+
 pub fn is_of_node(name: &[u8]) -> bool {
     ROWS.iter().any(|row| row.is_of_node && row.name.as_bytes().eq_ignore_ascii_case(name))
 }

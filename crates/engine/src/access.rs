@@ -180,7 +180,7 @@ pub fn context(session: &Session) -> Context {
 
 /// Ends the connections of a user that are subscribed to channels which the user may not use any more. Returns
 /// whether the caller is one of them; the caller's connection ends after its reply.
-fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
+fn end_listeners(hub: &Hub, me: u64, user: &User) -> bool {
     let mut ends_me = false;
     for space in Space::ALL {
         for name in hub.pubsub.names(space, None) {
@@ -196,11 +196,39 @@ fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
 }
 
 /// Ends a connection. Returns true if it is the caller's, which ends after its reply.
-fn end(hub: &Hub, me: &Session, client_info: &ClientInfo) -> bool {
-    if client_info.id != me.id {
+fn end(hub: &Hub, me: u64, client_info: &ClientInfo) -> bool {
+    if client_info.id != me {
         hub.clients.end_where(|other| other.id == client_info.id);
     }
-    client_info.id == me.id
+    client_info.id == me
+}
+
+/// Replaces all users, and ends the connections of those that have changed. Returns true if the caller's is one of them.
+fn replace_users(hub: &Hub, me: u64, users: Vec<User>) -> bool {
+    let before = hub.users.all();
+    hub.users.replace(users);
+    let is_as_before =
+        |user: &&Arc<User>| hub.users.get(user.name.as_bytes()).is_some_and(|now| now.line() == user.line());
+    let mut ends_me = false;
+    // As in Redis, the connections of the default user stay, whatever it may do now.
+    for user in before.iter().filter(|user| &*user.name != "default" && !is_as_before(user)) {
+        for client_info in hub.clients.cards_where(|client_info| client_info.is_of(&user.name)) {
+            ends_me |= end(hub, me, &client_info);
+        }
+    }
+    end_listeners(hub, me, &hub.users.default_user()) | ends_me
+}
+
+/// No client has this id.
+const NOBODY: u64 = 0;
+
+impl Hub {
+    /// Takes the users that another node has, by the text of their directives: all or nothing.
+    pub fn set_users(&self, lines: &[String]) -> Result<(), String> {
+        let users = Users::of_directives(lines, self.config.snapshot().acl_pubsub_all)?;
+        replace_users(self, NOBODY, users);
+        Ok(())
+    }
 }
 
 impl Access for Worker {
@@ -231,7 +259,7 @@ impl Access for Worker {
     fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String> {
         let all_channels = self.config_snapshot().config.acl_pubsub_all;
         let user = self.hub.users.set(name, &rules, all_channels)?;
-        Ok(end_listeners(&self.hub, me, &user))
+        Ok(end_listeners(&self.hub, me.id, &user))
     }
 
     fn user(&self, name: &[u8]) -> Option<AclUser> {
@@ -301,18 +329,7 @@ impl Access for Worker {
         let config = self.hub.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
         let users = Users::read_file(path, config.acl_pubsub_all).map_err(|text| format!("ERR {text}"))?;
-        let before = self.hub.users.all();
-        self.hub.users.replace(users);
-        let is_as_before =
-            |user: &&Arc<User>| self.hub.users.get(user.name.as_bytes()).is_some_and(|now| now.line() == user.line());
-        let mut ends_me = false;
-        // As in Redis, the connections of the default user stay, whatever it may do now.
-        for user in before.iter().filter(|user| &*user.name != "default" && !is_as_before(user)) {
-            for client_info in self.hub.clients.cards_where(|client_info| client_info.is_of(&user.name)) {
-                ends_me |= end(&self.hub, me, &client_info);
-            }
-        }
-        Ok(end_listeners(&self.hub, me, &self.hub.users.default_user()) | ends_me)
+        Ok(replace_users(&self.hub, me.id, users))
     }
 
     fn save_users(&self) -> Result<(), String> {

@@ -12,7 +12,7 @@ use crate::open::{self, HashSecret, Part};
 use crate::persist;
 use commands::host::Unblock;
 use config::definition::Definition;
-use engine::{Entry, SessionStream};
+use engine::{Entry, SessionStream, Users};
 use std::any::Any;
 use std::fs;
 use std::io;
@@ -117,6 +117,13 @@ impl Node {
     fn copy_file(&self, name: &str) -> PathBuf {
         self.state_dir().join("copies").join(format!("{name}.conf"))
     }
+}
+
+/// The users of a new database with this password (`config::word`'s form), as the text after `user` of their directives.
+pub fn first_users(password: Option<&str>) -> Vec<String> {
+    let users = Users::default();
+    users.require_password(password.map(config::word_bytes).as_deref());
+    users.all_directives()
 }
 
 impl Database {

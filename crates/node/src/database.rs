@@ -4,6 +4,7 @@ use crate::capacity::{CapacityLedger, DEFAULT_NAME, Reservation, files_limit};
 use crate::ending::Ending;
 use crate::endpoint::{Address, Endpoint};
 use crate::progress::{AtRest, DurableState, Failure, Progress};
+use crate::proxy::SHARED;
 use crate::role::Replication;
 use crate::shard::Shard;
 use crate::tls;
@@ -306,6 +307,19 @@ impl Database {
             return Err(format!(
                 "ERR CONFIG SET failed - '{name}' is a setting of the node: set it on the node's default database"
             ));
+        }
+        if self.is_of_cluster() {
+            let is_shared = |name: &[u8]| {
+                let row = config::find_name(name);
+                row.is_none_or(|row| SHARED.contains(&row))
+            };
+            if let Some((name, _)) = pairs.iter().find(|(name, _)| !is_shared(name.as_ref())) {
+                let name = String::from_utf8_lossy(name.as_ref());
+                return Err(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{name}') - '{name}' cannot be set for a database of a \
+                     cluster: limits, policy and passwords are changed with flintkv database resize, users with ACL SETUSER"
+                ));
+            }
         }
         self.hub.config.draft(turn, pairs, local)
     }

@@ -55,7 +55,7 @@ pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
 pub use config::definition::{Definition, DefinitionChange};
-pub use copies::copy_name;
+pub use copies::{copy_name, first_users};
 pub use database::Database;
 pub use definition::{NodeError, check_for_cluster};
 pub use endpoint::Address;

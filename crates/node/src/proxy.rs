@@ -63,6 +63,35 @@ const OF_COPIES: &[&str] = &[
     "zset-max-listpack-value",
 ];
 
+/// What clients may set of a cluster's database: it holds on all nodes. The other directives are the node's, or the database's
+/// definition has them.
+pub(crate) const SHARED: &[&str] = &[
+    "acllog-max-len",
+    "busy-reply-threshold",
+    "client-output-buffer-limit",
+    "client-query-buffer-limit",
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hll-sparse-max-bytes",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+    "list-max-listpack-size",
+    "maxclients",
+    "proto-max-bulk-len",
+    "set-max-intset-entries",
+    "set-max-listpack-entries",
+    "set-max-listpack-value",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
+    "tcp-keepalive",
+    "timeout",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+];
+
 /// Sets a directive of the proxy at its copies.
 fn pass_on(proxy: &Hub, copies: &[Weak<Database>], name: &str) {
     for (name, value) in proxy.config.get(&[name]) {
@@ -76,10 +105,11 @@ fn pass_on(proxy: &Hub, copies: &[Weak<Database>], name: &str) {
 
 impl Node {
     /// Opens a proxy: an endpoint without data for the clients of a database whose shards are elsewhere. `definition`: its ports, and as
-    /// limits the RAM for clients.
+    /// limits the RAM for clients; `users`: the text after `user` of their directives.
     pub fn open_proxy(
         self: &Arc<Self>,
         definition: &Definition,
+        users: &[String],
         secret: HashSecret,
         routes: Routes,
     ) -> Result<Arc<Database>, NodeError> {
@@ -96,7 +126,8 @@ impl Node {
         let limits = self.check_file_of(&definition, true)?;
         self.check_room(name, limits)?;
         let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
-        write_secret(&file, &definition.file()).map_err(|error| io_error(&file, &error))?;
+        let users: String = users.iter().map(|line| format!("user {line}\n")).collect();
+        write_secret(&file, &(definition.file() + &users)).map_err(|error| io_error(&file, &error))?;
         let opened = self.open_from(name, &file, None, Part::Proxy { secret, routes });
         let proxy =
             opened.map_err(|error| NodeError::Io(format!("the proxy of '{name}' cannot be opened: {error}")))?;
@@ -122,6 +153,37 @@ impl Database {
     /// Whether it is a proxy: an endpoint whose data are in shards.
     pub fn is_of_cluster(&self) -> bool {
         self.hub.routes.get().is_some()
+    }
+
+    /// Grows whenever its users change.
+    pub fn users_version(&self) -> u64 {
+        self.hub.users.version()
+    }
+
+    /// Its users, as the text after `user` of their directives.
+    pub fn user_lines(&self) -> Vec<String> {
+        self.hub.users.all_directives()
+    }
+
+    /// Takes exactly these users.
+    pub fn set_users(&self, lines: &[String]) -> Result<(), String> {
+        self.hub.set_users(lines)
+    }
+
+    /// Changes the default user's password (`config::word`'s form), as `requirepass` does.
+    pub fn require_password(&self, password: Option<&str>) {
+        self.hub.users.require_password(password.map(config::word_bytes).as_deref());
+    }
+
+    /// The settings that all proxies of a database share, as CONFIG GET shows them.
+    pub fn shared_settings(&self) -> Vec<(String, String)> {
+        self.hub.config.get(SHARED)
+    }
+
+    /// Gives a copy of the database the settings that say how values are kept and commands run.
+    pub fn pass_settings_on(&self, copy: &Arc<Database>) {
+        let copy = [Arc::downgrade(copy)];
+        OF_COPIES.iter().for_each(|name| pass_on(&self.hub, &copy, name));
     }
 
     /// A message of another node's proxy, for the subscribers here.

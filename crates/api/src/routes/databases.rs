@@ -245,12 +245,24 @@ fn command(kind: &str, address: &str, has_password: bool) -> String {
 
 fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let databases = cx.app.node.databases();
-    let failed = cx.app.node.failed().into_iter().map(|(name, why)| FailedDatabase { name, why });
+    let mut failed: Vec<FailedDatabase> =
+        cx.app.node.failed().into_iter().map(|(name, why)| FailedDatabase { name, why }).collect();
+    failed.extend(without_endpoint(cx));
     Reply::json(&DatabaseList {
         databases: databases.iter().map(|database| card(cx, database)).collect(),
-        failed: failed.collect(),
+        failed,
         room: room(cx),
     })
+}
+
+/// The databases of the cluster that clients cannot reach at this node.
+fn without_endpoint(cx: &Cx) -> Vec<FailedDatabase> {
+    let Some(status) = cx.app.agent.as_ref().and_then(|agent| agent.status().ok()) else { return Vec::new() };
+    let trouble = |((id, shard), why): (&(_, Option<_>), &String)| {
+        let spec = status.view.databases.get(id)?.spec.as_ref().filter(|_| shard.is_none())?;
+        Some(FailedDatabase { name: spec.name.to_string(), why: why.clone() })
+    };
+    status.troubles.iter().filter_map(trouble).collect()
 }
 
 /// The definition that is asked for, completed by what only the node knows.
@@ -365,27 +377,31 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 fn delete(cx: &Cx) -> Result<Reply, ApiError> {
-    let database = cx.database()?;
-    if database.is_default() {
-        return Err(ApiError::unsupported("the default database cannot be deleted").hint("flush it, or stop the node"));
-    }
-    confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", &database)?;
-    if database.is_of_cluster() {
-        if !cluster::agent(cx)?.delete(database.name())? {
+    let name = cx.param("name");
+    // Also if its endpoint here could not be opened.
+    if let Ok(agent) = cluster::agent(cx)
+        && agent.status().is_ok_and(|status| status.view.named(name).is_some())
+    {
+        confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", name)?;
+        if !agent.delete(name)? {
             cx.note_more("; a node that does not run deletes its shards when it is back");
         }
     } else {
-        cx.app.node.delete(database.name())?;
+        let database = cx.database()?;
+        if database.is_default() {
+            let why = "the default database cannot be deleted";
+            return Err(ApiError::unsupported(why).hint("flush it, or stop the node"));
+        }
+        confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", name)?;
+        cx.app.node.delete(name)?;
     }
-    cx.app.event(
-        Event::info("database", database.name(), "the database was deleted").severity(Severity::Warning).by(cx.user()),
-    );
+    let event = Event::info("database", name, "the database was deleted");
+    cx.app.event(event.severity(Severity::Warning).by(cx.user()));
     Ok(Reply::none())
 }
 
 /// What cannot be undone is told, and a backup offered.
-fn confirmed(given: &str, lost: &str, database: &Database) -> Result<(), ApiError> {
-    let name = database.name();
+fn confirmed(given: &str, lost: &str, name: &str) -> Result<(), ApiError> {
     if given == name {
         return Ok(());
     }
@@ -413,7 +429,7 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
 fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     let Confirmation { confirm } = cx.body()?;
     let database = cx.database()?;
-    confirmed(&confirm, "all its keys", &database)?;
+    confirmed(&confirm, "all its keys", database.name())?;
     Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
     cx.app.event(
         Event::info("database", database.name(), "all keys were deleted")

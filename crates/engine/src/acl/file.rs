@@ -53,6 +53,18 @@ impl Users {
         self.all().iter().filter(|user| ***user != *implied).map(|user| directive(user)).collect()
     }
 
+    /// The directives of all users, whatever else says.
+    pub fn all_directives(&self) -> Vec<String> {
+        self.all().iter().map(|user| directive(user)).collect()
+    }
+
+    /// The users that these directives describe, and no others. Nothing is taken yet.
+    pub fn of_directives(lines: &[String], all_channels: bool) -> Result<Vec<User>, String> {
+        let alone = Users::default();
+        alone.take_directives(lines, all_channels)?;
+        Ok(alone.all().iter().map(|user| User::clone(user)).collect())
+    }
+
     /// Like [`Users::directives`], but with `requirepass` set to this password.
     pub fn directives_with(&self, password: Option<&[u8]>) -> Vec<String> {
         let later = Users::default();
