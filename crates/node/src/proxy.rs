@@ -150,9 +150,9 @@ impl Node {
 }
 
 impl Database {
-    /// Whether it is a proxy: an endpoint whose data are in shards.
+    /// Whether it is the endpoint of a cluster's database, whose data are in shards.
     pub fn is_of_cluster(&self) -> bool {
-        self.hub.routes.get().is_some()
+        self.hub.routes.get().is_some_and(|routes| routes.others.is_some())
     }
 
     /// Grows whenever its users change.
