@@ -13,6 +13,7 @@
 //! | `FLINTKV_DIFF_COMMANDS` | how many commands each part of the differential test takes, whatever the time |
 
 mod client;
+pub mod cluster;
 pub mod compare;
 pub mod generator;
 mod node;

@@ -1,0 +1,269 @@
+//! Owns the processes of a cluster: nodes on addresses of their own, each with its member of etcd. Never knows the commands.
+//!
+//! Every test has addresses 127.x.y.1, .2 and so on, of which no other test knows, so all ports are the usual ones.
+
+use crate::{Client, binary, eventually, free_port};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const PASSWORD: &str = "a-password-of-tests";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Data,
+    Quorum,
+}
+
+/// A node. Dropping it ends its processes.
+pub struct Member {
+    pub name: String,
+    pub host: String,
+    pub dir: TempDir,
+    role: Role,
+    /// `flintkv server`, or `flintkv quorum`.
+    node: Option<Child>,
+    /// `flintkv coordinator` of a data node.
+    coordinator: Option<Child>,
+}
+
+pub struct Cluster {
+    pub members: Vec<Member>,
+}
+
+impl Member {
+    fn new(host: String, name: String, role: Role, directives: &[(&str, &str)]) -> Member {
+        let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a folder");
+        let root = dir.path().display();
+        let usual = [
+            ("port", "0".to_owned()),
+            ("unixsocket", format!("{root}/default.sock")),
+            ("dir", root.to_string()),
+            ("state-dir", format!("{root}/state")),
+            ("bind", host.clone()),
+            ("console-bind", host.clone()),
+            ("console-password", PASSWORD.to_owned()),
+            ("io-threads", "2".to_owned()),
+            ("flash-path", format!("{root}/flash")),
+            ("memory-limit", "64mb".to_owned()),
+            ("ram-limit", "48mb".to_owned()),
+            ("appendonly", "no".to_owned()),
+        ];
+        let given = |name: &str| directives.iter().any(|&(given, _)| given == name);
+        let mut file: String = usual
+            .iter()
+            .filter(|(name, _)| !given(name) && (role == Role::Data || *name == "state-dir"))
+            .map(|(name, value)| format!("{name} {value}\n"))
+            .collect();
+        directives.iter().for_each(|(name, value)| file += &format!("{name} {value}\n"));
+        fs::write(dir.path().join("flintkv.conf"), file).expect("the file is written");
+        Member { name, host, dir, role, node: None, coordinator: None }
+    }
+
+    pub fn conf(&self) -> String {
+        self.dir.path().join("flintkv.conf").display().to_string()
+    }
+
+    /// What its processes have printed.
+    pub fn log(&self) -> String {
+        let read = |name: &str| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        read("node.log") + &read("coordinator.log")
+    }
+
+    fn spawn(&self, subcommand: &str, log: &str) -> Child {
+        let log = File::options().create(true).append(true).open(self.dir.path().join(log)).expect("a file");
+        Command::new(binary())
+            .args([subcommand, &self.conf()])
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .spawn()
+            .expect("the program runs")
+    }
+
+    /// Starts what of it does not run.
+    pub fn start(&mut self) {
+        self.start_node();
+        self.start_coordinator();
+    }
+
+    pub fn start_node(&mut self) {
+        if self.node.is_none() {
+            let subcommand = if self.role == Role::Data { "server" } else { "quorum" };
+            self.node = Some(self.spawn(subcommand, "node.log"));
+        }
+    }
+
+    pub fn start_coordinator(&mut self) {
+        if self.role == Role::Data && self.coordinator.is_none() {
+            self.coordinator = Some(self.spawn("coordinator", "coordinator.log"));
+        }
+    }
+
+    /// Ends its `flintkv server` or `flintkv quorum` without a word.
+    pub fn kill_node(&mut self) {
+        end(&mut self.node, Signal::KILL);
+    }
+
+    pub fn stop_node(&mut self) {
+        end(&mut self.node, Signal::TERM);
+    }
+
+    /// Ends its member of etcd.
+    pub fn stop_coordinator(&mut self) {
+        end(&mut self.coordinator, Signal::TERM);
+    }
+
+    pub fn connect(&self, port: u16) -> Client {
+        Client::new(TcpStream::connect((self.host.as_str(), port)).expect("the node accepts connections"))
+    }
+
+    /// The command line of an operator, whose node this is. The error is what it printed to standard error.
+    pub fn operator(&self, words: &[&str]) -> Result<String, String> {
+        let done = Command::new(binary())
+            .args(words)
+            .env("FLINTKV_URL", format!("http://{}:8379", self.host))
+            .env("FLINTKV_USER", "admin")
+            .env("FLINTKV_PASSWORD", PASSWORD)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+    }
+
+    /// What GET /api/v1/cluster answers. `None`: the node does not answer, or is no member yet.
+    pub fn status(&self) -> Option<Value> {
+        let shown = self.operator(&["cluster", "status", "--json"]).ok()?;
+        Some(serde_json::from_str(&shown).expect("JSON"))
+    }
+}
+
+fn end(child: &mut Option<Child>, signal: Signal) {
+    if let Some(mut child) = child.take() {
+        let pid = Pid::from_raw(child.id() as i32).expect("a process");
+        // It may have ended by itself.
+        let _ = kill_process(pid, signal);
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.name, self.log());
+        }
+        end(&mut self.node, Signal::KILL);
+        end(&mut self.coordinator, Signal::TERM);
+    }
+}
+
+impl Cluster {
+    /// The first node, which runs and is the only member.
+    pub fn begin(directives: &[(&str, &str)]) -> Cluster {
+        let mut member = Member::new(hosts(), "n1".to_owned(), Role::Data, directives);
+        member.start();
+        let conf = member.conf();
+        let init = ["cluster", "init", "test", "--conf", &conf, "--address", &member.host, "--name", "n1", "--zone", "a"];
+        let begun = member.operator(&init);
+        assert!(begun.as_ref().is_ok_and(|said| said.contains("flintkv cluster join")), "{begun:?}\n{}", member.log());
+        let cluster = Cluster { members: vec![member] };
+        eventually("the first node is a member", || cluster.members[0].status().is_some());
+        cluster
+    }
+
+    /// A cluster of these nodes, of which the first one keeps data. It is complete when this returns.
+    pub fn start(roles: &[Role], directives: &[(&str, &str)]) -> Cluster {
+        assert_eq!(roles[0], Role::Data);
+        let mut cluster = Cluster::begin(directives);
+        for role in &roles[1..] {
+            let joined = cluster.join(*role, directives);
+            assert!(joined.is_ok(), "{joined:?}");
+        }
+        cluster.is_complete();
+        cluster
+    }
+
+    /// Another node, in a zone of its own, with a token of the first one.
+    pub fn join(&mut self, role: Role, directives: &[(&str, &str)]) -> Result<String, String> {
+        let token = self.token();
+        let mut member = self.candidate(role, directives);
+        member.start();
+        let said = self.join_with(&member, &token);
+        self.members.push(member);
+        said
+    }
+
+    /// A node that is a member of nothing, and does not run.
+    pub fn candidate(&self, role: Role, directives: &[(&str, &str)]) -> Member {
+        let number = self.members.len() + 1;
+        let (network, _) = self.members[0].host.rsplit_once('.').expect("an address");
+        Member::new(format!("{network}.{number}"), format!("n{number}"), role, directives)
+    }
+
+    pub fn token(&self) -> String {
+        let shown = self.members[0].operator(&["cluster", "token", "--json"]).expect("a token");
+        serde_json::from_str::<Value>(&shown).expect("JSON")["token"].as_str().expect("a token").to_owned()
+    }
+
+    pub fn join_with(&self, member: &Member, token: &str) -> Result<String, String> {
+        let (conf, zone) = (member.conf(), format!("zone-{}", member.name));
+        let role = if member.role == Role::Data { "data" } else { "quorum" };
+        member.operator(&[
+            "cluster", "join", &self.members[0].host, "--token", token, "--conf", &conf, "--address", &member.host, "--name",
+            &member.name, "--zone", &zone, "--role", role,
+        ])
+    }
+
+    /// Waits until every node runs, as every data node sees it, and has said what it has.
+    pub fn is_complete(&self) {
+        let sees_all = |member: &Member| {
+            let Some(status) = member.status() else { return false };
+            let nodes = status["nodes"].as_array().expect("nodes");
+            let is_ready = |node: &Value| {
+                node["is_live"] == true && (node["role"] == "quorum" || node["ram_bytes"].as_u64().is_some_and(|bytes| bytes > 0))
+            };
+            nodes.len() == self.members.len() && nodes.iter().all(is_ready)
+        };
+        let data = self.members.iter().filter(|member| member.role == Role::Data);
+        for member in data {
+            eventually("every node is seen by every other", || sees_all(member));
+        }
+    }
+
+    /// Makes a database and returns its port, on which each data node listens when this returns.
+    pub fn create(&self, name: &str, shards: u16, options: &[&str]) -> u16 {
+        let shards = shards.to_string();
+        let words = [&["database", "create", name, "--shards", &shards, "--json"][..], options].concat();
+        let shown = self.members[0].operator(&words).expect("the database is created");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let port = shown["definition"]["port"].as_u64().expect("a port") as u16;
+        for member in self.members.iter().filter(|member| member.role == Role::Data) {
+            eventually("each node serves the database", || {
+                TcpStream::connect((member.host.as_str(), port)).is_ok_and(|_| member.operator(&["database", "show", name]).is_ok())
+            });
+        }
+        port
+    }
+
+    /// Waits until this many shards of the database are served.
+    pub fn serves(&self, at: usize, name: &str, count: usize) {
+        eventually("the shards are served", || {
+            let Some(status) = self.members[at].status() else { return false };
+            let databases = status["databases"].as_array().expect("databases");
+            let found = databases.iter().find(|database| database["name"] == name);
+            let shards = found.and_then(|database| database["shards"].as_array());
+            shards.is_some_and(|shards| shards.iter().filter(|shard| shard["is_served"] == true).count() == count)
+        });
+    }
+}
+
+/// The first address of a network that no other test uses.
+fn hosts() -> String {
+    let [high, low] = free_port().to_be_bytes();
+    format!("127.{high}.{low}.1")
+}
