@@ -142,13 +142,15 @@ files >"$scratch/before"
 cp "$scratch/deb/flintkv.deb" "$root/tmp/flintkv.deb"
 apt install /tmp/flintkv.deb
 if command -v systemd-analyze >/dev/null; then
-    # A system without systemd has no sysinit.target.
-    said="$(systemd-analyze verify --man=no --root="$root" flintkv.service 2>&1 | grep flintkv | grep -v sysinit.target || true)"
-    [ -z "$said" ] || fail "systemd-analyze verify: $said"
-    # The limit is slightly above the current value. A unit without any hardening has 10.
-    systemd-analyze security --offline=true --root="$root" --threshold=25 --no-pager flintkv.service >"$scratch/security" 2>&1 ||
-        { cat "$scratch/security"; fail "the unit's exposure is too high"; }
-    tail -n 1 "$scratch/security"
+    for name in flintkv flintkv-coordinator; do
+        # A system without systemd has no sysinit.target.
+        said="$(systemd-analyze verify --man=no --root="$root" "$name.service" 2>&1 | grep flintkv | grep -v sysinit.target || true)"
+        [ -z "$said" ] || fail "systemd-analyze verify: $said"
+        # The limit is slightly above the current value. A unit without any hardening has 10.
+        systemd-analyze security --offline=true --root="$root" --threshold=25 --no-pager "$name.service" >"$scratch/security" 2>&1 ||
+            { cat "$scratch/security"; fail "the unit's exposure is too high"; }
+        tail -n 1 "$scratch/security"
+    done
     systemd-analyze syscall-filter @system-service | grep -q '@aio' || fail "@system-service has no @aio"
 else
     echo "not verified: there is no systemd-analyze here"
@@ -162,6 +164,8 @@ expect "flintkv flintkv 750" inside stat -c '%U %G %a' /var/lib/flintkv
 expect "flintkv flintkv 750" inside stat -c '%U %G %a' /etc/flintkv
 expect "flintkv flintkv 640" inside stat -c '%U %G %a' /etc/flintkv/flintkv.conf
 expect /lib/systemd/system/flintkv.service inside readlink /etc/systemd/system/multi-user.target.wants/flintkv.service
+[ -e "$root/lib/systemd/system/flintkv-coordinator.service" ] || fail "there is no unit of the coordinator"
+[ ! -e "$root/etc/systemd/system/multi-user.target.wants/flintkv-coordinator.service" ] || fail "the coordinator is enabled"
 for file in usr/share/man/man1/flintkv.1.gz usr/share/man/man5/flintkv.conf.5.gz usr/share/bash-completion/completions/flintkv \
     usr/share/zsh/vendor-completions/_flintkv usr/share/fish/vendor_completions.d/flintkv.fish \
     usr/share/doc/flintkv/copyright etc/logrotate.d/flintkv; do

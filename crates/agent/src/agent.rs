@@ -38,6 +38,8 @@ use tokio::time::{interval, sleep};
 const LOOK: Duration = Duration::from_millis(500);
 /// Of the node's record under `live/`.
 const LIVE_TTL: Duration = Duration::from_secs(2);
+/// Before something is looked at again that is about to be there.
+const SOON: Duration = Duration::from_millis(100);
 /// Before something is tried again that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often etcd's members are asked for.
@@ -274,7 +276,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     let authorities = member.authorities.iter().map(|pem| pki::AuthorityCertificate::from_pem(pem));
     let authorities = authorities.collect::<Result<_, _>>().map_err(|error| text(&error))?;
     let trust = Trust::new(authorities).map_err(|error| text(&error))?;
-    let etcd = etcd_client(&member, &credential, member.etcd.endpoints.clone()).map_err(|error| text(&error))?;
+    let etcd = etcd_client(&member, &credential, &member.etcd.endpoints).map_err(|error| text(&error))?;
     let current = CurrentCredential::new(credential);
     let me: NodeId = member.node.to_string().parse().map_err(|error| text(&error))?;
     let peers = Peers::new(Arc::clone(&current), Arc::clone(&trust));
@@ -455,23 +457,28 @@ async fn keep_alive_once(membership: &Membership, process: ProcessId) -> Result<
     Ok(format!("{:?}", keeper.lost().await))
 }
 
-/// Says what this node has, whenever that changes.
+/// Says what this node has, and again when that has changed.
 async fn keep_node_record(shared: &Shared, membership: &Membership) {
     let mut told = String::new();
     loop {
         match write_node_record(shared, membership).await {
-            Ok(()) => told.clear(),
+            Ok(is_written) => {
+                told.clear();
+                sleep(if is_written { ENDPOINTS_INTERVAL } else { SOON }).await;
+                continue;
+            }
             Err(why) if why == told => {}
             Err(why) => {
                 tracing::warn!("the record of this node is not up to date: {why}");
                 told = why;
             }
         }
-        sleep(if told.is_empty() { ENDPOINTS_INTERVAL } else { AGAIN }).await;
+        sleep(AGAIN).await;
     }
 }
 
-async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(), String> {
+/// False: there is no record yet.
+async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<bool, String> {
     let issuer = membership.issuer();
     let key = Key::Node(membership.me);
     let name = key.to_string();
@@ -479,11 +486,7 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     let Some((before, revision)) = found else {
         // Before init has written the first records, there is no record at all.
         let is_removed = !membership.view().nodes.is_empty();
-        return if is_removed {
-            Err("the cluster has no record of this node: it was removed".to_owned())
-        } else {
-            Ok(())
-        };
+        return if is_removed { Err("the cluster has no record of this node: it was removed".to_owned()) } else { Ok(false) };
     };
     let mut now = before.clone();
     let (ram_bytes, flash_bytes) = shared.node.as_deref().map_or((0, 0), room_for_copies);
@@ -493,11 +496,12 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<(
     now.addresses.peer =
         host_and_port(&issuer.member.host, shared.peer_port).parse().map_err(|error| format!("{error}"))?;
     if now == before {
-        return Ok(());
+        return Ok(true);
     }
     let bytes = records::encode(key, &now).map_err(|error| error.to_string())?;
     match issuer.records.change(Change::default().given(&name, revision).put_bytes(&name, bytes)).await {
-        Ok(_) | Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
+        Ok(_) => Ok(true),
+        Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -59,6 +59,8 @@ struct Proxy {
     settings: Entries,
     /// As far as the proxy and the records were compared.
     compared: Compared,
+    /// The revision of what this node has written last.
+    written: i64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -220,7 +222,7 @@ impl Reconciler {
         let opened = self.node.open_proxy(&proxy, &lines, words(secret), routes).map_err(|error| error.to_string())?;
         self.served.insert_proxy(id, &opened);
         let settings = opened.shared_settings().into_iter().collect();
-        local.proxy = Some(Proxy { database: opened, users, settings, compared: Compared::default() });
+        local.proxy = Some(Proxy { database: opened, users, settings, compared: Compared::default(), written: 0 });
         Ok(())
     }
 
@@ -387,6 +389,10 @@ impl Reconciler {
         if now == proxy.compared {
             return true;
         }
+        // Until what this node has written comes back, the view says what was before.
+        if now.users_revision.max(now.spec_revision) < proxy.written {
+            return true;
+        }
         let Some(recorded) = recorded_users(records) else { return true };
         let mine = shared::users(proxy.database.user_lines());
         let users = merge(&proxy.users, &mine, &recorded);
@@ -422,8 +428,12 @@ impl Reconciler {
             change = change.given(&key.to_string(), spec.revision).put_bytes(&key.to_string(), bytes);
             is_changed = true;
         }
-        if is_changed && self.change(change).is_err() {
-            return false;
+        let mut written = proxy.written;
+        if is_changed {
+            match self.runtime.block_on(self.records.change(change)) {
+                Ok(revision) => written = revision,
+                Err(_) => return false,
+            }
         }
         let database = Arc::clone(&proxy.database);
         if users != mine {
@@ -447,10 +457,10 @@ impl Reconciler {
             database.pass_settings_on(&copy.database);
         }
         let proxy = local.proxy.as_mut().expect("it was there");
+        proxy.written = written;
         (proxy.users, proxy.settings) = (users, settings);
-        proxy.compared =
-            Compared { users_version: database.users_version(), settings_version: database.config().version(), ..now };
-        // What was written comes back as a change of the records, and is compared once more.
+        // The versions from before: what clients have changed since then is compared next time, together with what was taken just now.
+        proxy.compared = now;
         true
     }
 

@@ -2,6 +2,7 @@
 
 mod allocator;
 mod node;
+mod quorum;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -86,6 +87,11 @@ fn main() -> ExitCode {
     };
     match subcommand.to_str() {
         Some("server") => serve(args, Called::ByItsName),
+        Some("coordinator") => membership::coordinator::main(args),
+        Some("quorum") => match args.map(OsString::into_string).collect::<Result<Vec<_>, _>>() {
+            Ok(args) => quorum::main(&args),
+            Err(arg) => refuse(&format!("argument {arg:?} is not valid UTF-8")),
+        },
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
         Some(

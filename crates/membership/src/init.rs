@@ -63,7 +63,7 @@ pub async fn init(config: &Config, options: &Init, progress: &mut dyn FnMut(&str
     let authority = folder.authority().map_err(|error| text(&error))?;
     let authority = authority.ok_or("this node does not have the authority's key, so it did not begin this cluster")?;
     let credential = folder.credential(now_ms).map_err(|error| text(&error))?;
-    let etcd = etcd_client(&member, &credential, member.etcd.endpoints.clone()).map_err(|error| text(&error))?;
+    let etcd = etcd_client(&member, &credential, &member.etcd.endpoints).map_err(|error| text(&error))?;
     let records = Records::new(Arc::new(etcd), member.cluster);
     wait_for_etcd(&records, &member, progress).await?;
     if records.get::<ClusterRecord>(CLUSTER).await.map_err(|error| text(&error))?.is_some() {
@@ -143,7 +143,7 @@ fn make_files(config: &Config, options: &Init, folder: &Folder) -> Result<Member
         access,
     );
     // An etcd that cannot be used is an error before anything is written.
-    etcd_client(&member, &credential, member.etcd.endpoints.clone()).map_err(|error| text(&error))?;
+    etcd_client(&member, &credential, &member.etcd.endpoints).map_err(|error| text(&error))?;
     folder.write_authority(&authority).map_err(|error| text(&error))?;
     folder.write_credential(&credential).map_err(|error| text(&error))?;
     if member.etcd.external.is_none() {

@@ -257,7 +257,7 @@ impl Issuer {
     pub fn reconnected(&self, endpoints: Vec<String>) -> Result<Issuer, coord::Error> {
         let mut member = self.member.clone();
         member.etcd.endpoints = endpoints;
-        let etcd = etcd_client(&member, &self.current.get(), member.etcd.endpoints.clone())?;
+        let etcd = etcd_client(&member, &self.current.get(), &member.etcd.endpoints)?;
         Ok(Issuer {
             folder: self.folder.clone(),
             records: Records::new(Arc::new(etcd.clone()), member.cluster),

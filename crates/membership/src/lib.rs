@@ -2,12 +2,13 @@
 //! knows databases, shards or clients.
 //!
 //! Reading order: `folder` (the files), `etcd` and `records` (what lies in etcd), `init` (the first node), `call` (the bytes between two
-//! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port).
+//! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port), `coordinator` (the member of etcd that a node runs).
 
 #![forbid(unsafe_code)]
 
 pub mod addresses;
 pub mod call;
+pub mod coordinator;
 pub mod etcd;
 pub mod folder;
 pub mod init;

@@ -60,6 +60,7 @@ pub use database::Database;
 pub use definition::{NodeError, check_for_cluster};
 pub use endpoint::Address;
 pub use flash::lock;
+pub use log::start as start_log;
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use metrics::{Durability, Figures, Latencies, NodeFigures};

@@ -1,0 +1,3 @@
+//! Membership with real etcd and real sockets, in processes and threads that end with their tests.
+
+mod coordinator;
