@@ -168,7 +168,8 @@ impl Cluster {
         let mut member = Member::new(hosts(), "n1".to_owned(), Role::Data, directives);
         member.start();
         let conf = member.conf();
-        let init = ["cluster", "init", "test", "--conf", &conf, "--address", &member.host, "--name", "n1", "--zone", "a"];
+        let init =
+            ["cluster", "init", "test", "--conf", &conf, "--address", &member.host, "--name", "n1", "--zone", "a"];
         let begun = member.operator(&init);
         assert!(begun.as_ref().is_ok_and(|said| said.contains("flintkv cluster join")), "{begun:?}\n{}", member.log());
         let cluster = Cluster { members: vec![member] };
@@ -214,8 +215,21 @@ impl Cluster {
         let (conf, zone) = (member.conf(), format!("zone-{}", member.name));
         let role = if member.role == Role::Data { "data" } else { "quorum" };
         member.operator(&[
-            "cluster", "join", &self.members[0].host, "--token", token, "--conf", &conf, "--address", &member.host, "--name",
-            &member.name, "--zone", &zone, "--role", role,
+            "cluster",
+            "join",
+            &self.members[0].host,
+            "--token",
+            token,
+            "--conf",
+            &conf,
+            "--address",
+            &member.host,
+            "--name",
+            &member.name,
+            "--zone",
+            &zone,
+            "--role",
+            role,
         ])
     }
 
@@ -225,7 +239,8 @@ impl Cluster {
             let Some(status) = member.status() else { return false };
             let nodes = status["nodes"].as_array().expect("nodes");
             let is_ready = |node: &Value| {
-                node["is_live"] == true && (node["role"] == "quorum" || node["ram_bytes"].as_u64().is_some_and(|bytes| bytes > 0))
+                node["is_live"] == true
+                    && (node["role"] == "quorum" || node["ram_bytes"].as_u64().is_some_and(|bytes| bytes > 0))
             };
             nodes.len() == self.members.len() && nodes.iter().all(is_ready)
         };
@@ -233,6 +248,14 @@ impl Cluster {
         for member in data {
             eventually("every node is seen by every other", || sees_all(member));
         }
+        // Until a member of etcd votes, the loss of another one may take the majority away.
+        eventually("every member of etcd votes", || {
+            let Ok(shown) = self.members[0].operator(&["cluster", "nodes", "--json"]) else { return false };
+            let shown: Value = serde_json::from_str(&shown).expect("JSON");
+            let Some(members) = shown["etcd"]["members"].as_array() else { return false };
+            let votes = |member: &Value| member["is_learner"] == false && member["trouble"].is_null();
+            members.len() == self.members.len() && members.iter().all(votes)
+        });
     }
 
     /// Makes a database and returns its port, on which each data node listens when this returns.
@@ -244,7 +267,8 @@ impl Cluster {
         let port = shown["definition"]["port"].as_u64().expect("a port") as u16;
         for member in self.members.iter().filter(|member| member.role == Role::Data) {
             eventually("each node serves the database", || {
-                TcpStream::connect((member.host.as_str(), port)).is_ok_and(|_| member.operator(&["database", "show", name]).is_ok())
+                TcpStream::connect((member.host.as_str(), port))
+                    .is_ok_and(|_| member.operator(&["database", "show", name]).is_ok())
             });
         }
         port

@@ -79,7 +79,9 @@ fn three_nodes_are_one_database() {
     assert!(first.run("CONFIG SET maxmemory 1gb").contains("cannot be set for a database of a cluster"));
     assert!(first.run("SELECT 1").contains("SELECT is not allowed"));
     assert_eq!(first.run("ACL DELUSER ann"), "(integer) 1");
-    eventually("the user is gone", || cluster.members[1].connect(port).run("AUTH ann pw").starts_with("(error) WRONGPASS"));
+    eventually("the user is gone", || {
+        cluster.members[1].connect(port).run("AUTH ann pw").starts_with("(error) WRONGPASS")
+    });
 
     // A node that stops without a word: its keys are not served, everything else goes on, nothing is lost.
     cluster.members[1].kill_node();
@@ -118,7 +120,9 @@ fn a_database_is_deleted_while_a_node_is_away_and_without_persistence_a_shard_be
     cluster.members[0].operator(&["database", "pause", "cache"]).unwrap();
     eventually("the other node refuses", || cluster.members[1].connect(port).run("GET k1").contains("paused"));
     cluster.members[0].operator(&["database", "resume", "cache"]).unwrap();
-    cluster.members[0].operator(&["database", "resize", "cache", "--memory-limit", "600mb", "--ram-limit", "60%"]).unwrap();
+    cluster.members[0]
+        .operator(&["database", "resize", "cache", "--memory-limit", "600mb", "--ram-limit", "60%"])
+        .unwrap();
 
     cluster.members[1].stop_node();
     eventually("the node is seen to be away", || {

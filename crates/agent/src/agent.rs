@@ -486,7 +486,11 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<b
     let Some((before, revision)) = found else {
         // Before init has written the first records, there is no record at all.
         let is_removed = !membership.view().nodes.is_empty();
-        return if is_removed { Err("the cluster has no record of this node: it was removed".to_owned()) } else { Ok(false) };
+        return if is_removed {
+            Err("the cluster has no record of this node: it was removed".to_owned())
+        } else {
+            Ok(false)
+        };
     };
     let mut now = before.clone();
     let (ram_bytes, flash_bytes) = shared.node.as_deref().map_or((0, 0), room_for_copies);

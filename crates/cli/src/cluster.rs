@@ -28,11 +28,11 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
         ClusterAction::Nodes { connection } => {
             let client = Client::new(connection, TIMEOUT)?;
             let reply = client.get("/cluster")?;
-            if connection.json {
-                return Ok(pretty(&reply["nodes"]));
-            }
             // What etcd cannot say now, the nodes are shown without.
             let etcd = client.get("/cluster/etcd");
+            if connection.json {
+                return Ok(pretty(&json!({ "nodes": reply["nodes"], "etcd": etcd.unwrap_or(Value::Null) })));
+            }
             Ok(nodes(&reply) + &etcd.map_or_else(|_| "\netcd does not answer\n".to_owned(), |etcd| members(&etcd)))
         }
         ClusterAction::Token { connection, no_coordinator } => {

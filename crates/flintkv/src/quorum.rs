@@ -42,7 +42,11 @@ fn run(args: &[String]) -> Result<(), String> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&is_stopping)).map_err(|error| error.to_string())?;
     }
-    tracing::info!("FlintKV {} starts as a node that only votes: process {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!(
+        "FlintKV {} starts as a node that only votes: process {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
     let agent = agent::Agent::start_quorum(&config).map_err(|error| error.to_string())?;
     let log: Log = Arc::new(|line| tracing::info!("{line}"));
     let ended = std::thread::scope(|scope| {
