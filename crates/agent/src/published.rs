@@ -83,7 +83,7 @@ mod tests {
                 let bytes = published.encode();
                 assert_eq!(Published::decode(&bytes), Some(published));
                 let cut = HEADER_BYTES + channel.len();
-                assert_eq!(Published::decode(&bytes[..cut]).is_some(), true);
+                assert!(Published::decode(&bytes[..cut]).is_some());
                 assert!(cut == HEADER_BYTES || Published::decode(&bytes[..cut - 1]).is_none());
             }
         }

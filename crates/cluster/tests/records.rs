@@ -61,6 +61,7 @@ fn spec_record() -> SpecRecord {
         name: "orders".parse().unwrap(),
         state: DatabaseState::Serving,
         hash_secret: HashSecret([7; 16]),
+        config: Default::default(),
         definition: StoredDefinition { known: definition, unknown: unknown() },
         unknown: unknown(),
     }

@@ -62,6 +62,8 @@ pub trait ReplicationControl: Send + Sync {
 /// Figures and memory of the database and its process, and the process's end. The errors are whole replies.
 pub trait ProcessControl: Send + Sync {
     fn info(&self, sections: &[&[u8]]) -> String;
+    /// INFO of a database whose data are in so many shards, of which these have answered.
+    fn whole_info(&self, sections: &[&[u8]], shards: &[String], count: usize) -> String;
     /// `maxclients`, or less if the system allows fewer open files.
     fn clients_max(&self) -> usize;
     /// CONFIG RESETSTAT for the figures that do not belong to workers.

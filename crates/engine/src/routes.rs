@@ -87,6 +87,8 @@ pub enum Policy {
     All(Merge),
     /// The owner of the stripe where the cursor stands runs it.
     Scan,
+    /// Every shard runs it, and the proxy: INFO.
+    Info,
     /// By what it is asked for.
     Debug,
     Refused,
@@ -110,6 +112,8 @@ pub enum Merge {
     Xor,
     /// The first that is no error, and the first error if there is none.
     OneSucceeds,
+    /// Texts of INFO; those that are errors are left out.
+    Info,
 }
 
 /// How to distribute the command with this name, which is the original one: `get`, `script|load`.
@@ -127,6 +131,7 @@ pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
         "randomkey" => Policy::All(Merge::Any),
         "wait" | "waitaof" => Policy::All(Merge::Min),
         "scan" => Policy::Scan,
+        "info" => Policy::Info,
         "swapdb" | "migrate" | "replicaof" | "slaveof" | "failover" | "sync" | "psync" | "replconf" | "save"
         | "bgsave" | "bgrewriteaof" | "client|tracking" | "client|caching" => Policy::Refused,
         "debug" => Policy::Debug,

@@ -105,6 +105,10 @@ impl ReplicationControl for Database {
 }
 
 impl ProcessControl for Database {
+    fn whole_info(&self, sections: &[&[u8]], shards: &[String], count: usize) -> String {
+        crate::metrics::whole::whole_info(self, sections, shards, count)
+    }
+
     fn info(&self, sections: &[&[u8]]) -> String {
         metrics::info(self, sections)
     }

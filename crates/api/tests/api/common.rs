@@ -43,6 +43,7 @@ fn node_process() {
     let program = std::env::current_exe().unwrap().into_os_string();
     let scenario = [program.to_str().unwrap(), "common::scenario_process", "--exact", "--nocapture", "--"];
     let options = || api::Options {
+        agent: None,
         now_ms: Arc::new(|| wall_ms() + AHEAD_MS.load(Relaxed)),
         scenario: scenario.iter().map(Into::into).collect(),
     };

@@ -98,6 +98,7 @@ fn try_forward(
         Policy::Split(step, how) => to.split(args, positions, step, how)?,
         Policy::All(how) => to.send_to_all(how),
         Policy::Scan => to.scan(args),
+        Policy::Info => to.send_to_all(Merge::Info),
         Policy::Debug if !worker.config_snapshot().config.enable_debug_command.allows(to.session.local) => {
             return to.here(args, true);
         }
@@ -325,7 +326,7 @@ impl Sender<'_> {
                 let keys = self.keys(args, positions);
                 self.owner_of(&keys)?;
             }
-            Policy::Here | Policy::All(_) | Policy::Scan => {}
+            Policy::Here | Policy::All(_) | Policy::Scan | Policy::Info => {}
         }
         self.here(args, false)
     }
@@ -374,10 +375,10 @@ impl Sender<'_> {
             let (command, args) = (queued_command(hub, queued.args()), queued.args());
             let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
             owners.extend(keys.iter().map(|key| (self.routes.owner(key.hash), key.hash.slot)));
-            goes |= command.policy != Policy::Here;
+            goes |= !matches!(command.policy, Policy::Here | Policy::Info);
             // These do the same at the owner.
             let anywhere = ["ping", "echo", "time", "publish", "spublish", "unwatch"];
-            if command.policy == Policy::Here && !anywhere.contains(&command.name) {
+            if matches!(command.policy, Policy::Here | Policy::Info) && !anywhere.contains(&command.name) {
                 only_here = only_here.or(Some(command.name));
             }
             writes |= may_change(command);

@@ -3,13 +3,14 @@
 
 use super::transmit::Transmitter;
 use crate::account::{Spent, account};
+use crate::batch::Batch;
 use crate::clients::ClientInfo;
 use crate::error_replies::NOT_OWNED;
-use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, State, Taken, merge, with_cursor};
+use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State, Taken, merge, texts, with_cursor};
 use crate::halt::End;
 use crate::memory::{FREE_BYTES, PAUSE_BYTES_MAX};
 use crate::random;
-use crate::routes::Routes;
+use crate::routes::{Merge, Routes};
 use crate::session::Connection;
 use crate::worker::Worker;
 use resp::{Out, Proto};
@@ -103,7 +104,7 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
     for (shard, error) in lost {
         forwarding.lose(shard, &error);
     }
-    let replies = Replies { worker, routes, client_info, proto: session.proto, pause_bytes };
+    let replies = Replies { worker, routes, batch, client_info, proto: session.proto, pause_bytes };
     while let Some(mut awaited) = forwarding.awaited.pop_front() {
         let from = output.len();
         match replies.poll_reply(&mut awaited, forwarding, output, cx) {
@@ -178,6 +179,7 @@ fn note_error(worker: &Worker, reply: &[u8]) {
 struct Replies<'a> {
     worker: &'a Worker,
     routes: &'a Routes,
+    batch: &'a Batch,
     client_info: &'a ClientInfo,
     proto: Proto,
     pause_bytes: usize,
@@ -216,7 +218,10 @@ impl Replies<'_> {
                     ready!(self.poll_whole(part, awaited.is_write, forwarding, &mut reply.bytes, cx));
                 }
                 let replies: Vec<PartReply> = std::mem::take(parts).into_iter().map(|(_, reply)| reply).collect();
-                merge(*how, &replies, random::number, self.proto, output);
+                match how {
+                    Merge::Info => self.info(&awaited.sent, &replies, output),
+                    how => merge(*how, &replies, random::number, self.proto, output),
+                }
             }
             Kind::Page { stripe, part, bytes } => {
                 ready!(self.poll_whole(part, false, forwarding, bytes, cx));
@@ -232,6 +237,16 @@ impl Replies<'_> {
             }
         }
         Poll::Ready(Ok(output.get(from) == Some(&b'-')))
+    }
+
+    /// INFO of all shards. Those that are not served are missing in it.
+    #[cold]
+    fn info(&self, sent: &Sent, replies: &[PartReply], output: &mut Vec<u8>) {
+        let args = self.batch.args(self.batch.commands[sent.at]);
+        let sections: Vec<&[u8]> = args.from(1).collect();
+        let control = self.worker.hub.control();
+        let text = control.map(|control| control.whole_info(&sections, &texts(replies), replies.len()));
+        Out::new(output, self.proto).verbatim("txt", text.unwrap_or_default().as_bytes());
     }
 
     /// A reply that is not passed on before it is complete. What is missing is an error in its place.

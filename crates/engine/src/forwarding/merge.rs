@@ -15,6 +15,15 @@ pub struct PartReply {
 
 const NO_REPLY: &str = "ERR a shard has given a reply that was not expected";
 
+/// The texts of INFO that have come.
+pub fn texts(parts: &[PartReply]) -> Vec<String> {
+    let text = |part: &PartReply| match kind(&part.bytes)? {
+        Kind::Bulk(text) | Kind::Verbatim { text, .. } => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    parts.iter().filter_map(text).collect()
+}
+
 /// Appends the merged reply. `random` chooses among equals.
 pub fn merge(how: Merge, parts: &[PartReply], random: impl FnOnce() -> u64, proto: Proto, output: &mut Vec<u8>) {
     let is_error = |part: &&PartReply| part.bytes.first() == Some(&b'-');
@@ -36,6 +45,8 @@ pub fn merge(how: Merge, parts: &[PartReply], random: impl FnOnce() -> u64, prot
         Merge::InOrder => in_order(parts, proto, output),
         Merge::Any => any(parts, random(), output),
         Merge::Xor => xor(parts, output),
+        // The proxy adds its own: `settle` does it.
+        Merge::Info => None,
     };
     if merged.is_none() {
         output.truncate(from);

@@ -11,7 +11,7 @@
 mod merge;
 mod session;
 
-pub use merge::{PartReply, merge, with_cursor};
+pub use merge::{PartReply, merge, texts, with_cursor};
 pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;

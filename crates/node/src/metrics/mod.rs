@@ -15,6 +15,7 @@ mod info;
 mod machine;
 mod reading;
 mod table;
+pub mod whole;
 mod window;
 
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
