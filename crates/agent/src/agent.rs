@@ -46,6 +46,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the node asks itself whether its certificate is to be renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// How long a shard may take to say what it has.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the reconciler waits at most before it looks at something unfinished again.
 const UNFINISHED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -180,6 +182,35 @@ impl Agent {
     /// Waits for work of the agent's runtime, from a thread that may wait.
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
+    }
+
+    /// INFO of each shard of a database, by number. An error: why the shard has not answered.
+    pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
+        let shards = self.membership()?.served.shards(id);
+        let answers: Vec<_> = shards
+            .into_iter()
+            .enumerate()
+            .map(|(number, shard)| {
+                let (sender, answer) = tokio::sync::oneshot::channel();
+                let section = section.to_owned();
+                let ask = async move {
+                    let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask_info(&section)).await;
+                    let answer = asked.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+                    // Whoever asked may have gone.
+                    let _ = sender.send(answer);
+                };
+                // Links and sessions belong to workers.
+                self.node().run_on_worker(number % self.node().workers(), Box::new(move || Box::pin(ask)));
+                answer
+            })
+            .collect();
+        Ok(self.wait(async move {
+            let mut infos = Vec::with_capacity(answers.len());
+            for answer in answers {
+                infos.push(answer.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())));
+            }
+            infos
+        }))
     }
 
     /// Asks etcd. Waits.

@@ -2,7 +2,7 @@
 
 use crate::peers::refusal;
 use crate::published::Published;
-use crate::shard::Target;
+use crate::shard::{ClusterShard, Target};
 use cluster::ids::{DatabaseId, ShardNumber};
 use link::{Link, Options, Role};
 use membership::peer::{DetachedHello, accept_link};
@@ -19,6 +19,8 @@ pub struct Served {
     /// The copies that serve now.
     copies: RwLock<HashMap<(DatabaseId, ShardNumber), Weak<Database>>>,
     proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
+    /// The shards as this node's proxies see them.
+    shards: RwLock<HashMap<DatabaseId, Vec<Arc<ClusterShard>>>>,
 }
 
 impl Served {
@@ -36,6 +38,19 @@ impl Served {
 
     pub fn remove_proxy(&self, id: DatabaseId) {
         self.proxies.write().remove(&id);
+    }
+
+    pub fn insert_shards(&self, id: DatabaseId, shards: &[Arc<ClusterShard>]) {
+        self.shards.write().insert(id, shards.to_vec());
+    }
+
+    pub fn remove_shards(&self, id: DatabaseId) {
+        self.shards.write().remove(&id);
+    }
+
+    /// The shards of a database, by their numbers.
+    pub fn shards(&self, id: DatabaseId) -> Vec<Arc<ClusterShard>> {
+        self.shards.read().get(&id).cloned().unwrap_or_default()
     }
 
     fn find(&self, target: Target) -> Option<Arc<Database>> {

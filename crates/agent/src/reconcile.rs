@@ -144,6 +144,7 @@ impl Reconciler {
                 proxy: None,
                 copies: BTreeMap::new(),
             };
+            self.served.insert_shards(id, &local.shards);
             self.local.insert(id, local);
         }
         let is_data = view.nodes.get(&self.me).is_some_and(|node| node.role == Role::Data);
@@ -516,6 +517,7 @@ impl Reconciler {
         let Some(mut local) = self.local.remove(&id) else { return true };
         local.shards.iter().for_each(|shard| shard.set_place(Place::Nowhere));
         self.served.remove_proxy(id);
+        self.served.remove_shards(id);
         if local.proxy.take().is_some()
             && let Err(error) = self.node.close_proxy(&local.name)
         {

@@ -8,6 +8,10 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Before a shard that cannot be reached is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Which node serves the shard.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +74,50 @@ impl ClusterShard {
 
     pub fn place(&self) -> Place {
         self.place.read().clone()
+    }
+}
+
+impl ClusterShard {
+    /// INFO of the owner. Call this on a worker's thread.
+    pub async fn ask_info(&self, section: &str) -> Result<String, String> {
+        use node::Shard;
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = loop {
+            match self.connect() {
+                Ok(stream) => break stream,
+                // A link may be about to be made. The caller limits the time.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => tokio::time::sleep(AGAIN).await,
+                Err(error) => return Err(error.to_string()),
+            }
+        };
+        let asked = async {
+            stream.write_all(format!("INFO {section}\r\n").as_bytes()).await?;
+            let mut reply = Vec::new();
+            loop {
+                let line = reply.iter().position(|&byte| byte == b'\n');
+                let Some(length) = line.and_then(|end| reply.get(1..end - 1)) else {
+                    if reply.first().is_some_and(|&byte| byte == b'-') && line.is_some() {
+                        return Err(io::Error::other(String::from_utf8_lossy(&reply).trim().to_owned()));
+                    }
+                    if stream.read_buf(&mut reply).await? == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    continue;
+                };
+                let text = std::str::from_utf8(length).ok().and_then(|length| length.parse::<usize>().ok());
+                let Some(bytes) = text.filter(|_| reply[0] == b'$') else {
+                    return Err(io::Error::other(String::from_utf8_lossy(&reply).trim().to_owned()));
+                };
+                let from = line.expect("it was found") + 1;
+                if reply.len() >= from + bytes + 2 {
+                    return Ok(String::from_utf8_lossy(&reply[from..from + bytes]).into_owned());
+                }
+                if stream.read_buf(&mut reply).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        };
+        asked.await.map_err(|error| error.to_string())
     }
 }
 

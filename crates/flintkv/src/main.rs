@@ -19,7 +19,7 @@ usage:
   flintkv bench [OPTIONS]                           load a server, with memtier_benchmark's options
   flintkv scenario NAME [OPTIONS]                   run a published benchmark: rof, rof-replicated,
                                                     keydb-flash, gemini-rta
-  flintkv database create|list|show|resize|pause|resume|flush|delete|
+  flintkv database create|list|show|shards|resize|pause|resume|flush|delete|
                    backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
   flintkv cluster init|join|status|nodes|token|leave|forget

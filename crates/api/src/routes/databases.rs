@@ -7,7 +7,7 @@ use crate::definition::{DatabaseChange, DefinitionInfo, NewDatabase};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::link::Link;
-use crate::route::{Answer, Method, Route, flag, one, text};
+use crate::route::{Answer, Method, Route, flag, list, one, text};
 use crate::routes::cluster::{self, ShardInfo};
 use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
@@ -97,6 +97,14 @@ pub const ROUTES: &[Route] = &[
         ..OPERATOR
     },
     Route {
+        path: "/api/v1/databases/{name}/shards",
+        tag: "Databases",
+        summary: "The shards of a database of the cluster, each with what its node says of it.",
+        reply: Answer::Json(list::<ShardFigures>),
+        run: shards,
+        ..Route::BASE
+    },
+    Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/flush",
         summary: "Deletes all keys of all logical databases of a database, which cannot be undone.",
@@ -171,6 +179,23 @@ struct EndpointInfo {
     address: String,
     /// A line for a shell.
     command: String,
+}
+
+/// A shard of a database, and its figures; null: the shard does not answer.
+#[derive(Serialize, ToSchema)]
+struct ShardFigures {
+    #[serde(flatten)]
+    shard: ShardInfo,
+    keys: Option<u64>,
+    used_ram_bytes: Option<u64>,
+    ram_limit_bytes: Option<u64>,
+    used_flash_bytes: Option<u64>,
+    values_in_ram: Option<u64>,
+    values_in_ram_percent: Option<f64>,
+    ram_hit_percent: Option<f64>,
+    ops_per_s: Option<u64>,
+    /// Why it does not answer.
+    trouble: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -424,6 +449,37 @@ fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
     let what = if paused { "paused" } else { "resumed" };
     cx.app.event(Event::info("database", database.name(), what).by(cx.user()).mark(what));
     Reply::json(&card(cx, &database))
+}
+
+fn shards(cx: &Cx) -> Result<Reply, ApiError> {
+    let agent = cluster::agent(cx)?;
+    let status = agent.status().map_err(|error| ApiError::unsupported(error.to_string()))?;
+    let name = cx.param("name");
+    let (id, found) = status.view.named(name).ok_or_else(|| {
+        ApiError::not_found(format!("the cluster has no database '{name}'"))
+            .hint("a database of this node alone has no shards")
+    })?;
+    let infos = agent.shard_infos(id, "everything").map_err(|error| ApiError::unsupported(error.to_string()))?;
+    let figures = |(shard, info): (ShardInfo, Result<String, String>)| {
+        let text = info.as_ref().map_or("", String::as_str);
+        let value = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let whole = |field: &str| value(field).and_then(|value| value.parse().ok());
+        let part = |field: &str| value(field).and_then(|value| value.parse().ok());
+        ShardFigures {
+            shard,
+            keys: whole("keys"),
+            used_ram_bytes: whole("used_ram"),
+            ram_limit_bytes: whole("ram_limit"),
+            used_flash_bytes: whole("used_flash"),
+            values_in_ram: whole("values_in_ram"),
+            values_in_ram_percent: part("values_in_ram_perc"),
+            ram_hit_percent: part("ram_hit_ratio"),
+            ops_per_s: whole("instantaneous_ops_per_sec"),
+            trouble: info.err(),
+        }
+    };
+    let shards = cluster::shards(&status.view, found).into_iter().zip(infos);
+    Reply::json(&shards.map(figures).collect::<Vec<_>>())
 }
 
 fn flush(cx: &Cx) -> Result<Reply, ApiError> {

@@ -57,6 +57,11 @@ pub enum DatabaseAction {
         #[arg(value_name = "NAME")]
         name: String,
     },
+    /// List the shards of a database of a cluster: node, keys, RAM, flash, operations, hit ratio
+    Shards {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Change a database's limits, policy, compression, password, backups or persistence while it serves clients
     #[command(visible_alias = "update")]
     Resize(Resize),

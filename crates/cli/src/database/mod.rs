@@ -32,6 +32,10 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
             Ok(if as_json { pretty(&reply) } else { list(&reply) })
         }
         DatabaseAction::Show { name } => Ok(shown(&get(client, name)?, as_json)),
+        DatabaseAction::Shards { name } => {
+            let reply = client.get(&format!("{}/shards", path(name)))?;
+            Ok(if as_json { pretty(&reply) } else { shards(&reply) })
+        }
         DatabaseAction::Create(create) => self::create(client, create, as_json),
         DatabaseAction::Resize(resize) => self::resize(client, resize, as_json),
         DatabaseAction::Replication { name } => replication::show(client, name, as_json),
@@ -67,6 +71,44 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
             delete(client, name, !no_wait, as_json)
         }
     }
+}
+
+fn shards(reply: &Value) -> String {
+    let row = |shard: &Value| {
+        let bytes = |field: &str| shard[field].as_u64().map_or_else(|| "-".to_owned(), human);
+        let number = |field: &str| shard[field].as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let percent =
+            |field: &str| shard[field].as_f64().map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"));
+        let state = match (&shard["is_served"], shard["trouble"].as_str()) {
+            (Value::Bool(true), None) => "served".to_owned(),
+            (_, Some(trouble)) => format!("not served: {trouble}"),
+            _ => "not served".to_owned(),
+        };
+        vec![
+            number("number"),
+            text(&shard["node"]),
+            number("keys"),
+            format!("{} of {}", bytes("used_ram_bytes"), bytes("ram_limit_bytes")),
+            bytes("used_flash_bytes"),
+            percent("values_in_ram_percent"),
+            percent("ram_hit_percent"),
+            number("ops_per_s"),
+            state,
+        ]
+    };
+    let right = |title| (title, Align::Right);
+    let head = [
+        right("SHARD"),
+        ("NODE", Align::Left),
+        right("KEYS"),
+        right("RAM"),
+        right("FLASH"),
+        right("VALUES IN RAM"),
+        right("RAM HITS"),
+        right("OPS/S"),
+        ("STATE", Align::Left),
+    ];
+    table(&head, &reply.as_array().map_or(&[][..], Vec::as_slice).iter().map(row).collect::<Vec<_>>())
 }
 
 fn path(name: &str) -> String {
