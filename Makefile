@@ -1,8 +1,9 @@
 # Every command of the project. To begin with, two are enough: make demo, make test.
-.PHONY: help build demo test soak miri compat bench fmt lint clean
+.PHONY: help build demo demo-cluster test soak miri compat bench fmt lint clean
 
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
+	@echo "make demo-cluster   the same on three nodes: two with data, one that only votes, four shards behind one address"
 	@echo "make test    install what the tests need and run every kind of test except fuzzing, in less than a quarter of an hour"
 	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, Redis's own tests, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
@@ -15,6 +16,9 @@ build:
 
 demo:
 	@scripts/demo.sh
+
+demo-cluster:
+	@scripts/demo-cluster.sh
 
 test:
 	@scripts/test.sh

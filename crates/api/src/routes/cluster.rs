@@ -110,11 +110,11 @@ struct DatabaseInfo {
 /// A shard of a database, and the node that serves it.
 #[derive(Serialize, ToSchema)]
 pub struct ShardInfo {
-    number: u16,
-    node: String,
-    epoch: u64,
+    pub number: u16,
+    pub node: String,
+    pub epoch: u64,
     /// The node has said that it serves the shard, and it runs.
-    is_served: bool,
+    pub is_served: bool,
 }
 
 #[derive(Serialize, ToSchema)]

@@ -184,8 +184,10 @@ struct EndpointInfo {
 /// A shard of a database, and its figures; null: the shard does not answer.
 #[derive(Serialize, ToSchema)]
 struct ShardFigures {
-    #[serde(flatten)]
-    shard: ShardInfo,
+    number: u16,
+    node: String,
+    epoch: u64,
+    is_served: bool,
     keys: Option<u64>,
     used_ram_bytes: Option<u64>,
     ram_limit_bytes: Option<u64>,
@@ -465,9 +467,14 @@ fn shards(cx: &Cx) -> Result<Reply, ApiError> {
         let value = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let whole = |field: &str| value(field).and_then(|value| value.parse().ok());
         let part = |field: &str| value(field).and_then(|value| value.parse().ok());
+        // `db0:keys=1,…`, a line for each logical database.
+        let keys = |line: &str| line.strip_prefix("db")?.split_once(":keys=")?.1.split(',').next()?.parse::<u64>().ok();
         ShardFigures {
-            shard,
-            keys: whole("keys"),
+            number: shard.number,
+            node: shard.node,
+            epoch: shard.epoch,
+            is_served: shard.is_served,
+            keys: info.is_ok().then(|| text.lines().filter_map(keys).sum()),
             used_ram_bytes: whole("used_ram"),
             ram_limit_bytes: whole("ram_limit"),
             used_flash_bytes: whole("used_flash"),

@@ -102,7 +102,8 @@ fn merged(shards: &[&Lines<'_>]) -> Vec<(String, String)> {
     let line = |(name, first): &(&str, &str)| {
         let value = match (*name, name.strip_suffix("_human")) {
             ("values_in_ram_perc", _) => {
-                two_digits(percent(number("values_in_ram") as u64, number("keys") as u64), 100.0)
+                let (ram, flash) = (number("values_in_ram") as u64, number("values_in_flash") as u64);
+                two_digits(percent(ram, ram + flash), 100.0)
             }
             ("ram_hit_ratio", _) => {
                 let (ram, flash) = (number("ram_hits") as u64, number("flash_hits") as u64);
@@ -169,12 +170,15 @@ mod tests {
 
     #[test]
     fn figures_of_shards_become_one() {
-        let one = "# Tiering\r\nkeys:10\r\nvalues_in_ram:5\r\nvalues_in_ram_perc:50.00\r\nram_hits:1\r\nflash_hits:0\r\nram_hit_ratio:100.00\r\nused_ram:2048\r\nused_ram_human:2.00K\r\nflash_driver:io_uring\r\n";
-        let two = "# Tiering\r\nkeys:30\r\nvalues_in_ram:30\r\nvalues_in_ram_perc:100.00\r\nram_hits:2\r\nflash_hits:1\r\nram_hit_ratio:66.67\r\nused_ram:1024\r\nused_ram_human:1.00K\r\nflash_driver:io_uring\r\n";
+        let one = "# Tiering\r\nvalues_in_flash:5\r\nvalues_in_ram:5\r\nvalues_in_ram_perc:50.00\r\nram_hits:1\r\nflash_hits:0\r\nram_hit_ratio:100.00\r\nused_ram:2048\r\nused_ram_human:2.00K\r\nflash_driver:io_uring\r\n";
+        let two = "# Tiering\r\nvalues_in_flash:0\r\nvalues_in_ram:30\r\nvalues_in_ram_perc:100.00\r\nram_hits:2\r\nflash_hits:1\r\nram_hit_ratio:66.67\r\nused_ram:1024\r\nused_ram_human:1.00K\r\nflash_driver:io_uring\r\n";
         let (one, two) = (sections(one), sections(two));
         let lines: BTreeMap<_, _> = merged(&[&one[0].1, &two[0].1]).into_iter().collect();
         let value = |name: &str| lines[name].as_str();
-        assert_eq!((value("keys"), value("values_in_ram_perc"), value("ram_hit_ratio")), ("40", "87.50", "75.00"));
+        assert_eq!(
+            (value("values_in_flash"), value("values_in_ram_perc"), value("ram_hit_ratio")),
+            ("5", "87.50", "75.00")
+        );
         assert_eq!((value("used_ram"), value("used_ram_human"), value("flash_driver")), ("3072", "3.00K", "io_uring"));
     }
 
