@@ -166,6 +166,19 @@ export interface ClientInfo {
   watch: number;
 }
 
+export interface ClusterInfo {
+  databases: DatabaseInfo[];
+  /** Why etcd cannot be followed at the moment. What is served goes on. */
+  etcd_trouble: string | null;
+  id: string;
+  name: string;
+  /** The name of the node that answers. */
+  node: string;
+  nodes: NodeInfo[];
+  /** What on this node is not as it should be. */
+  troubles: string[];
+}
+
 /** What compresses values on flash. A new database has lz4 if none is given. */
 export const Codec = ["none", "lz4", "zstd"] as const;
 export type Codec = (typeof Codec)[number];
@@ -249,6 +262,18 @@ export interface DatabaseChange {
   replica_of?: string | null;
 }
 
+export interface DatabaseInfo {
+  id: string;
+  memory_limit_bytes: number;
+  name: string;
+  port: number;
+  ram_limit_bytes: number;
+  shards: ShardInfo[];
+  /** creating, serving, paused or deleting. */
+  state: string;
+  tls_port: number;
+}
+
 export interface DatabaseList {
   databases: Db[];
   /** Defined, and not served because they could not be opened. */
@@ -273,6 +298,8 @@ export interface Db {
   now: Record<string, number | null>;
   progress: null | Progress;
   ram: Filling;
+  /** Of a database of the cluster. */
+  shards: ShardInfo[] | null;
   state: StateName;
 }
 
@@ -304,15 +331,15 @@ export interface DefinitionInfo {
   recovery_time_target_s: number;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of: string;
-  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
+  /** Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
   replicas: number;
-  /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
+  /** Parts that a cluster divides the keys into; 1 on a node outside of a cluster. */
   shards: number;
   /** TCP port with TLS; the certificate is the node's. */
   tls_port: number;
   /** Unix socket. */
   unixsocket: string | null;
-  /** Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone. */
+  /** The zones of the nodes where a cluster places shards; empty: any. */
   zones: string[];
 }
 
@@ -364,18 +391,18 @@ export interface Directive {
 /** A disk that the node uses. */
 export interface DiskNow {
   /** Share of the last second in which the disk had something to do. null: the kernel does not count. */
-  busy_percent: number | null;
+  busy_percent?: number | null;
   bytes: number;
   /** That the node may still take. */
   free_bytes: number;
   /** How long a read or write took on average in the last second. null: there was none. */
-  latency_us: number | null;
+  latency_us?: number | null;
   /** As in /dev; of a file system without a disk of this machine, its number. */
   name: string;
-  read_bytes_per_second: number | null;
+  read_bytes_per_second?: number | null;
   /** flash, journal, state, backups. */
   uses: string[];
-  written_bytes_per_second: number | null;
+  written_bytes_per_second?: number | null;
 }
 
 export interface Dumped {
@@ -411,6 +438,23 @@ export interface ErrorBody {
   hint: string;
   /** For people, with the calculation if there is one. */
   message: string;
+}
+
+export interface EtcdInfo {
+  alarms: string[];
+  members: EtcdMemberInfo[];
+}
+
+export interface EtcdMemberInfo {
+  client_url: string;
+  db_bytes: number | null;
+  is_leader: boolean;
+  is_learner: boolean;
+  /** The node's name, or etcd's own. */
+  name: string;
+  /** Why it does not answer. */
+  trouble: string | null;
+  version: string | null;
 }
 
 export interface Event {
@@ -682,15 +726,15 @@ export interface NewDatabase {
   recovery_time_target_s?: number | null;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of?: string | null;
-  /** Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
+  /** Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
   replicas?: number | null;
-  /** Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken. */
+  /** Parts that a cluster divides the keys into; 1 on a node outside of a cluster. */
   shards?: number | null;
   /** TCP port with TLS; the certificate is the node's. */
   tls_port?: number | null;
   /** Unix socket. */
   unixsocket?: string | null;
-  /** Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone. */
+  /** The zones of the nodes where a cluster places shards; empty: any. */
   zones?: string[] | null;
 }
 
@@ -768,22 +812,19 @@ export interface NodeFiguresInfo {
 }
 
 export interface NodeInfo {
-  console_tls: boolean;
-  cores: number;
-  /** The disks that hold flash, journals, the state and backups. */
-  disks: DiskNow[];
-  figures: NodeFiguresInfo;
-  /** uring, threads or none. */
-  flash_driver: string;
-  flash_paths: string[];
-  /** The node's metrics as they are now. */
-  now: Record<string, number | null>;
-  redis_version: string;
-  room: RoomInfo;
-  run_id: string;
-  started_ms: number;
+  address: string;
+  flash_bytes: number;
+  flash_placed_bytes: number;
+  id: string;
+  is_live: boolean;
+  name: string;
+  ram_bytes: number;
+  ram_placed_bytes: number;
+  /** data or quorum. */
+  role: string;
+  shards: number;
   version: string;
-  workers: number;
+  zone: string;
 }
 
 export interface NodePlan {
@@ -1044,6 +1085,33 @@ export interface SessionInfo {
 export const Severity = ["info", "warning", "critical"] as const;
 export type Severity = (typeof Severity)[number];
 
+/** A shard of a database, and its figures; null: the shard does not answer. */
+export interface ShardFigures {
+  epoch: number;
+  is_served: boolean;
+  keys: number | null;
+  node: string;
+  number: number;
+  ops_per_s: number | null;
+  ram_hit_percent: number | null;
+  ram_limit_bytes: number | null;
+  /** Why it does not answer. */
+  trouble: string | null;
+  used_flash_bytes: number | null;
+  used_ram_bytes: number | null;
+  values_in_ram: number | null;
+  values_in_ram_percent: number | null;
+}
+
+/** A shard of a database, and the node that serves it. */
+export interface ShardInfo {
+  epoch: number;
+  /** The node has said that it serves the shard, and it runs. */
+  is_served: boolean;
+  node: string;
+  number: number;
+}
+
 export interface Share {
   flash_bytes: number;
   name: string;
@@ -1219,6 +1287,11 @@ export interface TokenInfo {
   id: string;
   name: string;
   role: Role;
+}
+
+export interface TokenRequest {
+  /** The node that joins runs no member of etcd, and does not get the authority's key. */
+  no_coordinator?: boolean;
 }
 
 export interface Transaction {

@@ -200,11 +200,11 @@ fields! {
         missing: "lz4", resize: "Compression of values on flash, from now on"
     }
 
-    /// Parts that a cluster will divide the keys into. There are no clusters yet: only 1 is taken
+    /// Parts that a cluster divides the keys into; 1 on a node outside of a cluster
     shards: u32 = 1, Placement, Number, "", "shards" "N" {}
-    /// Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with replica_of on another node
+    /// Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node
     replicas: u32 = 0, Placement, Number, "", "replicas" "N" {
-        create: "Replicas that a cluster will place on other nodes by itself. There are no clusters yet: only 0 is accepted. Today, create a replica with --replica-of on another node"
+        create: "Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with --replica-of on another node"
     }
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
     persistence: String = "none".to_owned(), Placement, Persistence, "", "persistence" "KIND", change: String {
@@ -240,9 +240,9 @@ fields! {
         change: "HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a separate request",
         create: "The primary that the database follows from its start [default: it is a primary]"
     }
-    /// Where a cluster will place replicas. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone
+    /// The zones of the nodes where a cluster places shards; empty: any
     zones: Vec<String> = vec![], Placement, Texts, "", "zone" "ZONE" {
-        create: "Where a cluster will place replicas; repeatable. There are no clusters yet: no value is accepted. Today, create a replica on a node in the other zone"
+        create: "A zone of the nodes where a cluster places shards; repeatable [default: any]"
     }
 
     /// Password for clients
