@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -89,7 +89,8 @@ struct Shared {
     folder: Folder,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
-    is_stopping: AtomicBool,
+    /// True: the agent ends.
+    stop: watch::Sender<bool>,
     /// Why the node is a member and does not do its work.
     failure: Mutex<Option<String>>,
 }
@@ -143,7 +144,7 @@ impl Agent {
             peer_port: config.peer_port,
             folder: Folder::of(config),
             membership: RwLock::default(),
-            is_stopping: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
             failure: Mutex::default(),
         });
         let of_thread = Arc::clone(&shared);
@@ -228,7 +229,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Relaxed);
+        self.shared.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -276,8 +277,23 @@ impl Answers for Membership {
     }
 }
 
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits, but not longer than until the agent is to end.
+    async fn pause(&self, duration: Duration) {
+        let mut stop = self.stop.subscribe();
+        tokio::select! {
+            () = sleep(duration) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+}
+
 async fn run(shared: &Arc<Shared>) {
-    while !shared.is_stopping.load(Relaxed) {
+    while !shared.is_stopping() {
         match shared.folder.member() {
             Ok(None) => *shared.failure.lock() = None,
             Ok(Some(member)) => {
@@ -287,7 +303,7 @@ async fn run(shared: &Arc<Shared>) {
             }
             Err(error) => note(shared, Err(error.to_string())),
         }
-        sleep(LOOK).await;
+        shared.pause(LOOK).await;
     }
 }
 
@@ -382,13 +398,13 @@ async fn listen(shared: &Shared, member: &Member) -> Result<TcpListener, String>
 
 async fn is_over(shared: &Shared, member: &Member) {
     loop {
-        sleep(LOOK).await;
+        shared.pause(LOOK).await;
         let is_member = match shared.folder.member() {
             Ok(found) => found.is_some_and(|found| found.node == member.node),
             // It is being written, or is damaged now: what was known before holds.
             Err(_) => true,
         };
-        if shared.is_stopping.load(Relaxed) || !is_member {
+        if shared.is_stopping() || !is_member {
             return;
         }
     }
@@ -674,7 +690,7 @@ fn start_reconciler(
             *membership.troubles.lock() = reconciler.troubles.clone();
         }
         // At the node's end the node closes them itself.
-        if !shared.is_stopping.load(Relaxed) {
+        if !shared.is_stopping() {
             reconciler.close_all();
         }
     };

@@ -9,8 +9,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::end::End;
-use crate::incoming::{Incoming, READ_BYTES};
+use crate::incoming::Incoming;
 use crate::options::Options;
+use crate::options::READ_BYTES;
 use crate::outgoing::TURN_MAX;
 use crate::{Shared, wake};
 

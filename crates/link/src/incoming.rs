@@ -6,9 +6,6 @@ use crate::end::{End, Violation};
 use crate::frame::{HEADER_BYTES, Header, Kind, MAGIC, TARGET_BYTES_MAX, VERSION};
 use crate::state::State;
 
-/// What one read takes at most.
-pub const READ_BYTES: usize = 64 << 10;
-
 enum Part {
     Greeting,
     Header,

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// What one read takes at most.
+pub const READ_BYTES: usize = 64 << 10;
+
 /// Which end opens sessions. Everything else is the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

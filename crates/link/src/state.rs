@@ -305,7 +305,7 @@ impl State {
             + self.out.in_flight_capacity
             + self.messages.mem_bytes()
             + self.spare.mem_bytes()
-            + crate::incoming::READ_BYTES
+            + crate::options::READ_BYTES
     }
 }
 

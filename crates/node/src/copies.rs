@@ -8,8 +8,9 @@
 use crate::database::Database;
 use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
-use crate::open::{self, HashSecret, Part};
+use crate::open::{self, Part};
 use crate::persist;
+use crate::shard::HashSecret;
 use commands::host::Unblock;
 use config::definition::Definition;
 use engine::{Entry, SessionStream, Users};

@@ -10,7 +10,7 @@ use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
 use crate::role::Replication;
-use crate::shard::Shard;
+use crate::shard::{HashSecret, Shard};
 use crate::tls::Tls;
 use crate::worker_pool::WorkerPool;
 use config::{Config, ConfigStore, Secret};
@@ -47,9 +47,6 @@ pub struct Common {
     /// Why the node must end.
     pub failure: Failure,
 }
-
-/// The secret of the hash of keys. All copies of a cluster's database have the same, and so has each of its proxies.
-pub type HashSecret = [u64; 2];
 
 /// What of a database is opened.
 pub enum Part {

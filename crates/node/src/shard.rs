@@ -1,7 +1,6 @@
 //! Owns one copy of a dataset: the store, and the files and drivers of its flash. Never knows a client, a user or the
 //! limits of other databases.
 
-use crate::open::HashSecret;
 use crate::resize::{self, FlashSizeError};
 use base::FlashIo;
 use base::clock::wall_ms;
@@ -38,6 +37,9 @@ struct Flash {
     layout: FlashConfig,
     io: FlashIo,
 }
+
+/// The secret of the hash of keys. All copies of a cluster's database have the same, and so has each of its proxies.
+pub type HashSecret = [u64; 2];
 
 impl Shard {
     /// Makes a store and its log files, named `log_name` in each flash path. Both are empty, unless there are `values` on flash: then
