@@ -114,6 +114,18 @@ impl Agent {
         if view.named(name).is_some() || self.node().database(name).is_some() {
             return Err(ChangeError::Exists(name.clone()));
         }
+        let not_built: [(&'static str, bool); 6] = [
+            ("from", definition.from.is_some()),
+            ("replica_of", !definition.replica_of.is_empty()),
+            ("backup_schedule", !definition.backup_schedule.is_empty()),
+            ("backup_journal_keep", !definition.backup_journal_keep.is_empty()),
+            ("unixsocket", definition.unixsocket.is_some()),
+            ("bind", !definition.bind.is_empty()),
+        ];
+        if let Some((field, _)) = not_built.into_iter().find(|(_, is_given)| *is_given) {
+            let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
+            return Err(invalid(field, why));
+        }
         if definition.replicas != 0 {
             let why = "replicas in a cluster are not built yet: leave replicas at 0";
             return Err(invalid("replicas", why.to_owned()));

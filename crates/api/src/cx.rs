@@ -118,6 +118,18 @@ impl Cx {
         self.database_named(self.param("name"))
     }
 
+    /// The path's database, if it is one of this node alone.
+    pub fn own_database(&self) -> Result<Arc<Database>, ApiError> {
+        let database = self.database()?;
+        match database.is_of_cluster() {
+            true => Err(ApiError::unsupported(format!(
+                "'{}' is a database of the cluster, for which this is not built yet",
+                database.name()
+            ))),
+            false => Ok(database),
+        }
+    }
+
     pub fn database_named(&self, name: &str) -> Result<Arc<Database>, ApiError> {
         let found = self.app.node.database(name);
         found.ok_or_else(|| {

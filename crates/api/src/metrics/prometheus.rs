@@ -81,16 +81,25 @@ const LATENCIES: &[(&str, &str, ByTier)] = &[
     ),
 ];
 
+/// What a series is of. Copies of shards are named DATABASE.SHARD, and no database has a dot in its name.
+fn labels(database: &Database) -> Vec<(&str, &str)> {
+    match database.name().rsplit_once('.') {
+        Some((name, shard)) => vec![("database", name), ("shard", shard)],
+        None => vec![("database", database.name())],
+    }
+}
+
 /// The whole answer. `alerts_firing`: how many alerts fire now.
 pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> String {
     let mut page = Page(String::with_capacity(64 << 10));
-    let all: Vec<_> = node.databases().into_iter().map(|database| (Reading::of(&database, now_ms), database)).collect();
+    let databases = node.databases().into_iter().chain(node.copies());
+    let all: Vec<_> = databases.map(|database| (Reading::of(&database, now_ms), database)).collect();
 
     for row in Scope::Database.rows() {
         let Some(name) = page.family_of(row) else { continue };
         for (reading, database) in &all {
             if let Some(value) = row.of_figures(&reading.figures) {
-                page.sample(name, &[("database", database.name())], value);
+                page.sample(name, &labels(database), value);
             }
         }
     }
@@ -106,7 +115,7 @@ pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> Stri
         for (reading, database) in &all {
             let by_database = reading.figures.store.by_database.iter().enumerate();
             for (db, counts) in by_database.filter(|(_, counts)| counts.keys > 0) {
-                page.sample(name, &[("database", database.name()), ("db", &format!("db{db}"))], of(counts));
+                page.sample(name, &[&labels(database)[..], &[("db", &format!("db{db}"))]].concat(), of(counts));
             }
         }
     }
@@ -114,13 +123,11 @@ pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> Stri
         page.family(name, "histogram", help);
         for (reading, database) in &all {
             for (tier, of) in *series {
-                let labels = [("database", database.name()), ("tier", tier)];
-                histogram(
-                    &mut page,
-                    name,
-                    if tier.is_empty() { &labels[..1] } else { &labels },
-                    of(&reading.latencies),
-                );
+                let mut labels = labels(database);
+                if !tier.is_empty() {
+                    labels.push(("tier", tier));
+                }
+                histogram(&mut page, name, &labels, of(&reading.latencies));
             }
         }
     }
@@ -137,7 +144,7 @@ fn conditions(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)]) 
         let found = Facts::of(database, &reading.figures, refuses).conditions();
         for word in Word::WORDS {
             let applies = found.iter().any(|condition| condition.name.as_str() == *word);
-            page.sample(name, &[("database", database.name()), ("condition", word)], u8::from(applies));
+            page.sample(name, &[&labels(database)[..], &[("condition", word)]].concat(), u8::from(applies));
         }
     }
 }

@@ -204,7 +204,7 @@ fn of_database(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn begin(cx: &Cx) -> Result<Reply, ApiError> {
     let NewBackup { to, rdb_version } = cx.body()?;
-    let database = cx.database()?;
+    let database = cx.own_database()?;
     cx.note(database.name(), to.clone().unwrap_or_default());
     let begun = database.start_backup(&WantedBackup { to, rdb_version, is_scheduled: false }, cx.now_ms());
     let begun = begun.map_err(|error| match error {

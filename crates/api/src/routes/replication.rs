@@ -186,7 +186,7 @@ fn link(cx: &Cx, database: &Database) -> Result<Link, ApiError> {
 
 fn replicate(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: Primary = cx.body()?;
-    let database = cx.database()?;
+    let database = cx.own_database()?;
     let place = format!("{}:{}", wanted.host, wanted.port);
     cx.note(database.name(), format!("of {place}"));
     let mut link = link(cx, &database)?;
@@ -201,7 +201,7 @@ fn replicate(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 fn promote(cx: &Cx) -> Result<Reply, ApiError> {
-    let database = cx.database()?;
+    let database = cx.own_database()?;
     let mut link = link(cx, &database)?;
     if database.replication_figures().primary.is_none() {
         return Err(ApiError::busy(format!("'{}' is a primary already", database.name())));
@@ -212,7 +212,7 @@ fn promote(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn switchover(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: Switchover = cx.body()?;
-    let database = cx.database()?;
+    let database = cx.own_database()?;
     let timeout_ms = wanted.timeout_ms.unwrap_or(SWITCHOVER_MS);
     let millis = timeout_ms.to_string();
     let mut words: Vec<&[u8]> = vec![b"FAILOVER"];
