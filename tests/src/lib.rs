@@ -21,6 +21,7 @@ pub mod power;
 mod programs;
 mod random;
 mod redis;
+pub mod sharded;
 mod watch;
 
 pub use client::{Client, one_line, shown, words};

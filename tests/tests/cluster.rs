@@ -1,7 +1,9 @@
 //! Clusters of several processes with a real etcd, used by clients that know nothing of a cluster.
 
 use flintkv_tests::cluster::{Cluster, Role};
-use flintkv_tests::{Client, eventually};
+use flintkv_tests::generator::SETTINGS;
+use flintkv_tests::sharded::compare_commands;
+use flintkv_tests::{Client, Node, eventually, number};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -212,6 +214,22 @@ fn who_must_not_join_is_told_why() {
         let log = cluster.members[1].log();
         log.contains("it was removed") || log.contains("was shut out") || log.contains("shut out")
     });
+}
+
+#[test]
+fn random_commands_get_the_replies_of_one_node() {
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
+    let model = Node::start(&[]);
+    // In turns through both nodes: each half of the shards is here once, and elsewhere once.
+    for at in [0, 1] {
+        let (mut ours, mut theirs) = (cluster.members[at].connect(port), model.connect());
+        for client in [&mut ours, &mut theirs] {
+            assert_eq!(client.run(SETTINGS), "OK");
+            assert_eq!(client.run("FLUSHALL"), "OK");
+        }
+        compare_commands(&mut ours, &mut theirs, number("FLINTKV_COMMANDS", 3_000));
+    }
 }
 
 /// A counter for each slot: no increment that was acknowledged is lost, and none is made twice.
