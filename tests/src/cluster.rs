@@ -118,8 +118,14 @@ impl Member {
         end(&mut self.coordinator, Signal::TERM);
     }
 
+    /// A client of this node. Waits until the node listens.
     pub fn connect(&self, port: u16) -> Client {
-        Client::new(TcpStream::connect((self.host.as_str(), port)).expect("the node accepts connections"))
+        let mut stream = None;
+        eventually("the node accepts connections", || {
+            stream = TcpStream::connect((self.host.as_str(), port)).ok();
+            stream.is_some()
+        });
+        Client::new(stream.expect("it is connected"))
     }
 
     /// The command line of an operator, whose node this is. The error is what it printed to standard error.
@@ -274,14 +280,13 @@ impl Cluster {
         port
     }
 
-    /// Waits until this many shards of the database are served.
+    /// Waits until this many shards of the database answer this node.
     pub fn serves(&self, at: usize, name: &str, count: usize) {
         eventually("the shards are served", || {
-            let Some(status) = self.members[at].status() else { return false };
-            let databases = status["databases"].as_array().expect("databases");
-            let found = databases.iter().find(|database| database["name"] == name);
-            let shards = found.and_then(|database| database["shards"].as_array());
-            shards.is_some_and(|shards| shards.iter().filter(|shard| shard["is_served"] == true).count() == count)
+            let Ok(shown) = self.members[at].operator(&["database", "shards", name, "--json"]) else { return false };
+            let shards: Value = serde_json::from_str(&shown).expect("JSON");
+            let answering = shards.as_array().expect("shards").iter().filter(|shard| shard["trouble"].is_null());
+            answering.count() == count
         });
     }
 }

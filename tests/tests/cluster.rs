@@ -5,6 +5,7 @@ use flintkv_tests::generator::SETTINGS;
 use flintkv_tests::sharded::compare_commands;
 use flintkv_tests::{Client, Node, eventually, number};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const LIMITS: &[&str] = &["--memory-limit", "400mb", "--ram-limit", "60%"];
@@ -232,19 +233,28 @@ fn random_commands_get_the_replies_of_one_node() {
     }
 }
 
+/// Ends the clients of a test that fails too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// A counter for each slot: no increment that was acknowledged is lost, and none is made twice.
 #[test]
 fn increments_while_nodes_are_killed() {
     let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
     let port = cluster.create("counters", 4, &with(&["--persistence", "everysec"]));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, made) = (AtomicBool::new(false), AtomicU64::new(0));
     let host = cluster.members[0].host.clone();
     let count = |number: usize| {
         let mut client = Client::new(std::net::TcpStream::connect((host.as_str(), port)).unwrap());
         let key = format!("counter{number}");
         let (mut acknowledged, mut uncertain, mut refused) = (0_u64, 0_u64, 0_u64);
         let mut last = 0_u64;
-        while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+        while !is_over.load(Relaxed) {
             for _ in 0..8 {
                 client.send(format!("INCR {key}\r\n").as_bytes());
             }
@@ -255,6 +265,7 @@ fn increments_while_nodes_are_killed() {
                         assert!(value > last, "{key} went from {last} to {value}");
                         last = value;
                         acknowledged += 1;
+                        made.fetch_add(1, Relaxed);
                     }
                     Err(_) if reply.starts_with("(error) UNCERTAIN") => uncertain += 1,
                     Err(_) if reply.starts_with("(error) CLUSTERDOWN") => refused += 1,
@@ -265,14 +276,16 @@ fn increments_while_nodes_are_killed() {
         (key, acknowledged, uncertain, refused)
     };
     let counted: Vec<_> = std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        let count = &count;
         let clients: Vec<_> = (0..6).map(|number| scope.spawn(move || count(number))).collect();
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(300));
+        for round in 1..=3 {
+            eventually("increments were made", || made.load(Relaxed) > round * 500);
             cluster.members[1].kill_node();
             cluster.members[1].start();
             cluster.serves(0, "counters", 4);
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_over.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let mut client = cluster.members[1].connect(port);
