@@ -72,6 +72,10 @@ fn three_nodes_are_one_database() {
     });
     assert!(heard[0].ends_with("\"hello\"") && heard[1].ends_with("\"script\""), "{heard:?}");
 
+    let long = vec![b'x'; 2 << 20];
+    let refused = first.words(&[b"PUBLISH", b"news", &long]);
+    assert!(refused.contains("bytes that go to the cluster's other nodes"), "{refused}");
+
     // What is changed at one node holds at all.
     assert_eq!(first.run("ACL SETUSER ann on >pw ~* +@all"), "OK");
     assert_eq!(second.run("CONFIG SET hash-max-listpack-entries 7"), "OK");

@@ -24,7 +24,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/cluster/etcd",
         tag: "Cluster",
         summary: "The members of the cluster's etcd, as they are now. Waits for those that do not answer.",
-        reply: Answer::Json(one::<EtcdInfo>),
+        reply: Answer::Json(one::<ClusterEtcd>),
         run: etcd,
         ..Route::BASE
     },
@@ -34,8 +34,8 @@ pub const ROUTES: &[Route] = &[
         role: Some(Role::Admin),
         tag: "Cluster",
         summary: "Makes a token with which one node can join within an hour. It is shown once.",
-        body: Some(one::<TokenRequest>),
-        reply: Answer::Created(one::<TokenInfo>),
+        body: Some(one::<JoinTokenRequest>),
+        reply: Answer::Created(one::<JoinToken>),
         action: "cluster.token",
         run: token,
         ..Route::BASE
@@ -69,8 +69,8 @@ struct ClusterInfo {
     id: String,
     /// The name of the node that answers.
     node: String,
-    nodes: Vec<NodeInfo>,
-    databases: Vec<DatabaseInfo>,
+    nodes: Vec<ClusterNode>,
+    databases: Vec<ClusterDatabase>,
     /// Why etcd cannot be followed at the moment. What is served goes on.
     etcd_trouble: Option<String>,
     /// What on this node is not as it should be.
@@ -78,7 +78,7 @@ struct ClusterInfo {
 }
 
 #[derive(Serialize, ToSchema)]
-struct NodeInfo {
+struct ClusterNode {
     id: String,
     name: String,
     zone: String,
@@ -95,7 +95,7 @@ struct NodeInfo {
 }
 
 #[derive(Serialize, ToSchema)]
-struct DatabaseInfo {
+struct ClusterDatabase {
     id: String,
     name: String,
     /// creating, serving, paused or deleting.
@@ -118,13 +118,13 @@ pub struct ShardInfo {
 }
 
 #[derive(Serialize, ToSchema)]
-struct EtcdInfo {
-    members: Vec<EtcdMemberInfo>,
+struct ClusterEtcd {
+    members: Vec<ClusterEtcdMember>,
     alarms: Vec<String>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct EtcdMemberInfo {
+struct ClusterEtcdMember {
     /// The node's name, or etcd's own.
     name: String,
     client_url: String,
@@ -138,14 +138,14 @@ struct EtcdMemberInfo {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct TokenRequest {
+struct JoinTokenRequest {
     /// The node that joins runs no member of etcd, and does not get the authority's key.
     #[serde(default)]
     no_coordinator: bool,
 }
 
 #[derive(Serialize, ToSchema)]
-struct TokenInfo {
+struct JoinToken {
     token: String,
     expires_ms: u64,
     /// A line for a shell on the node that is to join.
@@ -154,7 +154,7 @@ struct TokenInfo {
 
 /// Where the shards of a database would be, and what the nodes would have.
 #[derive(Serialize, ToSchema)]
-pub struct PlacementInfo {
+pub struct Placed {
     port: u16,
     /// What each copy of a shard takes.
     copy_ram_bytes: u64,
@@ -218,7 +218,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let loads = view.layout(cx.app.node.workers() as u64).loads().unwrap_or_default();
     let nodes = view.nodes.iter().map(|(id, node)| {
         let load = loads.iter().find(|load| load.node == *id);
-        NodeInfo {
+        ClusterNode {
             id: id.to_string(),
             name: node.name.to_string(),
             zone: node.zone.to_string(),
@@ -239,7 +239,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let databases = view.databases.iter().filter_map(|(id, database)| {
         let spec = database.spec.as_ref()?;
         let known = &spec.definition.known;
-        Some(DatabaseInfo {
+        Some(ClusterDatabase {
             id: id.to_string(),
             name: spec.name.to_string(),
             state: state_word(spec.state),
@@ -304,7 +304,7 @@ fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
     };
     let members = etcd.members.iter().map(|member| {
         let state = member.status.as_ref();
-        EtcdMemberInfo {
+        ClusterEtcdMember {
             name: node_name(&member.name),
             client_url: member.client_urls.first().cloned().unwrap_or_default(),
             is_leader: state.is_ok_and(|state| state.is_leader),
@@ -315,16 +315,16 @@ fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
         }
     });
     let alarms = etcd.alarms.iter().map(|alarm| format!("{:?} at member {:x}", alarm.kind, alarm.member));
-    Reply::json(&EtcdInfo { members: members.collect(), alarms: alarms.collect() })
+    Reply::json(&ClusterEtcd { members: members.collect(), alarms: alarms.collect() })
 }
 
 fn token(cx: &Cx) -> Result<Reply, ApiError> {
-    let TokenRequest { no_coordinator } = cx.body()?;
+    let JoinTokenRequest { no_coordinator } = cx.body()?;
     let token = agent(cx)?.new_token(!no_coordinator)?;
     let status = status(cx)?;
     let port = cx.app.node.config().snapshot().peer_port;
     let at = membership::folder::host_and_port(&status.member.host, port);
-    Reply::created(&TokenInfo {
+    Reply::created(&JoinToken {
         command: format!("flintkv cluster join {at} --token {}", token.token),
         token: token.token,
         expires_ms: token.expires_ms,
@@ -350,7 +350,7 @@ fn leave(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-pub fn placement(placement: &Placement) -> PlacementInfo {
+pub fn placement(placement: &Placement) -> Placed {
     let shards = placement.shards.iter().map(|(number, nodes)| PlacedShard {
         number: number.0,
         nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
@@ -362,7 +362,7 @@ pub fn placement(placement: &Placement) -> PlacementInfo {
         flash_bytes: load.capacity.flash_bytes,
         flash_placed_bytes: load.placed.flash_bytes,
     });
-    PlacementInfo {
+    Placed {
         port: placement.definition.port,
         copy_ram_bytes: placement.copy.ram_bytes,
         copy_flash_bytes: placement.copy.flash_bytes,
