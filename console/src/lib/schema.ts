@@ -166,6 +166,35 @@ export interface ClientInfo {
   watch: number;
 }
 
+export interface ClusterInfo {
+  databases: DatabaseInfo[];
+  /** Why etcd cannot be followed at the moment. What is served goes on. */
+  etcd_trouble: string | null;
+  id: string;
+  name: string;
+  /** The name of the node that answers. */
+  node: string;
+  nodes: ClusterNodeInfo[];
+  /** What on this node is not as it should be. */
+  troubles: string[];
+}
+
+export interface ClusterNodeInfo {
+  address: string;
+  flash_bytes: number;
+  flash_placed_bytes: number;
+  id: string;
+  is_live: boolean;
+  name: string;
+  ram_bytes: number;
+  ram_placed_bytes: number;
+  /** data or quorum. */
+  role: string;
+  shards: number;
+  version: string;
+  zone: string;
+}
+
 /** What compresses values on flash. A new database has lz4 if none is given. */
 export const Codec = ["none", "lz4", "zstd"] as const;
 export type Codec = (typeof Codec)[number];
@@ -249,6 +278,18 @@ export interface DatabaseChange {
   replica_of?: string | null;
 }
 
+export interface DatabaseInfo {
+  id: string;
+  memory_limit_bytes: number;
+  name: string;
+  port: number;
+  ram_limit_bytes: number;
+  shards: ShardInfo[];
+  /** creating, serving, paused or deleting. */
+  state: string;
+  tls_port: number;
+}
+
 export interface DatabaseList {
   databases: Db[];
   /** Defined, and not served because they could not be opened. */
@@ -273,6 +314,8 @@ export interface Db {
   now: Record<string, number | null>;
   progress: null | Progress;
   ram: Filling;
+  /** Of a database of the cluster. */
+  shards: ShardInfo[] | null;
   state: StateName;
 }
 
@@ -413,6 +456,23 @@ export interface ErrorBody {
   message: string;
 }
 
+export interface EtcdInfo {
+  alarms: string[];
+  members: EtcdMemberInfo[];
+}
+
+export interface EtcdMemberInfo {
+  client_url: string;
+  db_bytes: number | null;
+  is_leader: boolean;
+  is_learner: boolean;
+  /** The node's name, or etcd's own. */
+  name: string;
+  /** Why it does not answer. */
+  trouble: string | null;
+  version: string | null;
+}
+
 export interface Event {
   at_ms: number;
   /** The database that the event is about. Empty: it is about the node. */
@@ -491,6 +551,13 @@ export interface Imported {
   /** They exist already. */
   kept: number;
   restored: number;
+}
+
+export interface JoinTokenInfo {
+  /** A line for a shell on the node that is to join. */
+  command: string;
+  expires_ms: number;
+  token: string;
 }
 
 export interface KeyChange {
@@ -1044,6 +1111,15 @@ export interface SessionInfo {
 export const Severity = ["info", "warning", "critical"] as const;
 export type Severity = (typeof Severity)[number];
 
+/** A shard of a database, and the node that serves it. */
+export interface ShardInfo {
+  epoch: number;
+  /** The node has said that it serves the shard, and it runs. */
+  is_served: boolean;
+  node: string;
+  number: number;
+}
+
 export interface Share {
   flash_bytes: number;
   name: string;
@@ -1219,6 +1295,11 @@ export interface TokenInfo {
   id: string;
   name: string;
   role: Role;
+}
+
+export interface TokenRequest {
+  /** The node that joins runs no member of etcd, and does not get the authority's key. */
+  no_coordinator?: boolean;
 }
 
 export interface Transaction {
