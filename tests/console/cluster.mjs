@@ -228,6 +228,10 @@ await main(async (node, browser) => {
     sent.length = 0;
     await dialog.getByLabel("Memory limit").fill("90 gb");
     await dialog.getByLabel("RAM limit").fill("80 gb");
+    // A dry run would be sent a moment after the typing, long before the page has asked for the database twice.
+    const asked = () => page.waitForResponse((answer) => new URL(answer.url()).pathname === "/api/v1/databases/orders" && answer.request().method() === "GET");
+    await asked();
+    await asked();
     await dialog.getByRole("button", { name: "Apply" }).click();
     await dialog.getByText("node a: RAM 96 GiB, 90 GiB placed, 6 GiB free, 20 GiB needed", { exact: true }).waitFor();
     await clean();
