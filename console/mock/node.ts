@@ -1,6 +1,7 @@
 // A node that is not there: the HTTP API's answers for working on the console without one. Only for development.
 // Log in as admin, operator or viewer; the password is the name.
 import type { Alerts, Backup, Benchmark, Db, KeyView, Reply, Role } from "../src/lib/types";
+import { created, IS_MEMBER, ofCluster, placement, SHARDS } from "./cluster.ts";
 import { CATALOG, metricAt, series } from "./metrics.ts";
 
 export interface Answer {
@@ -13,13 +14,13 @@ const STARTED = Date.now() - 3 * 86_400_000;
 
 function database(name: string, port: number, memory: number, ram: number, more: Partial<Db> = {}): Db {
   return {
-    name, state: "active", progress: null, failure: null, is_default: false, has_file: true,
+    name, state: "active", progress: null, failure: null, is_default: false, has_file: true, shards: SHARDS[name] ?? null,
     conditions: [{ name: "active", level: "good", sentence: "The database serves its clients.", advice: "" }],
     ram: { used_bytes: ram * 0.97, limit_bytes: ram, percent: 97, level: "good" },
     flash: { used_bytes: (memory - ram) * 0.4, limit_bytes: memory - ram, percent: memory > ram ? 40 : null, level: "good" },
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
-      compression: "lz4", has_password: false, shards: 1, replicas: 0, replica_of: "", persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
+      compression: "lz4", has_password: false, shards: SHARDS[name]?.length ?? 1, replicas: 0, replica_of: "", persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
     },
     endpoints: [{ kind: "tcp", address: `127.0.0.1:${port}`, command: `redis-cli -h 127.0.0.1 -p ${port}` }],
     now: {},
@@ -36,11 +37,12 @@ const DATABASES: Db[] = [
       { kind: "unix", address: "/run/flintkv/flintkv.sock", command: "redis-cli -s /run/flintkv/flintkv.sock" },
     ],
   }),
+  ...(IS_MEMBER ? [database("orders", 12000, 80 * GB, 24 * GB)] : []),
   database("cart", 6381, 20 * GB, 6 * GB),
   database("sessions-of-the-european-shop-production", 6382, 4 * GB, 4 * GB, { state: "paused", conditions: [{ name: "paused", level: "warning", sentence: "Clients get an error for every command. The console can still use the database.", advice: "Resume it when the work is done." }] }),
   database("recommendations", 6383, 400 * GB, 40 * GB, { state: "resizing", conditions: [{ name: "resizing", level: "info", sentence: "Flash is being made smaller: 3.1 GB of 9 GB are moved.", advice: "" }], progress: { done_bytes: 3.1 * GB, total_bytes: 9 * GB } }),
 ];
-const SHARE: Record<string, number> = { default: 1, cart: 0.22, recommendations: 6.5 };
+const SHARE: Record<string, number> = { default: 1, cart: 0.22, recommendations: 6.5, orders: 0.5 };
 const EMPTY_DATABASES = new Set<string>(["sessions-of-the-european-shop-production"]);
 
 function withNow(db: Db): Db {
@@ -115,6 +117,8 @@ const benchmarks: Benchmark[] = [
 
 let role: Role | null = null;
 let user = "";
+/** The first admin must choose a password of their own. */
+let is_first_password = true;
 
 const fail = (status: number, code: string, message: string, fields: { field: string; message: string }[] = [], hint = ""): Answer => ({ status, body: { error: { code, message, hint, fields } } });
 const ok = (body: unknown): Answer => ({ status: 200, body });
@@ -129,9 +133,11 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
     user = body.user;
   }
   if (role === null) return fail(401, "unauthenticated", "Log in first.");
-  const session = { user, role, csrf: "mock", must_change_password: role === "admin" };
+  const session = { user, role, csrf: "mock", must_change_password: role === "admin" && is_first_password };
   const needs = (least: Role): boolean => RANK[role!] >= RANK[least];
   const route = `${method} ${path}`;
+  const clustered = ofCluster(method, path, query, body, needs("admin"));
+  if (clustered) return clustered;
   switch (route) {
     case "POST /session":
     case "GET /session":
@@ -140,6 +146,7 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
       role = null;
       return { status: 204 };
     case "PUT /session/password":
+      is_first_password = body.old !== user;
       return body.old === user ? { status: 204 } : fail(400, "invalid", "The present password is wrong.", [{ field: "old", message: "This is not it." }]);
     case "GET /node":
       return ok({
@@ -212,9 +219,17 @@ function create(body: Body, dry: boolean): Answer {
   const free = room();
   const fields: { field: string; message: string }[] = [];
   if (DATABASES.some((db) => db.name === body.name)) fields.push({ field: "name", message: `A database '${body.name}' exists already.` });
-  if (body.shards > 1) fields.push({ field: "shards", message: "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several databases in the client" });
-  if (body.ram_limit_bytes > free.ram_bytes - free.ram_taken_bytes) fields.push({ field: "ram_limit_bytes", message: "More RAM than is left." });
+  if (!IS_MEMBER && body.shards > 1) fields.push({ field: "shards", message: "a database of several shards needs a cluster, which this version does not have: leave shards at 1, and divide keys over several databases in the client" });
+  if (!IS_MEMBER && body.ram_limit_bytes > free.ram_bytes - free.ram_taken_bytes) fields.push({ field: "ram_limit_bytes", message: "More RAM than is left." });
   if (fields.length > 0) return fail(422, "invalid", fields.map((one) => one.message).join(" "), fields);
+  if (IS_MEMBER) {
+    const count = body.shards ?? 1;
+    const outcome = placement(body.memory_limit_bytes, body.ram_limit_bytes, body.port, count);
+    if ("refused" in outcome) return outcome.refused;
+    if (dry) return ok(outcome.placed);
+    created(body.name, outcome.placed.port, body.memory_limit_bytes, body.ram_limit_bytes, count);
+    body.port = outcome.placed.port;
+  }
   const db = database(body.name, body.port ?? 6390 + DATABASES.length, body.memory_limit_bytes, body.ram_limit_bytes, {});
   if (!dry) {
     DATABASES.push(db);
@@ -228,10 +243,12 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "GET ":
       return ok(withNow(db));
     case "PATCH ":
+      if (db.shards && query.get("dry_run") === "true") return fail(422, "unsupported", `'${db.name}' is a database of the cluster: it is changed as a whole`, [{ field: "name", message: "it is changed as a whole" }]);
       if (query.get("dry_run") !== "true") Object.assign(db.definition, body);
       return ok(withNow(db));
     case "DELETE ":
       DATABASES.splice(DATABASES.indexOf(db), 1);
+      delete SHARDS[db.name];
       return { status: 204 };
     case "POST pause":
     case "POST resume":

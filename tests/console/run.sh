@@ -3,7 +3,7 @@
 # through the form, loaded with the load generator, watched, resized and deleted. axe-core checks every page at two widths in both
 # themes.
 #
-#   tests/console/run.sh [PART ...]   check, flow, keys, views, watch, states, pages; all of them without arguments
+#   tests/console/run.sh [PART ...]   check, flow, keys, views, watch, states, cluster, pages; all of them without arguments
 #   tests/console/run.sh million      the key browser with a million keys: prints what each view takes, and the first paint
 #
 # $FLINTKV is the binary, $CONSOLE_TEST_DIR where packages and pictures are kept. Exits with 0 if all is well, 3 if it
@@ -19,7 +19,7 @@ export PICTURES="$kept/pictures"
 [ -x "$FLINTKV" ] || { echo "no binary at $FLINTKV: cargo build, or set FLINTKV" >&2; exit 1; }
 
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(check flow keys views watch states pages)
+[ "${#parts[@]}" -gt 0 ] || parts=(check flow keys views watch states cluster pages)
 
 if ! { command -v node && command -v npm; } >/dev/null || [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ]; then
     echo "skipped: the console's tests need Node 20 or newer and npm"

@@ -25,6 +25,17 @@ test("all fields go along", () => {
   });
 });
 
+test("on a member of a cluster, shards are 1 to 1024, and no backup is where it begins", () => {
+  const one = { ...EMPTY, name: "a" };
+  expect(read({ ...one, shards: "1024" }, true)).toMatchObject({ wrong: {}, body: { shards: 1024 } });
+  expect(read({ ...one, shards: "1025" }, true).wrong).toEqual({ shards: "At most 1024." });
+  expect(read({ ...one, shards: "0" }, true).wrong).toEqual({ shards: "At least 1." });
+  expect(read({ ...one, shards: "1" }, true).body.shards).toBeUndefined();
+  expect(Object.keys(read({ ...one, from: "shop/one" }, true).wrong)).toEqual(["from"]);
+  // The node itself refuses more than one shard off a cluster, and says why.
+  expect(read({ ...one, shards: "1025" })).toMatchObject({ wrong: {}, body: { shards: 1025 } });
+});
+
 test("a moment belongs to a backup", () => {
   expect(read({ ...EMPTY, name: "a", at: "2026-11-23T04:05:06" }).body.at_ms).toBeUndefined();
   expect(Object.keys(read({ ...EMPTY, name: "a", from: "shop/one", at: "soon" }).wrong)).toEqual(["at_ms"]);

@@ -44,8 +44,11 @@ function whole(text: string, field: string, wrong: Wrong, most = 999_999_999): n
 
 const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
 
-/** The body for the API, and the errors found before the API is asked. */
-export function read(form: Form): { body: CreateDb; wrong: Wrong } {
+/** The most shards of a database of a cluster. */
+export const SHARDS_MAX = 1024;
+
+/** The body for the API, and the errors found before the API is asked. A member of a cluster creates a database of the cluster. */
+export function read(form: Form, is_member = false): { body: CreateDb; wrong: Wrong } {
   const wrong: Wrong = {};
   const name = form.name.trim();
   if (name === "") wrong["name"] = "A name is needed.";
@@ -70,7 +73,10 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   }
   const port = whole(form.port, "port", wrong, 65535);
   const tls_port = whole(form.tls_port, "tls_port", wrong, 65535);
-  const shards = whole(form.shards, "shards", wrong);
+  const shards = whole(form.shards, "shards", wrong, is_member ? SHARDS_MAX : undefined);
+  if (is_member && shards === 0) wrong["shards"] = "At least 1.";
+  // The API takes it, and the database would begin empty.
+  if (is_member && form.from) wrong["from"] = "A database of the cluster cannot begin with a backup yet.";
   const replicas = whole(form.replicas, "replicas", wrong);
   const keep = whole(form.backup_keep, "backup_keep", wrong);
   const recovery = whole(form.recovery, "recovery_time_target_s", wrong);

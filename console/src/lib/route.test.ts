@@ -2,9 +2,9 @@ import { expect, test } from "vitest";
 import { pathOf, queryOf, routeOf, safeNext, type Page } from "./route";
 
 test("each page has an address that leads back to it", () => {
-  const pages: Page[] = ["login", "databases", "create", "node", "plan", "benchmark", "alerts", "events", "users", "account"];
+  const pages: Page[] = ["login", "databases", "create", "node", "cluster", "plan", "benchmark", "alerts", "events", "users", "account"];
   for (const page of pages) expect(routeOf(pathOf(page))).toEqual({ page, name: "" });
-  for (const page of ["overview", "metrics", "keys", "command", "slowlog", "clients", "backups", "config"] as Page[]) {
+  for (const page of ["overview", "shards", "metrics", "keys", "command", "slowlog", "clients", "backups", "config"] as Page[]) {
     expect(routeOf(pathOf(page, "my-db-2"))).toEqual({ page, name: "my-db-2" });
   }
 });

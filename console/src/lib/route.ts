@@ -1,8 +1,8 @@
 // Owns the map from addresses to pages. Pure: strings in, plain data out.
 
 export type Page =
-  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "replication" | "config" | "acl"
-  | "node" | "plan" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
+  | "login" | "databases" | "create" | "overview" | "shards" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "replication" | "config" | "acl"
+  | "node" | "cluster" | "plan" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
 
 export interface Route {
   page: Page;
@@ -17,6 +17,7 @@ const FIXED: Record<string, Page> = {
   // Not under /databases/, because a database may have the name "new".
   "/create": "create",
   "/node": "node",
+  "/cluster": "cluster",
   "/plan": "plan",
   "/benchmark": "benchmark",
   "/alerts": "alerts",
@@ -27,6 +28,7 @@ const FIXED: Record<string, Page> = {
 
 const OF_DATABASE: Record<string, Page> = {
   "": "overview",
+  shards: "shards",
   metrics: "metrics",
   keys: "keys",
   command: "command",

@@ -166,17 +166,62 @@ export interface ClientInfo {
   watch: number;
 }
 
+export interface ClusterDatabase {
+  id: string;
+  memory_limit_bytes: number;
+  name: string;
+  port: number;
+  ram_limit_bytes: number;
+  shards: ShardInfo[];
+  /** creating, serving, paused or deleting. */
+  state: string;
+  tls_port: number;
+}
+
+export interface ClusterEtcd {
+  alarms: string[];
+  members: ClusterEtcdMember[];
+}
+
+export interface ClusterEtcdMember {
+  client_url: string;
+  db_bytes: number | null;
+  is_leader: boolean;
+  is_learner: boolean;
+  /** The node's name, or etcd's own. */
+  name: string;
+  /** Why it does not answer. */
+  trouble: string | null;
+  version: string | null;
+}
+
 export interface ClusterInfo {
-  databases: DatabaseInfo[];
+  databases: ClusterDatabase[];
   /** Why etcd cannot be followed at the moment. What is served goes on. */
   etcd_trouble: string | null;
   id: string;
   name: string;
   /** The name of the node that answers. */
   node: string;
-  nodes: NodeInfo[];
+  nodes: ClusterNode[];
   /** What on this node is not as it should be. */
   troubles: string[];
+}
+
+export interface ClusterNode {
+  address: string;
+  flash_bytes: number;
+  flash_placed_bytes: number;
+  id: string;
+  is_live: boolean;
+  name: string;
+  ram_bytes: number;
+  ram_placed_bytes: number;
+  /** data or quorum. */
+  role: string;
+  shards: number;
+  version: string;
+  zone: string;
 }
 
 /** What compresses values on flash. A new database has lz4 if none is given. */
@@ -260,18 +305,6 @@ export interface DatabaseChange {
   recovery_time_target_s?: number | null;
   /** HOST:PORT of the primary to follow, whose dataset replaces this one; empty: it becomes a primary. In a separate request. */
   replica_of?: string | null;
-}
-
-export interface DatabaseInfo {
-  id: string;
-  memory_limit_bytes: number;
-  name: string;
-  port: number;
-  ram_limit_bytes: number;
-  shards: ShardInfo[];
-  /** creating, serving, paused or deleting. */
-  state: string;
-  tls_port: number;
 }
 
 export interface DatabaseList {
@@ -391,18 +424,18 @@ export interface Directive {
 /** A disk that the node uses. */
 export interface DiskNow {
   /** Share of the last second in which the disk had something to do. null: the kernel does not count. */
-  busy_percent?: number | null;
+  busy_percent: number | null;
   bytes: number;
   /** That the node may still take. */
   free_bytes: number;
   /** How long a read or write took on average in the last second. null: there was none. */
-  latency_us?: number | null;
+  latency_us: number | null;
   /** As in /dev; of a file system without a disk of this machine, its number. */
   name: string;
-  read_bytes_per_second?: number | null;
+  read_bytes_per_second: number | null;
   /** flash, journal, state, backups. */
   uses: string[];
-  written_bytes_per_second?: number | null;
+  written_bytes_per_second: number | null;
 }
 
 export interface Dumped {
@@ -438,23 +471,6 @@ export interface ErrorBody {
   hint: string;
   /** For people, with the calculation if there is one. */
   message: string;
-}
-
-export interface EtcdInfo {
-  alarms: string[];
-  members: EtcdMemberInfo[];
-}
-
-export interface EtcdMemberInfo {
-  client_url: string;
-  db_bytes: number | null;
-  is_leader: boolean;
-  is_learner: boolean;
-  /** The node's name, or etcd's own. */
-  name: string;
-  /** Why it does not answer. */
-  trouble: string | null;
-  version: string | null;
 }
 
 export interface Event {
@@ -535,6 +551,18 @@ export interface Imported {
   /** They exist already. */
   kept: number;
   restored: number;
+}
+
+export interface JoinToken {
+  /** A line for a shell on the node that is to join. */
+  command: string;
+  expires_ms: number;
+  token: string;
+}
+
+export interface JoinTokenRequest {
+  /** The node that joins runs no member of etcd, and does not get the authority's key. */
+  no_coordinator?: boolean;
 }
 
 export interface KeyChange {
@@ -812,19 +840,22 @@ export interface NodeFiguresInfo {
 }
 
 export interface NodeInfo {
-  address: string;
-  flash_bytes: number;
-  flash_placed_bytes: number;
-  id: string;
-  is_live: boolean;
-  name: string;
-  ram_bytes: number;
-  ram_placed_bytes: number;
-  /** data or quorum. */
-  role: string;
-  shards: number;
+  console_tls: boolean;
+  cores: number;
+  /** The disks that hold flash, journals, the state and backups. */
+  disks: DiskNow[];
+  figures: NodeFiguresInfo;
+  /** uring, threads or none. */
+  flash_driver: string;
+  flash_paths: string[];
+  /** The node's metrics as they are now. */
+  now: Record<string, number | null>;
+  redis_version: string;
+  room: RoomInfo;
+  run_id: string;
+  started_ms: number;
   version: string;
-  zone: string;
+  workers: number;
 }
 
 export interface NodePlan {
@@ -1287,11 +1318,6 @@ export interface TokenInfo {
   id: string;
   name: string;
   role: Role;
-}
-
-export interface TokenRequest {
-  /** The node that joins runs no member of etcd, and does not get the authority's key. */
-  no_coordinator?: boolean;
 }
 
 export interface Transaction {

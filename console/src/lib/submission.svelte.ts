@@ -51,6 +51,8 @@ export interface Checked {
   wrong(field: string): string | undefined;
   /** The node would do it. */
   readonly passed: boolean;
+  /** What the node said to the last request that it would do; undefined after one that it would not. */
+  readonly answer: unknown;
 }
 
 interface Request {
@@ -65,22 +67,27 @@ const TYPING_MS = 250;
 export function checks(request: () => Request | undefined): Checked {
   let error = $state.raw<ApiError>();
   let passed = $state(false);
+  let answer = $state.raw<unknown>();
   $effect(() => {
     const asked = request();
     passed = false;
     if (!asked) {
       error = undefined;
+      answer = undefined;
       return;
     }
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        await call(asked.method, asked.path, { query: { dry_run: "true" }, body: asked.body, signal: stop.signal });
+        const said = await call<unknown>(asked.method, asked.path, { query: { dry_run: "true" }, body: asked.body, signal: stop.signal });
         if (stop.signal.aborted) return;
         error = undefined;
+        answer = said;
         passed = true;
       } catch (caught) {
-        if (!stop.signal.aborted && caught instanceof ApiError) error = caught.inWords();
+        if (stop.signal.aborted || !(caught instanceof ApiError)) return;
+        error = caught.inWords();
+        answer = undefined;
       }
     }, TYPING_MS);
     return () => {
@@ -95,6 +102,9 @@ export function checks(request: () => Request | undefined): Checked {
     wrong: (field) => error?.field(field),
     get passed() {
       return passed;
+    },
+    get answer() {
+      return answer;
     },
   };
 }

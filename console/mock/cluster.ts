@@ -1,0 +1,99 @@
+// The mock node as a member of a cluster of three nodes: a and b have shards, c only votes.
+// MOCK_CLUSTER=down: b does not run; away: etcd does not answer; none: the node is a member of no cluster.
+import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "../src/lib/types";
+import type { Answer } from "./node.ts";
+
+const GB = 1024 ** 3;
+export const SHAPE = process.env["MOCK_CLUSTER"] ?? "well";
+export const IS_MEMBER = SHAPE !== "none";
+const IS_DOWN = SHAPE === "down";
+const IS_AWAY = SHAPE === "away";
+
+const fail = (status: number, code: string, message: string, hint = "", fields: { field: string; message: string }[] = []): Answer => ({ status, body: { error: { code, message, hint, fields } } });
+const node = (name: string, zone: string, more: Partial<ClusterNode>): ClusterNode => ({
+  id: `0123456789abcde${name}`, name, zone, role: "data", address: `${name}.example.org:8380`, is_live: true, version: "0.4.0",
+  ram_bytes: 96 * GB, flash_bytes: 1700 * GB, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
+});
+
+const NODES: ClusterNode[] = [
+  node("a", "north", { shards: 2, ram_placed_bytes: 12 * GB, flash_placed_bytes: 62 * GB }),
+  node("b", "south", { shards: 2, ram_placed_bytes: 12 * GB, flash_placed_bytes: 62 * GB, is_live: !IS_DOWN }),
+  node("c", "west", { role: "quorum", ram_bytes: 2 * GB, flash_bytes: 0 }),
+];
+
+const shardsOf = (count: number): ShardInfo[] =>
+  Array.from({ length: count }, (_, number) => ({ number, node: number % 2 ? "b" : "a", epoch: number === 2 ? 3 : 1, is_served: !(IS_DOWN && number % 2 === 1) }));
+/** By database. */
+export const SHARDS: Record<string, ShardInfo[]> = IS_MEMBER ? { orders: shardsOf(4) } : {};
+const LIMITS: Record<string, [number, number, number]> = { orders: [12000, 80 * GB, 24 * GB] };
+
+export function created(name: string, port: number, memory: number, ram: number, count: number): void {
+  SHARDS[name] = shardsOf(count);
+  LIMITS[name] = [port, memory, ram];
+}
+
+function cluster(): Cluster {
+  return {
+    name: "shop", id: "5f1d0c9a7b3e4f6d", node: "a", nodes: NODES,
+    databases: Object.entries(SHARDS).map(([name, shards]) => {
+      const [port, memory_limit_bytes, ram_limit_bytes] = LIMITS[name] ?? [12000, GB, GB];
+      return { id: `of ${name}`, name, state: "serving", port, tls_port: 0, memory_limit_bytes, ram_limit_bytes, shards };
+    }),
+    etcd_trouble: IS_AWAY ? "no member of etcd answers: deadline has elapsed" : null,
+    troubles: IS_DOWN ? ["shard orders.1: its node cannot be reached", "shard orders.3: its node cannot be reached"] : [],
+  };
+}
+
+const ETCD: Etcd = {
+  members: NODES.map(({ name }, index) => {
+    const is_away = IS_DOWN && name === "b";
+    return {
+      name, client_url: `https://${name}.example.org:2379`, is_leader: index === 0, is_learner: index === 2 && !IS_DOWN, version: is_away ? null : "3.5.16", db_bytes: is_away ? null : 1_400_000,
+      trouble: is_away ? "connection refused" : null,
+    };
+  }),
+  alarms: [],
+};
+
+/** Where a new database would be; a refusal shows what each node has. */
+export function placement(memory: number, ram: number, port: number | undefined, count: number): { placed: Placement } | { refused: Answer } {
+  const live = NODES.filter((one) => one.role === "data" && one.is_live);
+  const [copy_ram_bytes, copy_flash_bytes] = [ram / count, (1.6 * (memory - ram)) / count];
+  const shards = Array.from({ length: count }, (_, number) => ({ number, nodes: [live[number % live.length]!.name] }));
+  const nodes = NODES.map(({ name, ram_bytes, flash_bytes, ram_placed_bytes, flash_placed_bytes }) => {
+    const more = shards.filter((one) => one.nodes.includes(name)).length;
+    return { name, ram_bytes, flash_bytes, ram_placed_bytes: ram_placed_bytes + more * copy_ram_bytes, flash_placed_bytes: flash_placed_bytes + more * copy_flash_bytes };
+  });
+  if (nodes.some((one) => one.ram_placed_bytes > one.ram_bytes || one.flash_placed_bytes > one.flash_bytes)) {
+    const size = (value: number): string => `${Math.round((value / GB) * 10) / 10}gb`;
+    const answers = NODES.map((one) => {
+      if (one.role === "quorum") return `node ${one.name}: only votes`;
+      if (!one.is_live) return `node ${one.name}: is lost`;
+      return `node ${one.name}: RAM ${size(one.ram_bytes)}, ${size(one.ram_placed_bytes)} placed, ${size(one.ram_bytes - one.ram_placed_bytes)} free, ${size(copy_ram_bytes)} needed`;
+    });
+    return { refused: fail(422, "no_room", [`no node takes a copy of shard 0 of database 77aa, which needs RAM ${size(copy_ram_bytes)}, flash ${size(copy_flash_bytes)}`, ...answers].join("\n"), "ask for less, or shrink or delete another database first") };
+  }
+  return { placed: { port: port ?? 12001, copy_ram_bytes, copy_flash_bytes, shards, nodes } };
+}
+
+/** The answers below /cluster; undefined: there is no such path. */
+export function ofCluster(method: string, path: string, query: URLSearchParams, body: { no_coordinator?: boolean }, is_admin: boolean): Answer | undefined {
+  if (!path.startsWith("/cluster")) return undefined;
+  if (!IS_MEMBER) return fail(422, "unsupported", "this node is a member of no cluster", "flintkv cluster init NAME begins one, flintkv cluster join joins one");
+  if (method !== "GET" && !is_admin) return fail(403, "forbidden", "This needs the role admin.");
+  const route = `${method} ${path}`;
+  if (route === "GET /cluster") return { status: 200, body: cluster() };
+  if (route === "GET /cluster/etcd") return IS_AWAY ? fail(500, "failed", "no member of etcd answers: deadline has elapsed") : { status: 200, body: ETCD };
+  if (route === "POST /cluster/tokens") {
+    if (IS_AWAY) return fail(409, "busy", "etcd: no member answers");
+    return { status: 201, body: { token: "fkvj_secret", expires_ms: Date.now() + 3_600_000, command: `flintkv cluster join a.example.org:8380 --token fkvj1.${body.no_coordinator ? "n" : "c"}.${"0123456789abcdef".repeat(4)}` } };
+  }
+  if (route === "POST /cluster/leave") return fail(409, "busy", "node 'a' has the shards orders.0, orders.2: delete their databases first");
+  const found = /^DELETE \/cluster\/nodes\/(.+)$/.exec(route);
+  const gone = found && NODES.find((one) => one.name === decodeURIComponent(found[1]!));
+  if (!gone) return fail(404, "not_found", `the cluster has no node '${found?.[1] ?? ""}'`);
+  if (gone.is_live) return fail(409, "busy", `node '${gone.name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first`);
+  if (gone.shards > 0 && query.get("lose_data") !== "true") return fail(409, "busy", `node '${gone.name}' has the shards orders.1, orders.3: delete their databases first, or give up the data that were only there (--lose-data)`);
+  NODES.splice(NODES.indexOf(gone), 1);
+  return { status: 204 };
+}

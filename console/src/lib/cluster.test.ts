@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+import { asksForData, etcdHealth, nodesAfter, numbers, shardsNamed, troublesOf, unservedNotice, whyNotLeave, withoutFlags } from "./cluster";
+import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
+
+const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
+  id: name, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, version: "1", ram_bytes: 100, flash_bytes: 1000, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
+});
+const shard = (number: number, node: string, is_served = true): ShardInfo => ({ number, node, epoch: 1, is_served });
+const cluster = (more: Partial<Cluster> = {}): Cluster => ({ name: "shop", id: "1", node: "a", nodes: [node("a"), node("b")], databases: [], etcd_trouble: null, troubles: [], ...more });
+const database = (name: string, shards: ShardInfo[], state = "serving"): Cluster["databases"][number] => ({ id: name, name, state, port: 1, tls_port: 0, memory_limit_bytes: 1, ram_limit_bytes: 1, shards });
+
+test("numbers of shards are said shortly", () => {
+  expect([[], [4], [1, 0], [0, 2, 5], [0, 1, 2, 3], [7, 0, 1, 2, 9, 10]].map((list) => numbers(list))).toEqual(["", "4", "0 and 1", "0, 2 and 5", "0–3", "0–2, 7, 9 and 10"]);
+  expect(numbers([0, 2, 4, 6, 8], 3)).toBe("0, 2, 4 and more");
+  expect([shardsNamed([2]), shardsNamed([2, 4])]).toEqual(["shard 2", "shards 2 and 4"]);
+});
+
+test("a cluster without troubles has nothing to say", () => {
+  expect(troublesOf(cluster({ databases: [database("orders", [shard(0, "a"), shard(1, "b")])] }))).toEqual([]);
+});
+
+test("troubles: etcd first, then nodes, then shards, then what this node says", () => {
+  const found = troublesOf(
+    cluster({
+      etcd_trouble: "no member answers",
+      troubles: ["shard orders.1: refused"],
+      nodes: [node("a"), node("b", { is_live: false, shards: 1 }), node("c", { is_live: false, role: "quorum" }), node("d", { is_live: false })],
+      databases: [database("orders", [shard(0, "a"), shard(1, "b", false)])],
+    }),
+  );
+  expect(found.map(({ level, title }) => [level, title])).toEqual([
+    ["bad", "This node cannot follow etcd"],
+    ["bad", "Node b does not run"],
+    ["warn", "Node c does not run"],
+    ["warn", "Node d does not run"],
+    ["bad", "orders: shard 1 is not served"],
+    ["warn", "On this node, a"],
+  ]);
+  expect(found[0]!.lines[0]).toBe("no member answers");
+  expect(found[1]!.lines).toEqual(["It has 1 shard, which is served again when it runs."]);
+  expect(found[2]!.lines).toEqual(["It only votes: no shard is missing."]);
+  expect(found.at(-1)!.lines).toEqual(["shard orders.1: refused"]);
+});
+
+test("shards of a database that is being made or deleted are no trouble", () => {
+  for (const state of ["creating", "deleting"]) expect(troublesOf(cluster({ databases: [database("orders", [shard(0, "a", false)], state)] }))).toEqual([]);
+  expect(troublesOf(cluster({ databases: [database("orders", [shard(0, "a", false)], "paused")] }))).toHaveLength(1);
+});
+
+test("which keys answer CLUSTERDOWN", () => {
+  expect(unservedNotice([shard(0, "a"), shard(1, "b")])).toBeUndefined();
+  expect(unservedNotice([shard(0, "a"), shard(1, "b", false)])).toEqual({
+    level: "bad", title: "Shard 1 is not served", lines: ["Keys of shard 1 answer CLUSTERDOWN. The other shard is served.", "It is on node b."],
+  });
+  expect(unservedNotice([shard(0, "a", false), shard(1, "b", false), shard(2, "", true)])).toEqual({
+    level: "bad", title: "Shards 0 and 1 are not served", lines: ["Keys of shards 0 and 1 answer CLUSTERDOWN. The other shard is served.", "They are on the nodes a, b."],
+  });
+  expect(unservedNotice([shard(0, "", false)])!.lines).toEqual(["Keys of shard 0 answer CLUSTERDOWN. No shard is served."]);
+});
+
+test("learners do not count for etcd's majority", () => {
+  const member = (trouble: string | null, is_learner = false): Etcd["members"][number] => ({ name: "", client_url: "", is_leader: false, is_learner, version: null, db_bytes: null, trouble });
+  const health = (...members: Etcd["members"]) => etcdHealth({ members, alarms: [] });
+  expect(health(member(null), member("gone"), member(null, true))).toEqual({ voters: 2, answering: 1, has_majority: false });
+  expect(health(member(null), member("gone"), member(null))).toEqual({ voters: 3, answering: 2, has_majority: true });
+  expect(health().has_majority).toBe(false);
+});
+
+test("a refusal that asks whether data may be lost", () => {
+  const message = "node 'b' has the shards orders.1: delete their databases first, or give up the data that were only there (--lose-data)";
+  expect(asksForData({ code: "busy", message })).toBe(true);
+  expect(asksForData({ code: "busy", message: "a shard without its node cannot be given up yet: delete its database" })).toBe(false);
+  expect(asksForData({ code: "failed", message })).toBe(false);
+  expect(withoutFlags(message)).toBe("node 'b' has the shards orders.1: delete their databases first, or give up the data that were only there");
+  expect([whyNotLeave(node("a", { shards: 2 })), whyNotLeave(node("a"))]).toEqual(["It has 2 shards: delete their databases first.", ""]);
+});
+
+test("what each node has with a new database, apart from what it had before", () => {
+  const placement: Placement = {
+    port: 12000, copy_ram_bytes: 10, copy_flash_bytes: 30,
+    shards: [{ number: 0, nodes: ["a"] }, { number: 1, nodes: ["b"] }, { number: 2, nodes: ["a"] }],
+    nodes: [
+      { name: "a", ram_bytes: 100, ram_placed_bytes: 45, flash_bytes: 1000, flash_placed_bytes: 60 },
+      { name: "b", ram_bytes: 100, ram_placed_bytes: 10, flash_bytes: 1000, flash_placed_bytes: 30 },
+      { name: "c", ram_bytes: 2, ram_placed_bytes: 0, flash_bytes: 0, flash_placed_bytes: 0 },
+    ],
+  };
+  expect(nodesAfter(placement)).toEqual({
+    takes: [
+      { name: "a", shards: [0, 2], ram: { before: 25, more: 20, limit: 100 }, flash: { before: 0, more: 60, limit: 1000 } },
+      { name: "b", shards: [1], ram: { before: 0, more: 10, limit: 100 }, flash: { before: 0, more: 30, limit: 1000 } },
+    ],
+    others: ["c"],
+  });
+});
