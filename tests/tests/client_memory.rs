@@ -270,10 +270,10 @@ fn a_transaction_that_writes_much() {
                 Ok(replies) => assert_eq!(replies, 1000),
                 Err(error) => {
                     assert!(may_be_refused, "{error}");
-                    assert!(
-                        error.starts_with("EXECABORT Transaction discarded because of: OOM the command needs"),
-                        "{error}"
-                    );
+                    // By EXEC, or already when its commands are queued, if buffers of the first one are still resident.
+                    let texts = ["because of: OOM the command needs", "because of previous errors"];
+                    let text = error.strip_prefix("EXECABORT Transaction discarded ");
+                    assert!(text.is_some_and(|text| texts.iter().any(|known| text.starts_with(known))), "{error}");
                     assert_eq!(client.run("EXISTS b:0"), "(integer) 0", "nothing was changed");
                 }
             }
