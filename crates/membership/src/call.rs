@@ -2,7 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
-use pki::{ClusterId, IssueAnswer, IssueError, IssueRequest, NodeId};
+use pki::{ClusterId, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -25,8 +25,6 @@ pub enum Call {
     RunEtcd { issue: IssueRequest, peer_url: String },
     /// For the node's next certificate. Answer: `Result<IssueAnswer, IssueError>`.
     Renew(IssueRequest),
-    /// A token for another node to join with; `returning`: only for this member to join again. Answer: [`NewToken`].
-    Token { returning: Option<NodeId>, may_coordinate: bool },
 }
 
 /// What a new member needs to know.
@@ -52,7 +50,6 @@ pub struct EtcdAdmission {
 pub type Reply<T> = Result<T, String>;
 pub type RenewReply = Result<IssueAnswer, IssueError>;
 
-#[derive(Serialize, Deserialize)]
 pub struct NewToken {
     /// The text that an operator copies.
     pub token: String,

@@ -165,7 +165,6 @@ impl Issuer {
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),
-            Call::Token { returning, may_coordinate } => pki::encode(&self.new_token(returning, may_coordinate).await),
         }
     }
 

@@ -159,7 +159,11 @@ fn what_cannot_be_is_refused_with_its_field() {
             let (found, _, blamed) = reply.error();
             assert_eq!((found, blamed.as_str()), (status, field), "{changes}: {}", reply.text());
             if ["shards", "replicas", "zones"].contains(&field) {
-                assert!(reply.text().contains("needs a cluster, and this node is a member of none"), "{}", reply.text());
+                assert!(
+                    reply.text().contains("needs a cluster, and this node is a member of none"),
+                    "{}",
+                    reply.text()
+                );
             }
         }
     }
