@@ -63,6 +63,20 @@ impl Member {
         Member { name, host, dir, role, node: None, coordinator: None }
     }
 
+    /// A node whose directory is a copy of this one's, with another port for nodes and no console. It does not run.
+    pub fn copied(&self) -> Member {
+        let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a folder");
+        let (from, to) = (self.dir.path().display().to_string(), dir.path().display().to_string());
+        let copied = Command::new("cp").args(["-a", "--sparse=always", &format!("{from}/."), &to]).status();
+        assert!(copied.expect("cp runs").success());
+        let conf = fs::read_to_string(self.conf()).expect("the file is there").replace(&from, &to);
+        fs::write(dir.path().join("flintkv.conf"), conf + "peer-port 8390\nconsole-port 0\n").expect("it is written");
+        for log in ["node.log", "coordinator.log"] {
+            fs::write(dir.path().join(log), "").expect("it is written");
+        }
+        Member { name: self.name.clone(), host: self.host.clone(), dir, role: self.role, node: None, coordinator: None }
+    }
+
     pub fn conf(&self) -> String {
         self.dir.path().join("flintkv.conf").display().to_string()
     }

@@ -123,6 +123,11 @@ fn a_database_is_deleted_while_a_node_is_away_and_without_persistence_a_shard_be
     assert!((20..80).contains(&left), "one shard of two began empty: {left}");
     assert!(cluster.members[1].log().contains("begins empty: its database has no persistence"));
 
+    // A database that is as large as its RAM has no flash.
+    let small = cluster.create("small", 2, &["--memory-limit", "64mb", "--ram-limit", "64mb", "--persistence", "none"]);
+    assert_eq!(cluster.members[1].connect(small).run("SET k v"), "OK");
+    cluster.members[0].operator(&["database", "delete", "small", "--yes", "small"]).unwrap();
+
     // Pausing holds at every node, and a new limit at every copy.
     cluster.members[0].operator(&["database", "pause", "cache"]).unwrap();
     eventually("the other node refuses", || cluster.members[1].connect(port).run("GET k1").contains("paused"));
@@ -218,6 +223,33 @@ fn who_must_not_join_is_told_why() {
     eventually("it finds that it was removed", || {
         let log = cluster.members[1].log();
         log.contains("it was removed") || log.contains("was shut out") || log.contains("shut out")
+    });
+}
+
+#[test]
+fn a_copy_of_a_directory_serves_nothing() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 2, &with(&["--persistence", "everysec"]));
+    let mut client = cluster.members[0].connect(port);
+    fill(&mut client);
+    let mut copy = cluster.members[1].copied();
+    copy.start_node();
+    eventually("it finds that the node runs elsewhere", || copy.log().contains("runs elsewhere"));
+    // It neither serves nor says where the node is.
+    for number in 0..100 {
+        assert_eq!(client.run(&format!("GET k{number}")), format!("\"v{number}\""));
+    }
+    let nodes = cluster.members[0].operator(&["cluster", "nodes"]).unwrap();
+    assert!(nodes.contains(&format!("{}:8380", copy.host)) && !nodes.contains(":8390"), "{nodes}");
+    assert!(!copy.log().contains("is served here, epoch"), "{}", copy.log());
+
+    // When the node ends, the copy takes its place; the node that comes back finds that, and serves nothing.
+    cluster.members[1].kill_node();
+    eventually("the copy is the node now", || copy.log().contains("is served here, epoch"));
+    cluster.members[1].start_node();
+    eventually("the node finds that another is in its place", || {
+        let log = cluster.members[1].log();
+        log.matches("runs elsewhere").count() > 0
     });
 }
 

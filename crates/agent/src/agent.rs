@@ -23,8 +23,10 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use pki::{CurrentCredential, ShutOut, Trust};
 use rand::RngCore;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
@@ -95,6 +97,28 @@ struct Shared {
     failure: Mutex<Option<String>>,
 }
 
+/// The node's directory of its membership, locked. Nobody else works with it.
+struct Place {
+    /// The machine's boot, and the directory.
+    name: String,
+    _lock: File,
+}
+
+impl Place {
+    fn take(folder: &Folder) -> Result<Place, String> {
+        let about = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.path().display());
+        let lock = File::open(folder.path()).map_err(|error| about(&error))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => about(&"another process of this node uses it"),
+            TryLockError::Error(error) => about(&error),
+        })?;
+        let found = lock.metadata().map_err(|error| about(&error))?;
+        // Without it, a process that was killed is waited for as one elsewhere.
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Ok(Place { name: format!("{} {} {}", boot.trim(), found.dev(), found.ino()), _lock: lock })
+    }
+}
+
 /// As long as the node is a member.
 pub(crate) struct Membership {
     /// Changes with etcd's endpoints.
@@ -104,6 +128,9 @@ pub(crate) struct Membership {
     /// `None`: there is nothing here that a link could reach.
     links: Option<Links>,
     pub(crate) me: NodeId,
+    /// This run of the node.
+    process: ProcessId,
+    place: Place,
     view: watch::Sender<Arc<View>>,
     etcd_trouble: Mutex<Option<String>>,
     troubles: Mutex<BTreeMap<(DatabaseId, Option<ShardNumber>), String>>,
@@ -319,6 +346,7 @@ fn note(shared: &Shared, outcome: Result<(), String>) {
 /// Until the agent ends, or the node is a member no more.
 async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
+    let place = Place::take(&shared.folder)?;
     let credential = shared.folder.credential(wall_ms()).map_err(|error| text(&error))?;
     let authorities = member.authorities.iter().map(|pem| pki::AuthorityCertificate::from_pem(pem));
     let authorities = authorities.collect::<Result<_, _>>().map_err(|error| text(&error))?;
@@ -348,6 +376,8 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
         }),
         served,
         me,
+        process: random_process(),
+        place,
         view: watch::Sender::new(Arc::default()),
         etcd_trouble: Mutex::default(),
         troubles: Mutex::default(),
@@ -458,14 +488,17 @@ fn apply(event: &Event, prefix: &str, view: &mut View, shut_out: &mut BTreeMap<S
     }
 }
 
-/// Keeps the record that says that this process runs. A second process with the node's id finds it and does nothing.
-async fn keep_alive(membership: &Arc<Membership>) {
+fn random_process() -> ProcessId {
     let mut bytes = [0; 8];
     rand::rng().fill_bytes(&mut bytes);
-    let process = ProcessId(bytes);
+    ProcessId(bytes)
+}
+
+/// Keeps the record that says that this process runs. A second process with the node's id finds it and does nothing.
+async fn keep_alive(membership: &Arc<Membership>) {
     let mut told = String::new();
     loop {
-        match keep_alive_once(membership, process).await {
+        match keep_alive_once(membership).await {
             Ok(why) => tracing::debug!("the lease of this node has ended: {why}"),
             Err(why) if why == told => {}
             Err(why) => {
@@ -477,17 +510,20 @@ async fn keep_alive(membership: &Arc<Membership>) {
     }
 }
 
-async fn keep_alive_once(membership: &Membership, process: ProcessId) -> Result<String, String> {
+async fn keep_alive_once(membership: &Membership) -> Result<String, String> {
     let issuer = membership.issuer();
     let key = Key::Live(membership.me);
     let name = key.to_string();
-    let record = LiveRecord { process, unknown: Unknown::new() };
+    let (process, place) = (membership.process, membership.place.name.clone());
+    let record = LiveRecord { process, place, unknown: Unknown::new() };
     let bytes = records::encode(key, &record).map_err(|error| error.to_string())?;
     let found: Option<(LiveRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
     let revision = match found {
-        Some((other, _)) if other.process != process => {
+        // Of the same place: this process has the lock, so the other one has ended.
+        Some((other, _)) if other.process != process && other.place != record.place => {
             return Err(format!(
-                "another process of node {} runs, or has just ended. If it does not go away, this state-dir is a copy",
+                "node {} runs elsewhere, or has just ended there. Nothing is served here meanwhile. If it does not go away, this \
+                 state-dir is a copy: begin with an empty one",
                 membership.me
             ));
         }
@@ -527,6 +563,10 @@ async fn keep_node_record(shared: &Shared, membership: &Membership) {
 /// False: there is no record yet.
 async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<bool, String> {
     let issuer = membership.issuer();
+    // A copy of the node must not say where the node is.
+    if membership.view().live.get(&membership.me).is_none_or(|live| live.process != membership.process) {
+        return Ok(false);
+    }
     let key = Key::Node(membership.me);
     let name = key.to_string();
     let found: Option<(NodeRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
@@ -649,6 +689,8 @@ fn start_reconciler(
     let mut reconciler = Reconciler {
         node: Arc::clone(node),
         me: membership.me,
+        process: membership.process,
+        was_live: false,
         records: membership.records(),
         runtime: Handle::current(),
         peers: Arc::clone(&membership.peers),

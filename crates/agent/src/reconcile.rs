@@ -13,7 +13,7 @@ use crate::peers::Peers;
 use crate::published::OtherNodes;
 use crate::shard::{ClusterShard, Place, Target};
 use crate::shared::{self, Entries, merge};
-use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ShardNumber, shard_uid};
+use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
 use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
@@ -31,6 +31,9 @@ use tokio::runtime::Handle;
 pub struct Reconciler {
     pub node: Arc<Node>,
     pub me: NodeId,
+    /// This run of the node, and whether the cluster has known it as the node's.
+    pub process: ProcessId,
+    pub was_live: bool,
     pub records: Records,
     pub runtime: Handle,
     pub peers: Arc<Peers>,
@@ -82,10 +85,25 @@ struct LocalCopy {
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
+        match view.live.get(&self.me).map(|live| live.process == self.process) {
+            Some(true) => self.was_live = true,
+            // Another process is the node: this one never was, or is not any more.
+            Some(false) => {
+                if std::mem::take(&mut self.was_live) {
+                    tracing::error!("another process has become this node: nothing is served here any more");
+                    self.close_all();
+                }
+                return false;
+            }
+            // Its lease has ended, perhaps because etcd was away. What is served goes on; what is new waits.
+            None if !self.was_live => return false,
+            None => {}
+        }
+        let is_live = view.live.contains_key(&self.me);
         let mut is_unfinished = false;
         self.meet(view);
         for (&id, database) in &view.databases {
-            is_unfinished |= self.step_of(view, id, database);
+            is_unfinished |= self.step_of(view, id, database, is_live);
         }
         let gone: Vec<_> = self.local.keys().filter(|id| !view.databases.contains_key(id)).copied().collect();
         for id in gone {
@@ -123,7 +141,7 @@ impl Reconciler {
         }
     }
 
-    fn step_of(&mut self, view: &View, id: DatabaseId, database: &DatabaseView) -> bool {
+    fn step_of(&mut self, view: &View, id: DatabaseId, database: &DatabaseView, is_live: bool) -> bool {
         let Some(spec) = &database.spec else { return false };
         if spec.state == DatabaseState::Deleting {
             return self.delete(id, database);
@@ -156,7 +174,8 @@ impl Reconciler {
         }
         let mut is_unfinished = self.local[&id].proxy.is_none() && is_data;
         for (&number, record) in &database.shards {
-            let mine = record.assignments.iter().find(|assigned| assigned.node == self.me);
+            // Without the lease it says nothing in the shard's record.
+            let mine = record.assignments.iter().find(|assigned| is_live && assigned.node == self.me);
             if let Some(mine) = mine.map(|mine| mine.copy) {
                 let stepped = self.step_of_copy(id, &definition, spec.hash_secret, number, mine, record, owner);
                 is_unfinished |= !matches!(stepped, Ok(true));

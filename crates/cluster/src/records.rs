@@ -169,6 +169,10 @@ impl Record for NodeRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveRecord {
     pub process: ProcessId,
+    /// The boot of the machine, and the state directory on it. A process that holds this directory's lock knows that the one that wrote the
+    /// record has ended; one with a copy of the directory is at another place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
     #[serde(flatten)]
     pub unknown: Unknown,
 }

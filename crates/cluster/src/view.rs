@@ -197,7 +197,7 @@ mod tests {
             put(&mut view, key, encode(key, &shard).unwrap(), 3);
         }
         let live = Key::Live(NodeId([1; 20]));
-        let record = LiveRecord { process: ProcessId([5; 8]), unknown: Unknown::new() };
+        let record = LiveRecord { process: ProcessId([5; 8]), place: String::new(), unknown: Unknown::new() };
         put(&mut view, live, encode(live, &record).unwrap(), 4);
         let (found, database) = view.named("orders").unwrap();
         assert_eq!((found, database.shards.len(), database.spec.as_ref().unwrap().revision), (id, 2, 3));

@@ -125,7 +125,10 @@ impl<F: FnMut(Key, Vec<u8>, &dyn Fn(&[u8]) -> Result<Vec<u8>, String>)> All<F> {
     fn run(mut self) {
         let unknown = unknown();
         self.of(Key::Node(node(1)), &node_record());
-        self.of(Key::Live(node(1)), &LiveRecord { process: ProcessId([1; 8]), unknown: unknown.clone() });
+        self.of(
+            Key::Live(node(1)),
+            &LiveRecord { process: ProcessId([1; 8]), place: String::new(), unknown: unknown.clone() },
+        );
         self.of(Key::Spec(DATABASE), &spec_record());
         let acl = vec!["user a on >p ~* +@all".to_owned(), String::new()];
         self.of(Key::Users(DATABASE), &UsersRecord { acl, unknown: unknown.clone() });

@@ -12,6 +12,7 @@ use crate::open::{self, Part};
 use crate::persist;
 use crate::shard::HashSecret;
 use commands::host::Unblock;
+use config::ConfigStore;
 use config::definition::Definition;
 use engine::{Entry, SessionStream, Users};
 use std::any::Any;
@@ -59,11 +60,13 @@ impl Node {
             return Err(NodeError::Exists(name));
         }
         let alone = Definition { port: 0, tls_port: 0, unixsocket: None, bind: Vec::new(), ..definition.clone() };
-        let limits = self.check_file(&alone)?;
+        // A copy that is as large as its RAM has no flash.
+        let has_flash = definition.memory_limit_bytes > definition.ram_limit_bytes;
+        let limits = self.check_file_of(&alone, has_flash)?;
         self.check_room(&name, limits)?;
         let file = self.copy_file(&name);
         write_secret(&file, &alone.file()).map_err(|error| io_error(&file, &error))?;
-        let part = Part::Copy { proxy: proxy.map(|proxy| Arc::clone(&proxy.hub)), secret };
+        let part = Part::Copy { proxy: proxy.map(|proxy| Arc::clone(&proxy.hub)), secret, has_flash };
         let opened = self.open_from(&name, &file, None, part);
         let copy = opened.map_err(|error| NodeError::Io(format!("copy '{name}' cannot be opened: {error}")))?;
         self.copies.write().insert(name, Arc::clone(&copy));
@@ -84,7 +87,10 @@ impl Node {
             return Err(NodeError::Busy(format!("the copy '{name}' is open")));
         }
         let file = self.copy_file(name);
-        let part = Part::Copy { proxy: None, secret: None };
+        let config =
+            ConfigStore::from_file_and(&file, &[]).map_err(|error| NodeError::Io(error.to_string()))?.snapshot();
+        let has_flash = config.memory_limit_bytes > config.ram_limit_bytes;
+        let part = Part::Copy { proxy: None, secret: None, has_flash };
         // What is to be removed, only an open dataset knows.
         let copy = self.open_from(name, &file, None, part).map_err(|error| io_error(&file, &error))?;
         open::close(&copy);

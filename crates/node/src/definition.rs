@@ -159,12 +159,12 @@ impl Database {
     }
 }
 
-/// The directives that a database inherits from the default database's configuration. A proxy keeps nothing on flash.
-pub fn inherited(default: &ConfigStore, is_proxy: bool) -> Vec<(&'static str, Vec<String>)> {
+/// The directives that a database inherits from the default database's configuration. `has_flash`: its files are where the node's are.
+pub fn inherited(default: &ConfigStore, has_flash: bool) -> Vec<(&'static str, Vec<String>)> {
     let mut directives = Vec::new();
     for name in config::ROWS.iter().filter(|row| row.is_inherited).map(|row| row.name) {
         let words = default.words(name);
-        if name == "flash-path" && is_proxy {
+        if name == "flash-path" && !has_flash {
             continue;
         }
         if name != "flash-path" {

@@ -252,7 +252,7 @@ impl Node {
         restore_mark: Option<&Path>,
         part: Part,
     ) -> io::Result<Arc<Database>> {
-        let inherited = inherited(&self.default().hub.config, matches!(part, Part::Proxy { .. }));
+        let inherited = inherited(&self.default().hub.config, part.has_flash());
         let config = ConfigStore::from_file_and(file, &inherited).map_err(io::Error::other)?;
         for notice in config.take_notices() {
             tracing::warn!("database '{name}': {notice}");
@@ -532,14 +532,14 @@ impl Node {
 
     /// Checks that the definition's configuration file is valid. Keeps nothing. Returns the limits.
     pub(crate) fn check_file(&self, definition: &Definition) -> Result<(u64, u64), NodeError> {
-        self.check_file_of(definition, false)
+        self.check_file_of(definition, true)
     }
 
-    /// `is_proxy`: it has no flash.
-    pub(crate) fn check_file_of(&self, definition: &Definition, is_proxy: bool) -> Result<(u64, u64), NodeError> {
+    /// `has_flash`: it has files on flash, if the node has flash.
+    pub(crate) fn check_file_of(&self, definition: &Definition, has_flash: bool) -> Result<(u64, u64), NodeError> {
         let trial = self.folder().join(format!(".{}.trial", definition.name));
         write_secret(&trial, &definition.file()).map_err(|error| io_error(&trial, &error))?;
-        let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config, is_proxy));
+        let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config, has_flash));
         // Best effort: a leftover file shows by its name what it is.
         let _ = fs::remove_file(&trial);
         let invalid = |field, message| NodeError::Invalid { field, message };

@@ -55,10 +55,19 @@ pub enum Part {
     /// An endpoint, whose dataset stays empty.
     Proxy { secret: HashSecret, routes: Routes },
     /// A dataset, which only streams in memory reach. With its proxy, whose users are its users.
-    Copy { proxy: Option<Arc<Hub>>, secret: Option<HashSecret> },
+    Copy { proxy: Option<Arc<Hub>>, secret: Option<HashSecret>, has_flash: bool },
 }
 
 impl Part {
+    /// Whether it has files on flash, if the node has flash.
+    pub fn has_flash(&self) -> bool {
+        match self {
+            Part::Whole => true,
+            Part::Proxy { .. } => false,
+            Part::Copy { has_flash, .. } => *has_flash,
+        }
+    }
+
     fn secret(&self) -> Option<HashSecret> {
         match self {
             Part::Whole => None,

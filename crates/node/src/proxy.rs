@@ -77,7 +77,7 @@ impl Node {
         if self.database(name).is_some() || self.failed().contains_key(name) {
             return Err(NodeError::Exists(name.clone()));
         }
-        let limits = self.check_file_of(&definition, true)?;
+        let limits = self.check_file_of(&definition, false)?;
         self.check_room(name, limits)?;
         let file = self.state_dir().join("proxies").join(format!("{name}.conf"));
         let users: String = users.iter().map(|line| format!("user {line}\n")).collect();
