@@ -6,6 +6,7 @@
 # stops the nodes when it ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/scratch.sh
 scale="${SCALE:-1/150}"
 
 scripts/need.sh cargo cc
@@ -45,28 +46,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Flash needs a file system on a device that accepts O_DIRECT. Take the first candidate. A tmpfs is excluded: it is RAM,
-# although it accepts O_DIRECT since Linux 6.6.
-direct_io() {
-    [ "$(stat -f -c %T "$1")" != tmpfs ] || return 1
-    dd if=/dev/zero of="$1/probe" bs=4096 count=1 oflag=direct 2>/dev/null
-    local code=$?
-    rm -f "$1/probe"
-    return "$code"
-}
-for base in ./.scratch "${TMPDIR:-/tmp}" /var/tmp; do
-    if [ "$base" = ./.scratch ]; then mkdir -p "$base"; fi
-    candidate="$(mktemp -d "$base/flintkv-demo.XXXXXX")" || continue
-    if direct_io "$candidate"; then
-        scratch="$(realpath "$candidate")"
-        break
-    fi
-    rm -rf "$candidate"
-done
-if [ -z "$scratch" ]; then
-    scratch="$(mktemp -d "${TMPDIR:-/tmp}/flintkv-demo.XXXXXX")"
-    echo "no directory here is on a device and takes O_DIRECT: flash in $scratch is RAM or goes through the page cache, figures will differ" >&2
-fi
+make_scratch
 
 # Half of the published 100 GB was for replicas, so the first node gets the other half. 30 % of it is RAM. All sizes have the
 # scale of the keys.

@@ -161,6 +161,9 @@ fn serving_goes_on_without_etcd_and_changes_say_so() {
     let port = cluster.create("orders", 2, &with(&["--persistence", "none"]));
     let mut client = cluster.members[0].connect(port);
     fill(&mut client);
+    let large = ["database", "create", "large", "--shards", "2", "--memory-limit", "3tb", "--ram-limit", "2tb"];
+    let refused = cluster.members[0].operator(&large).unwrap_err();
+    assert!(refused.contains("shard 0 of database large") && refused.contains("node n1: RAM"), "{refused}");
     cluster.members.iter_mut().for_each(|member| member.stop_coordinator());
     eventually("it is shown", || {
         let status = cluster.members[0].status().unwrap();

@@ -144,7 +144,9 @@ impl Agent {
             needs: limits::needs(&copy),
             zones: zones.collect::<Result<_, _>>()?,
         };
-        let plan = plan(&layout, &request).map_err(|error| no_room(&error))?;
+        // Nobody knows the id of a database that is not there.
+        let in_words = |error: &PlanError| error.to_string().replace(&id.to_string(), name);
+        let plan = plan(&layout, &request).map_err(|error| ChangeError::NoRoom(in_words(&error)))?;
         let named = |node: NodeId| (node, view.nodes.get(&node).expect("the plan is of these nodes").name.clone());
         let mut shards: BTreeMap<ShardNumber, Vec<(NodeId, NodeName)>> = BTreeMap::new();
         for change in &plan.changes {
