@@ -281,7 +281,8 @@ fn the_first_member_is_started_once_the_node_is_one_and_stopped_when_it_leaves()
     running.says("this node has left its cluster");
     running.says_often("waiting until", 2);
     assert!(!lives(pid));
-    assert!(matches!(call(async { etcd.get("a").await }), Err(Error::Unreachable(_))));
+    // Which error it is depends on when the connection was noticed to be closed.
+    assert!(call(async { etcd.get("a").await }).is_err());
     // It joins again: what is left of the earlier membership is set aside.
     node.write(&authority, &[]);
     running.says("are of an earlier membership");
