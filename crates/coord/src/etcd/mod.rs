@@ -26,6 +26,8 @@ use messages::*;
 
 /// Between two attempts of a call.
 const PAUSE: Duration = Duration::from_millis(50);
+/// No further attempt has less time than this: it would end without an answer, and what is known not to be sent would become unknown.
+const ATTEMPT_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -152,7 +154,7 @@ impl Shared {
             // Unless another call has left this member already.
             let _ = self.current.compare_exchange(index, (index + 1) % self.connections.len(), Relaxed, Relaxed);
             was_sent |= is_sent;
-            if (was_sent && repeat == Repeat::UnlessSent) || Instant::now() + PAUSE >= until {
+            if (was_sent && repeat == Repeat::UnlessSent) || Instant::now() + PAUSE + ATTEMPT_MIN >= until {
                 return Err(if was_sent { Failure::Lost(why) } else { Failure::NotSent(why) });
             }
             sleep(PAUSE).await;
