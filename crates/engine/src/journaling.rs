@@ -405,14 +405,13 @@ impl PerThreadRwLock {
 
 #[inline]
 fn append(log: &Log, db: u32, time_ms: u64, resp: &[u8]) {
-    log.append(&Record { stripe: None, db, time_ms, resp });
+    log.append(&Record { db, time_ms, resp });
 }
 
 /// As one record.
 fn append_effects(log: &Log, effects: &Effects) {
     let Some(first) = effects.iter().next() else { return };
-    let draft =
-        Draft { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp_bytes_max: encoded_bytes_max(effects) };
+    let draft = Draft { db: first.db as u32, time_ms: first.now_ms, resp_bytes_max: encoded_bytes_max(effects) };
     log.append_draft(&draft, |out| encode(effects, out));
 }
 

@@ -189,7 +189,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The next record, and the position after it. Its stripe is not known. After `None` the whole file was sound.
+    /// The next record, and the position after it. After `None` the whole file was sound.
     /// Before that, a returned record may be damaged: read a file to its end before its records are used.
     pub fn next_record(&mut self) -> io::Result<Option<(u64, Record<'_>)>> {
         let end = u64_of(&self.take::<8>()?);
@@ -207,7 +207,7 @@ impl Reader {
         self.left -= u64::from(bytes);
         self.position = end;
         self.records += 1;
-        let record = Record { stripe: None, db: u32_of(&head[8..]), time_ms: u64_of(&head), resp: &self.resp };
+        let record = Record { db: u32_of(&head[8..]), time_ms: u64_of(&head), resp: &self.resp };
         Ok(Some((end, record)))
     }
 
@@ -269,8 +269,8 @@ mod tests {
     fn one(folder: &Path) -> Stretch {
         let mut writer = Writer::create(folder, LOG, 10).unwrap();
         assert!(writer.is_empty());
-        writer.put(40, &Record { stripe: Some(3), db: 2, time_ms: 77, resp: b"one" }).unwrap();
-        writer.put(90, &Record { stripe: None, db: 0, time_ms: 78, resp: b"" }).unwrap();
+        writer.put(40, &Record { db: 2, time_ms: 77, resp: b"one" }).unwrap();
+        writer.put(90, &Record { db: 0, time_ms: 78, resp: b"" }).unwrap();
         writer.finish(90, 80).unwrap()
     }
 

@@ -240,10 +240,10 @@ impl Log {
         if let Some(bytes_max) = draft.piece_bytes_max() {
             return self.shared.append_piece(draft, bytes_max, resp);
         }
-        let Draft { stripe, db, time_ms, resp_bytes_max } = *draft;
+        let Draft { db, time_ms, resp_bytes_max } = *draft;
         let mut bytes = vec![0; resp_bytes_max];
         let count = resp(&mut bytes);
-        self.append(&Record { stripe, db, time_ms, resp: &bytes[..count] })
+        self.append(&Record { db, time_ms, resp: &bytes[..count] })
     }
 
     /// The position after the last record.

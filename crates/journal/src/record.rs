@@ -4,13 +4,13 @@
 //!
 //! ```text
 //!   0        4        8         16     20       22      23     24
-//!   | crc32c | length | time    | db   | stripe | flags | zero | RESP bytes … |
+//!   | crc32c | length | time    | db   | unused | flags | zero | RESP bytes … |
 //!   | u32    | u32    | u64, ms | u32  | u16    | u8    | u8   | length       |
 //! ```
 //!
-//! *Time* is the wall clock that the command saw. *Stripe* is 65,535 if the effect touches several stripes. Flag 1: the
-//! record continues in the next piece. Flag 2: this piece continues a record. A record whose last piece is missing was
-//! cut off by a crash, and does not count. The CRC-32C covers bytes 4 to the end of the RESP bytes.
+//! *Time* is the wall clock that the command saw. Flag 1: the record continues in the next piece. Flag 2: this piece continues a record. A
+//! record whose last piece is missing was cut off by a crash, and does not count. The CRC-32C covers bytes 4 to the end of the RESP bytes.
+//! *Unused* is written as 65,535, and not read.
 
 use std::ops::ControlFlow;
 
@@ -18,14 +18,14 @@ use std::ops::ControlFlow;
 pub const PIECE_BYTES_MAX: usize = 16 << 10;
 pub const HEADER_BYTES: usize = 24;
 
-const SEVERAL: u16 = u16::MAX;
+const UNUSED: u16 = u16::MAX;
 const GOES_ON: u8 = 1;
 const CONTINUED: u8 = 2;
 
 const AT_LENGTH: usize = 4;
 const AT_TIME: usize = 8;
 const AT_DB: usize = 16;
-const AT_STRIPE: usize = 20;
+const AT_UNUSED: usize = 20;
 const AT_FLAGS: usize = 22;
 const AT_ZERO: usize = 23;
 const _: () = assert!(AT_ZERO + 1 == HEADER_BYTES);
@@ -33,8 +33,6 @@ const _: () = assert!(AT_ZERO + 1 == HEADER_BYTES);
 /// The effect of one outermost command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// `None`: several stripes.
-    pub stripe: Option<u16>,
     /// The logical database.
     pub db: u32,
     /// The time that the command saw, in milliseconds since 1970.
@@ -45,8 +43,6 @@ pub struct Record<'a> {
 /// A record whose RESP bytes are written directly into the journal's memory. Their number is not known before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draft {
-    /// `None`: several stripes.
-    pub stripe: Option<u16>,
     /// The logical database.
     pub db: u32,
     /// The time that the command saw, in milliseconds since 1970.
@@ -94,14 +90,13 @@ impl Draft {
     /// piece.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8], resp: impl FnOnce(&mut [u8]) -> usize) -> usize {
-        let Draft { stripe, db, time_ms, .. } = *self;
-        write_piece(Head { stripe, db, time_ms, flags: 0 }, out, resp)
+        let Draft { db, time_ms, .. } = *self;
+        write_piece(Head { db, time_ms, flags: 0 }, out, resp)
     }
 }
 
 #[derive(Clone, Copy)]
 struct Head {
-    stripe: Option<u16>,
     db: u32,
     time_ms: u64,
     flags: u8,
@@ -119,13 +114,12 @@ impl Head {
     /// The header of a piece with these RESP bytes.
     #[inline]
     fn sealed(self, resp: &[u8]) -> [u8; HEADER_BYTES] {
-        let Head { stripe, db, time_ms, flags } = self;
-        assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
+        let Head { db, time_ms, flags } = self;
         let mut header = [0; HEADER_BYTES];
         header[AT_LENGTH..AT_TIME].copy_from_slice(&(resp.len() as u32).to_le_bytes());
         header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
-        header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
-        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
+        header[AT_DB..AT_UNUSED].copy_from_slice(&db.to_le_bytes());
+        header[AT_UNUSED..AT_FLAGS].copy_from_slice(&UNUSED.to_le_bytes());
         header[AT_FLAGS] = flags;
         let crc = base::crc::crc32c_append(base::crc::crc32c(&header[AT_LENGTH..]), resp);
         header[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
@@ -158,9 +152,9 @@ impl<'a> Piece<'a> {
     /// The bytes of the piece before its RESP bytes.
     #[inline]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        let Record { stripe, db, time_ms, resp } = self.record;
+        let Record { db, time_ms, resp } = self.record;
         let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
-        Head { stripe, db, time_ms, flags }.sealed(resp)
+        Head { db, time_ms, flags }.sealed(resp)
     }
 
     /// `out` is as long as the piece.
@@ -200,9 +194,7 @@ impl<'a> Piece<'a> {
         if bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
             return None;
         }
-        let stripe = u16::from_le_bytes(get(bytes, AT_STRIPE));
         let record = Record {
-            stripe: (stripe != SEVERAL).then_some(stripe),
             db: u32::from_le_bytes(get(bytes, AT_DB)),
             time_ms: u64::from_le_bytes(get(bytes, AT_TIME)),
             resp: &bytes[HEADER_BYTES..],
@@ -265,14 +257,14 @@ mod tests {
     fn a_record_is_as_long_as_it_says() {
         for length in [0, 1, PIECE_BYTES_MAX - 1, PIECE_BYTES_MAX, PIECE_BYTES_MAX + 1, 5 * PIECE_BYTES_MAX] {
             let resp = vec![7; length];
-            let record = Record { stripe: None, db: 3, time_ms: 9, resp: &resp };
+            let record = Record { db: 3, time_ms: 9, resp: &resp };
             let mut out = Vec::new();
             record.pieces().for_each(|piece| piece.push_to(&mut out));
             assert_eq!(out.len() as u64, stored_bytes(length));
             let (mut rest, mut back, mut pieces) = (&out[..], Vec::new(), 0);
             while !rest.is_empty() {
                 let piece = Piece::read(rest).unwrap();
-                assert_eq!((piece.record.stripe, piece.record.db, piece.record.time_ms), (None, 3, 9));
+                assert_eq!((piece.record.db, piece.record.time_ms), (3, 9));
                 assert_eq!((piece.continued, piece.goes_on), (pieces > 0, piece.bytes() < rest.len()));
                 back.extend_from_slice(piece.record.resp);
                 pieces += 1;
@@ -285,7 +277,7 @@ mod tests {
     #[test]
     fn no_flipped_bit_goes_unnoticed() {
         let mut out = Vec::new();
-        let record = Record { stripe: Some(5), db: 0, time_ms: 1, resp: b"*1\r\n$4\r\nPING\r\n" };
+        let record = Record { db: 0, time_ms: 1, resp: b"*1\r\n$4\r\nPING\r\n" };
         record.pieces().for_each(|piece| piece.push_to(&mut out));
         for bit in 0..out.len() * 8 {
             out[bit / 8] ^= 1 << (bit % 8);

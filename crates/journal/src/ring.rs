@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn append(ring: &mut Ring, position: u64, resp: &[u8]) -> Option<u64> {
-        let record = Record { stripe: None, db: 0, time_ms: 1, resp };
+        let record = Record { db: 0, time_ms: 1, resp };
         ring.append(position, &record).then(|| position + record::stored_bytes(resp.len()))
     }
 

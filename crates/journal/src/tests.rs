@@ -151,7 +151,7 @@ fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Dev
 }
 
 fn append(log: &Log, resp: &[u8]) -> u64 {
-    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes_max: resp.len() + 100 };
+    let draft = Draft { db: 0, time_ms: 7, resp_bytes_max: resp.len() + 100 };
     log.append_draft(&draft, |out| {
         out[..resp.len()].copy_from_slice(resp);
         resp.len()

@@ -200,7 +200,7 @@ mod tests {
         let settings = Settings { log_id, file_bytes: 1 << 20, ring_bytes: RING_BYTES_MIN, policy: Policy::No };
         let log = Opened::open(directory, &settings, 0).unwrap().start().unwrap();
         for resp in [&b"one"[..], b"two"] {
-            log.append(&Record { stripe: None, db: 0, time_ms: 1, resp });
+            log.append(&Record { db: 0, time_ms: 1, resp });
         }
         // Only the ring has the records.
         let view = View::open(directory, log_id, 0).unwrap();
@@ -224,7 +224,7 @@ mod tests {
         let log_id = [7; 16];
         let settings = Settings { log_id, file_bytes: 1 << 20, ring_bytes: RING_BYTES_MIN, policy: Policy::No };
         let log = Opened::open(directory, &settings, 0).unwrap().start().unwrap();
-        let record = Record { stripe: None, db: 0, time_ms: 1, resp: &[7; 10_000] };
+        let record = Record { db: 0, time_ms: 1, resp: &[7; 10_000] };
         let mut ends = Vec::new();
         for _ in 0..200 {
             ends.push(log.append(&record));

@@ -633,7 +633,7 @@ mod tests {
         let incompressible = Vec::from_iter(words.flat_map(u64::to_le_bytes));
         for resp in [vec![b'v'; BYTES], incompressible] {
             let mut writer = Writer::new(Config::new([7; 16]), 2);
-            let record = Record { stripe: None, db: 0, time_ms: 7, resp: &resp };
+            let record = Record { db: 0, time_ms: 7, resp: &resp };
             let end = writer.append(&record, 0).unwrap();
             writer.sync();
             assert!(writer.frames.len() > 2 * FREE_BUFFERS_MAX);

@@ -23,7 +23,6 @@ const STEPS: u64 = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Survivor {
     end: u64,
-    stripe: Option<u16>,
     db: u32,
     time_ms: u64,
     resp: Vec<u8>,
@@ -79,11 +78,10 @@ impl World {
     }
 
     fn append_bytes(&mut self, resp: Vec<u8>) {
-        let stripe = (self.random.below(4) > 0).then(|| self.random.below(1024) as u16);
         let (db, time_ms) = (self.random.below(16) as u32, self.random.draw());
-        let record = Record { stripe, db, time_ms, resp: &resp };
+        let record = Record { db, time_ms, resp: &resp };
         match self.writer.append(&record, 7 * self.appended.len() as u64) {
-            Ok(end) => self.appended.push(Survivor { end, stripe, db, time_ms, resp }),
+            Ok(end) => self.appended.push(Survivor { end, db, time_ms, resp }),
             Err(Refused::Full) => self.writer.sync(),
             Err(Refused::Failed) => assert!(self.failed),
         }
@@ -159,8 +157,8 @@ impl World {
         let recovered = recover(&self.sim, CONFIG, self.files, self.checkpoint)?;
         let mut found = Vec::new();
         recovered.records(&self.sim, |end, record| {
-            let &Record { stripe, db, time_ms, resp } = record;
-            found.push(Survivor { end, stripe, db, time_ms, resp: resp.to_owned() });
+            let &Record { db, time_ms, resp } = record;
+            found.push(Survivor { end, db, time_ms, resp: resp.to_owned() });
         })?;
         Ok(found)
     }

@@ -264,7 +264,7 @@ fn follow_journal(to: &Path, view: &View, missing: &Missing<'_>, flash: &Flash) 
             match each(record.db, record.resp)? {
                 None => append(&log, record),
                 Some(instead) if instead.is_empty() => {}
-                Some(instead) => append(&log, &Record { stripe: None, resp: &instead, ..*record }),
+                Some(instead) => append(&log, &Record { resp: &instead, ..*record }),
             }
             Ok(())
         })

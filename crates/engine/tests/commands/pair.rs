@@ -238,7 +238,7 @@ impl Node {
         let whole = units(&new);
         assert_eq!(whole.iter().map(|unit| unit.len()).sum::<usize>(), new.len(), "the stream has whole commands");
         for unit in whole {
-            self.disk.append(&Record { stripe: None, db: up.db, time_ms, resp: unit });
+            self.disk.append(&Record { db: up.db, time_ms, resp: unit });
             up.db = db_after(unit, up.db);
         }
         up.journalled += new.len() as u64;
