@@ -24,6 +24,8 @@ cat "$scratch"/tmp.* | awk '/ crashes were simulated/ { for (at = 2; at <= NF; a
 FLINTKV_CRASHES=$((crashes * 3 / 10)) cargo_tests "a simulated primary and its replica, a hundred thousand histories" \
     --profile soak -p flintkv-engine --test commands -- pair:: --nocapture
 cargo_tests "a follower of etcd's twin, under faults" --profile soak -p flintkv-coord --test coord -- random::
+FLINTKV_HISTORIES=$((crashes * 10)) cargo_tests "a shard with replicas, a million histories" \
+    --profile soak -p flintkv-cluster --test failover -- nothing --nocapture
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-engine --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-engine --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::

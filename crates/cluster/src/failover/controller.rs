@@ -1,0 +1,52 @@
+//! Owns whom to name as a shard's next primary. Never knows how the copies are asked, or why the primary is missed: a choice at the wrong
+//! time costs a pause, not a write.
+
+use crate::ids::{CopyNumber, Epoch, Incarnation};
+use crate::records::ShardRecord;
+
+use super::Offset;
+
+/// What a copy answers to a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub copy: CopyNumber,
+    pub incarnation: Incarnation,
+    pub promised: Epoch,
+    pub received: Offset,
+    /// See [`super::Replica::hears_a_lease`].
+    pub hears_a_lease: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// The record to write, if the one that was given is still there.
+    Name(ShardRecord),
+    /// The primary serves: this copy hears it.
+    IsServed(CopyNumber),
+    /// No copy that has every acknowledged write has answered.
+    NobodyKnown,
+}
+
+/// Who is to be the primary after the one in the record. A copy that did not answer stays in the set: it has every acknowledged write too,
+/// and the new primary takes it out if it stays silent.
+pub fn choose(record: &ShardRecord, reports: &[Report]) -> Choice {
+    let is_recorded = |report: &&Report| {
+        let mut members = record.in_sync.iter();
+        members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
+    };
+    // What follows the primary may answer, in the set or not.
+    if let Some(hears) = reports.iter().find(|report| report.hears_a_lease && report.copy != record.primary) {
+        return Choice::IsServed(hears.copy);
+    }
+    let others = reports.iter().filter(is_recorded).filter(|report| report.copy != record.primary);
+    // Who has promised more knows of a newer record than this one.
+    let Some(best) = others.filter(|report| report.promised <= record.epoch).max_by_key(|report| report.received)
+    else {
+        return Choice::NobodyKnown;
+    };
+    let mut next = record.clone();
+    next.epoch = record.epoch.next();
+    next.primary = best.copy;
+    next.in_sync.retain(|member| member.copy != record.primary);
+    Choice::Name(next)
+}

@@ -1,0 +1,212 @@
+//! Owns what a primary knows of its replicas: what they have acknowledged, until when it may serve, and which change of the recorded set is
+//! due. Never sends a message or a transaction.
+
+use super::{Acknowledgement, HEARTBEAT_MS, Heartbeat, LEASE_COUNTED_MS, Offset, SILENCE_MS};
+use crate::ids::{CopyNumber, Epoch, Incarnation};
+use crate::records::{Member, Unknown};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Older heartbeats grant nothing any more when they are acknowledged.
+const HEARTBEATS_KEPT: usize = LEASE_COUNTED_MS.div_ceil(HEARTBEAT_MS) as usize + 1;
+
+#[derive(Clone, Debug)]
+pub struct Primary {
+    me: Member,
+    epoch: Epoch,
+    /// The set that is certain to be recorded, without this copy, and one that is being added.
+    required: BTreeMap<CopyNumber, Known>,
+    /// Replicas that no reply waits for.
+    others: BTreeMap<CopyNumber, Known>,
+    change: Option<Change>,
+    /// Copies that must leave the set before they may be given a whole dataset.
+    diverged: BTreeSet<CopyNumber>,
+    /// Numbers, and when they were sent.
+    heartbeats: VecDeque<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    incarnation: Incarnation,
+    received: Offset,
+    lease_until_ms: u64,
+    heard_ms: u64,
+}
+
+/// One at a time, because each is a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// The copy is required. The set is written when it has everything before `from`, the end of the stream when it was first required: what
+    /// was acknowledged without it lies before.
+    Add { copy: CopyNumber, from: Offset, is_sent: bool },
+    /// The copy is required until the set without it is recorded.
+    Remove(CopyNumber),
+}
+
+impl Primary {
+    /// Begins an epoch with the set that is recorded for it, which has `me` in it.
+    pub fn begin(epoch: Epoch, me: Member, in_sync: &[Member], now_ms: u64) -> Primary {
+        let known = |member: &Member| Known {
+            incarnation: member.incarnation,
+            received: 0,
+            lease_until_ms: 0,
+            heard_ms: now_ms,
+        };
+        let others = in_sync.iter().filter(|member| member.copy != me.copy);
+        Primary {
+            required: others.map(|member| (member.copy, known(member))).collect(),
+            others: BTreeMap::new(),
+            change: None,
+            diverged: BTreeSet::new(),
+            heartbeats: VecDeque::new(),
+            me,
+            epoch,
+        }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// With this copy. For `min-in-sync`.
+    pub fn in_sync_count(&self) -> usize {
+        1 + self.required.len() - usize::from(matches!(self.change, Some(Change::Add { .. })))
+    }
+
+    /// Every required copy has everything before this. `None`: no other copy is required.
+    pub fn acknowledged(&self) -> Option<Offset> {
+        self.required.values().map(|known| known.received).min()
+    }
+
+    /// Whether no other copy can have been promoted and serve. Asked before a command runs, and when its reply leaves.
+    pub fn has_lease(&self, now_ms: u64) -> bool {
+        self.required.values().all(|known| now_ms < known.lease_until_ms)
+    }
+
+    /// The next heartbeat, for every replica, if it is due.
+    pub fn heartbeat(&mut self, now_ms: u64) -> Option<Heartbeat> {
+        let last = self.heartbeats.back();
+        if last.is_some_and(|(_, sent_ms)| now_ms < sent_ms + HEARTBEAT_MS) {
+            return None;
+        }
+        let number = last.map_or(0, |(number, _)| number + 1);
+        self.heartbeats.push_back((number, now_ms));
+        if self.heartbeats.len() > HEARTBEATS_KEPT {
+            self.heartbeats.pop_front();
+        }
+        Some(Heartbeat { epoch: self.epoch, number, has_lease: self.has_lease(now_ms) })
+    }
+
+    /// A replica follows: its dataset is a prefix of this copy's stream. `received` is what an acknowledgement of it would say.
+    pub fn follows(&mut self, replica: &Member, received: Offset, now_ms: u64) {
+        let known = Known { incarnation: replica.incarnation, received, lease_until_ms: 0, heard_ms: now_ms };
+        match self.required.get_mut(&replica.copy) {
+            // What an earlier connection has granted stays granted.
+            Some(required) if required.incarnation == replica.incarnation => {
+                required.received = required.received.max(received);
+                required.heard_ms = now_ms;
+            }
+            // It is required as what it was. It can be required as what it is when the old one has left.
+            _ => drop(self.others.insert(replica.copy, known)),
+        }
+    }
+
+    pub fn hear(&mut self, replica: &Member, message: &Acknowledgement, now_ms: u64) {
+        if message.epoch != self.epoch {
+            return;
+        }
+        let is_it = |known: &&mut Known| known.incarnation == replica.incarnation;
+        let required = self.required.get_mut(&replica.copy).filter(is_it);
+        let Some(known) = required.or_else(|| self.others.get_mut(&replica.copy).filter(is_it)) else { return };
+        known.received = known.received.max(message.received);
+        known.heard_ms = now_ms;
+        let sent = |number| self.heartbeats.iter().find(|(sent, _)| *sent == number);
+        if let Some((_, sent_ms)) = message.heartbeat.and_then(sent) {
+            known.lease_until_ms = known.lease_until_ms.max(sent_ms + LEASE_COUNTED_MS);
+        }
+    }
+
+    /// Whether a copy whose dataset is no prefix of the stream may be given a whole dataset. If not, it leaves the set first: while it takes
+    /// the dataset, it has nothing.
+    #[must_use]
+    pub fn may_be_refilled(&mut self, copy: CopyNumber) -> bool {
+        let is_required = self.required.contains_key(&copy);
+        if is_required {
+            self.diverged.insert(copy);
+        }
+        !is_required
+    }
+
+    /// The set to record, if it is to be changed: in a transaction that compares the record with the last one of this epoch that was read or
+    /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again.
+    pub fn wanted(&mut self, end: Offset, now_ms: u64) -> Option<Vec<Member>> {
+        if self.change.is_none() {
+            self.change = self.next_change(end, now_ms);
+        }
+        match &mut self.change {
+            Some(Change::Add { copy, from, is_sent }) => {
+                let known = self.required[copy];
+                if !*is_sent && now_ms >= known.heard_ms + SILENCE_MS {
+                    // Nothing was sent, so nobody can name it.
+                    self.required.remove(copy);
+                    self.change = None;
+                    return None;
+                }
+                if known.received < *from {
+                    return None;
+                }
+                *is_sent = true;
+                Some(self.members(None))
+            }
+            Some(Change::Remove(copy)) => {
+                let copy = *copy;
+                Some(self.members(Some(copy)))
+            }
+            None => None,
+        }
+    }
+
+    /// The set that is recorded for this epoch: it was read or written, and is not older than what was told before.
+    pub fn recorded(&mut self, in_sync: &[Member]) {
+        let is_recorded = |copy: CopyNumber| in_sync.iter().any(|member| member.copy == copy);
+        match self.change {
+            Some(Change::Add { copy, .. }) if is_recorded(copy) => self.change = None,
+            Some(Change::Remove(copy)) if !is_recorded(copy) => {
+                self.change = None;
+                let known = self.required.remove(&copy);
+                // It may come back as it is, unless it is to have another dataset, or has one already.
+                let stays = !self.diverged.remove(&copy) && !self.others.contains_key(&copy);
+                self.others.extend(known.filter(|_| stays).map(|known| (copy, known)));
+            }
+            _ => {}
+        }
+    }
+
+    fn next_change(&mut self, end: Offset, now_ms: u64) -> Option<Change> {
+        let leaves = self.required.iter().find(|(copy, known)| {
+            let is_silent = now_ms >= known.heard_ms + SILENCE_MS;
+            let is_other = self.others.get(copy).is_some_and(|other| other.incarnation != known.incarnation);
+            is_silent || is_other || self.diverged.contains(copy)
+        });
+        if let Some((copy, _)) = leaves {
+            return Some(Change::Remove(*copy));
+        }
+        // One that has granted a lease: requiring it must not end this copy's.
+        let joins = self.others.iter().find(|(_, known)| now_ms < known.lease_until_ms).map(|(copy, _)| *copy)?;
+        let known = self.others.remove(&joins)?;
+        self.required.insert(joins, known);
+        Some(Change::Add { copy: joins, from: end, is_sent: false })
+    }
+
+    fn members(&self, without: Option<CopyNumber>) -> Vec<Member> {
+        let others = self.required.iter().filter(|(copy, _)| Some(**copy) != without);
+        let member = |(copy, known): (&CopyNumber, &Known)| Member {
+            copy: *copy,
+            incarnation: known.incarnation,
+            unknown: Unknown::new(),
+        };
+        let mut members = Vec::from_iter(others.map(member));
+        members.push(self.me.clone());
+        members.sort_by_key(|member| member.copy);
+        members
+    }
+}

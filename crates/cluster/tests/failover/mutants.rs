@@ -1,0 +1,41 @@
+//! Each mistake that can be made around the state machines is found.
+
+use crate::histories;
+use crate::sim::{Mutant, Options, Sim};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// In how many histories from its seed on each must be found once. Some are found in one history of ten thousands, which would take minutes: if
+/// a change of the simulator moves them, search from 1 with FLINTKV_HISTORIES=100000.
+const HISTORIES: u64 = 1_000;
+
+fn is_found(mutant: Mutant, from: u64) {
+    let found = (from..from + histories(HISTORIES)).find(|seed| {
+        let mut sim = Sim::new(*seed, Options { mutant: Some(mutant) });
+        catch_unwind(AssertUnwindSafe(|| sim.run())).is_err()
+    });
+    let seed = found.unwrap_or_else(|| panic!("{mutant:?} is not found"));
+    println!("{mutant:?} is found by seed {seed}");
+}
+
+macro_rules! mutants {
+    ($($name:ident $mutant:ident $from:literal)*) => {$(
+        #[test]
+        fn $name() {
+            is_found(Mutant::$mutant, $from);
+        }
+    )*};
+}
+
+mutants! {
+    a_primary_without_a_lease NoLease 4700
+    a_copy_that_is_recorded_before_it_is_required AddedBeforeRequired 1
+    a_copy_that_is_given_up_before_the_record_says_so RemovedBeforeRecorded 1
+    an_incarnation_that_is_ignored IncarnationIgnored 1
+    an_unknown_transaction_that_is_taken_for_a_failed_one UnknownIsFailure 1
+    a_promise_that_is_forgotten PromiseForgotten 1
+    grants_that_are_forgotten GrantsForgotten 51900
+    a_promotion_without_what_was_received ReceivedIsNotApplied 1
+    a_required_copy_that_is_refilled_as_it_was RefilledAsItWas 1
+    a_primary_that_goes_on_in_its_epoch RestartsInItsEpoch 1
+    a_lease_that_is_counted_from_the_answer LeaseCountedFromTheAnswer 13900
+}
