@@ -47,7 +47,7 @@ put 755 "$binary" usr/bin
 # The symbols stay: the backtrace of a panic names its functions.
 objcopy --only-keep-debug --compress-debug-sections "$root/usr/bin/flintkv" "$made/flintkv.debug"
 objcopy --strip-debug --add-gnu-debuglink="$made/flintkv.debug" "$root/usr/bin/flintkv"
-put 644 packaging/debian/flintkv.service packaging/debian/flintkv-coordinator.service usr/lib/systemd/system
+put 644 packaging/debian/*.service usr/lib/systemd/system
 
 mkdir "$made/man"
 "$binary" man "$made/man" >/dev/null

@@ -22,6 +22,7 @@ fi
 command -v debootstrap >/dev/null || packages+=(debootstrap)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v dpkg-shlibdeps >/dev/null || packages+=(dpkg-dev)
+python3 -c "import yaml" 2>/dev/null || packages+=(python3-yaml)
 command -v mkfs.xfs >/dev/null || packages+=(xfsprogs)
 command -v tclsh >/dev/null || packages+=(tcl)
 # Not every release has the browser of tests/console, and without it that test is skipped. It is installed here because scripts

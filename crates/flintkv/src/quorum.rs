@@ -27,27 +27,28 @@ pub fn main(args: &[String]) -> ExitCode {
     }
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
+        Err((why, code)) => {
             eprintln!("flintkv quorum: {why}");
-            ExitCode::FAILURE
+            code
         }
     }
 }
 
-fn run(args: &[String]) -> Result<(), String> {
-    let store = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
+fn run(args: &[String]) -> Result<(), (String, ExitCode)> {
+    let failed = |error: &dyn std::fmt::Display| (error.to_string(), ExitCode::FAILURE);
+    let store = ConfigStore::from_args(args).map_err(|error| failed(&error))?;
     let config = store.snapshot();
-    node::start_log(&config).map_err(|error| error.to_string())?;
+    node::start_log(&config).map_err(|error| failed(&error))?;
     let is_stopping = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&is_stopping)).map_err(|error| error.to_string())?;
+        signal_hook::flag::register(signal, Arc::clone(&is_stopping)).map_err(|error| failed(&error))?;
     }
     tracing::info!(
         "FlintKV {} starts as a node that only votes: process {}",
         env!("CARGO_PKG_VERSION"),
         std::process::id()
     );
-    let agent = agent::Agent::start_quorum(&config).map_err(|error| error.to_string())?;
+    let agent = agent::Agent::start_quorum(&config).map_err(|error| failed(&error))?;
     let log: Log = Arc::new(|line| tracing::info!("{line}"));
     let ended = std::thread::scope(|scope| {
         let coordinator = scope.spawn(|| Coordinator::run(&config, &is_stopping, &log));
@@ -57,5 +58,5 @@ fn run(args: &[String]) -> Result<(), String> {
         drop(agent);
         coordinator.join().unwrap_or_else(|_| Err(RunError::Io(io::Error::other("a bug: the coordinator panicked"))))
     });
-    ended.map_err(|error| error.to_string())
+    ended.map_err(|error| (error.to_string(), error.exit_code()))
 }

@@ -32,9 +32,6 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Where lines for the operator go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// sysexits.h's EX_CONFIG: starting again does not help. The systemd unit names it in `RestartPreventExitStatus`.
-const NO_RESTART: u8 = 78;
-
 const HELP: &str = "\
 usage: flintkv coordinator [CONF|-] [--directive value ...]
        flintkv coordinator status [CONF|-] [--directive value ...]
@@ -160,8 +157,7 @@ fn attend(config: &Config, log: &Log) -> ExitCode {
     }
     match Coordinator::run(config, &shutdown, log) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error @ RunError::Io(_)) => failed(&error, ExitCode::FAILURE),
-        Err(error) => failed(&error, ExitCode::from(NO_RESTART)),
+        Err(error) => failed(&error, error.exit_code()),
     }
 }
 

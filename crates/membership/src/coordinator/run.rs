@@ -15,12 +15,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
+/// sysexits.h's EX_CONFIG: starting again does not help. The systemd units name it in `RestartPreventExitStatus`.
+const NO_RESTART: u8 = 78;
 const WAITING: &str = "waiting until this node inits or joins a cluster: flintkv cluster init | join";
 /// How often the files are looked at, and etcd is asked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -65,6 +68,16 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+impl RunError {
+    /// What the process ends with.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            RunError::Io(_) => ExitCode::FAILURE,
+            _ => ExitCode::from(NO_RESTART),
+        }
+    }
+}
 
 impl From<ProgramError> for RunError {
     fn from(error: ProgramError) -> RunError {
