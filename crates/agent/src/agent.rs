@@ -12,7 +12,7 @@ use cluster::view::View;
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
 use membership::call::{Call, RenewReply};
-use membership::folder::host_and_port;
+use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
 use membership::peer::{Answers, LinkHello, PeerTls, serve};
@@ -88,6 +88,7 @@ struct Shared {
     /// `None`: the node only votes.
     node: Option<Arc<Node>>,
     peer_port: u16,
+    announced_port: u16,
     folder: Folder,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
@@ -169,6 +170,7 @@ impl Agent {
         let shared = Arc::new(Shared {
             node,
             peer_port: config.peer_port,
+            announced_port: announced_port(config),
             folder: Folder::of(config),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
@@ -585,7 +587,7 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<b
     now.versions = Versions { flintkv: env!("CARGO_PKG_VERSION").to_owned(), unknown: before.versions.unknown.clone() };
     now.feature_level = FEATURE_LEVEL;
     now.addresses.peer =
-        host_and_port(&issuer.member.host, shared.peer_port).parse().map_err(|error| format!("{error}"))?;
+        host_and_port(&issuer.member.host, shared.announced_port).parse().map_err(|error| format!("{error}"))?;
     if now == before {
         return Ok(true);
     }

@@ -106,7 +106,7 @@ fn begin(args: &Init) -> Result<String, Failure> {
         etcd: if args.etcd.is_empty() { None } else { Some((args.etcd.clone(), external(args)?)) },
     };
     let begun = wait(init(&config, &options, &mut progress))?;
-    let at = membership::folder::host_and_port(&begun.member.host, config.peer_port);
+    let at = membership::folder::host_and_port(&begun.member.host, membership::folder::announced_port(&config));
     let until = base::time::instant(begun.token.expires_ms);
     Ok(format!(
         "The cluster {} has begun with node {} (zone {}, {at}).\nThe next node can join until {until} with\n  \

@@ -249,6 +249,7 @@ directives! {
     }
     Cluster {
         "peer-port" of_node: Int(1, 65535), "8380", Start, .peer_port: u16 => "Port for the other nodes of the cluster. Connections are mutual TLS with the cluster's own certificates. The node listens there once it is a member of a cluster: see `flintkv cluster`.";
+        "peer-announce-port" of_node: Int(0, 65535), "0", Start, .peer_announce_port: u16 => "The port where other nodes reach `peer-port`, if something between them forwards another one, as a container's published port. 0: `peer-port` itself.";
         "proxy-ram" of_node: Size(0, LONG_MAX_BYTES), "0", Start, .proxy_ram_bytes: u64 => "RAM on this node for the proxy of each database of the cluster: its clients' connections and what is on the way between them and the shards. 0: a twentieth of the RAM that the database may take on one node, at least 64mb.";
         "etcd-client-port" of_node: Int(1, 65535), "8381", Start, .etcd_client_port: u16 => "Port of this node's member of etcd for the nodes of the cluster. It is used when the node inits or joins a cluster.";
         "etcd-peer-port" of_node: Int(1, 65535), "8382", Start, .etcd_peer_port: u16 => "Port of this node's member of etcd for the other members. It is used when the node inits or joins a cluster.";

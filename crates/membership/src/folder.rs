@@ -140,6 +140,11 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// Where other nodes reach the port for them.
+pub fn announced_port(config: &Config) -> u16 {
+    if config.peer_announce_port == 0 { config.peer_port } else { config.peer_announce_port }
+}
+
 /// Why the files do not say what the node is.
 #[derive(Debug)]
 pub struct FolderError {

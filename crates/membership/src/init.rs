@@ -6,7 +6,7 @@
 
 use crate::addresses::own_addresses;
 use crate::etcd::etcd_client;
-use crate::folder::{EtcdAccess, EtcdMember, ExternalEtcd, Folder, Member};
+use crate::folder::{EtcdAccess, EtcdMember, ExternalEtcd, Folder, Member, announced_port};
 use crate::issuer::{FEATURE_LEVEL, StoredToken, coordinator_key, encode_node, node_key, node_record};
 use crate::records::{CLUSTER, Change, ClusterRecord, Records, RecordsError, issued_key, name_key, token_key};
 use base::clock::wall_ms;
@@ -176,7 +176,7 @@ fn first_records(
     token: &TokenRecord,
     now_ms: u64,
 ) -> Result<Change, String> {
-    let node = node_record(member.name.clone(), member.zone.clone(), Role::Data, &member.host, config.peer_port)
+    let node = node_record(member.name.clone(), member.zone.clone(), Role::Data, &member.host, announced_port(config))
         .ok_or_else(|| format!("'{}' is no address", member.host))?;
     let (cluster, name, node_key) = (CLUSTER, name_key(member.name.as_str()), node_key(member.node));
     let level = FeatureLevelRecord { level: FEATURE_LEVEL, unknown: Unknown::new() };

@@ -1,7 +1,7 @@
 //! Owns the joining node's side: what it asks of a member with its token, and what it writes down. Never knows the command line.
 
 use crate::call::{self, Call, EtcdAdmission, Reply, Welcome};
-use crate::folder::{EtcdMember, Folder, Member, host_and_port, url};
+use crate::folder::{EtcdMember, Folder, Member, announced_port, host_and_port, url};
 use crate::init::certificate_addresses;
 use crate::issuer::{DEFAULT_ZONE, role_of};
 use base::clock::wall_ms;
@@ -67,7 +67,7 @@ pub async fn join(config: &Config, options: &Join, progress: &mut dyn FnMut(&str
         zone: options.zone.as_ref().map(|zone| zone.as_str().to_owned()),
         role: options.role,
         addresses: certificate_addresses(&host),
-        peer_port: config.peer_port,
+        peer_port: announced_port(config),
         request: candidate.key.request(),
         clock_ms: wall_ms(),
     };

@@ -322,7 +322,7 @@ fn token(cx: &Cx) -> Result<Reply, ApiError> {
     let JoinTokenRequest { no_coordinator } = cx.body()?;
     let token = agent(cx)?.new_token(!no_coordinator)?;
     let status = status(cx)?;
-    let port = cx.app.node.config().snapshot().peer_port;
+    let port = membership::folder::announced_port(&cx.app.node.config().snapshot());
     let at = membership::folder::host_and_port(&status.member.host, port);
     Reply::created(&JoinToken {
         command: format!("flintkv cluster join {at} --token {}", token.token),
