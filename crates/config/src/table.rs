@@ -249,6 +249,7 @@ directives! {
     }
     Cluster {
         "peer-port" of_node: Int(1, 65535), "8380", Start, .peer_port: u16 => "Port for the other nodes of the cluster. Connections are mutual TLS with the cluster's own certificates. The node listens there once it is a member of a cluster: see `flintkv cluster`.";
+        "peer-tls" of_node: Bool, "yes", Start, .peer_tls: bool => "Whether links between nodes, which carry clients' commands, stay enciphered after their handshake. `no` saves the cipher, for a network where nobody else can read or change what nodes send. It must be the same on all nodes: nodes that differ do not reach each other's shards. Nodes show each other certificates in either case, and joining, calls between nodes and etcd are TLS always.";
         "proxy-ram" of_node: Size(0, LONG_MAX_BYTES), "0", Start, .proxy_ram_bytes: u64 => "RAM on this node for the proxy of each database of the cluster: its clients' connections and what is on the way between them and the shards. 0: a twentieth of the RAM that the database may take on one node, at least 64mb.";
         "etcd-client-port" of_node: Int(1, 65535), "8381", Start, .etcd_client_port: u16 => "Port of this node's member of etcd for the nodes of the cluster. It is used when the node inits or joins a cluster.";
         "etcd-peer-port" of_node: Int(1, 65535), "8382", Start, .etcd_peer_port: u16 => "Port of this node's member of etcd for the other members. It is used when the node inits or joins a cluster.";
