@@ -1,6 +1,6 @@
 //! Clusters of several processes with a real etcd, used by clients that know nothing of a cluster.
 
-use flintkv_tests::cluster::{Cluster, Role};
+use flintkv_tests::cluster::{Cluster, Member, Role};
 use flintkv_tests::generator::SETTINGS;
 use flintkv_tests::sharded::compare_commands;
 use flintkv_tests::{Client, Node, eventually, number};
@@ -178,6 +178,44 @@ fn serving_goes_on_without_etcd_and_changes_say_so() {
     eventually("etcd is followed again", || cluster.members[0].status().unwrap()["etcd_trouble"].is_null());
     cluster.create("more", 2, &with(&["--persistence", "none"]));
     assert_eq!(client.run("DBSIZE"), "(integer) 100");
+}
+
+#[test]
+fn nodes_leave_tls_together_or_are_told_that_they_differ() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[("peer-tls", "no")]);
+    let port = cluster.create("orders", 2, &with(&["--persistence", "everysec"]));
+    let values_are_there = |cluster: &Cluster| {
+        for member in &cluster.members {
+            let mut client = member.connect(port);
+            (0..100).for_each(|number| assert_eq!(client.run(&format!("GET k{number}")), format!("\"v{number}\"")));
+        }
+    };
+    fill(&mut cluster.members[0].connect(port));
+    values_are_there(&cluster);
+
+    let set = |cluster: &mut Cluster, word: &str| {
+        let member = &mut cluster.members[1];
+        member.stop_node();
+        let conf = std::fs::read_to_string(member.conf()).unwrap();
+        let lines = conf.lines().filter(|line| !line.starts_with("peer-tls"));
+        let conf: String = lines.chain([&*format!("peer-tls {word}")]).map(|line| format!("{line}\n")).collect();
+        std::fs::write(member.conf(), conf).unwrap();
+        member.start_node();
+    };
+    set(&mut cluster, "yes");
+    let troubles = |member: &Member| member.status().map(|status| status["troubles"].to_string()).unwrap_or_default();
+    for (at, here, there) in [(0, "no", "yes"), (1, "yes", "no")] {
+        let told = format!("peer-tls is {here} at this node and {there} at the other one");
+        let (member, other) = (&cluster.members[at], &cluster.members[1 - at].name);
+        let shown = format!("no links to node '{other}': {told}");
+        eventually("both nodes say that they differ", || troubles(member).contains(&shown));
+        assert_eq!(member.log().matches(&told).count(), 1, "it is logged once");
+    }
+    set(&mut cluster, "no");
+    cluster.serves(0, "orders", 2);
+    cluster.serves(1, "orders", 2);
+    values_are_there(&cluster);
+    eventually("nothing is said any more", || cluster.members.iter().all(|member| troubles(member) == "[]"));
 }
 
 #[test]

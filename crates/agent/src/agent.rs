@@ -74,6 +74,8 @@ pub struct Status {
     pub etcd_trouble: Option<String>,
     /// Why something on this node is not as it should be.
     pub troubles: BTreeMap<(DatabaseId, Option<ShardNumber>), String>,
+    /// Why no links can be made to some nodes.
+    pub refused: BTreeMap<NodeId, String>,
 }
 
 /// etcd's members as they are now.
@@ -89,6 +91,8 @@ struct Shared {
     node: Option<Arc<Node>>,
     peer_port: u16,
     announced_port: u16,
+    /// What links carry is TLS.
+    peer_tls: bool,
     folder: Folder,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
@@ -171,6 +175,7 @@ impl Agent {
             node,
             peer_port: config.peer_port,
             announced_port: announced_port(config),
+            peer_tls: config.peer_tls,
             folder: Folder::of(config),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
@@ -192,7 +197,8 @@ impl Agent {
         let etcd_trouble = membership.etcd_trouble.lock().clone();
         let troubles = membership.troubles.lock().clone();
         let view = membership.view.borrow().clone();
-        Ok(Status { member: membership.issuer.read().member.clone(), view, etcd_trouble, troubles })
+        let (member, refused) = (membership.issuer.read().member.clone(), membership.peers.refused());
+        Ok(Status { member, view, etcd_trouble, troubles, refused })
     }
 
     /// Why the node is a member and does not do its work.
@@ -356,7 +362,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     let etcd = etcd_client(&member, &credential, &member.etcd.endpoints).map_err(|error| text(&error))?;
     let current = CurrentCredential::new(credential);
     let me: NodeId = member.node.to_string().parse().map_err(|error| text(&error))?;
-    let peers = Peers::new(Arc::clone(&current), Arc::clone(&trust));
+    let peers = Peers::new(Arc::clone(&current), Arc::clone(&trust), shared.peer_tls);
     let served = Arc::new(Served::default());
     let records = Records::new(Arc::new(etcd.clone()), member.cluster);
     let issuer = Issuer {
@@ -390,8 +396,8 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     *shared.failure.lock() = None;
     *shared.membership.write() = Some(Arc::clone(&membership));
     tracing::info!("this node is '{}' of the cluster '{}'", member.name, member.cluster_name);
-    let port =
-        tokio::spawn(serve(listener, PeerTls::new(&current, &trust), Arc::clone(&membership) as Arc<dyn Answers>));
+    let tls = PeerTls::new(&current, &trust, shared.peer_tls);
+    let port = tokio::spawn(serve(listener, tls, Arc::clone(&membership) as Arc<dyn Answers>));
     let reconciler = match &shared.node {
         Some(node) => Some(start_reconciler(shared, node, &membership).map_err(|error| text(&error))?),
         None => None,

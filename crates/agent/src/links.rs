@@ -10,6 +10,7 @@ use node::{Database, Node, SessionStream};
 use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
@@ -84,6 +85,10 @@ impl Links {
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
     let (identity, stream) = match accept_link(hello).await {
         Ok(accepted) => accepted,
+        // It asks all the time. `Peers` says so, once, at each of the two nodes.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            return tracing::debug!("a link of another node was not accepted: {error}");
+        }
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
     let (link, driver) = Link::start(stream, Options::default(), Role::Acceptor);

@@ -3,17 +3,17 @@
 
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
-use parking_lot::RwLock;
-use pki::{CurrentCredential, LINK_PROTOCOL, Trust};
+use membership::link_stream::{LinkStream, link_protocol};
+use parking_lot::{Mutex, RwLock};
+use pki::{CurrentCredential, Trust};
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two attempts to reach a node.
@@ -25,7 +25,11 @@ const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Peers {
     pub current: Arc<CurrentCredential>,
     pub trust: Arc<Trust>,
+    /// What links carry is TLS (`peer-tls`).
+    enciphers: bool,
     addresses: RwLock<HashMap<NodeId, String>>,
+    /// The nodes to which no link can be made before an operator has changed something, and why.
+    refused: Mutex<BTreeMap<NodeId, String>>,
 }
 
 thread_local! {
@@ -41,11 +45,17 @@ enum State {
 }
 
 impl Peers {
-    pub fn new(current: Arc<CurrentCredential>, trust: Arc<Trust>) -> Arc<Peers> {
-        Arc::new(Peers { current, trust, addresses: RwLock::default() })
+    pub fn new(current: Arc<CurrentCredential>, trust: Arc<Trust>, enciphers: bool) -> Arc<Peers> {
+        Arc::new(Peers { current, trust, enciphers, addresses: RwLock::default(), refused: Mutex::default() })
+    }
+
+    /// Why no links can be made to some nodes.
+    pub fn refused(&self) -> BTreeMap<NodeId, String> {
+        self.refused.lock().clone()
     }
 
     pub fn set_addresses(&self, addresses: HashMap<NodeId, String>) {
+        self.refused.lock().retain(|node, _| addresses.contains_key(node));
         *self.addresses.write() = addresses;
     }
 
@@ -76,13 +86,14 @@ impl Peers {
     /// Makes a link and drives it until it ends.
     async fn run(self: Arc<Peers>, node: NodeId) {
         let put = |state| LINKS.with_borrow_mut(|links| drop(links.insert(node, state)));
-        let (stream, identity) = match self.connect(node).await {
+        let (identity, stream) = match self.connect(node).await {
             Ok(connected) => connected,
             Err(error) => {
-                tracing::debug!("node {node} cannot be reached: {error}");
+                self.note_failure(node, &error);
                 return put(State::Failed(Instant::now()));
             }
         };
+        self.refused.lock().remove(&node);
         let (link, driver) = Link::start(stream, Options::default(), Role::Opener);
         put(State::Open(link.clone()));
         tokio::select! {
@@ -95,19 +106,29 @@ impl Peers {
         LINKS.with_borrow_mut(|links| links.remove(&node));
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(tokio_rustls::client::TlsStream<TcpStream>, pki::Identity)> {
+    /// Every worker tries all the time, so a failure that stays is told once.
+    fn note_failure(&self, node: NodeId, error: &io::Error) {
+        if error.kind() != io::ErrorKind::Unsupported {
+            tracing::debug!("node {node} cannot be reached: {error}");
+            return;
+        }
+        let why = error.to_string();
+        if self.refused.lock().insert(node, why.clone()).as_ref() != Some(&why) {
+            tracing::error!("there are no links to node {node}: {why}");
+        }
+    }
+
+    async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
         let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
         let wanted = node.to_string().parse().map_err(io::Error::other)?;
         let clock = Arc::new(DefaultTimeProvider);
-        let tls = pki::link_client(&self.current, &self.trust, Some(wanted), LINK_PROTOCOL, clock);
+        let tls = pki::link_client(&self.current, &self.trust, Some(wanted), link_protocol(self.enciphers), clock);
         let connected = async {
             let stream = TcpStream::connect(&address).await?;
             stream.set_nodelay(true)?;
-            TlsConnector::from(tls).connect(pki::server_name(), stream).await
+            LinkStream::open(stream, tls).await
         };
-        let stream = timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
-        Ok((stream, identity))
+        timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 }
 

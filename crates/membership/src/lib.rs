@@ -2,7 +2,7 @@
 //! knows databases, shards or clients.
 //!
 //! Reading order: `folder` (the files), `etcd` and `records` (what lies in etcd), `init` (the first node), `call` (the bytes between two
-//! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port), `coordinator` (the member of etcd that a node runs).
+//! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port), `link_stream` (what of a link is TLS), `coordinator` (the member of etcd that a node runs).
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod folder;
 pub mod init;
 pub mod issuer;
 pub mod join;
+pub mod link_stream;
 pub mod peer;
 pub mod records;
 

@@ -2,7 +2,8 @@
 
 use crate::call;
 use crate::issuer::Issuer;
-use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, Trust};
+use crate::link_stream::{LinkStream, link_protocol};
+use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, Trust};
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
@@ -40,9 +41,13 @@ pub struct PeerTls {
 }
 
 impl PeerTls {
-    pub fn new(current: &Arc<CurrentCredential>, trust: &Arc<Trust>) -> PeerTls {
+    /// `enciphers`: what links carry (`peer-tls`).
+    pub fn new(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, enciphers: bool) -> PeerTls {
         let clock = Arc::new(DefaultTimeProvider);
-        PeerTls { link: pki::link_server(current, trust, clock.clone()), join: pki::join_server(current, trust, clock) }
+        PeerTls {
+            link: pki::link_server(current, trust, link_protocol(enciphers), clock.clone()),
+            join: pki::join_server(current, trust, clock),
+        }
     }
 }
 
@@ -77,7 +82,7 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
     let start = hello.await.map_err(|_| io::ErrorKind::TimedOut)??;
     let asks_for =
         |protocol: &[u8]| start.client_hello().alpn().is_some_and(|mut asked| asked.any(|one| one == protocol));
-    if asks_for(LINK_PROTOCOL) {
+    if asks_for(LINK_PROTOCOL) || asks_for(PLAIN_LINK_PROTOCOL) {
         answers.link(LinkHello { start, settings: Arc::clone(&tls.link) });
         return Ok(());
     }
@@ -110,13 +115,8 @@ pub struct DetachedHello {
 }
 
 /// Whose the link is, and its stream.
-pub async fn accept_link(
-    hello: DetachedHello,
-) -> io::Result<(pki::Identity, tokio_rustls::server::TlsStream<TcpStream>)> {
+pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::Identity, LinkStream)> {
     let stream = TcpStream::from_std(hello.stream)?;
     let start = StartHandshake::from_parts(hello.accepted, stream);
-    let stream =
-        timeout(HANDSHAKE_TIMEOUT, start.into_stream(hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)??;
-    let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
-    Ok((identity, stream))
+    timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// The protocol of links between members.
 pub const LINK_PROTOCOL: &[u8] = b"flintkv-link/1";
+/// The protocol of links that go on without TLS after its handshake.
+pub const PLAIN_LINK_PROTOCOL: &[u8] = b"flintkv-plain-link/1";
 /// The protocol of one question between members, and its answer.
 pub const CALL_PROTOCOL: &[u8] = b"flintkv-call/1";
 /// The protocol of a node that is to become a member.
@@ -38,10 +40,16 @@ pub fn is_join(hello: &ClientHello<'_>) -> bool {
     hello.alpn().is_some_and(|protocols| protocols.eq([JOIN_PROTOCOL]))
 }
 
-/// For callers that are members. The handshake fails unless the caller shows a certificate that `trust` admits.
-pub fn link_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: Clock) -> Arc<ServerConfig> {
+/// For callers that are members. The handshake fails unless the caller shows a certificate that `trust` admits. `links`: the protocol of
+/// links, of the two; a caller that asks for the other one is refused.
+pub fn link_server(
+    current: &Arc<CurrentCredential>,
+    trust: &Arc<Trust>,
+    links: &[u8],
+    clock: Clock,
+) -> Arc<ServerConfig> {
     let members = Arc::new(Members { trust: Arc::clone(trust), wanted: None });
-    server(current, trust.provider(), members, &[LINK_PROTOCOL, CALL_PROTOCOL], clock)
+    server(current, trust.provider(), members, &[links, CALL_PROTOCOL], clock)
 }
 
 /// For callers with a token. They cannot show a certificate.

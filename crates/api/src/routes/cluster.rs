@@ -258,6 +258,9 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
         Some(number) => format!("shard {}.{number}: {why}", name_of(id)),
         None => format!("the proxy of '{}': {why}", name_of(id)),
     });
+    let node_name =
+        |id: &cluster::ids::NodeId| view.nodes.get(id).map_or_else(|| id.to_string(), |node| node.name.to_string());
+    let refused = status.refused.iter().map(|(id, why)| format!("no links to node '{}': {why}", node_name(id)));
     let unreadable = view.unreadable.values().map(ToString::to_string);
     Reply::json(&ClusterInfo {
         name: status.member.cluster_name.clone(),
@@ -266,7 +269,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
         nodes: nodes.collect(),
         databases: databases.collect(),
         etcd_trouble: status.etcd_trouble.clone(),
-        troubles: troubles.chain(unreadable).collect(),
+        troubles: troubles.chain(refused).chain(unreadable).collect(),
     })
 }
 

@@ -1,3 +1,4 @@
 //! Membership with real etcd and real sockets, in processes and threads that end with their tests.
 
 mod coordinator;
+mod links;

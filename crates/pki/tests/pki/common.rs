@@ -77,7 +77,7 @@ impl Node {
         let (current, trust) = (CurrentCredential::new(credential), Trust::new(authorities).unwrap());
         Node {
             id,
-            link_server: link_server(&current, &trust, Arc::clone(&clock) as Clock),
+            link_server: link_server(&current, &trust, pki::LINK_PROTOCOL, Arc::clone(&clock) as Clock),
             join_server: join_server(&current, &trust, Arc::clone(&clock) as Clock),
             current,
             trust,
