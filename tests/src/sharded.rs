@@ -10,6 +10,8 @@ use resp::client::encode_command;
 const REFUSED: &[&str] = &[
     "-CROSSSLOT Keys in request don't hash to the same slot",
     "-ERR SELECT is not allowed in cluster mode",
+    "-ERR MOVE is not allowed in cluster mode",
+    "-ERR Copying to another database is not allowed in cluster mode",
     "-ERR the patterns of BY and GET in SORT name keys of another slot",
     " is not supported by a database that is divided into shards",
     " is not supported in a transaction on a database that is divided into shards",
@@ -84,6 +86,7 @@ pub fn compare_commands(ours: &mut Client, theirs: &mut Client, wanted: u64) {
                 &b"do not hash to the same slot"[..],
                 b"command about all shards",
                 b"in SORT name keys of another slot",
+                b"not allowed in cluster mode",
             ];
             apart |= differs_by_design(words, reply, &expected) || reached_out.iter().any(|text| contains(reply, text));
             let difference = match &words[0][..] {

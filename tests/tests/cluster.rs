@@ -310,6 +310,34 @@ fn random_commands_get_the_replies_of_one_node() {
     }
 }
 
+/// A user's rights hold at once for keys of every node, though other nodes learn of a change a moment later.
+#[test]
+fn a_user_who_was_just_changed_has_the_rights_at_every_shard() {
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
+    let mut admin = cluster.members[0].connect(port);
+    let incr = |client: &mut Client, key: u32| {
+        client.run(&format!("EVAL \"return redis.pcall('INCR',KEYS[1])\" 1 counter{key}"))
+    };
+    for round in 0..3 {
+        assert_eq!(admin.run(&format!("ACL SETUSER user{round} on >pw ~* +@all -incr")), "OK");
+        let mut client = cluster.members[0].connect(port);
+        assert_eq!(client.run(&format!("AUTH user{round} pw")), "OK");
+        for key in 0..20 {
+            assert_eq!(client.run(&format!("SET counter{key} 0")), "OK");
+            assert!(incr(&mut client, key).contains("permission"), "counter{key}");
+        }
+        assert_eq!(admin.run(&format!("ACL SETUSER user{round} +incr")), "OK");
+        for key in 0..20 {
+            assert_eq!(incr(&mut client, key), "(integer) 1", "counter{key}");
+        }
+        assert_eq!(admin.run(&format!("ACL SETUSER user{round} -incr")), "OK");
+        for key in 0..20 {
+            assert!(incr(&mut client, key).contains("permission"), "counter{key}");
+        }
+    }
+}
+
 /// Ends the clients of a test that fails too.
 struct Ends<'a>(&'a AtomicBool);
 

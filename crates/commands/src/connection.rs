@@ -515,7 +515,12 @@ fn hello(cx: &mut Cx<'_>) -> Run {
 }
 
 fn select(cx: &mut Cx<'_>) -> Run {
-    cx.session.db = crate::keys::database(cx, &cx.args[1])?;
+    let db = crate::keys::database(cx, &cx.args[1])?;
+    // A script has called it.
+    if db != 0 && cx.session.is_divided() {
+        return Err(Stop::error("ERR SELECT is not allowed in cluster mode"));
+    }
+    cx.session.db = db;
     cx.session.changed = true;
     cx.out.ok();
     Ok(())

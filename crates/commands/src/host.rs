@@ -255,6 +255,8 @@ pub trait Rights: std::fmt::Debug + Send + Sync {
     fn check(&self, id: usize, row: &Row, args: Args<'_>, positions: &[usize]) -> Result<(), Denial>;
     /// Whether this command may read every key (SORT with BY or GET reads any key).
     fn reads_every_key(&self, command: &Row) -> bool;
+    /// Rules of ACL SETUSER that give these rights to a new user.
+    fn rules(&self) -> Vec<String>;
 }
 
 /// Why a command was refused. Of two reasons, the reply gives the greater one. Positions are those of arguments.

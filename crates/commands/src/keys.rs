@@ -359,6 +359,9 @@ fn copy(cx: &mut Cx<'_>) -> Run {
     if db == source_db && from.name == to.name {
         return Err(SAME_OBJECT);
     }
+    if db != source_db && cx.session.is_divided() {
+        return Err(Stop::error("ERR Copying to another database is not allowed in cluster mode"));
+    }
     let parcel = match cx.ks.get(from)? {
         Some(_) => Parcel::copied(cx, from)?,
         None => None,
@@ -392,6 +395,9 @@ fn move_(cx: &mut Cx<'_>) -> Run {
     let (source_db, db) = (cx.ks.db(), database(cx, &args[2])?);
     if db == source_db {
         return Err(SAME_OBJECT);
+    }
+    if cx.session.is_divided() {
+        return Err(Stop::error("ERR MOVE is not allowed in cluster mode"));
     }
     let found = cx.ks.get_to_edit_for(key, NOTHING)?.is_some();
     cx.ks.select(db);

@@ -327,7 +327,7 @@ impl Session {
         }
     }
 
-    /// Whether the keys of scripts and patterns must have one slot.
+    /// Whether the keys of scripts and patterns must have one slot, and there is only database 0.
     pub fn is_divided(&self) -> bool {
         self.forwarded.is_some_and(|forwarded| forwarded.is_divided)
     }

@@ -1,7 +1,7 @@
 //! Owns the answers to the commands about users, and the check whether a connection may run a command. Never knows a
 //! rule.
 
-use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console};
+use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console, with_rules};
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
@@ -46,6 +46,10 @@ pub fn refresh(hub: &Hub, session: &mut Session) {
 #[cold]
 fn look_up(hub: &Hub, session: &mut Session) {
     session.user_version = hub.users.version();
+    if session.forwarded.is_some() {
+        // Its proxy says who it is.
+        return;
+    }
     session.rights = match hub.users.get(session.user.as_bytes()) {
         Some(user) => rights(&user),
         // The user was deleted, and its connections are being ended: they may do nothing more.
@@ -79,17 +83,27 @@ pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
     session.changed = true;
 }
 
-/// Starts a session of a proxy, which has authenticated its client.
+/// Starts a session of a proxy, which has authenticated its client, and says who it is if it may not do everything.
 pub fn begin_for(hub: &Hub, session: &mut Session, is_divided: bool) {
-    run_as(hub, session, "default");
+    session.user_version = hub.users.version();
+    session.user = Cow::Borrowed("default");
     session.authenticated = true;
     session.forwarded = Some(Forwarded { is_divided, rejects: false });
+    session.changed = true;
 }
 
-/// From now on the session has this user's rights.
-pub fn run_as(hub: &Hub, session: &mut Session, user: &str) {
+/// From now on a proxy's session has this user's rights: those by these rules, or all if there are none. The proxy says which, because
+/// users that were changed at another node are known here a moment later.
+pub fn run_as(session: &mut Session, user: &str, rules: &[Vec<u8>]) {
+    session.rights = match rules {
+        [] => None,
+        // A proxy of another version may know a command that is not known here: then the user may do nothing.
+        rules => Some(Arc::new(with_rules(user, rules).unwrap_or_else(|why| {
+            tracing::error!("a proxy gives user {user} rights that are not known here: {why}");
+            User::new(user, false)
+        }))),
+    };
     session.user = Cow::Owned(user.to_owned());
-    look_up(hub, session);
     session.changed = true;
 }
 

@@ -9,7 +9,7 @@ use crate::stats::{bucket, shortened};
 use crate::worker::Worker;
 use commands::Args;
 use commands::host::SlowCommand;
-use commands::session::Session;
+use commands::session::{Multi, Session};
 
 /// The cost of one command.
 #[derive(Clone, Copy)]
@@ -84,32 +84,65 @@ fn slow(
         let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
         hub.latency_events.add(event, at_s, nanos / 1_000_000);
     }
-    let threshold_us = config.slowlog_log_slower_than_us;
-    if threshold_us >= 0
-        && nanos / 1000 >= threshold_us as u64
-        && config.slowlog_max_len > 0
-        && !command.is(bit::SKIP_SLOWLOG)
-    {
-        let mut words = shortened(args.from(0));
-        for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(command.row, args, *at)) {
-            *word = b"(redacted)".to_vec();
-        }
-        let entry = SlowCommand {
-            id: 0,
-            at_s,
-            duration_us: nanos / 1000,
-            args: words,
-            addr: client_info.peer.addr(),
-            name: client_info.labels.lock().name.to_string(),
-        };
-        hub.slow_log.push(entry, config.slowlog_max_len);
+    if !command.is(bit::SKIP_SLOWLOG) {
+        log(worker, snapshot, client_info, nanos, now_ms, || {
+            let mut words = shortened(args.from(0));
+            for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(command.row, args, *at)) {
+                *word = b"(redacted)".to_vec();
+            }
+            words
+        });
     }
+}
+
+/// Puts what took long into the slow log.
+fn log(
+    worker: &Worker,
+    snapshot: &ConfigSnapshot,
+    client_info: &ClientInfo,
+    nanos: u64,
+    now_ms: u64,
+    words: impl FnOnce() -> Vec<Vec<u8>>,
+) {
+    let config = &snapshot.config;
+    let threshold_us = config.slowlog_log_slower_than_us;
+    if threshold_us < 0 || nanos / 1000 < threshold_us as u64 || config.slowlog_max_len == 0 {
+        return;
+    }
+    let entry = SlowCommand {
+        id: 0,
+        at_s: now_ms / 1000,
+        duration_us: nanos / 1000,
+        args: words(),
+        addr: client_info.peer.addr(),
+        name: client_info.labels.lock().name.to_string(),
+    };
+    worker.hub.slow_log.push(entry, config.slowlog_max_len);
+}
+
+/// Puts a transaction that an owner has run into the proxy's slow log, if it took long: EXEC with the words of all its commands. How long
+/// each of them took, only the owner knows.
+#[cold]
+pub fn account_transaction(
+    worker: &Worker,
+    snapshot: &ConfigSnapshot,
+    client_info: &ClientInfo,
+    multi: &Multi,
+    nanos: u64,
+) {
+    log(worker, snapshot, client_info, nanos, worker.now_ms(), || {
+        let mut words = vec![&b"EXEC"[..]];
+        words.extend(multi.commands.iter().flat_map(|queued| queued.args().from(0)));
+        shortened(words.into_iter())
+    });
 }
 
 /// Shows a command that has run to the monitors. `client_info` is the client's, or `None` inside a script.
 #[cold]
 pub fn show(worker: &Worker, session: &Session, client_info: Option<&ClientInfo>, command: &Command, args: Args<'_>) {
-    if !command.is(bit::UNSEEN) {
+    // A script shows itself where it runs.
+    let is_forwarded_script = command.is(bit::SCRIPT) && worker.hub.routes.get().is_some();
+    if !command.is(bit::UNSEEN) || is_forwarded_script {
         let from = client_info.map(|client_info| &client_info.peer);
         worker.hub.monitors.show(&worker.hub, worker.time_us(), session.db, from, args);
     }

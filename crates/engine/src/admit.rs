@@ -6,7 +6,7 @@ use crate::acl;
 use crate::batch::Prepared;
 use crate::clients::LoadState;
 use crate::directory::{Command, bit};
-use crate::error_replies::{NOT_OWNED, READ_ONLY, STALE, TOO_FEW_REPLICAS};
+use crate::error_replies::{READ_ONLY, STALE, TOO_FEW_REPLICAS};
 use crate::halt::{End, Halt, Wait};
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
@@ -54,7 +54,7 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
     None
 }
 
-/// A proxy's word: `RUN-AS user`. The commands that follow have this user's rights.
+/// A proxy's word: `RUN-AS user [rule ...]`. The commands that follow have this user's rights, which are all rights without a rule.
 pub const RUN_AS: &str = "RUN-AS";
 
 /// A proxy's word: the client has written to this dataset, by another way than this session, up to now. WAIT waits for that too.
@@ -77,7 +77,9 @@ pub fn own_word(hub: &Hub, session: &mut Session, args: Args<'_>, output: &mut V
     }
     if &args[0] == RUN_AS.as_bytes() {
         let user = args.get(1).and_then(|user| std::str::from_utf8(user).ok());
-        access::run_as(hub, session, user.ok_or(Halt::Error("ERR expected the name of a user".into()))?);
+        let user = user.ok_or(Halt::Error("ERR expected the name of a user".into()))?;
+        let rules: Vec<Vec<u8>> = args.from(2).map(<[u8]>::to_vec).collect();
+        access::run_as(session, user, &rules);
         Out::new(output, session.proto).ok();
         return Ok(());
     }
@@ -159,7 +161,8 @@ pub fn admit<'w>(
             return Err(refused(worker, command, STALE.into()));
         }
         if is_closed(worker, session) && command.is(DATASET) {
-            return Err(refused(worker, command, NOT_OWNED.into()));
+            worker.stats().by_command[command.id].rejected.add(1);
+            return Err(Halt::NotOwned);
         }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
         if writes && hub.clients.unsaved.load(Relaxed) {

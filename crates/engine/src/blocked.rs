@@ -15,7 +15,7 @@ use crate::access;
 use crate::account::{Spent, account};
 use crate::clients::ClientInfo;
 use crate::config_snapshot::ConfigSnapshot;
-use crate::error_replies::{NOT_OWNED, READ_ONLY, read_failed};
+use crate::error_replies::{NOT_OWNED, READ_ONLY, read_failed, reject};
 use crate::execute::{Call, Stripes, execute, keys};
 use crate::halt::End;
 use crate::journaling::WriteAdmission;
@@ -426,12 +426,15 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     };
     let Served { reply, error, nanos } = served.unwrap_or_else(|| {
         let (mut reply, mut error) = (Vec::new(), None);
+        if phase == Phase::Ended(Unblock::NotOwned) {
+            reject(session, &mut reply);
+            return Served { reply, error: Some(NOT_OWNED.to_owned()), nanos: Some(0) };
+        }
         let mut out = Out::new(&mut reply, session.proto);
         let text = match phase {
             Phase::Ended(Unblock::Error) => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
             Phase::Ended(Unblock::Replica) => Some(NOW_REPLICA),
             Phase::Ended(Unblock::NoShutdown) => Some("ERR Errors trying to SHUTDOWN. Check logs."),
-            Phase::Ended(Unblock::NotOwned) => Some(NOT_OWNED),
             _ => None,
         };
         if let Some(text) = text {
@@ -450,9 +453,6 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     output.extend_from_slice(&reply);
     client_info.outbox.answered();
     if let Some(error) = &error {
-        if error == NOT_OWNED {
-            session.begin_rejecting();
-        }
         stats.error(error);
     }
     let args = blocked.args();

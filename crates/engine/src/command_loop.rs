@@ -8,7 +8,7 @@ use crate::admit::{admit, is_own_word, own_word};
 use crate::batch::BATCH_COMMANDS_MAX;
 use crate::blocked::follow_up;
 use crate::directory::bit;
-use crate::error_replies::NOT_OWNED;
+use crate::error_replies::{NOT_OWNED, reject};
 use crate::feed::feed;
 use crate::forward::{direct, forward};
 use crate::forwarding::Forwarding;
@@ -235,7 +235,7 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
             let args = work.batch.args(place);
             let (command, outcome) = match short {
                 Some((command, outcome)) => (Some(command), outcome),
-                None if session.rejects() => (None, Err(Box::new(Halt::Error(NOT_OWNED.into())))),
+                None if session.rejects() => (None, Err(Box::new(Halt::NotOwned))),
                 None if (session.repeats | session.forwarded.is_some()) && is_own_word(session, &args[0]) => {
                     let obeyed = own_word(&worker.hub, session, args, &mut work.output);
                     now_ms = session.rerun.and_then(Rerun::time_ms).unwrap_or(wall_ms);
@@ -305,11 +305,12 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
                 }
                 match *halt {
                     Halt::Error(text) => {
-                        if text == NOT_OWNED {
-                            session.begin_rejecting();
-                        }
                         Out::new(&mut work.output, session.proto).error(&text);
                         stats.error(&text);
+                    }
+                    Halt::NotOwned => {
+                        reject(session, &mut work.output);
+                        stats.error(NOT_OWNED);
                     }
                     Halt::Wait(wait) => {
                         if matches!(wait, Wait::Exchange | Wait::Key) {

@@ -1,5 +1,7 @@
 //! Owns the error replies that several steps of a command give. Never knows who is refused, or why.
 
+use commands::session::Session;
+use resp::Out;
 use std::borrow::Cow;
 use store::ReadError;
 
@@ -9,9 +11,22 @@ pub const STALE: &str = "MASTERDOWN Link with MASTER is down and replica-serve-s
 /// The reply to a write of a replica's client.
 pub const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
-/// The reply to a command that is not executed, because the database does not own its keys. Only a proxy sees it, and sends the command
-/// to whoever owns them.
+/// A command has not run, because the database does not own its keys.
 pub const NOT_OWNED: &str = "NOTOWNED this copy does not serve the key's shard now";
+
+/// The same, to a proxy, which sends the command to whoever owns them. Of a type that nothing else answers: a script can make every other
+/// reply, and a proxy that took it for a rejection would run the script again and again.
+pub const REJECTION: &[u8] = b"!8\r\nNOTOWNED\r\n";
+
+/// Answers that the command has not run. All that follows in a proxy's session is rejected too.
+#[cold]
+pub fn reject(session: &mut Session, output: &mut Vec<u8>) {
+    session.begin_rejecting();
+    match session.rejects() {
+        true => output.extend_from_slice(REJECTION),
+        false => Out::new(output, session.proto).error(NOT_OWNED),
+    }
+}
 
 /// The reply if a value could not be read.
 pub fn read_failed(error: &ReadError) -> Cow<'static, str> {

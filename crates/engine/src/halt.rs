@@ -1,7 +1,6 @@
 //! Owns the reasons for which a command goes no further, and those for which a connection ends, as plain data. Never knows who
 //! decides so, or what is done about it (`park`, `command_loop`).
 
-use crate::error_replies::NOT_OWNED;
 use crate::memory::TooMuch;
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +13,8 @@ pub enum Halt {
     Wait(Wait),
     /// The reply is this error.
     Error(Cow<'static, str>),
+    /// The copy does not serve the key's shard now, and nothing has run.
+    NotOwned,
     /// The connection ends.
     End(End),
 }
@@ -22,7 +23,7 @@ impl From<NotHeld> for Halt {
     fn from(why: NotHeld) -> Halt {
         match why {
             NotHeld::Busy => Halt::Wait(Wait::Stripes),
-            NotHeld::NotOwned => Halt::Error(NOT_OWNED.into()),
+            NotHeld::NotOwned => Halt::NotOwned,
         }
     }
 }

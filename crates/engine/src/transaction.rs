@@ -7,7 +7,7 @@ use crate::admit::{DATASET, is_closed, is_stale, may_write};
 use crate::clients::ClientInfo;
 use crate::config_snapshot::ConfigSnapshot;
 use crate::directory::{Command, bit};
-use crate::error_replies::{NOT_OWNED, STALE, read_failed};
+use crate::error_replies::{STALE, read_failed};
 use crate::execute::{Around, inside, inside_by, keys, rehearse};
 use crate::halt::{End, Halt, Wait};
 use crate::journaling::effects_bytes_max;
@@ -194,7 +194,7 @@ fn run_queued(
         return Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {STALE}").into()));
     }
     if is_closed(worker, session) && bits & DATASET != 0 {
-        return Err(Halt::Error(NOT_OWNED.into()));
+        return Err(Halt::NotOwned);
     }
     if multi.bytes > snapshot.settings.claim_free_bytes && bits & bit::WRITE != 0 {
         keep_room(worker, session, client_info, &mut work.current, multi, &steps)?;

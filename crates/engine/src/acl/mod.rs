@@ -172,6 +172,13 @@ fn apply(user: &mut User, rules: &[Vec<u8>], all_channels: bool) -> Result<(), S
     Ok(())
 }
 
+/// A user that only a session has. The error is the whole reply.
+pub fn with_rules(name: &str, rules: &[Vec<u8>]) -> Result<User, String> {
+    let mut user = User::new(name, false);
+    apply(&mut user, rules, false)?;
+    Ok(user)
+}
+
 /// A rule like `(+get ~a*)` may arrive as several words.
 fn joined(words: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     let mut rules: Vec<Vec<u8>> = Vec::new();

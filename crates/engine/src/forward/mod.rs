@@ -79,7 +79,7 @@ fn try_forward(
     let Work { batch, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);
     let send = Transmitter { worker, batch };
-    let mut to = Sender { worker, routes, session, forwarding, command, send, at: batch.next, begun };
+    let mut to = Sender { worker, routes, session, client_info, forwarding, command, send, at: batch.next, begun };
     if to.session.multi.is_some() {
         return to.in_transaction(args, positions);
     }
@@ -165,6 +165,7 @@ struct Sender<'a> {
     worker: &'a Worker,
     routes: &'a Routes,
     session: &'a mut Session,
+    client_info: &'a ClientInfo,
     forwarding: &'a mut Forwarding,
     command: &'a Command,
     send: Transmitter<'a>,
@@ -357,9 +358,25 @@ impl Sender<'_> {
         match std::mem::take(&mut self.forwarding.watch_lost) {
             // Nobody knows whether the watched keys have changed.
             true => self.answer(|out| out.null_array()),
-            false => self.enter_as(Kind::Pass(Part::passed(shard)), Some(multi), is_write),
+            false => {
+                if self.worker.hub.monitors.any() {
+                    self.show_transaction(&multi);
+                }
+                self.enter_as(Kind::Pass(Part::passed(shard)), Some(multi), is_write);
+            }
         }
         Ok(true)
+    }
+
+    /// Monitors see the commands of a transaction when it runs, and EXEC behind them.
+    #[cold]
+    fn show_transaction(&self, multi: &Multi) {
+        let Sender { worker, session, client_info, command, .. } = self;
+        for queued in &multi.commands {
+            let args = queued.args();
+            show(worker, session, Some(client_info), queued_command(&worker.hub, args), args);
+        }
+        show(worker, session, Some(client_info), command, self.send.batch.args(self.send.batch.commands[self.at]));
     }
 
     /// The shard that runs a transaction, and whether it may write. `None`: the proxy.

@@ -2,10 +2,10 @@
 //! was sent.
 
 use super::transmit::Transmitter;
-use crate::account::{Spent, account};
+use crate::account::{Spent, account, account_transaction};
 use crate::batch::Batch;
 use crate::clients::ClientInfo;
-use crate::error_replies::NOT_OWNED;
+use crate::error_replies::REJECTION;
 use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State, Taken, merge, texts, with_cursor};
 use crate::halt::End;
 use crate::memory::{FREE_BYTES, PAUSE_BYTES_MAX};
@@ -117,6 +117,9 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
                 let args = || batch.args(batch.commands[awaited.sent.at]);
                 let command = worker.hub.directory.by_id(awaited.sent.command);
                 account(worker, &snapshot, client_info, command, args, spent, worker.now_ms());
+                if let Some(multi) = &awaited.sent.transaction {
+                    account_transaction(worker, &snapshot, client_info, multi, nanos);
+                }
                 if awaited.is_silent {
                     output.truncate(from);
                 }
@@ -286,7 +289,11 @@ impl Replies<'_> {
                 State::Unsent => return Poll::Pending,
                 State::Down => {
                     let name = self.routes.shards[usize::from(part.shard)].name();
-                    let text = format!("CLUSTERDOWN shard '{name}' is not served; nothing was changed");
+                    let done = match passes || !is_write {
+                        true => "nothing was changed",
+                        false => "other shards have done their part of the command",
+                    };
+                    let text = format!("CLUSTERDOWN shard '{name}' is not served; {done}");
                     return Poll::Ready(Err(Missing::Text(text)));
                 }
                 State::Uncertain => return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned()))),
@@ -306,7 +313,7 @@ impl Replies<'_> {
                     part.owed -= 1;
                     session.was_told(&dropped);
                 }
-                Ok(Taken::All) if was_new && is_rejection(&output[from..]) => {
+                Ok(Taken::All) if was_new && output[from..] == *REJECTION => {
                     output.truncate(from);
                     forwarding.reject(part.shard);
                     part.reject();
@@ -344,8 +351,4 @@ impl Replies<'_> {
             *output = Vec::new();
         }
     }
-}
-
-fn is_rejection(reply: &[u8]) -> bool {
-    reply.strip_prefix(b"-").is_some_and(|text| text.starts_with(NOT_OWNED.as_bytes()))
 }

@@ -37,6 +37,8 @@ pub struct ForwardingSession {
     no_touch: bool,
     db: usize,
     user: Cow<'static, str>,
+    /// The version of the users when the owner was told the user's rights. `None`: all of them.
+    rights: Option<u64>,
     /// The session's client id at the owner, once it was asked for.
     pub client: Option<u64>,
     asked_client: bool,
@@ -69,6 +71,7 @@ impl ForwardingSession {
             no_touch: false,
             db: 0,
             user: Cow::Borrowed("default"),
+            rights: None,
             client: None,
             asked_client: false,
             written: false,
@@ -89,14 +92,23 @@ impl ForwardingSession {
             self.no_touch = session.no_touch;
             self.say(&[b"CLIENT", b"NO-TOUCH", if session.no_touch { b"ON" } else { b"OFF" }]);
         }
-        if self.user != session.user {
+        let rights = session.rights.is_some().then_some(session.user_version);
+        if self.rights != rights || self.user != session.user {
+            self.rights = rights;
             self.user = session.user.clone();
-            self.say(&[RUN_AS.as_bytes(), session.user.as_bytes()]);
+            self.say_user(session);
         }
         if self.db != session.db {
             self.db = session.db;
             self.say(&[b"SELECT", session.db.to_string().as_bytes()]);
         }
+    }
+
+    #[cold]
+    fn say_user(&mut self, session: &Session) {
+        let rules = session.rights.as_ref().map(|rights| rights.rules()).unwrap_or_default();
+        let words = [RUN_AS.as_bytes(), session.user.as_bytes()];
+        self.say(&words.into_iter().chain(rules.iter().map(String::as_bytes)).collect::<Vec<_>>());
     }
 
     /// A command of the proxy's own, whose reply nobody gets.

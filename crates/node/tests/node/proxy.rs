@@ -126,6 +126,22 @@ fn commands_with_several_keys_are_split_and_others_are_sent_to_all() {
     let reply = run(&mut client, "CONFIG SET maxclients 100 notify-keyspace-events KEA");
     assert!(reply.ends_with("is not supported by a database that is divided into shards"), "{reply}");
     call(&mut client, "CLIENT TRACKING OFF", "OK");
+    // Nobody could reach what lies in another database of a shard.
+    for key in 0..20 {
+        call(&mut client, &format!("SET {{{key}}}a v"), "OK");
+        let not_allowed = |what: &str| format!("(error) ERR {what} is not allowed in cluster mode");
+        call(&mut client, &format!("MOVE {{{key}}}a 1"), &not_allowed("MOVE"));
+        let reply = not_allowed("Copying to another database");
+        call(&mut client, &format!("COPY {{{key}}}a {{{key}}}b DB 1"), &reply);
+        call(&mut client, &format!("COPY {{{key}}}a {{{key}}}b DB 0"), "(integer) 1");
+        let script = "redis.call('SELECT', 1) return redis.call('SET', KEYS[1], 'v')";
+        let reply = run(&mut client, &format!("EVAL \"{script}\" 1 {{{key}}}c"));
+        assert!(reply.starts_with(&not_allowed("SELECT")), "{reply}");
+        call(&mut client, "MULTI", "OK");
+        call(&mut client, &format!("MOVE {{{key}}}a 1"), "QUEUED");
+        call(&mut client, "EXEC", &format!("[{}]", not_allowed("MOVE")));
+        call(&mut client, &format!("EXISTS {{{key}}}a {{{key}}}b {{{key}}}c"), "(integer) 2");
+    }
     call(&mut client, "FLUSHALL", "OK");
     call(&mut client, "DBSIZE", "(integer) 0");
     call(&mut client, "RANDOMKEY", "(nil)");
@@ -287,6 +303,16 @@ fn scripts_run_at_the_owner_of_their_keys() {
     assert!(run(&mut other, "FCALL add 1 sum:1 5").starts_with("(error) ERR Function not found"));
     assert!(run(&mut client, "EVAL \"return redis.call('GET','a')\" 1 b").contains("do not hash to the same slot"));
     call(&mut client, "SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.");
+    // No script can make the reply by which an owner rejects a command: it would run again and again.
+    for reply in ["{err=[[NOTOWNED this copy does not serve the key's shard now]]}", "redis.error_reply('NOTOWNED x')"]
+    {
+        for script in [format!("return {reply}"), format!("error({reply})")] {
+            let script = format!("redis.call('INCR',KEYS[1]) {script}");
+            let reply = run(&mut client, &format!("EVAL \"{script}\" 1 rejected"));
+            assert!(reply.starts_with("(error) NOTOWNED"), "{script}: {reply}");
+        }
+    }
+    call(&mut client, "GET rejected", "\"4\"");
     // What a script publishes reaches the proxy's clients.
     call(&mut other, "SUBSCRIBE news", "[\"subscribe\", \"news\", (integer) 1]");
     call(&mut client, "EVAL \"return redis.call('PUBLISH','news','from '..KEYS[1])\" 1 k", "(integer) 1");
@@ -419,10 +445,26 @@ fn a_pipeline_keeps_its_order_and_its_modes() {
     run(&mut other, "CONFIG SET slowlog-log-slower-than 0");
     run(&mut other, "GET k1");
     assert!(run(&mut other, "SLOWLOG GET 3").contains("[\"GET\", \"k1\"]"));
+    // A transaction, whose commands run at the owner, is logged as a whole.
+    all(&mut other, &[("MULTI", "OK"), ("SET k1 b", "QUEUED"), ("GET k1", "QUEUED"), ("EXEC", "[OK, \"b\"]")]);
+    assert!(run(&mut other, "SLOWLOG GET 1").contains("[\"EXEC\", \"SET\", \"k1\", \"b\", \"GET\", \"k1\"]"));
     let mut monitor = proxy.connect();
     run(&mut monitor, "MONITOR");
     run(&mut other, "SET k1 seen");
-    assert!(read(&mut monitor).contains("\"SET\" \"k1\" \"seen\""));
+    all(
+        &mut other,
+        &[("MULTI", "OK"), ("SET other c", "QUEUED"), ("EXEC", "[OK]"), ("EVAL \"return 1\" 1 k1", "(integer) 1")],
+    );
+    for seen in [
+        "\"SET\" \"k1\" \"seen\"",
+        "\"MULTI\"",
+        "\"SET\" \"other\" \"c\"",
+        "\"EXEC\"",
+        "\"EVAL\" \"return 1\" \"1\" \"k1\"",
+    ] {
+        let shown = read(&mut monitor);
+        assert!(shown.contains(seen), "{shown}");
+    }
     // The end of what a client sends is not the end of its replies.
     let mut once = std::net::TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
     std::io::Write::write_all(&mut once, b"GET k1\r\nGET k2\r\n").unwrap();
@@ -463,6 +505,11 @@ fn a_closed_copy_is_told_by_name() {
     let waited = began.elapsed().as_millis();
     assert!(waited >= 4_900, "it might have come back: {waited} ms");
     call(&mut client, "PING", "PONG");
+    // Of a command that was divided, the others have done their part.
+    const PARTLY: &str =
+        "(error) CLUSTERDOWN shard 'orders.1' is not served; other shards have done their part of the command";
+    call(&mut client, &format!("DEL {} {}", lost[0], kept[0]), PARTLY);
+    call(&mut other, &format!("EXISTS {}", kept[0]), "(integer) 0");
 }
 
 /// While a shard is handed over, its commands are rejected. They run when it is served again: each once, and in their order.
