@@ -3,11 +3,12 @@
 
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pki::{CurrentCredential, LINK_PROTOCOL, Trust};
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +22,25 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often a link is asked whether its other end is still admitted: a handshake is not repeated.
 const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often a link's round trip is measured.
+const ECHO_INTERVAL: Duration = Duration::from_secs(1);
+/// The first byte of a message that the other end sends back as it is; the rest is a number (`published` has the other kind).
+const ECHO: u8 = 2;
+
+/// The links of all workers to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connected {
+    pub links: usize,
+    /// Of the last message that came back.
+    pub round_trip: Option<Duration>,
+}
+
 /// Where the other nodes are, and what this node shows them.
 pub struct Peers {
     pub current: Arc<CurrentCredential>,
     pub trust: Arc<Trust>,
     addresses: RwLock<HashMap<NodeId, String>>,
+    connected: Mutex<HashMap<NodeId, Connected>>,
 }
 
 thread_local! {
@@ -42,11 +57,20 @@ enum State {
 
 impl Peers {
     pub fn new(current: Arc<CurrentCredential>, trust: Arc<Trust>) -> Arc<Peers> {
-        Arc::new(Peers { current, trust, addresses: RwLock::default() })
+        Arc::new(Peers { current, trust, addresses: RwLock::default(), connected: Mutex::default() })
     }
 
     pub fn set_addresses(&self, addresses: HashMap<NodeId, String>) {
         *self.addresses.write() = addresses;
+    }
+
+    /// The nodes to which this one has had a link.
+    pub fn connected(&self) -> HashMap<NodeId, Connected> {
+        self.connected.lock().clone()
+    }
+
+    fn note(&self, node: NodeId, change: impl FnOnce(&mut Connected)) {
+        change(self.connected.lock().entry(node).or_default());
     }
 
     /// Opens a session over this worker's link to the node. If there is no link, one is made, and the session can be opened later.
@@ -85,14 +109,40 @@ impl Peers {
         };
         let (link, driver) = Link::start(stream, Options::default(), Role::Opener);
         put(State::Open(link.clone()));
+        self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
             why = refusal(&self.trust, &identity) => {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
+            never = self.measure(node, &link) => match never {},
         }
+        self.note(node, |connected| {
+            connected.links -= 1;
+            if connected.links == 0 {
+                connected.round_trip = None;
+            }
+        });
         LINKS.with_borrow_mut(|links| links.remove(&node));
+    }
+
+    /// Sends messages that come back.
+    async fn measure(&self, node: NodeId, link: &Link) -> Infallible {
+        let mut number = 0u64;
+        loop {
+            number += 1;
+            let echo = [&[ECHO][..], &number.to_le_bytes()].concat();
+            let begun = Instant::now();
+            let answered = async {
+                // An answer that came too late is not this one's.
+                while link.message().await.is_some_and(|answer| answer != echo) {}
+            };
+            if link.send_message(&echo) && timeout(CONNECT_TIMEOUT, answered).await.is_ok() && link.end().is_none() {
+                self.note(node, |connected| connected.round_trip = Some(begun.elapsed()));
+            }
+            tokio::time::sleep(ECHO_INTERVAL).await;
+        }
     }
 
     async fn connect(&self, node: NodeId) -> io::Result<(tokio_rustls::client::TlsStream<TcpStream>, pki::Identity)> {
@@ -109,6 +159,11 @@ impl Peers {
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
         Ok((stream, identity))
     }
+}
+
+/// Whether the message is to be sent back.
+pub fn is_echo(message: &[u8]) -> bool {
+    matches!(message, [ECHO, number @ ..] if number.len() == 8)
 }
 
 /// Waits until the node is shut out.

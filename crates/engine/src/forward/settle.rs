@@ -287,9 +287,13 @@ impl Replies<'_> {
                 State::Down => {
                     let name = self.routes.shards[usize::from(part.shard)].name();
                     let text = format!("CLUSTERDOWN shard '{name}' is not served; nothing was changed");
+                    self.worker.stats().forwards_down.add(1);
                     return Poll::Ready(Err(Missing::Text(text)));
                 }
-                State::Uncertain => return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned()))),
+                State::Uncertain => {
+                    self.worker.stats().forwards_uncertain.add(1);
+                    return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned())));
+                }
                 State::Sent => {}
             }
             // A lost session has changed the state of all its parts.
@@ -308,6 +312,7 @@ impl Replies<'_> {
                 }
                 Ok(Taken::All) if was_new && is_rejection(&output[from..]) => {
                     output.truncate(from);
+                    self.worker.stats().forwards_rejected.add(1);
                     forwarding.reject(part.shard);
                     part.reject();
                 }
