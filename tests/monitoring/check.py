@@ -3,7 +3,9 @@
 
 import argparse
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -173,6 +175,78 @@ def error_of(page):
     return next((name for name in page if name.startswith("redis_exporter_last_scrape_error")), "no redis_exporter_last_scrape_error")
 
 
+def lint(args, page):
+    linted = subprocess.run([args.promtool, "check", "metrics"], input=page, capture_output=True, text=True)
+    # redis_exporter's names, which its dashboards use, do not all follow today's rules.
+    complaints = [line for line in linted.stderr.splitlines() if line and not line.startswith("redis_")]
+    check(linted.returncode in (0, 3) and not complaints, f"promtool check metrics: {complaints or linted.stderr}")
+
+
+def cluster_metrics(args):
+    """The names of the metrics of the cluster that run.sh has made: n1 with etcd, n2, and the database `shared` with two shards."""
+    # Which of the nodes has which shard depends on their ids.
+    served = 'flintkv_cluster_shard_served{database="shared",shard="%s",node="%s"}'
+    first = 0 if served % (0, "n1") in samples(fetch(f"http://127.0.0.1:{args.cluster_console}/metrics")) else 1
+    at_n1, at_n2 = served % (first, "n1"), served % (1 - first, "n2")
+    wanted = {
+        at_n1: 1,
+        at_n2: 1,
+        'flintkv_cluster_info{cluster="monitored",node="n1"}': 1,
+        'flintkv_cluster_node_up{node="n1",role="data",zone="a"}': 1,
+        'flintkv_cluster_node_up{node="n2",role="data",zone="b"}': 1,
+        "flintkv_cluster_troubles": 0,
+        "flintkv_cluster_etcd_up": 1,
+        "flintkv_cluster_etcd_quota_bytes": 64 << 20,
+        'flintkv_cluster_etcd_member_up{member="n1"}': 1,
+        'flintkv_cluster_etcd_member_leader{member="n1"}': 1,
+        'flintkv_cluster_etcd_alarms{alarm="no space"}': 0,
+        'flintkv_forwards_uncertain_total{database="shared",node="n1"}': 0,
+    }
+    above_nothing = ['flintkv_cluster_links{peer="n2"}', 'flintkv_cluster_link_round_trip_seconds{peer="n2"}',
+                     f'redis_db_keys{{database="shared",shard="{first}",node="n1",db="db0"}}',
+                     'flintkv_cluster_etcd_db_bytes{member="n1"}', 'redis_memory_max_bytes{database="shared",node="n1"}',
+                     'flintkv_client_memory_max_bytes{database="shared",node="n1"}']
+    page = cluster_page(args, wanted, above_nothing)
+    found = samples(page)
+    for certificate, days in (("node", 365), ("etcd", 365), ("authority", 3650)):
+        name = f'flintkv_cluster_certificate_expiry_timestamp_seconds{{certificate="{certificate}"}}'
+        left = (found.get(name, 0) - time.time()) / 86400
+        check(days - 1 < left <= days, f"{name}: {left} days left")
+    lint(args, page)
+
+    # A node that is gone, and what clients are told of its keys.
+    os.kill(args.second_node, signal.SIGTERM)
+    reads = "".join(f"get {key}\n" for key in range(1, 41))
+    told = subprocess.run(["redis-cli", "-p", str(args.shared)], input=reads, capture_output=True, text=True, check=True).stdout
+    down = told.count("CLUSTERDOWN")
+    check(0 < down < 40, f"{down} of 40 keys are down")
+    cluster_page(args, {
+        'flintkv_cluster_node_up{node="n1",role="data",zone="a"}': 1,
+        'flintkv_cluster_node_up{node="n2",role="data",zone="b"}': 0,
+        at_n1: 1,
+        at_n2: 0,
+        'flintkv_cluster_links{peer="n2"}': 0,
+        'flintkv_cluster_link_round_trip_seconds{peer="n2"}': None,
+        'flintkv_forwards_down_total{database="shared",node="n1"}': down,
+    }, [])
+    return names(page)
+
+
+def cluster_page(args, wanted, above_nothing):
+    """/metrics of the cluster's first node, once it has these values."""
+    deadline = time.monotonic() + 60
+    while True:
+        page = fetch(f"http://127.0.0.1:{args.cluster_console}/metrics")
+        found = samples(page)
+        wrong = {name: found.get(name) for name, value in wanted.items() if found.get(name) != value}
+        wrong |= {name: found.get(name) for name in above_nothing if not found.get(name, 0) > 0}
+        if not wrong or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    check(not wrong, f"/metrics of a cluster's node: {wrong}")
+    return page
+
+
 def own_metrics(args, told):
     page = fetch(f"http://127.0.0.1:{args.console}/metrics")
     # Some metrics are those of a replica only, and of a primary with one.
@@ -180,16 +254,15 @@ def own_metrics(args, told):
     while "flintkv_replica_lag_seconds" not in names(page) and time.monotonic() < deadline:
         time.sleep(0.1)
         page = fetch(f"http://127.0.0.1:{args.console}/metrics")
-    has = names(page) | names(fetch(f"http://127.0.0.1:{args.replica_console}/metrics"))
+    has = names(page) | names(fetch(f"http://127.0.0.1:{args.replica_console}/metrics")) | cluster_metrics(args)
 
-    linted = subprocess.run([args.promtool, "check", "metrics"], input=page, capture_output=True, text=True)
-    # redis_exporter's names, which its dashboards use, do not all follow today's rules.
-    complaints = [line for line in linted.stderr.splitlines() if line and not line.startswith("redis_")]
-    check(linted.returncode in (0, 3) and not complaints, f"promtool check metrics: {complaints or linted.stderr}")
+    lint(args, page)
 
     files = {path: expressions(path) for path, expressions in (
         (args.contrib / "prometheus/alerts.yml", alert_expressions),
+        (args.contrib / "prometheus/cluster-alerts.yml", alert_expressions),
         (args.contrib / "grafana/flintkv.json", dashboard_expressions),
+        (args.contrib / "grafana/flintkv-cluster.json", dashboard_expressions),
     )}
     rules = []
     for path, expressions in files.items():
@@ -224,7 +297,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("flintkv", "exporter", "promtool"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("port", "console", "replica-console", "exporter-port"):
+    for name in ("port", "console", "replica-console", "cluster-console", "shared", "second-node", "exporter-port"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("contrib", "scratch"):
         parser.add_argument(f"--{name}", type=Path, required=True)

@@ -2,7 +2,7 @@
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
 use crate::links::{Links, Served};
-use crate::peers::Peers;
+use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
@@ -20,7 +20,7 @@ use membership::records::{Change, Records, RecordsError};
 use membership::{Folder, Member, etcd_client};
 use node::Node;
 use parking_lot::{Condvar, Mutex, RwLock};
-use pki::{CurrentCredential, ShutOut, Trust};
+use pki::{CurrentCredential, Purpose, ShutOut, Trust};
 use rand::RngCore;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, TryLockError};
@@ -48,6 +48,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the node asks itself whether its certificate is to be renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// The same, after it was not.
+const RENEWAL_AGAIN: Duration = Duration::from_secs(60);
 /// How long a shard may take to say what it has.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the reconciler waits at most before it looks at something unfinished again.
@@ -83,6 +85,16 @@ pub struct Status {
 pub struct EtcdStatus {
     pub members: Vec<coord::etcd::maintenance::Member>,
     pub alarms: Vec<coord::etcd::maintenance::Alarm>,
+}
+
+/// What the agent has last seen of the cluster beside its records: for figures, which wait for nothing.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// `None`: etcd did not answer, or has not been asked yet.
+    pub etcd: Option<EtcdStatus>,
+    pub connected: HashMap<NodeId, Connected>,
+    /// This node's certificates, and when each ends.
+    pub certificates: Vec<(&'static str, u64)>,
 }
 
 /// What the thread and its askers share.
@@ -138,6 +150,7 @@ pub(crate) struct Membership {
     place: Place,
     view: watch::Sender<Arc<View>>,
     etcd_trouble: Mutex<Option<String>>,
+    etcd_status: Mutex<Option<EtcdStatus>>,
     troubles: Mutex<BTreeMap<(DatabaseId, Option<ShardNumber>), String>>,
     /// Wakes the reconciler.
     changed: Condvar,
@@ -252,13 +265,20 @@ impl Agent {
     /// Asks etcd. Waits.
     pub fn etcd_status(&self) -> Result<EtcdStatus, String> {
         let issuer = self.membership().map_err(|error| error.to_string())?.issuer();
-        self.wait(async {
-            let text = |error: coord::Error| format!("etcd: {error}");
-            Ok(EtcdStatus {
-                members: issuer.etcd.members().await.map_err(text)?,
-                alarms: issuer.etcd.alarms().await.map_err(text)?,
-            })
-        })
+        self.wait(async { ask_etcd(&issuer).await.map_err(|error| format!("etcd: {error}")) })
+    }
+
+    /// What the agent has last seen. Does not wait.
+    pub fn seen(&self) -> Result<Seen, NoCluster> {
+        let membership = self.membership()?;
+        let issuer = membership.issuer();
+        let credential = issuer.current.get();
+        let mut certificates =
+            vec![("node", credential.identity().expires_ms), ("authority", credential.authority().expires_ms)];
+        // What cannot be read is told by those who need it.
+        certificates.extend(issuer.folder.etcd_identity().ok().flatten().map(|etcd| ("etcd", etcd.expires_ms)));
+        let etcd = membership.etcd_status.lock().clone();
+        Ok(Seen { etcd, connected: membership.peers.connected(), certificates })
     }
 }
 
@@ -388,6 +408,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
         place,
         view: watch::Sender::new(Arc::default()),
         etcd_trouble: Mutex::default(),
+        etcd_status: Mutex::default(),
         troubles: Mutex::default(),
         changed: Condvar::new(),
         pending: Mutex::default(),
@@ -408,7 +429,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
         () = keep_alive(&membership) => {}
         () = keep_node_record(shared, &membership) => {}
         () = keep_endpoints(&membership) => {}
-        () = keep_certificate(&membership) => {}
+        () = keep_certificates(&membership) => {}
     }
     port.abort();
     membership.pending.lock().is_over = true;
@@ -620,12 +641,19 @@ fn room_for_copies(node: &Node) -> (u64, u64) {
     )
 }
 
+async fn ask_etcd(issuer: &Issuer) -> Result<EtcdStatus, coord::Error> {
+    Ok(EtcdStatus { members: issuer.etcd.members().await?, alarms: issuer.etcd.alarms().await? })
+}
+
 /// Follows etcd's members, and keeps their addresses for the next start.
 async fn keep_endpoints(membership: &Membership) {
     loop {
         sleep(ENDPOINTS_INTERVAL).await;
         let issuer = membership.issuer();
-        let Ok(Some(endpoints)) = issuer.current_endpoints().await else { continue };
+        let status = ask_etcd(&issuer).await.ok();
+        let endpoints = status.as_ref().and_then(|status| issuer.changed_endpoints(&status.members));
+        *membership.etcd_status.lock() = status;
+        let Some(endpoints) = endpoints else { continue };
         match issuer.reconnected(endpoints) {
             Ok(reconnected) => {
                 if let Err(error) = reconnected.folder.write_member(&reconnected.member) {
@@ -638,26 +666,35 @@ async fn keep_endpoints(membership: &Membership) {
     }
 }
 
-/// Renews the node's certificate in time.
-async fn keep_certificate(membership: &Membership) {
+/// Renews the certificates of the node and of its etcd in time.
+async fn keep_certificates(membership: &Membership) {
+    // Before the first list it is not known whom to ask.
+    membership.view_when(|view| !view.nodes.is_empty()).await;
     loop {
-        if let Err(why) = renew(membership).await {
-            tracing::warn!("the node's certificate was not renewed: {why}");
+        let mut pause = RENEWAL_INTERVAL;
+        for purpose in [Purpose::Node, Purpose::Etcd] {
+            if let Err(why) = renew(membership, purpose).await {
+                tracing::warn!("the certificate of this node ({purpose:?}) was not renewed: {why}");
+                pause = RENEWAL_AGAIN;
+            }
         }
-        sleep(RENEWAL_INTERVAL).await;
+        sleep(pause).await;
     }
 }
 
-async fn renew(membership: &Membership) -> Result<(), String> {
+async fn renew(membership: &Membership, purpose: Purpose) -> Result<(), String> {
     let issuer = membership.issuer();
-    let current = issuer.current.get();
-    if !current.identity().needs_renewal(wall_ms()) {
+    let now = match purpose {
+        Purpose::Node => Some(*issuer.current.get().identity()),
+        Purpose::Etcd => issuer.folder.etcd_identity().map_err(|error| error.to_string())?,
+    };
+    if !now.is_some_and(|identity| identity.needs_renewal(wall_ms())) {
         return Ok(());
     }
     let key = pki::NodeKey::generate();
     let question = || {
         Call::Renew(pki::IssueRequest {
-            purpose: pki::Purpose::Node,
+            purpose,
             addresses: membership::init::certificate_addresses(&issuer.member.host),
             request: key.request(),
             clock_ms: wall_ms(),
@@ -677,9 +714,17 @@ async fn renew(membership: &Membership) -> Result<(), String> {
                 let Some(Ok(authority)) = authority else { continue };
                 let renewed = pki::Credential::new(&key, &answer.certificate, &authority, wall_ms());
                 let renewed = renewed.map_err(|error| error.to_string())?;
-                issuer.folder.write_credential(&renewed).map_err(|error| error.to_string())?;
-                issuer.current.replace(renewed).map_err(|error| error.to_string())?;
-                tracing::info!("the node's certificate was renewed");
+                match purpose {
+                    Purpose::Node => {
+                        issuer.folder.write_credential(&renewed).map_err(|error| error.to_string())?;
+                        issuer.current.replace(renewed).map_err(|error| error.to_string())?;
+                    }
+                    // etcd reads the file at each handshake.
+                    Purpose::Etcd => {
+                        issuer.folder.write_etcd_credential(&renewed).map_err(|error| error.to_string())?;
+                    }
+                }
+                tracing::info!("the certificate of this node ({purpose:?}) was renewed");
                 return Ok(());
             }
             Ok(Err(error)) => why = format!("{}: {error}", peer.at),

@@ -17,5 +17,7 @@ mod reconcile;
 mod shard;
 mod shared;
 
-pub use agent::{Agent, EtcdStatus, NoCluster, Status};
+pub use agent::{Agent, EtcdStatus, NoCluster, Seen, Status};
 pub use changes::{ChangeError, Placement};
+pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
+pub use peers::Connected;

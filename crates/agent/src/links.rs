@@ -1,6 +1,6 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
-use crate::peers::refusal;
+use crate::peers::{is_echo, refusal};
 use crate::published::Published;
 use crate::shard::{ClusterShard, Target};
 use cluster::ids::{DatabaseId, ShardNumber};
@@ -106,6 +106,11 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
 
 async fn take_messages(link: &Link, served: &Served) {
     while let Some(message) = link.message().await {
+        if is_echo(&message) {
+            // One that finds no room is lost, as a published message is.
+            link.send_message(&message);
+            continue;
+        }
         // What cannot be read is of a newer version.
         if let Some(published) = Published::decode(&message) {
             served.publish(&published);

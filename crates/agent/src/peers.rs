@@ -9,6 +9,7 @@ use pki::{CurrentCredential, Trust};
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,19 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often a link is asked whether its other end is still admitted: a handshake is not repeated.
 const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often a link's round trip is measured.
+const ECHO_INTERVAL: Duration = Duration::from_secs(1);
+/// The first byte of a message that the other end sends back as it is; the rest is a number (`published` has the other kind).
+const ECHO: u8 = 2;
+
+/// The links of all workers to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connected {
+    pub links: usize,
+    /// Of the last message that came back.
+    pub round_trip: Option<Duration>,
+}
+
 /// Where the other nodes are, and what this node shows them.
 pub struct Peers {
     pub current: Arc<CurrentCredential>,
@@ -30,6 +44,7 @@ pub struct Peers {
     addresses: RwLock<HashMap<NodeId, String>>,
     /// The nodes to which no link can be made before an operator has changed something, and why.
     refused: Mutex<BTreeMap<NodeId, String>>,
+    connected: Mutex<HashMap<NodeId, Connected>>,
 }
 
 thread_local! {
@@ -46,7 +61,14 @@ enum State {
 
 impl Peers {
     pub fn new(current: Arc<CurrentCredential>, trust: Arc<Trust>, enciphers: bool) -> Arc<Peers> {
-        Arc::new(Peers { current, trust, enciphers, addresses: RwLock::default(), refused: Mutex::default() })
+        Arc::new(Peers {
+            current,
+            trust,
+            enciphers,
+            addresses: RwLock::default(),
+            refused: Mutex::default(),
+            connected: Mutex::default(),
+        })
     }
 
     /// Why no links can be made to some nodes.
@@ -57,6 +79,15 @@ impl Peers {
     pub fn set_addresses(&self, addresses: HashMap<NodeId, String>) {
         self.refused.lock().retain(|node, _| addresses.contains_key(node));
         *self.addresses.write() = addresses;
+    }
+
+    /// The nodes to which this one has had a link.
+    pub fn connected(&self) -> HashMap<NodeId, Connected> {
+        self.connected.lock().clone()
+    }
+
+    fn note(&self, node: NodeId, change: impl FnOnce(&mut Connected)) {
+        change(self.connected.lock().entry(node).or_default());
     }
 
     /// Opens a session over this worker's link to the node. If there is no link, one is made, and the session can be opened later.
@@ -96,13 +127,21 @@ impl Peers {
         self.refused.lock().remove(&node);
         let (link, driver) = Link::start(stream, Options::default(), Role::Opener);
         put(State::Open(link.clone()));
+        self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
             why = refusal(&self.trust, &identity) => {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
+            never = self.measure(node, &link) => match never {},
         }
+        self.note(node, |connected| {
+            connected.links -= 1;
+            if connected.links == 0 {
+                connected.round_trip = None;
+            }
+        });
         LINKS.with_borrow_mut(|links| links.remove(&node));
     }
 
@@ -118,6 +157,24 @@ impl Peers {
         }
     }
 
+    /// Sends messages that come back.
+    async fn measure(&self, node: NodeId, link: &Link) -> Infallible {
+        let mut number = 0u64;
+        loop {
+            number += 1;
+            let echo = [&[ECHO][..], &number.to_le_bytes()].concat();
+            let begun = Instant::now();
+            let answered = async {
+                // An answer that came too late is not this one's.
+                while link.message().await.is_some_and(|answer| answer != echo) {}
+            };
+            if link.send_message(&echo) && timeout(CONNECT_TIMEOUT, answered).await.is_ok() && link.end().is_none() {
+                self.note(node, |connected| connected.round_trip = Some(begun.elapsed()));
+            }
+            tokio::time::sleep(ECHO_INTERVAL).await;
+        }
+    }
+
     async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
         let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
         let wanted = node.to_string().parse().map_err(io::Error::other)?;
@@ -130,6 +187,11 @@ impl Peers {
         };
         timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
+}
+
+/// Whether the message is to be sent back.
+pub fn is_echo(message: &[u8]) -> bool {
+    matches!(message, [ECHO, number @ ..] if number.len() == 8)
 }
 
 /// Waits until the node is shut out.

@@ -115,6 +115,15 @@ pub enum Role {
     Quorum,
 }
 
+impl Role {
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Data => "data",
+            Role::Quorum => "quorum",
+        }
+    }
+}
+
 /// A node that belongs to the cluster, whether it runs or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {

@@ -110,6 +110,16 @@ impl View {
         found.map(|(id, database)| (*id, database))
     }
 
+    /// The shard's owner has said that it serves the shard, and it runs.
+    pub fn is_served(&self, shard: &ShardRecord) -> bool {
+        !shard.in_sync.is_empty() && shard.primary_node().is_some_and(|node| self.live.contains_key(&node))
+    }
+
+    /// The name of a node; its id, if nothing is known of it.
+    pub fn node_name(&self, id: NodeId) -> String {
+        self.nodes.get(&id).map_or_else(|| id.to_string(), |node| node.name.to_string())
+    }
+
     /// The node whose name this is, or whose id begins with it.
     pub fn node_named(&self, name: &str) -> Option<(NodeId, &Kept<NodeRecord>)> {
         let by_name = self.nodes.iter().find(|(_, node)| node.name.as_str() == name);

@@ -84,6 +84,10 @@ pub struct WorkerStats {
     pub acl_denied_commands: Counter,
     pub acl_denied_keys: Counter,
     pub acl_denied_channels: Counter,
+    /// Of a proxy's commands: times that a shard's owner rejected some, which are sent again; replies UNCERTAIN, and CLUSTERDOWN.
+    pub forwards_rejected: Counter,
+    pub forwards_uncertain: Counter,
+    pub forwards_down: Counter,
     /// Latencies of reading commands: those that found all values in RAM, and those that did not.
     pub ram_latency: Histogram,
     pub flash_latency: Histogram,
@@ -134,6 +138,9 @@ impl WorkerStats {
             &self.acl_denied_commands,
             &self.acl_denied_keys,
             &self.acl_denied_channels,
+            &self.forwards_rejected,
+            &self.forwards_uncertain,
+            &self.forwards_down,
         ] {
             counter.reset();
         }

@@ -12,7 +12,9 @@
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::Role;
 use config::Config;
-use pki::{Authority, AuthorityCertificate, ClusterId, Credential, NodeId, SecretText};
+use pki::{Authority, AuthorityCertificate, ClusterId, Credential, Identity, NodeId, SecretText};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -211,6 +213,19 @@ impl Folder {
         let path = self.node_pem();
         let text = pki::read_secret(&path).map_err(|error| at(&path, &error))?;
         Credential::from_pem(&text, now_ms).map_err(|error| at(&path, &error))
+    }
+
+    /// What the certificate of this node's etcd says, even if it has ended. `None`: there is none here.
+    pub fn etcd_identity(&self) -> Result<Option<Identity>, FolderError> {
+        let path = self.etcd_pem();
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = pki::read_secret(&path).map_err(|error| at(&path, &error))?;
+        // The node's own certificate comes first.
+        let certificate =
+            CertificateDer::from_pem_slice(text.expose().as_bytes()).map_err(|error| at(&path, &error))?;
+        Identity::of(&certificate).map(Some).map_err(|error| at(&path, &error))
     }
 
     /// `None`: the key is not on this node.

@@ -236,20 +236,19 @@ impl Issuer {
         })
     }
 
-    /// Another client with the endpoints that etcd's members have now. `None`: they are the known ones.
-    pub async fn current_endpoints(&self) -> Result<Option<Vec<String>>, coord::Error> {
+    /// The endpoints of these members. `None`: they are the known ones.
+    pub fn changed_endpoints(&self, members: &[coord::etcd::maintenance::Member]) -> Option<Vec<String>> {
         if self.member.etcd.external.is_some() {
-            return Ok(None);
+            return None;
         }
-        let members = self.etcd.members().await?;
-        let voters = members.into_iter().filter(|member| !member.is_learner && !member.name.is_empty());
-        let mut found: Vec<String> = voters.flat_map(|member| member.client_urls).collect();
+        let voters = members.iter().filter(|member| !member.is_learner && !member.name.is_empty());
+        let mut found: Vec<String> = voters.flat_map(|member| member.client_urls.clone()).collect();
         let own = crate::folder::url(&self.member.host, 0);
         let is_own =
             |url: &String| url.rsplit_once(':').map(|(host, _)| host) == own.rsplit_once(':').map(|(host, _)| host);
         // The nearest first.
         found.sort_by_key(|url| (!is_own(url), url.clone()));
-        Ok((!found.is_empty() && found != self.member.etcd.endpoints).then_some(found))
+        (!found.is_empty() && found != self.member.etcd.endpoints).then_some(found)
     }
 
     /// The same issuer with other endpoints of etcd.

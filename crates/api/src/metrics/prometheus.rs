@@ -1,8 +1,10 @@
 //! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has, and `flintkv_` for the rest. The figures
 //! are the rows of `node::metrics`; what has labels beside the database is code here. Never asks a worker: a scrape reads counters.
 
+use super::cluster::cluster;
 use super::watch::Watch;
 use crate::condition::{Facts, Word};
+use agent::Agent;
 use node::metrics::{Kind, Machine, Reading, Row, Scope, places};
 use node::{Database, KeyCounts, Latencies, Node, PrimaryFigures, ReplicaFigures, Summary};
 use std::fmt::{Display, Write};
@@ -14,10 +16,10 @@ const BUCKETS: u32 = 23;
 
 /// A page of families, each with its samples.
 #[derive(Default)]
-struct Page(String);
+pub(super) struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -29,7 +31,7 @@ impl Page {
         Some(name)
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (nth, (label, text)) in labels.iter().enumerate() {
             self.0.push(if nth == 0 { '{' } else { ',' });
@@ -50,7 +52,7 @@ impl Page {
     }
 }
 
-const GAUGE: &str = "gauge";
+pub(super) const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";
 
 type OfReplica = fn(&ReplicaFigures) -> u64;
@@ -81,25 +83,47 @@ const LATENCIES: &[(&str, &str, ByTier)] = &[
     ),
 ];
 
-/// What a series is of. Copies of shards are named DATABASE.SHARD, and no database has a dot in its name.
-fn labels(database: &Database) -> Vec<(&str, &str)> {
-    match database.name().rsplit_once('.') {
-        Some((name, shard)) => vec![("database", name), ("shard", shard)],
-        None => vec![("database", database.name())],
+/// A database, or a copy of a shard, with its figures.
+struct Source {
+    reading: Reading,
+    database: Arc<Database>,
+    /// This node's name in its cluster. Databases that are the node's own have none.
+    node: Option<Arc<str>>,
+}
+
+impl Source {
+    /// What a series is of. Copies of shards are named DATABASE.SHARD, and no database has a dot in its name.
+    fn labels(&self) -> Vec<(&str, &str)> {
+        let mut labels = match self.database.name().rsplit_once('.') {
+            Some((name, shard)) => vec![("database", name), ("shard", shard)],
+            None => vec![("database", self.database.name())],
+        };
+        labels.extend(self.node.as_deref().map(|node| ("node", node)));
+        labels
     }
 }
 
 /// The whole answer. `alerts_firing`: how many alerts fire now.
-pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> String {
+pub fn page(node: &Node, agent: Option<&Agent>, watch: &Watch, alerts_firing: u64, now_ms: u64) -> String {
     let mut page = Page(String::with_capacity(64 << 10));
-    let databases = node.databases().into_iter().chain(node.copies());
-    let all: Vec<_> = databases.map(|database| (Reading::of(&database, now_ms), database)).collect();
+    let status = agent.and_then(|agent| agent.status().ok());
+    let name: Option<Arc<str>> = status.as_ref().map(|status| status.member.name.as_str().into());
+    let source = |database: Arc<Database>, is_of_cluster| Source {
+        reading: Reading::of(&database, now_ms),
+        database,
+        node: name.clone().filter(|_| is_of_cluster),
+    };
+    let of_databases = node.databases().into_iter().map(|database| {
+        let is_of_cluster = database.is_of_cluster();
+        source(database, is_of_cluster)
+    });
+    let all: Vec<Source> = of_databases.chain(node.copies().into_iter().map(|copy| source(copy, true))).collect();
 
     for row in Scope::Database.rows() {
         let Some(name) = page.family_of(row) else { continue };
-        for (reading, database) in &all {
-            if let Some(value) = row.of_figures(&reading.figures) {
-                page.sample(name, &labels(database), value);
+        for source in &all {
+            if let Some(value) = row.of_figures(&source.reading.figures) {
+                page.sample(name, &source.labels(), value);
             }
         }
     }
@@ -112,46 +136,50 @@ pub fn page(node: &Node, watch: &Watch, alerts_firing: u64, now_ms: u64) -> Stri
     ];
     for (name, help, of) in of_keyspaces {
         page.family(name, GAUGE, help);
-        for (reading, database) in &all {
-            let by_database = reading.figures.store.by_database.iter().enumerate();
+        for source in &all {
+            let by_database = source.reading.figures.store.by_database.iter().enumerate();
             for (db, counts) in by_database.filter(|(_, counts)| counts.keys > 0) {
-                page.sample(name, &[&labels(database)[..], &[("db", &format!("db{db}"))]].concat(), of(counts));
+                page.sample(name, &[&source.labels()[..], &[("db", &format!("db{db}"))]].concat(), of(counts));
             }
         }
     }
     for (name, help, series) in LATENCIES {
         page.family(name, "histogram", help);
-        for (reading, database) in &all {
+        for source in &all {
             for (tier, of) in *series {
-                let mut labels = labels(database);
+                let mut labels = source.labels();
                 if !tier.is_empty() {
                     labels.push(("tier", tier));
                 }
-                histogram(&mut page, name, &labels, of(&reading.latencies));
+                histogram(&mut page, name, &labels, of(&source.reading.latencies));
             }
         }
     }
     node_metrics(&mut page, node, alerts_firing);
+    if let (Some(status), Some(seen)) = (&status, agent.and_then(|agent| agent.seen().ok())) {
+        cluster(&mut page, status, &seen, node.config().snapshot().etcd_quota_bytes);
+    }
     page.0
 }
 
 /// As redis_exporter and Prometheus have sets of states: one sample for each word, 1 where it applies.
-fn conditions(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)]) {
+fn conditions(page: &mut Page, watch: &Watch, all: &[Source]) {
     let name = "flintkv_database_condition";
     page.family(name, GAUGE, "1 for each word that says what a database is or does.");
-    for (reading, database) in all {
+    for source in all {
+        let Source { reading, database, .. } = source;
         let refuses = watch.now(database.name()).get("refused").copied().flatten().is_some_and(|rate| rate > 0.0);
         let found = Facts::of(database, &reading.figures, refuses).conditions();
         for word in Word::WORDS {
             let applies = found.iter().any(|condition| condition.name.as_str() == *word);
-            page.sample(name, &[&labels(database)[..], &[("condition", word)]].concat(), u8::from(applies));
+            page.sample(name, &[&source.labels()[..], &[("condition", word)]].concat(), u8::from(applies));
         }
     }
 }
 
-fn replication(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)], now_ms: u64) {
+fn replication(page: &mut Page, watch: &Watch, all: &[Source], now_ms: u64) {
     page.family("flintkv_replica_lag_seconds", GAUGE, "The age of the first change that a replica has not received.");
-    for (reading, database) in all {
+    for Source { reading, database, .. } in all {
         for replica in &reading.figures.replication.replicas {
             let (ip, port) = (&*replica.ip, &*replica.port.to_string());
             let labels = [("database", database.name()), ("slave_ip", ip), ("slave_port", port)];
@@ -161,7 +189,7 @@ fn replication(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)],
     }
     for (name, help, of) in REPLICAS {
         page.family(name, GAUGE, help);
-        for (reading, database) in all {
+        for Source { reading, database, .. } in all {
             for replica in &reading.figures.replication.replicas {
                 let (ip, port) = (&*replica.ip, &*replica.port.to_string());
                 let labels = [
@@ -176,7 +204,7 @@ fn replication(page: &mut Page, watch: &Watch, all: &[(Reading, Arc<Database>)],
     }
     for (name, help, of) in PRIMARIES {
         page.family(name, GAUGE, help);
-        for (reading, database) in all {
+        for Source { reading, database, .. } in all {
             if let Some(primary) = &reading.figures.replication.primary {
                 let (host, port) = (&*primary.host, &*primary.port.to_string());
                 let labels = [("database", database.name()), ("master_host", host), ("master_port", port)];

@@ -6,7 +6,6 @@ use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::route::{Answer, Method, Route, flag, one};
 use agent::{Agent, ChangeError, Placement, Status};
-use cluster::records::Role as NodeRole;
 use cluster::view::{DatabaseView, View};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -222,10 +221,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             id: id.to_string(),
             name: node.name.to_string(),
             zone: node.zone.to_string(),
-            role: match node.role {
-                NodeRole::Data => "data",
-                NodeRole::Quorum => "quorum",
-            },
+            role: node.role.word(),
             address: node.addresses.peer.to_string(),
             is_live: view.live.contains_key(id),
             version: node.versions.flintkv.clone(),
@@ -286,13 +282,11 @@ fn state_word(state: cluster::records::DatabaseState) -> &'static str {
 /// The shards of a database.
 pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
     let shard = |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Kept<cluster::records::ShardRecord>)| {
-        let node = shard.primary_node();
-        let name = node.and_then(|node| view.nodes.get(&node)).map(|node| node.name.to_string());
         ShardInfo {
             number: number.0,
-            node: name.unwrap_or_else(|| node.map_or_else(String::new, |node| node.to_string())),
+            node: shard.primary_node().map_or_else(String::new, |node| view.node_name(node)),
             epoch: shard.epoch.0.get(),
-            is_served: !shard.in_sync.is_empty() && node.is_some_and(|node| view.live.contains_key(&node)),
+            is_served: view.is_served(shard),
         }
     };
     database.shards.iter().map(shard).collect()
@@ -301,10 +295,7 @@ pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
 fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
     let status = status(cx)?;
     let etcd = agent(cx)?.etcd_status().map_err(ApiError::failed)?;
-    let node_name = |name: &str| {
-        let node = name.parse().ok().and_then(|id: cluster::ids::NodeId| status.view.nodes.get(&id));
-        node.map_or_else(|| name.to_owned(), |node| node.name.to_string())
-    };
+    let node_name = |name: &str| name.parse().map_or_else(|_| name.to_owned(), |id| status.view.node_name(id));
     let members = etcd.members.iter().map(|member| {
         let state = member.status.as_ref();
         ClusterEtcdMember {

@@ -24,5 +24,6 @@ fn scrape(cx: &Cx) -> Result<Reply, ApiError> {
             .hint("send a token as Authorization: Bearer fkv_…, or set console-metrics-open yes"));
     }
     let app = &cx.app;
-    Ok(Reply::text(prometheus::CONTENT_TYPE, prometheus::page(&app.node, &app.watch, app.alerts.firing(), cx.now_ms())))
+    let page = prometheus::page(&app.node, app.agent.as_deref(), &app.watch, app.alerts.firing(), cx.now_ms());
+    Ok(Reply::text(prometheus::CONTENT_TYPE, page))
 }

@@ -294,9 +294,13 @@ impl Replies<'_> {
                         false => "other shards have done their part of the command",
                     };
                     let text = format!("CLUSTERDOWN shard '{name}' is not served; {done}");
+                    self.worker.stats().forwards_down.add(1);
                     return Poll::Ready(Err(Missing::Text(text)));
                 }
-                State::Uncertain => return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned()))),
+                State::Uncertain => {
+                    self.worker.stats().forwards_uncertain.add(1);
+                    return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned())));
+                }
                 State::Sent => {}
             }
             // A lost session has changed the state of all its parts.
@@ -315,6 +319,7 @@ impl Replies<'_> {
                 }
                 Ok(Taken::All) if was_new && output[from..] == *REJECTION => {
                     output.truncate(from);
+                    self.worker.stats().forwards_rejected.add(1);
                     forwarding.reject(part.shard);
                     part.reject();
                 }

@@ -40,6 +40,10 @@ pub struct Figures {
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
     pub error_replies: u64,
+    /// Of the proxy of a cluster's database.
+    pub forwards_rejected: u64,
+    pub forwards_uncertain: u64,
+    pub forwards_down: u64,
     /// Error replies for want of room, of the journal, or of replicas.
     pub refused_for_room: u64,
     pub refused_otherwise: u64,
@@ -216,6 +220,9 @@ impl Database {
             net_in_bytes: sum(|worker| &worker.net_in_bytes),
             net_out_bytes: sum(|worker| &worker.net_out_bytes),
             error_replies: sum(|worker| &worker.error_replies),
+            forwards_rejected: sum(|worker| &worker.forwards_rejected),
+            forwards_uncertain: sum(|worker| &worker.forwards_uncertain),
+            forwards_down: sum(|worker| &worker.forwards_down),
             is_full_replica: following.is_some_and(|following| following.is_full.load(Relaxed)),
             is_paused: self.is_paused(),
             memory_limit_bytes: config.memory_limit_bytes,
