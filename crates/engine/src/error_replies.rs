@@ -14,9 +14,9 @@ pub const READ_ONLY: &str = "READONLY You can't write against a read only replic
 /// A command has not run, because the database does not own its keys.
 pub const NOT_OWNED: &str = "NOTOWNED this copy does not serve the key's shard now";
 
-/// The same, to a proxy, which sends the command to whoever owns them. Of a type that nothing else answers: a script can make every other
-/// reply, and a proxy that took it for a rejection would run the script again and again.
-pub const REJECTION: &[u8] = b"!8\r\nNOTOWNED\r\n";
+/// The same, to a proxy, which sends the command to whoever owns them. One line that no command answers, since a null has no text: a script
+/// can make every error, and a proxy that took one for a rejection would run the script again and again.
+pub const REJECTION: &[u8] = b"_NOTOWNED\r\n";
 
 /// Answers that the command has not run. All that follows in a proxy's session is rejected too.
 #[cold]

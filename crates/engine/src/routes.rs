@@ -124,7 +124,7 @@ pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
         "del" | "unlink" | "exists" | "touch" => Policy::Split(1, Merge::Sum),
         "dbsize" => Policy::All(Merge::Sum),
         "keys" => Policy::All(Merge::Chain),
-        "flushall" | "flushdb" | "script|flush" => Policy::All(Merge::First),
+        "flushall" | "flushdb" | "script|flush" | "config|resetstat" => Policy::All(Merge::First),
         "function|load" | "function|delete" | "function|flush" | "function|restore" => Policy::All(Merge::First),
         "function|list" | "function|dump" | "function|stats" => Policy::Owner,
         "script|kill" | "function|kill" => Policy::All(Merge::OneSucceeds),

@@ -23,9 +23,12 @@ use crate::directory::{Command, bit};
 use crate::execute::{keys, only_key};
 use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State};
 use crate::halt::{Halt, Wait};
+use crate::hub::Hub;
 use crate::routes::{Merge, Policy, Routes};
+use crate::script;
 use crate::work::Work;
 use crate::worker::Worker;
+use commands::host::Host;
 use commands::session::{Multi, Reply, Session};
 use commands::{Args, Stop, wrong_arity};
 use resp::Out;
@@ -82,6 +85,14 @@ fn try_forward(
     let mut to = Sender { worker, routes, session, client_info, forwarding, command, send, at: batch.next, begun };
     if to.session.multi.is_some() {
         return to.in_transaction(args, positions);
+    }
+    let clients = &worker.hub.clients;
+    if command.is(bit::SCRIPT)
+        && clients.may_be_paused()
+        && may_write(&worker.hub, command, args)
+        && clients.is_paused(true, worker.now_ms())
+    {
+        return Err(Halt::Wait(Wait::Pause { writes: true }));
     }
     match command.policy {
         Policy::Here => return to.here(args, true),
@@ -154,6 +165,12 @@ fn refusal(command: &Command) -> Halt {
 #[inline]
 fn may_change(command: &Command) -> bool {
     command.is(bit::WRITE | bit::MAY_REPLICATE) || command.is(bit::SCRIPT) && !command.is(bit::READONLY)
+}
+
+/// Whether it waits while writes are paused. A script says by its flags whether it writes; the functions of libraries are known only to the
+/// shards.
+fn may_write(hub: &Hub, command: &Command, args: Args<'_>) -> bool {
+    command.is(bit::WRITE | bit::MAY_REPLICATE) || command.is(bit::SCRIPT) && script::may_write(hub, command, args)
 }
 
 fn cross_slot() -> Halt {
@@ -285,8 +302,10 @@ impl Sender<'_> {
     }
 
     fn send_to_all(&mut self, how: Merge) {
-        if self.command.name == "script|flush" {
-            self.worker.hub.scripts.flush();
+        match self.command.name {
+            "script|flush" => self.worker.hub.scripts.flush(),
+            "config|resetstat" => self.worker.reset_stats(),
+            _ => {}
         }
         self.forwarding.blocks |= self.command.is(bit::BLOCKS);
         let shards = 0..self.routes.shards.len() as u16;
@@ -388,6 +407,7 @@ impl Sender<'_> {
         let aborted = |why: &str| Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {why}").into()));
         let mut owners: SmallVec<[(u16, u16); 8]> = self.forwarding.watched.into_iter().collect();
         let (mut only_here, mut goes, mut writes, mut is_denied) = (None, false, false, false);
+        let mut pauses = false;
         for queued in &multi.commands {
             let (command, args) = (queued_command(hub, queued.args()), queued.args());
             let keys = keys(hub.dataset.store.hasher(), command.row.keys, args, positions);
@@ -399,6 +419,7 @@ impl Sender<'_> {
                 only_here = only_here.or(Some(command.name));
             }
             writes |= may_change(command);
+            pauses |= may_write(hub, command, args);
             is_denied |= access::check(self.worker, self.session, command, args, Context::Multi).is_err();
         }
         if owners.is_empty() && !goes {
@@ -413,8 +434,8 @@ impl Sender<'_> {
         if self.routes.are_several() && owners.windows(2).any(|two| two[0].1 != two[1].1) {
             return Err(cross_slot());
         }
-        if hub.clients.may_be_paused() && hub.clients.is_paused(writes, self.worker.now_ms()) {
-            return Err(Halt::Wait(Wait::Pause { writes }));
+        if hub.clients.may_be_paused() && hub.clients.is_paused(pauses, self.worker.now_ms()) {
+            return Err(Halt::Wait(Wait::Pause { writes: pauses }));
         }
         if is_denied {
             return aborted("the user's rights have changed since MULTI");

@@ -109,6 +109,9 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
         let from = output.len();
         match replies.poll_reply(&mut awaited, forwarding, output, cx) {
             Poll::Ready(Ok(failed)) => {
+                if std::mem::take(&mut forwarding.is_amid_reply) {
+                    client_info.outbox.answered();
+                }
                 if failed {
                     note_error(worker, &output[from..]);
                 }
@@ -128,6 +131,9 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
             Poll::Pending => {
                 if awaited.is_silent {
                     output.truncate(from);
+                } else if output.len() > from && !std::mem::replace(&mut forwarding.is_amid_reply, true) {
+                    // Published messages must not stand in the middle of it.
+                    client_info.outbox.owe_reply();
                 }
                 forwarding.awaited.push_front(awaited);
                 if output.len() > pause_bytes {

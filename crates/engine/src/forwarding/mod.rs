@@ -43,6 +43,8 @@ pub struct Forwarding {
     away: Vec<Away>,
     /// Ends when one of them is tried again.
     timer: Option<Pin<Box<Sleep>>>,
+    /// A part of the oldest command's reply was passed on.
+    pub is_amid_reply: bool,
     /// The last command may wait: what is behind it is not sent before its reply is there.
     pub blocks: bool,
     /// The shard and the slot of the watched keys.

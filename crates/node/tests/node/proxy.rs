@@ -6,7 +6,7 @@ use crate::databases::{Operator, start};
 use flintkv_tests::eventually;
 use flintkv_tests::generator::SETTINGS;
 use flintkv_tests::sharded::compare_commands;
-use resp::client::encode_command;
+use resp::client::{Value, encode_command};
 use std::path::Path;
 
 const SHARDS: usize = 4;
@@ -448,6 +448,20 @@ fn a_pipeline_keeps_its_order_and_its_modes() {
     // A transaction, whose commands run at the owner, is logged as a whole.
     all(&mut other, &[("MULTI", "OK"), ("SET k1 b", "QUEUED"), ("GET k1", "QUEUED"), ("EXEC", "[OK, \"b\"]")]);
     assert!(run(&mut other, "SLOWLOG GET 1").contains("[\"EXEC\", \"SET\", \"k1\", \"b\", \"GET\", \"k1\"]"));
+    // RESETSTAT is of the shards too.
+    assert_ne!(other.info_number("stats", "keyspace_hits"), 0);
+    call(&mut other, "CONFIG RESETSTAT", "OK");
+    assert_eq!(other.info_number("stats", "keyspace_hits"), 0);
+    // A script that may write waits while writes are paused, and one that cannot does not.
+    call(&mut other, "CLIENT PAUSE 100000 WRITE", "OK");
+    call(&mut client, "EVAL \"#!lua flags=no-writes\\nreturn 1\" 1 k1", "(integer) 1");
+    all(&mut client, &[("MULTI", "OK"), ("EVAL \"#!lua flags=no-writes\\nreturn 1\" 1 k1", "QUEUED")]);
+    call(&mut client, "EXEC", "[(integer) 1]");
+    client.send(b"EVAL \"return redis.call('SET',KEYS[1],'paused')\" 1 k8\r\n");
+    eventually("it waits", || other.info_number("clients", "blocked_clients") == 1);
+    call(&mut other, "GET k8", "\"2958\"");
+    call(&mut other, "CLIENT UNPAUSE", "OK");
+    assert_eq!(read(&mut client), "OK");
     let mut monitor = proxy.connect();
     run(&mut monitor, "MONITOR");
     run(&mut other, "SET k1 seen");
@@ -472,6 +486,30 @@ fn a_pipeline_keeps_its_order_and_its_modes() {
     let mut all = String::new();
     std::io::Read::read_to_string(&mut once, &mut all).unwrap();
     assert!(all.starts_with("$4\r\nseen\r\n$"), "{all}");
+}
+
+/// A large reply is passed on in parts, and published messages stand before it or behind it.
+#[test]
+fn messages_do_not_cut_a_reply_that_arrives_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 200, 120);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let large = vec![b'x'; 4 << 20];
+    assert_eq!(other.words(&[b"SET", b"large", &large]), "OK");
+    client.send(b"HELLO 3\r\nSUBSCRIBE news\r\n");
+    client.reply().expect("HELLO's reply");
+    client.reply().expect("the subscription");
+    for _ in 0..20 {
+        client.send(b"GET large\r\n");
+        // The reply fills the sockets, because nobody reads it yet.
+        for _ in 0..20 {
+            call(&mut other, "PUBLISH news message", "(integer) 1");
+        }
+        let replies: Vec<Value> = (0..21).map(|_| client.reply().expect("a reply or a message")).collect();
+        let (values, messages): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| matches!(reply, Value::Bulk(_)));
+        assert!(values == [&Value::Bulk(large.clone())], "{} values", values.len());
+        assert!(messages.iter().all(|message| flintkv_tests::one_line(message).contains("\"message\"")));
+    }
 }
 
 /// A shard that is gone answers for its keys only, after a time in which it may come back.
