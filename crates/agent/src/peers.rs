@@ -3,7 +3,8 @@
 
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
-use parking_lot::RwLock;
+use node::SESSION_WINDOW_BYTES;
+use parking_lot::{Mutex, RwLock};
 use pki::{CurrentCredential, LINK_PROTOCOL, Trust};
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
@@ -18,14 +19,24 @@ use tokio_rustls::TlsConnector;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Between two lines of the log about a node that cannot be reached.
+const SAY_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a link is asked whether its other end is still admitted: a handshake is not repeated.
 const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Of every link between nodes. A proxy's clients that do not read keep a window of each of their sessions full, and there may be thousands
+/// of them: so windows begin small, and those that are read grow.
+pub fn link_options() -> Options {
+    Options { first_window_bytes: SESSION_WINDOW_BYTES as u32, grown_bytes_max: 2 << 20, ..Options::default() }
+}
 
 /// Where the other nodes are, and what this node shows them.
 pub struct Peers {
     pub current: Arc<CurrentCredential>,
     pub trust: Arc<Trust>,
     addresses: RwLock<HashMap<NodeId, String>>,
+    /// When the log was told last that a node cannot be reached, until it was reached.
+    said: Mutex<HashMap<NodeId, Instant>>,
 }
 
 thread_local! {
@@ -42,7 +53,7 @@ enum State {
 
 impl Peers {
     pub fn new(current: Arc<CurrentCredential>, trust: Arc<Trust>) -> Arc<Peers> {
-        Arc::new(Peers { current, trust, addresses: RwLock::default() })
+        Arc::new(Peers { current, trust, addresses: RwLock::default(), said: Mutex::default() })
     }
 
     pub fn set_addresses(&self, addresses: HashMap<NodeId, String>) {
@@ -79,11 +90,12 @@ impl Peers {
         let (stream, identity) = match self.connect(node).await {
             Ok(connected) => connected,
             Err(error) => {
-                tracing::debug!("node {node} cannot be reached: {error}");
+                self.say(node, &error);
                 return put(State::Failed(Instant::now()));
             }
         };
-        let (link, driver) = Link::start(stream, Options::default(), Role::Opener);
+        self.said.lock().remove(&node);
+        let (link, driver) = Link::start(stream, link_options(), Role::Opener);
         put(State::Open(link.clone()));
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
@@ -93,6 +105,20 @@ impl Peers {
             }
         }
         LINKS.with_borrow_mut(|links| links.remove(&node));
+    }
+
+    /// Says why a node cannot be reached, not at each attempt of each worker.
+    fn say(&self, node: NodeId, error: &io::Error) {
+        let now = Instant::now();
+        let mut said = self.said.lock();
+        if said.get(&node).is_some_and(|at| now.duration_since(*at) < SAY_INTERVAL) {
+            return;
+        }
+        said.insert(node, now);
+        drop(said);
+        let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).and_then(pki::refusal);
+        let why = refusal.map_or_else(|| error.to_string(), |refusal| refusal.to_string());
+        tracing::warn!("node {node} cannot be reached, so its shards are not served here: {why}");
     }
 
     async fn connect(&self, node: NodeId) -> io::Result<(tokio_rustls::client::TlsStream<TcpStream>, pki::Identity)> {

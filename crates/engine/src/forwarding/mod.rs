@@ -16,6 +16,7 @@ pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
 use crate::routes::{Merge, Routes};
+use crate::session_stream::SESSION_WINDOW_BYTES;
 use crate::worker::Worker;
 use commands::session::Multi;
 use resp::extent::Extent;
@@ -43,6 +44,8 @@ pub struct Forwarding {
     away: Vec<Away>,
     /// Ends when one of them is tried again.
     timer: Option<Pin<Box<Sleep>>>,
+    /// The client does not read, so what its sessions can send until then will wait in memory.
+    pub is_stalled: bool,
     /// The last command may wait: what is behind it is not sent before its reply is there.
     pub blocks: bool,
     /// The shard and the slot of the watched keys.
@@ -342,10 +345,11 @@ impl Forwarding {
         }
     }
 
-    /// Memory that its buffers take, and the transactions that were sent.
+    /// Memory that its buffers take, and the transactions that were sent. While the client does not read: with the windows of its sessions.
     pub fn mem_bytes(&self) -> usize {
         let transactions = self.awaited.iter().filter_map(|awaited| awaited.sent.transaction.as_ref());
-        let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes());
+        let window = if self.is_stalled { SESSION_WINDOW_BYTES } else { 0 };
+        let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes() + window);
         sessions.chain(transactions.map(|multi| multi.bytes)).sum()
     }
 }
