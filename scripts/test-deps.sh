@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server, redis-tools, etcd-server and etcd-client, Python and
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server, redis-tools, etcd-server, etcd-client and libfaketime, Python and
 # Node for tests/clients, Tcl for tests/redis, XFS, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
@@ -11,6 +11,7 @@ command -v redis-server >/dev/null || packages+=(redis-server)
 { command -v redis-cli && command -v redis-benchmark; } >/dev/null || packages+=(redis-tools)
 command -v etcd >/dev/null || packages+=(etcd-server)
 command -v etcdctl >/dev/null || packages+=(etcd-client)
+compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/usr/lib/faketime/libfaketimeMT.so.1' >/dev/null || packages+=(libfaketime)
 command -v openssl >/dev/null || packages+=(openssl)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
 { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)

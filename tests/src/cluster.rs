@@ -1,7 +1,11 @@
 //! Owns the processes of a cluster: nodes on addresses of their own, each with its member of etcd. Never knows the commands.
 //!
 //! Every test has addresses 127.x.y.1, .2 and so on, of which no other test knows, so all ports are the usual ones.
+//!
+//! A member's clock can be wrong: libfaketime shifts the wall clock of its processes, and leaves the monotonic one alone. The product has
+//! no hook for it. etcd, a Go program that asks the kernel by itself, keeps the machine's clock.
 
+use crate::cutter::Cutter;
 use crate::{Client, binary, eventually, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -11,6 +15,9 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 const PASSWORD: &str = "a-password-of-tests";
+const PEER_PORT: u16 = 8380;
+/// Where nodes reach each other through a [`Cutter`].
+const ANNOUNCED_PORT: u16 = 8480;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -24,6 +31,8 @@ pub struct Member {
     pub host: String,
     pub dir: TempDir,
     role: Role,
+    /// So many seconds are added to the wall clock of what is started from now on.
+    pub clock_s: i64,
     /// `flintkv server`, or `flintkv quorum`.
     node: Option<Child>,
     /// `flintkv coordinator` of a data node.
@@ -60,7 +69,7 @@ impl Member {
             .collect();
         directives.iter().for_each(|(name, value)| file += &format!("{name} {value}\n"));
         fs::write(dir.path().join("flintkv.conf"), file).expect("the file is written");
-        Member { name, host, dir, role, node: None, coordinator: None }
+        Member { name, host, dir, role, clock_s: 0, node: None, coordinator: None }
     }
 
     /// A node whose directory is a copy of this one's, with another port for nodes and no console. It does not run.
@@ -74,7 +83,8 @@ impl Member {
         for log in ["node.log", "coordinator.log"] {
             fs::write(dir.path().join(log), "").expect("it is written");
         }
-        Member { name: self.name.clone(), host: self.host.clone(), dir, role: self.role, node: None, coordinator: None }
+        let (name, host) = (self.name.clone(), self.host.clone());
+        Member { name, host, dir, role: self.role, clock_s: self.clock_s, node: None, coordinator: None }
     }
 
     pub fn conf(&self) -> String {
@@ -89,7 +99,7 @@ impl Member {
 
     fn spawn(&self, subcommand: &str, log: &str) -> Child {
         let log = File::options().create(true).append(true).open(self.dir.path().join(log)).expect("a file");
-        Command::new(binary())
+        self.program()
             .args([subcommand, &self.conf()])
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -97,6 +107,23 @@ impl Member {
             .stderr(log)
             .spawn()
             .expect("the program runs")
+    }
+
+    fn program(&self) -> Command {
+        let mut program = Command::new(binary());
+        if self.clock_s != 0 {
+            program.envs([
+                ("LD_PRELOAD", fake_time()),
+                ("FAKETIME", format!("{:+}", self.clock_s)),
+                ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ]);
+        }
+        program
+    }
+
+    /// The process of `flintkv server`, which runs.
+    pub fn pid(&self) -> u32 {
+        self.node.as_ref().expect("it runs").id()
     }
 
     /// Starts what of it does not run.
@@ -144,7 +171,8 @@ impl Member {
 
     /// The command line of an operator, whose node this is. The error is what it printed to standard error.
     pub fn operator(&self, words: &[&str]) -> Result<String, String> {
-        let done = Command::new(binary())
+        let done = self
+            .program()
             .args(words)
             .env("FLINTKV_URL", format!("http://{}:8379", self.host))
             .env("FLINTKV_USER", "admin")
@@ -161,6 +189,14 @@ impl Member {
         let shown = self.operator(&["cluster", "status", "--json"]).ok()?;
         Some(serde_json::from_str(&shown).expect("JSON"))
     }
+}
+
+/// The library that shifts the clock, of Debian's package.
+fn fake_time() -> String {
+    let name = "faketime/libfaketimeMT.so.1";
+    let folders = ["/usr/lib".to_owned(), format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)];
+    let found = folders.iter().map(|folder| format!("{folder}/{name}")).find(|path| fs::exists(path).unwrap_or(false));
+    found.expect("libfaketime is missing: apt-get install libfaketime")
 }
 
 fn end(child: &mut Option<Child>, signal: Signal) {
@@ -207,6 +243,16 @@ impl Cluster {
         }
         cluster.is_complete();
         cluster
+    }
+
+    /// The same, with what cuts the connections to each node's port for nodes.
+    pub fn start_cut(roles: &[Role], directives: &[(&str, &str)]) -> (Cluster, Vec<Cutter>) {
+        let announced = ANNOUNCED_PORT.to_string();
+        let announced = ("peer-announce-port", announced.as_str());
+        let cluster = Cluster::start(roles, &[&[announced], directives].concat());
+        let cut = |member: &Member| Cutter::start((&member.host, ANNOUNCED_PORT), (&member.host, PEER_PORT));
+        let cutters = cluster.members.iter().map(cut).collect();
+        (cluster, cutters)
     }
 
     /// Another node, in a zone of its own, with a token of the first one.
@@ -294,6 +340,17 @@ impl Cluster {
         port
     }
 
+    /// The position of the node that has the key.
+    pub fn owner(&self, name: &str, key: &str) -> usize {
+        let status = self.members[0].status().expect("the node answers");
+        let databases = status["databases"].as_array().expect("databases");
+        let database = databases.iter().find(|database| database["name"] == name).expect("the database is there");
+        let shards = database["shards"].as_array().expect("shards");
+        // Each shard has an equal run of slots.
+        let node = shards[slot(key) * shards.len() / 16384]["node"].as_str().expect("a name");
+        self.members.iter().position(|member| member.name == node).expect("a member")
+    }
+
     /// Waits until this many shards of the database answer this node.
     pub fn serves(&self, at: usize, name: &str, count: usize) {
         eventually("the shards are served", || {
@@ -303,6 +360,15 @@ impl Cluster {
             answering.count() == count
         });
     }
+}
+
+/// The slot of a key without a tag: CRC-16/XMODEM, as Redis Cluster has it.
+fn slot(key: &str) -> usize {
+    let crc = key.bytes().fold(0_u16, |crc, byte| {
+        let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+        (0..8).fold(crc ^ u16::from(byte) << 8, shift)
+    });
+    usize::from(crc % 16384)
 }
 
 /// The first address of a network that no other test uses.

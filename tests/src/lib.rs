@@ -15,6 +15,7 @@
 mod client;
 pub mod cluster;
 pub mod compare;
+pub mod cutter;
 pub mod generator;
 mod node;
 pub mod power;

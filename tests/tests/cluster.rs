@@ -3,8 +3,8 @@
 use flintkv_tests::cluster::{Cluster, Member, Role};
 use flintkv_tests::generator::SETTINGS;
 use flintkv_tests::sharded::compare_commands;
-use flintkv_tests::{Client, Node, eventually, number};
-use std::collections::BTreeMap;
+use flintkv_tests::{Client, Node, Random, eventually, number, seed};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -336,6 +336,92 @@ fn a_user_who_was_just_changed_has_the_rights_at_every_shard() {
             assert!(incr(&mut client, key).contains("permission"), "counter{key}");
         }
     }
+}
+
+/// Values that do not compress, in a database that has little RAM: most are on flash when a command comes.
+#[test]
+fn cold_values_are_those_of_one_node() {
+    const KEYS: usize = 160;
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("cold", 4, &["--memory-limit", "400mb", "--ram-limit", "80mb", "--persistence", "none"]);
+    let model = Node::start(&[]);
+    let mut theirs = model.connect();
+    let mut both = [0, 1].map(|at| cluster.members[at].connect(port));
+    let mut random = Random::new(seed());
+    let key = |number: usize| format!("noise{number}").into_bytes();
+    for number in 0..KEYS {
+        let value = random.noise(1_000 + number * 3_000);
+        for client in [&mut both[number % 2], &mut theirs] {
+            assert_eq!(client.words(&[b"SET", &key(number), &value]), "OK");
+        }
+    }
+    let before = both[0].info_number("tiering", "flash_kv_reads");
+    for round in 0..number("FLINTKV_COMMANDS", 400) {
+        let (name, other) = (key(random.below(KEYS)), key(random.below(KEYS)));
+        let (from, noise) = (random.below(300_000), random.noise(200));
+        let (from, to) = (from.to_string(), (from + 5_000).to_string());
+        let words: Vec<&[u8]> = match random.below(8) {
+            0 | 1 => vec![b"GET", &name],
+            2 => vec![b"STRLEN", &name],
+            3 => vec![b"GETRANGE", &name, from.as_bytes(), to.as_bytes()],
+            4 => vec![b"SETRANGE", &name, from.as_bytes(), &noise],
+            5 => vec![b"APPEND", &name, &noise],
+            6 => vec![b"MGET", &name, &other, b"nothing"],
+            _ => vec![b"EVAL", b"return redis.call('GETRANGE', KEYS[1], 0, 9)", b"1", &name],
+        };
+        let (ours, expected) = (both[round as usize % 2].raw_call(&words), theirs.raw_call(&words));
+        assert!(
+            ours == expected,
+            "seed {}, command {round}: {} of {}",
+            seed(),
+            words[0].escape_ascii(),
+            name.escape_ascii()
+        );
+    }
+    let read = both[0].info_number("tiering", "flash_kv_reads") - before;
+    println!("{read} values were read from flash");
+    assert!(read > 100, "only {read} values were read from flash");
+}
+
+/// SCAN through any node returns each key that is there all the time, while clients of all nodes write others.
+#[test]
+fn scan_keeps_its_promise_while_others_write() {
+    const STABLE: usize = 2_000;
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
+    cluster.members[0].connect(port).set_all((0..STABLE).map(|number| (format!("stable{number}"), "v")));
+    let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        let (cluster, is_over, written) = (&cluster, &is_over, &written);
+        let write = move |at: usize| {
+            let (mut client, mut round) = (cluster.members[at].connect(port), 0_u64);
+            while !is_over.load(Relaxed) {
+                // Tables of the index grow and shrink.
+                let from = round % 20 * 200;
+                if round / 20 % 2 == 0 {
+                    client.set_all((from..from + 200).map(|number| (format!("other{at}:{number}"), "v")));
+                } else {
+                    let keys: Vec<String> = (from..from + 200).map(|number| format!("other{at}:{number}")).collect();
+                    client.run(&format!("DEL {}", keys.join(" ")));
+                }
+                round += 1;
+                written.fetch_add(200, Relaxed);
+            }
+        };
+        let writers = [0, 1].map(|at| scope.spawn(move || write(at)));
+        for round in 0..6 {
+            eventually("others write", || {
+                written.load(Relaxed) > round * 2_000 || writers.iter().any(|writer| writer.is_finished())
+            });
+            let mut client = cluster.members[round as usize % 2].connect(port);
+            let count = [&b"3"[..], b"10", b"100"][round as usize % 3];
+            let found = client.scan(&[b"SCAN"], &[b"COUNT", count]).expect("a page");
+            let stable: BTreeSet<Vec<u8>> = found.into_iter().filter(|key| key.starts_with(b"stable")).collect();
+            assert_eq!(stable.len(), STABLE, "round {round}: keys that are there all the time are missing");
+        }
+    });
+    println!("{} writes of others", written.load(Relaxed));
 }
 
 /// Ends the clients of a test that fails too.

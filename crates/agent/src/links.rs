@@ -1,10 +1,10 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
-use crate::peers::{is_echo, refusal};
+use crate::peers::{is_echo, link_options, refusal};
 use crate::published::Published;
 use crate::shard::{ClusterShard, Target};
 use cluster::ids::{DatabaseId, ShardNumber};
-use link::{Link, Options, Role};
+use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
 use node::{Database, Node, SessionStream};
 use parking_lot::RwLock;
@@ -91,7 +91,7 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
         }
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
-    let (link, driver) = Link::start(stream, Options::default(), Role::Acceptor);
+    let (link, driver) = Link::start(stream, link_options(), Role::Acceptor);
     let name = format!("node:{}", identity.node);
     tokio::select! {
         end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),

@@ -4,6 +4,7 @@
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
 use membership::link_stream::{LinkStream, link_protocol};
+use node::SESSION_WINDOW_BYTES;
 use parking_lot::{Mutex, RwLock};
 use pki::{CurrentCredential, Trust};
 use rustls::time_provider::DefaultTimeProvider;
@@ -19,6 +20,8 @@ use tokio::time::timeout;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Between two lines of the log about a node that cannot be reached.
+const SAY_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a link is asked whether its other end is still admitted: a handshake is not repeated.
 const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,12 @@ pub struct Connected {
     pub round_trip: Option<Duration>,
 }
 
+/// Of every link between nodes. A proxy's clients that do not read keep a window of each of their sessions full, and there may be thousands
+/// of them: so windows begin small, and those that are read grow.
+pub fn link_options() -> Options {
+    Options { first_window_bytes: SESSION_WINDOW_BYTES as u32, grown_bytes_max: 2 << 20, ..Options::default() }
+}
+
 /// Where the other nodes are, and what this node shows them.
 pub struct Peers {
     pub current: Arc<CurrentCredential>,
@@ -45,6 +54,8 @@ pub struct Peers {
     /// The nodes to which no link can be made before an operator has changed something, and why.
     refused: Mutex<BTreeMap<NodeId, String>>,
     connected: Mutex<HashMap<NodeId, Connected>>,
+    /// When the log was told last that a node cannot be reached, until it was reached.
+    said: Mutex<HashMap<NodeId, Instant>>,
 }
 
 thread_local! {
@@ -68,6 +79,7 @@ impl Peers {
             addresses: RwLock::default(),
             refused: Mutex::default(),
             connected: Mutex::default(),
+            said: Mutex::default(),
         })
     }
 
@@ -125,7 +137,8 @@ impl Peers {
             }
         };
         self.refused.lock().remove(&node);
-        let (link, driver) = Link::start(stream, Options::default(), Role::Opener);
+        self.said.lock().remove(&node);
+        let (link, driver) = Link::start(stream, link_options(), Role::Opener);
         put(State::Open(link.clone()));
         self.note(node, |connected| connected.links += 1);
         tokio::select! {
@@ -145,16 +158,25 @@ impl Peers {
         LINKS.with_borrow_mut(|links| links.remove(&node));
     }
 
-    /// Every worker tries all the time, so a failure that stays is told once.
+    /// Every worker tries all the time, so the log is told once of what stays until an operator changes it, and once a minute of the rest.
     fn note_failure(&self, node: NodeId, error: &io::Error) {
-        if error.kind() != io::ErrorKind::Unsupported {
-            tracing::debug!("node {node} cannot be reached: {error}");
+        if error.kind() == io::ErrorKind::Unsupported {
+            let why = error.to_string();
+            if self.refused.lock().insert(node, why.clone()).as_ref() != Some(&why) {
+                tracing::error!("there are no links to node {node}: {why}");
+            }
             return;
         }
-        let why = error.to_string();
-        if self.refused.lock().insert(node, why.clone()).as_ref() != Some(&why) {
-            tracing::error!("there are no links to node {node}: {why}");
+        let now = Instant::now();
+        let mut said = self.said.lock();
+        if said.get(&node).is_some_and(|at| now.duration_since(*at) < SAY_INTERVAL) {
+            return;
         }
+        said.insert(node, now);
+        drop(said);
+        let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).and_then(pki::refusal);
+        let why = refusal.map_or_else(|| error.to_string(), |refusal| refusal.to_string());
+        tracing::warn!("node {node} cannot be reached, so its shards are not served here: {why}");
     }
 
     /// Sends messages that come back.

@@ -21,8 +21,11 @@ pub struct ConfigSnapshot {
     pub latency_tracking: bool,
 }
 
-/// What a command may make at once without asking for memory.
-const CLAIM_FREE_BYTES: usize = 256 << 10;
+/// What a command may make at once without asking for memory, if the limit is large enough: a thousand clients may do so at a time, and
+/// a client of a divided database does so at each shard.
+const CLAIM_FREE_BYTES_MAX: u64 = 256 << 10;
+const CLAIM_FREE_BYTES_MIN: u64 = 32 << 10;
+const CLAIM_FREE_SHARE: u64 = 2000;
 
 impl ConfigSnapshot {
     pub fn new(config: Arc<Config>, version: u64) -> ConfigSnapshot {
@@ -49,7 +52,7 @@ impl ConfigSnapshot {
                 databases: config.databases,
                 claim_free_bytes: match config.ram_limit_bytes.max(config.maxmemory_clients_bytes) {
                     0 => usize::MAX,
-                    _ => CLAIM_FREE_BYTES,
+                    limit => (limit / CLAIM_FREE_SHARE).clamp(CLAIM_FREE_BYTES_MIN, CLAIM_FREE_BYTES_MAX) as usize,
                 },
                 lfu: matches!(config.maxmemory_policy, Policy::AllKeysLfu | Policy::VolatileLfu),
             },

@@ -6,6 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
+/// What either end may send before the other one has read it, at least. Between nodes it can become more.
+pub const SESSION_WINDOW_BYTES: usize = 16 << 10;
+
 pub enum SessionStream {
     Memory(DuplexStream),
     Link(link::Session),

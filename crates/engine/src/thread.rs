@@ -8,7 +8,7 @@ use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::local;
 use crate::session::Connection;
-use crate::session_stream::SessionStream;
+use crate::session_stream::{SESSION_WINDOW_BYTES, SessionStream};
 use crate::stream::{MemoryStream, Stream, TlsSocket};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
@@ -115,13 +115,10 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
     }
 }
 
-/// What a client in this process may send before the worker has read it, and the other way.
-const STREAM_BYTES: usize = 1 << 20;
-
 /// Connects a client in this process, by a stream without a descriptor. `name`: its address in CLIENT LIST. On a
 /// worker's thread, the database's worker of the same thread serves it; elsewhere, the worker with the fewest connections.
 pub fn connect(hub: &Arc<Hub>, entry: Entry, name: &str) -> io::Result<DuplexStream> {
-    let (ours, theirs) = duplex(STREAM_BYTES);
+    let (ours, theirs) = duplex(SESSION_WINDOW_BYTES);
     attend_session(hub, SessionStream::Memory(theirs), entry, name)?;
     Ok(ours)
 }

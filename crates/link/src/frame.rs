@@ -21,7 +21,8 @@
 //! | 8 | MORE | 0 | a part of a message that is not the last, 1 to 65,536 bytes |
 //! | 9 | PING | 0 | none: the sender is alive |
 //!
-//! A session has a window of 1 MiB for each direction: so many bytes of DATA can be sent before the first CREDIT. Its number is free
+//! A session has a window for each direction: so many bytes of DATA can be sent before the first CREDIT, by default the largest window of
+//! 1 MiB; both ends begin with the same. By the CREDIT that it gives, the receiver lets the window grow and shrink. Its number is free
 //! again when both ends have sent CLOSE or REFUSE; numbers are below 65,536. A frame that breaks one of these rules ends the link.
 
 /// The first 6 bytes of each direction.
@@ -32,7 +33,7 @@ pub const HEADER_BYTES: usize = 8;
 /// The payload of a frame.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 pub const TARGET_BYTES_MAX: usize = 256;
-/// Of one direction of a session.
+/// The largest window of one direction of a session.
 pub const WINDOW_BYTES: u32 = 1 << 20;
 /// A whole message.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

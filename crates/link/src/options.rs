@@ -1,5 +1,6 @@
 //! Owns what a caller decides about a link: its limits, its times and which end it is. Never knows what the peer decided.
 
+use crate::frame::WINDOW_BYTES;
 use std::time::Duration;
 
 /// What one read takes at most.
@@ -14,7 +15,7 @@ pub enum Role {
     Acceptor,
 }
 
-/// The two ends may have different options.
+/// The two ends may have different options, but for `first_window_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// A PING is sent when nothing else was for so long. It must be well below the peer's `silence_max`.
@@ -25,6 +26,12 @@ pub struct Options {
     pub sessions_max: usize,
     /// From so many bytes on in the outgoing buffer, writes to sessions wait. The last of them can exceed it by one frame.
     pub outgoing_bytes_max: usize,
+    /// With so many bytes each direction of a session begins, at most [`WINDOW_BYTES`]. Of all options, this one must be the same at
+    /// both ends.
+    pub first_window_bytes: u32,
+    /// What the windows of this end's sessions may have together beyond their first size. So many sessions whose data nobody reads take
+    /// little memory, and a few that are read have large windows.
+    pub grown_bytes_max: usize,
     /// Messages that wait to be sent. More are refused.
     pub messages_out_bytes_max: usize,
     /// Received messages that nobody has taken. More push out the oldest.
@@ -38,6 +45,8 @@ impl Default for Options {
             silence_max: Duration::from_secs(5),
             sessions_max: 16 << 10,
             outgoing_bytes_max: 256 << 10,
+            first_window_bytes: WINDOW_BYTES,
+            grown_bytes_max: 0,
             messages_out_bytes_max: 4 << 20,
             messages_in_bytes_max: 4 << 20,
         }

@@ -30,6 +30,8 @@ pub struct Slot {
     pub received: VecDeque<u8>,
     /// Read by the caller, and not yet given back to the peer as credit.
     pub consumed: u32,
+    /// What `received`, `consumed` and `allowance` are together.
+    pub window: u32,
     /// How many bytes the peer may still send.
     pub allowance: u32,
     /// How many bytes this end may still send.
@@ -57,12 +59,13 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 192);
 
 impl Slot {
-    pub fn new() -> Slot {
+    pub fn new(window: u32) -> Slot {
         Slot {
             received: VecDeque::new(),
             consumed: 0,
-            allowance: WINDOW_BYTES,
-            credit: WINDOW_BYTES,
+            window,
+            allowance: window,
+            credit: window,
             turn: 0,
             is_queued: false,
             is_held: true,
@@ -106,6 +109,21 @@ impl Slot {
         }
         // At most what was received, and so at most a window.
         self.consumed += bytes as u32;
+    }
+
+    /// Gives back what was read, with a window that grows while it is used and `room` allows it, and shrinks while there is no room.
+    /// Returns the credit for the peer: at least a byte.
+    pub fn give_credit(&mut self, first_window: u32, room: usize) -> u32 {
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let window = match room < first_window {
+            true => self.window - ((self.window - first_window) / 2).min(self.consumed - 1),
+            // Half of the room is left to others.
+            false => self.window + (room / 2).min(self.window).min(WINDOW_BYTES - self.window),
+        };
+        let credit = self.consumed + window - self.window;
+        (self.consumed, self.window) = (0, window);
+        self.allowance += credit;
+        credit
     }
 
     pub fn mem_bytes(&self) -> usize {

@@ -15,9 +15,6 @@ use crate::outgoing::Outgoing;
 use crate::slot::{Peer, Slot, Spare};
 use crate::wake::{Waiting, register};
 
-/// Credit is given back when so much was read.
-const CREDIT_BYTES: u32 = WINDOW_BYTES / 2;
-
 pub struct State {
     role: Role,
     pub options: Options,
@@ -28,6 +25,8 @@ pub struct State {
     held: usize,
     /// By number.
     slots: Vec<Option<Box<Slot>>>,
+    /// How much the windows of the held sessions have grown.
+    grown: usize,
     /// Slots that are used.
     pub live: usize,
     /// Numbers below `slots.len()` that an opener can use again.
@@ -47,12 +46,14 @@ pub struct State {
 impl State {
     pub fn new(role: Role, mut options: Options) -> State {
         options.sessions_max = options.sessions_max.min(SESSIONS_MAX);
+        options.first_window_bytes = options.first_window_bytes.clamp(2, WINDOW_BYTES);
         State {
             role,
             ended: None,
             handles: 1,
             held: 0,
             slots: Vec::new(),
+            grown: 0,
             live: 0,
             free: Vec::new(),
             out: Outgoing::new(options.outgoing_bytes_max),
@@ -99,7 +100,7 @@ impl State {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        self.slots[number as usize] = Some(Box::new(Slot::new()));
+        self.slots[number as usize] = Some(Box::new(Slot::new(self.options.first_window_bytes)));
         self.live += 1;
         self.held += 1;
         self.out.push(Kind::Open, number, target);
@@ -126,10 +127,13 @@ impl State {
         if !slot.received.is_empty() {
             slot.read(to, &mut self.spare);
             slot.is_used = true;
-            if slot.consumed >= CREDIT_BYTES && slot.peer == Peer::Open && self.ended.is_none() {
-                slot.allowance += slot.consumed;
-                self.out.push(Kind::Credit, number, &slot.consumed.to_le_bytes());
-                slot.consumed = 0;
+            // Credit is given back when half a window was read.
+            if slot.consumed >= slot.window / 2 && slot.peer == Peer::Open && self.ended.is_none() {
+                let (first, room) = (self.options.first_window_bytes, self.options.grown_bytes_max - self.grown);
+                let before = slot.window;
+                let credit = slot.give_credit(first, room);
+                self.grown = self.grown + slot.window as usize - before as usize;
+                self.out.push(Kind::Credit, number, &credit.to_le_bytes());
             }
             return Poll::Ready(Ok(()));
         }
@@ -207,6 +211,8 @@ impl State {
         let slot = self.slots[number as usize].as_mut().expect("a held session has a slot");
         slot.is_held = false;
         slot.has_closed = true;
+        // What still comes is discarded.
+        self.grown -= (slot.window - self.options.first_window_bytes) as usize;
         (slot.reader, slot.writer) = (None, None);
         self.spare.give(std::mem::take(&mut slot.received));
         if self.ended.is_none() {
@@ -454,7 +460,7 @@ impl State {
             self.slots.resize_with(number as usize + 1, || None);
         }
         let is_full = self.live >= self.options.sessions_max;
-        self.slots[number as usize] = Some(Box::new(Slot::new()));
+        self.slots[number as usize] = Some(Box::new(Slot::new(self.options.first_window_bytes)));
         self.live += 1;
         if is_full || self.handles == 0 {
             self.close(number, true);

@@ -50,7 +50,7 @@ mod tls;
 mod worker_pool;
 
 pub use commands::host::Unblock;
-pub use engine::{CHANGE_TIMEOUT, OtherProxies, Role, Routes, SessionStream, Shard, Summary};
+pub use engine::{CHANGE_TIMEOUT, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard, Summary};
 
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};

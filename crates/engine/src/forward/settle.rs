@@ -41,8 +41,10 @@ pub async fn settle(connection: &mut Connection) -> Result<(), End> {
         match poll_fn(|cx| poll_replies(connection, pause_bytes, cx)).await? {
             Settled::All => break,
             Settled::Full => {
+                set_stalled(connection, true);
                 connection.update_charge();
                 poll_fn(|cx| connection.poll_drain(cx)).await?;
+                set_stalled(connection, false);
                 connection.withdraw();
             }
         }
@@ -54,6 +56,12 @@ pub async fn settle(connection: &mut Connection) -> Result<(), End> {
         forwarding.sessions().for_each(|(_, session)| session.shrink());
     }
     Ok(())
+}
+
+fn set_stalled(connection: &mut Connection, is_stalled: bool) {
+    if let Some(forwarding) = &mut connection.forwarding {
+        forwarding.is_stalled = is_stalled;
+    }
 }
 
 /// While a command that may block waits: others see that the client is blocked, and can end the wait.

@@ -16,6 +16,7 @@ pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
 use crate::routes::{Merge, Routes};
+use crate::session_stream::SESSION_WINDOW_BYTES;
 use crate::worker::Worker;
 use commands::session::Multi;
 use resp::extent::Extent;
@@ -45,6 +46,8 @@ pub struct Forwarding {
     timer: Option<Pin<Box<Sleep>>>,
     /// A part of the oldest command's reply was passed on.
     pub is_amid_reply: bool,
+    /// The client does not read, so what its sessions can send until then will wait in memory.
+    pub is_stalled: bool,
     /// The last command may wait: what is behind it is not sent before its reply is there.
     pub blocks: bool,
     /// The shard and the slot of the watched keys.
@@ -344,10 +347,11 @@ impl Forwarding {
         }
     }
 
-    /// Memory that its buffers take, and the transactions that were sent.
+    /// Memory that its buffers take, and the transactions that were sent. While the client does not read: with the windows of its sessions.
     pub fn mem_bytes(&self) -> usize {
         let transactions = self.awaited.iter().filter_map(|awaited| awaited.sent.transaction.as_ref());
-        let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes());
+        let window = if self.is_stalled { SESSION_WINDOW_BYTES } else { 0 };
+        let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes() + window);
         sessions.chain(transactions.map(|multi| multi.bytes)).sum()
     }
 }

@@ -8,7 +8,7 @@ use link::frame::{Kind, WINDOW_BYTES};
 use link::{Options, Role, Session};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::common::{Peer, pair, read_all, run, settle};
+use crate::common::{Peer, pair, pair_of, read_all, run, settle};
 
 const WINDOW: usize = WINDOW_BYTES as usize;
 
@@ -81,6 +81,47 @@ fn memory_is_bounded_and_given_back() {
         drop(sessions);
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         assert!(pair.acceptor.mem_bytes() < idle + 4096, "{idle} {}", pair.acceptor.mem_bytes());
+    });
+}
+
+/// Reads what comes until the window has no reason to grow, and returns what can be sent then.
+async fn widen((opened, accepted): &mut (Session, Session)) -> usize {
+    for _ in 0..7 {
+        let sent = fill(opened).await;
+        accepted.read_exact(&mut vec![0; sent]).await.unwrap();
+    }
+    fill(opened).await
+}
+
+/// Sessions that are read get large windows, until all have grown as much as is allowed. What is closed makes room.
+#[test]
+fn windows_grow_together_within_a_bound() {
+    run(async {
+        const FIRST: usize = 16 << 10;
+        const GROWN_MAX: usize = 2 << 20;
+        let options = Options { first_window_bytes: FIRST as u32, grown_bytes_max: GROWN_MAX, ..Options::default() };
+        let pair = pair_of(options);
+        let mut sessions = Vec::new();
+        let mut all = 0;
+        for number in 0..6 {
+            let mut session = pair.session().await;
+            assert_eq!(fill(&mut session.0).await, FIRST);
+            session.1.read_exact(&mut [0; FIRST]).await.unwrap();
+            let window = widen(&mut session).await;
+            assert_eq!(window == WINDOW, number == 0, "session {number}: {window}");
+            assert!(window >= FIRST, "session {number}: {window}");
+            all += window;
+            sessions.push(session);
+        }
+        assert!(all <= 6 * FIRST + GROWN_MAX, "{all}");
+        let taken = pair.acceptor.mem_bytes();
+        assert!((all..all + 6 * 1000 + (1 << 20)).contains(&taken), "{taken} for {all}");
+        // While there is no room, those that are read give some back.
+        let (_, accepted) = &mut sessions[0];
+        accepted.read_exact(&mut vec![0; WINDOW]).await.unwrap();
+        assert!(widen(&mut sessions[0]).await < WINDOW);
+        drop(sessions);
+        assert_eq!(widen(&mut pair.session().await).await, WINDOW);
     });
 }
 
