@@ -4,11 +4,12 @@
 # excluded: its instructions per second are counted without commands, multiplied by the time of each run, and subtracted.
 # Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
 # worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
-# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--cluster yes] [--counts N] [BINARY ...] flintkv binaries to compare;
-# without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
-# appendfsync POLICY. With --cluster, the same is counted through a proxy over one shard and over four, whose owners are in the same
-# process (PROXIED: the binary of the example of this name; without it, this tree's is built). --counts: a figure is the median of N counts, 3 by default. The output shows the spread of the
-# counts after each figure. If redis-server is installed, it is counted too.
+# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--cluster] [--counts N] [--pipelines "N ..."] [BINARY ...]
+# flintkv binaries to compare; without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
+# appendfsync POLICY. With --cluster, the first binary is also counted as two nodes of a cluster, of whose processes the instructions are
+# added (instructions-cluster.sh), and through a proxy over one shard and over four in one process without a cluster (PROXIED: the binary
+# of the example of this name; without it, this tree's is built). --counts: a figure is the median of N counts, 3 by default. The output
+# shows the spread of the counts after each figure. If redis-server is installed, it is counted too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,12 +17,14 @@ ratio=1:1
 policy=
 cluster=
 counts=3
-while [ $# -gt 1 ]; do
+pipelines="1 11 24"
+while [ $# -gt 0 ]; do
     case "$1" in
+        --cluster) cluster=yes; shift; continue ;;
         --ratio) ratio="$2" ;;
         --journal) policy="$2" ;;
-        --cluster) cluster="$2" ;;
         --counts) counts="$2" ;;
+        --pipelines) pipelines="$2" ;;
         *) break ;;
     esac
     shift 2
@@ -38,7 +41,14 @@ load="${binaries[0]}"
 connections=20
 scratch="$(mktemp -d)"
 server=
-trap 'if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi; rm -rf "$scratch"' EXIT
+# The processes of a cluster.
+members=()
+finish() {
+    for process in $server "${members[@]}"; do kill "$process" 2>/dev/null || true; done
+    for process in "${members[@]}"; do wait "$process" 2>/dev/null || true; done
+    rm -rf "$scratch"
+}
+trap finish EXIT
 
 port=18700
 next_port() {
@@ -46,9 +56,18 @@ next_port() {
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 }
 
+# send PIPELINE REQUESTS HOST PORT: REQUESTS on each connection, or nothing for a time: `2s`.
+send() {
+    case "$2" in
+        *s) sleep "${2%s}" ;;
+        *) "$load" bench -h "$3" -p "$4" -t 1 -c "$connections" --pipeline "$1" -d 500 --ratio "$ratio" --key-maximum 1000 \
+            -n "$2" --hide-histogram >/dev/null 2>&1 ;;
+    esac
+}
+
 # count PIPELINE REQUESTS SERVER ...: the server's instructions from its first answer to its end, with REQUESTS requests on
 # each connection, and the milliseconds. The start is not counted, because it calibrates a clock, which takes a number of
-# instructions that varies by a million. Instead of a number, REQUESTS may be a time without requests: `2s`.
+# instructions that varies by a million.
 count() {
     local pipeline="$1" requests="$2"
     shift 2
@@ -68,11 +87,7 @@ count() {
     read -r -t 60 _ <&3
     callgrind_control --instr=on "$server" >/dev/null 2>&1
     from=$(date +%s%N)
-    case "$requests" in
-        *s) sleep "${requests%s}" ;;
-        *) "$load" bench -p "$port" -t 1 -c "$connections" --pipeline "$pipeline" -d 500 --ratio "$ratio" --key-maximum 1000 \
-            -n "$requests" --hide-histogram >/dev/null 2>&1 ;;
-    esac
+    send "$pipeline" "$requests" 127.0.0.1 "$port"
     printf 'SHUTDOWN NOSAVE\r\n' >&3
     wait "$server" || true
     server=
@@ -83,18 +98,20 @@ count() {
 
 few=600
 many=3000
-# row NAME SERVER ...
+# row NAME COUNT ...: COUNT counts, and is called as COUNT ... with PIPELINE and REQUESTS after its first word. The figures stay in
+# `row`, by pipeline.
+declare -A row
 row() {
-    local name="$1" cells=() pipeline a b idle
-    shift
+    local name="$1" counter="$2" cells=() pipeline a b idle cell
+    shift 2
     # Instructions a millisecond without commands.
-    a="$(count 1 1s "$@")"
-    b="$(count 1 6s "$@")"
+    a="$("$counter" 1 1s "$@")"
+    b="$("$counter" 1 6s "$@")"
     idle="$(awk -v a="$a" -v b="$b" 'BEGIN { split(a, x); split(b, y); print (y[1] - x[1]) / (y[2] - x[2]) }')"
-    for pipeline in 1 11 24; do
-        cells+=("$(for _ in $(seq "$counts"); do
-            a="$(count "$pipeline" "$few" "$@")"
-            b="$(count "$pipeline" "$many" "$@")"
+    for pipeline in $pipelines; do
+        cell="$(for _ in $(seq "$counts"); do
+            a="$("$counter" "$pipeline" "$few" "$@")"
+            b="$("$counter" "$pipeline" "$many" "$@")"
             awk -v a="$a" -v b="$b" -v idle="$idle" -v commands=$((connections * (many - few))) 'BEGIN {
                 split(a, x); split(b, y)
                 print (y[1] - x[1] - idle * (y[2] - x[2])) / commands
@@ -102,16 +119,26 @@ row() {
         done | sort -n | awk '{ all[NR] = $1 } END {
             median = all[int((NR + 1) / 2)]
             printf "%.0f ±%.2f%%", median, 50 * (all[NR] - all[1]) / median
-        }')")
+        }')"
+        row[$pipeline]="${cell%% *}"
+        cells+=("$cell")
     done
-    printf '%-40s %14s %14s %14s\n' "$name" "${cells[@]}"
+    line "$name" "${cells[@]}"
+}
+# line NAME CELL ...
+line() {
+    printf '%-52s' "$1"
+    shift
+    printf ' %14s' "$@"
+    echo
 }
 
-printf '%-40s %14s %14s %14s\n' "user instructions a command" "pipe 1" "pipe 11" "pipe 24"
+# shellcheck disable=SC2086
+line "user instructions a command, pipeline" $pipelines
 for binary in "${binaries[@]}"; do
-    row "$binary" "$binary" server --io-threads 1 --console-port 0 --save ""
+    row "$binary" count "$binary" server --io-threads 1 --console-port 0 --save ""
     if [ -n "$policy" ]; then
-        row "journal, $policy" "$binary" server --io-threads 1 --console-port 0 --save "" \
+        row "journal, $policy" count "$binary" server --io-threads 1 --console-port 0 --save "" \
             --appendonly yes --appendfsync "$policy" --auto-aof-rewrite-percentage 0
     fi
 done
@@ -121,9 +148,10 @@ if [ "$cluster" = yes ]; then
         PROXIED="$(realpath -m "${CARGO_TARGET_DIR:-target}")/dist/examples/proxied"
     fi
     for shards in 1 4; do
-        row "through a proxy, shards: $shards" "$(realpath -e "$PROXIED")" "$shards" --io-threads 1 --console-port 0 --save ""
+        row "through a proxy in one process, shards: $shards" count "$(realpath -e "$PROXIED")" "$shards" --io-threads 1 --console-port 0 --save ""
     done
+    . scripts/instructions-cluster.sh
 fi
 if command -v redis-server >/dev/null; then
-    row redis-server redis-server --save "" --appendonly no
+    row redis-server count redis-server --save "" --appendonly no
 fi

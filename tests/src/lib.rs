@@ -27,7 +27,7 @@ mod watch;
 
 pub use client::{Client, one_line, shown, words};
 pub use node::{Binary, MANAGER, Node, Process, Program, resident_bytes, words_of_node};
-pub use programs::{binary, free_port, is_installed, tool};
+pub use programs::{binary, free_port, is_installed, set_binary, tool};
 pub use random::{Random, number, seed};
 pub use redis::Redis;
 pub use watch::Watch;

@@ -6,9 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+static BINARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// The binary under test is this one. Call this before anything asks for it.
+pub fn set_binary(path: &Path) {
+    let set = BINARY.set(std::path::absolute(path).expect("a path"));
+    assert!(set.is_ok(), "the binary under test is in use already");
+}
+
 /// The binary under test. Cargo does not build another package's binary for a test, so this builds it once.
 pub fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(named) = std::env::var_os("FLINTKV") {
             let named = PathBuf::from(named);

@@ -9,7 +9,9 @@ use crate::routes::Routes;
 use crate::work::{Failed, Work};
 use crate::worker::Worker;
 use commands::session::Session;
-use store::{KeyHash, Resume};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use store::Resume;
 
 /// After this many misses, the worker reads the command's values synchronously, without a lock but without yielding
 /// to other connections. Otherwise a key that is demoted as fast as it is read would keep its command waiting
@@ -24,6 +26,8 @@ const REHEARSALS_MAX: u32 = 4;
 const PREPARED_MAX: usize = 32;
 /// For fewer commands, prefetching costs more than the cache misses that it saves.
 const PREPARED_MIN: usize = 4;
+/// More owners of a batch's keys take an allocation.
+const OWNERS_USUAL: usize = 8;
 
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of the look-ups overlap.
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
@@ -54,35 +58,42 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     batch.prepared_commands = prepared;
 }
 
-/// The same at a proxy, in the stores of the keys' owners.
+/// The same at a proxy, in the stores of the keys' owners, as far as these are on this thread. Each owner is looked for once.
 #[inline(never)]
 fn prepare_at_owners(worker: &Worker, routes: &Routes, session: &Session, batch: &mut Batch, end: usize) {
     let (directory, hasher) = (&worker.hub.directory, worker.hub.dataset.store.hasher());
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
+    let mut owners = SmallVec::<[(u16, Option<Rc<Worker>>); OWNERS_USUAL]>::new();
     for &place in &batch.commands[batch.next..end] {
         let args = batch.args(place);
         let command = directory.place(&args[0]);
-        let key = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
-        let hash = key.map(|name| (name, hasher.hash(name)));
-        let at_owner = hash.and_then(|(name, hash)| hash_at_owner(worker, routes, name, hash));
-        let hash = at_owner.or(hash.map(|(_, hash)| hash));
-        prepared.push(Prepared { command, hash, is_of_owner: at_owner.is_some() });
+        let name = command.and_then(|command| args.get(directory.at(command).only_key?.get()));
+        let Some(name) = name else {
+            prepared.push(Prepared { command, hash: None, is_of_owner: false });
+            continue;
+        };
+        let hash = hasher.hash(name);
+        let shard = routes.owner(hash);
+        let known = owners.iter().position(|&(known, _)| known == shard).unwrap_or_else(|| {
+            owners.push((shard, owner(worker, routes, shard)));
+            owners.len() - 1
+        });
+        let Some(owner) = &owners[known].1 else {
+            prepared.push(Prepared { command, hash: Some(hash), is_of_owner: false });
+            continue;
+        };
+        let store = &owner.hub.dataset.store;
+        let hash = store.hasher().hash_known(name, hasher, hash);
+        store.prefetch_stripe(hash);
+        prepared.push(Prepared { command, hash: Some(hash), is_of_owner: true });
     }
-    for hash in prepared.iter().filter(|prepared| prepared.is_of_owner).filter_map(|prepared| prepared.hash) {
-        if let Some(owner) = owner(worker, routes, routes.owner(hash)) {
-            owner.hub.dataset.store.prefetch(std::iter::once(hash), session.db);
-        }
+    for (shard, owner) in &owners {
+        let Some(owner) = owner else { continue };
+        // The slot, and so the shard, is the same in every store.
+        let hashes = prepared.iter().filter_map(|prepared| prepared.hash).filter(|&hash| routes.owner(hash) == *shard);
+        owner.hub.dataset.store.prefetch(hashes, session.db);
     }
     batch.prepared_commands = prepared;
-}
-
-/// The key's hash in the store of its owner, if that is on this thread. The slot is the same everywhere.
-fn hash_at_owner(worker: &Worker, routes: &Routes, name: &[u8], hash: KeyHash) -> Option<KeyHash> {
-    let owner = owner(worker, routes, routes.owner(hash))?;
-    let store = &owner.hub.dataset.store;
-    let hash = store.hasher().hash(name);
-    store.prefetch_stripe(hash);
-    Some(hash)
 }
 
 /// The running command met a cold value: asks for its reads together with those of the later commands of the batch. They start when

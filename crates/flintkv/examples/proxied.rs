@@ -1,5 +1,5 @@
 //! A node whose database keeps no data: it is a proxy over copies of so many shards in the same process. For measuring what a proxy
-//! costs (`scripts/instructions.sh --cluster`), until a cluster makes proxies. usage: proxied SHARDS [CONF] [--directive value ...]
+//! costs (`scripts/instructions.sh --cluster`) without a cluster. usage: proxied SHARDS [CONF] [--directive value ...]
 
 #[path = "../src/allocator.rs"]
 mod allocator;

@@ -1,9 +1,10 @@
 //! Owns `bench-suite`, the program behind `make bench`: all published figures, measured on this machine within one run, with
 //! their targets. It is no part of the binary that is shipped. Never knows the server's code.
 //!
-//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `durability` and `scenarios`
-//! measure.
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `cluster`, `durability` and
+//! `scenarios` measure.
 
+mod cluster;
 mod cold;
 mod commands;
 mod durability;
@@ -39,7 +40,7 @@ struct Args {
     /// The restart of a hundred million keys too: ten minutes and 32 GB of flash more
     #[arg(long, conflicts_with = "quick")]
     big: bool,
-    /// Only these groups: hot, cold, endurance, keys, commands, replication, durability, scenarios. Repeatable
+    /// Only these groups: hot, cold, endurance, keys, commands, replication, cluster, durability, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Figures and the measurements behind them, as JSON
@@ -58,13 +59,14 @@ struct Args {
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
 
-const GROUPS: [(&str, &str, Measure); 8] = [
+const GROUPS: [(&str, &str, Measure); 9] = [
     ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
     ("cold", "nothing in RAM", cold::measure),
     ("endurance", "flash that is nearly full", endurance::measure),
     ("keys", "more and more keys", keys::measure),
     ("commands", "redis-benchmark's list, scripts, pub/sub, small collections", commands::measure),
     ("replication", "a primary with a replica, copies, and a primary that is lost", replication::measure),
+    ("cluster", "four shards on two nodes, against one node", cluster::measure),
     (
         "durability",
         "a dataset that survives restarts: what a journal costs, restarts, and what is lost",
@@ -103,6 +105,8 @@ fn run(args: &Args) -> Result<bool> {
         None => std::env::current_exe().context("cannot find this program")?.with_file_name("flintkv"),
     };
     ensure!(flintkv.is_file(), "no binary at {}", flintkv.display());
+    // Processes of clusters are those of the tests.
+    flintkv_tests::set_binary(&flintkv);
     let begun = Instant::now();
     let mut lab = Lab::new(args.quick, args.big, args.dir.as_deref(), flintkv)?;
     let mut figures = Vec::new();

@@ -52,7 +52,8 @@ pub fn direct<'w>(
     if !is_calm(&owner.hub) || !is_open(&owner, command) || dataset.journaling.holds_replies() {
         return None;
     }
-    let hash = if is_of_owner { found } else { dataset.store.hasher().hash(name) };
+    let hash =
+        if is_of_owner { found } else { dataset.store.hasher().hash_known(name, hub.dataset.store.hasher(), found) };
     let key = Key { name, hash };
     let (snapshot, reply_from) = (owner.config_snapshot(), output.len());
     let call = Call { is_barrier: false, ..command.call(args, std::slice::from_ref(&key)) };
