@@ -110,6 +110,184 @@ fn three_nodes_are_one_database() {
     }
 }
 
+/// A library with one function, which returns this number.
+fn library(name: &str, returns: u32) -> Vec<u8> {
+    format!("#!lua name={name}\nredis.register_function('{name}', function() return {returns} end)").into_bytes()
+}
+
+#[test]
+fn functions_are_those_of_the_whole_database() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
+    let (mut first, mut second) = (cluster.members[0].connect(port), cluster.members[1].connect(port));
+    let everywhere = |client: &mut Client, name: &str| -> Vec<String> {
+        (0..20).map(|number| client.run(&format!("FCALL {name} 1 k{number}"))).collect()
+    };
+
+    // Right after the reply, through the other node, at every shard.
+    for (number, at) in (1..=6).zip([0, 1].into_iter().cycle()) {
+        let (here, there) = if at == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        assert_eq!(here.words(&[b"FUNCTION", b"LOAD", b"REPLACE", &library("f", number)]), "\"f\"");
+        assert_eq!(everywhere(there, "f"), vec![format!("(integer) {number}"); 20]);
+        assert!(here.run("FUNCTION LIST").contains("\"f\""));
+    }
+    let twice = second.words(&[b"FUNCTION", b"LOAD", &library("f", 9)]);
+    assert!(twice.contains("Library 'f' already exists"), "{twice}");
+    let wrong = second.words(&[b"FUNCTION", b"LOAD", b"#!lua name=w\nthis is no Lua"]);
+    assert!(wrong.starts_with("(error) ERR"), "{wrong}");
+
+    // Two nodes at once lose nothing of each other.
+    let load = |client: &mut Client, prefix: char| {
+        for number in 0..8 {
+            let name = format!("{prefix}{number}");
+            assert_eq!(client.words(&[b"FUNCTION", b"LOAD", &library(&name, number)]), format!("\"{name}\""));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| load(&mut first, 'a'));
+        scope.spawn(|| load(&mut second, 'b'));
+    });
+    for (client, prefix) in [(&mut first, 'b'), (&mut second, 'a')] {
+        for number in 0..8 {
+            assert_eq!(client.run(&format!("FCALL {prefix}{number} 0")), format!("(integer) {number}"));
+        }
+    }
+
+    // More than a record takes changes nothing.
+    let large = [library("large", 1), b"\n--".to_vec(), vec![b'x'; 1 << 20]].concat();
+    let refused = first.words(&[b"FUNCTION", b"LOAD", &large]);
+    assert!(refused.contains("do not fit into one record") && refused.contains("1048576"), "{refused}");
+    assert!(first.run("FCALL large 0").starts_with("(error) ERR Function not found"));
+
+    // A node that was away, whose shards have no persistence, has what was changed meanwhile before it serves.
+    let payload = first.words(&[b"FUNCTION", b"DUMP"]);
+    assert!(payload.len() > 100);
+    cluster.members[1].kill_node();
+    assert_eq!(first.run("FUNCTION DELETE a1"), "OK");
+    assert_eq!(first.words(&[b"FUNCTION", b"LOAD", b"REPLACE", &library("f", 77)]), "\"f\"");
+    cluster.members[1].start();
+    // From the first reply that is not about the shard being away.
+    let mut second = cluster.members[1].connect(port);
+    for client in [&mut first, &mut second] {
+        for number in 0..20 {
+            let mut said = String::new();
+            eventually("the shard is served", || {
+                said = client.run(&format!("FCALL f 1 k{number}"));
+                !said.starts_with("(error) CLUSTERDOWN")
+            });
+            assert_eq!(said, "(integer) 77");
+        }
+        assert!(client.run("FCALL a1 1 k1").starts_with("(error) ERR Function not found"));
+    }
+    assert_eq!(second.run("FUNCTION FLUSH"), "OK");
+    assert_eq!(first.run("FUNCTION LIST"), "(empty array)");
+    assert!(first.run("FCALL f 1 k1").starts_with("(error) ERR Function not found"));
+}
+
+/// The operations of the cluster, the newest first.
+fn operations(cluster: &Cluster) -> Vec<serde_json::Value> {
+    let shown = cluster.members[0].operator(&["cluster", "operations", "--json"]).unwrap();
+    serde_json::from_str::<serde_json::Value>(&shown).unwrap().as_array().unwrap().clone()
+}
+
+fn is_away(cluster: &Cluster, name: &str) -> bool {
+    let nodes = cluster.members[0].status().unwrap()["nodes"].clone();
+    nodes.as_array().unwrap().iter().any(|node| node["name"] == name && node["is_live"] == false)
+}
+
+#[test]
+fn operators_change_whole_databases_from_any_node() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "everysec"]));
+    let mut client = cluster.members[0].connect(port);
+    fill(&mut client);
+
+    // Two operators at once: one wins, and the other is told why.
+    let both = |of_each: &(dyn Fn(usize) -> Vec<String> + Sync)| -> Vec<Result<String, String>> {
+        let ask = |at: usize| {
+            let words = of_each(at);
+            cluster.members[at].operator(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        std::thread::scope(|scope| {
+            let asked = [0, 1].map(|at| scope.spawn(move || ask(at)));
+            asked.map(|asked| asked.join().unwrap()).into()
+        })
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let created =
+        both(&|_| words("database create twice --shards 2 --memory-limit 200mb --ram-limit 60% --persistence none"));
+    let (won, lost): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
+    assert_eq!(won.len(), 1, "{lost:?}");
+    assert!(lost[0].as_ref().unwrap_err().contains("exists already"), "{lost:?}");
+    let resized =
+        both(&|at| words(["database resize orders --ram-limit 250mb", "database resize orders --ram-limit 260mb"][at]));
+    assert!(resized.iter().any(Result::is_ok), "{resized:?}");
+    for refused in resized.iter().filter_map(|resized| resized.as_ref().err()) {
+        assert!(refused.contains("somebody else has changed 'orders'"), "{refused}");
+    }
+    let limit = |cluster: &Cluster, at: usize| {
+        let shown = cluster.members[at].operator(&["database", "show", "orders", "--json"]).unwrap();
+        serde_json::from_str::<serde_json::Value>(&shown).unwrap()["definition"]["ram_limit_bytes"].clone()
+    };
+    eventually("both nodes say the same limit", || limit(&cluster, 0) == limit(&cluster, 1));
+    let deleted = both(&|_| words("database delete twice --yes twice"));
+    assert!(deleted.iter().any(Result::is_ok), "{deleted:?}");
+
+    // A flush while a node is away: it does so before it serves, and once.
+    cluster.members[1].kill_node();
+    eventually("the node is seen to be away", || is_away(&cluster, "n2"));
+    let shown = cluster.members[0].operator(&["database", "show", "orders"]).unwrap();
+    assert!(shown.contains("node n2 does not run"), "{shown}");
+    cluster.members[0].operator(&["database", "flush", "orders", "--yes", "orders"]).unwrap();
+    let newest = &operations(&cluster)[0];
+    assert_eq!(
+        (&newest["kind"], &newest["state"], &newest["by"]),
+        (&"flush".into(), &"running".into(), &"admin".into())
+    );
+    let shown = cluster.members[0].operator(&["cluster", "operations"]).unwrap();
+    assert!(shown.contains("n2 (does not run)"), "{shown}");
+    cluster.members[1].start();
+    cluster.serves(0, "orders", 4);
+    assert_eq!(client.run("DBSIZE"), "(integer) 0");
+    eventually("each operation has ended", || {
+        operations(&cluster).iter().all(|operation| operation["state"] == "done")
+    });
+    fill(&mut client);
+    cluster.members[1].kill_node();
+    cluster.members[1].start();
+    cluster.serves(0, "orders", 4);
+    assert_eq!(client.run("DBSIZE"), "(integer) 100");
+    // Of a database that is served, with what is written behind it.
+    cluster.members[1].operator(&["database", "flush", "orders", "--yes", "orders"]).unwrap();
+    assert_eq!(client.run("DBSIZE"), "(integer) 0");
+    fill(&mut client);
+
+    // A node that is gone for good gives its shards up.
+    cluster.members[1].kill_node();
+    cluster.members[1].stop_coordinator();
+    eventually("the node is seen to be away", || is_away(&cluster, "n2"));
+    let refused = cluster.members[0].operator(&["cluster", "forget", "n2", "--yes", "n2"]).unwrap_err();
+    assert!(refused.contains("node 'n2' has the shards orders.") && refused.contains("--lose-data"), "{refused}");
+    let plan = cluster.members[0].operator(&["cluster", "forget", "n2", "--lose-data", "--dry-run"]).unwrap();
+    assert!(plan.contains("orders.") && plan.contains("n1") && plan.contains("nothing was changed"), "{plan}");
+    assert!(is_away(&cluster, "n2"), "it is still a member");
+    eventually("it is removed", || {
+        let forgotten = cluster.members[0].operator(&["cluster", "forget", "n2", "--lose-data", "--yes", "n2"]);
+        forgotten.is_ok() || cluster.members[0].status().unwrap()["nodes"].as_array().unwrap().len() == 2
+    });
+    cluster.serves(0, "orders", 4);
+    let left: usize = client.run("DBSIZE").trim_start_matches("(integer) ").parse().unwrap();
+    assert!((20..80).contains(&left), "the shards of one node of two began empty: {left}");
+    fill(&mut client);
+    // What comes back claims nothing, and serves nobody.
+    let before = cluster.members[1].log().matches("is served here, epoch").count();
+    cluster.members[1].start();
+    eventually("it finds that it was removed", || cluster.members[1].log().contains("it was removed"));
+    assert_eq!(client.run("DBSIZE"), "(integer) 100");
+    assert_eq!(cluster.members[1].log().matches("is served here, epoch").count(), before);
+    assert!(std::net::TcpStream::connect((cluster.members[1].host.as_str(), port)).is_err());
+}
+
 #[test]
 fn a_database_is_deleted_while_a_node_is_away_and_without_persistence_a_shard_begins_empty() {
     let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);

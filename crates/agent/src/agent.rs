@@ -4,6 +4,7 @@
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
+use crate::shard::infos;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
@@ -50,10 +51,10 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(10);
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// The same, after it was not.
 const RENEWAL_AGAIN: Duration = Duration::from_secs(60);
-/// How long a shard may take to say what it has.
-const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the reconciler waits at most before it looks at something unfinished again.
 const UNFINISHED_PAUSE: Duration = Duration::from_millis(50);
+
+const REMOVED: &str = "the cluster has no record of this node: it was removed";
 
 /// The node is a member of no cluster, or its agent has just started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,30 +237,7 @@ impl Agent {
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
-        let answers: Vec<_> = shards
-            .into_iter()
-            .enumerate()
-            .map(|(number, shard)| {
-                let (sender, answer) = tokio::sync::oneshot::channel();
-                let section = section.to_owned();
-                let ask = async move {
-                    let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask_info(&section)).await;
-                    let answer = asked.unwrap_or_else(|_| Err("it does not answer".to_owned()));
-                    // Whoever asked may have gone.
-                    let _ = sender.send(answer);
-                };
-                // Links and sessions belong to workers.
-                self.node().run_on_worker(number % self.node().workers(), Box::new(move || Box::pin(ask)));
-                answer
-            })
-            .collect();
-        Ok(self.wait(async move {
-            let mut infos = Vec::with_capacity(answers.len());
-            for answer in answers {
-                infos.push(answer.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())));
-            }
-            infos
-        }))
+        Ok(infos(self.node(), &self.runtime, shards, section))
     }
 
     /// Asks etcd. Waits.
@@ -304,6 +282,10 @@ impl Membership {
 
     pub(crate) fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
+    }
+
+    pub(crate) fn view_receiver(&self) -> watch::Receiver<Arc<View>> {
+        self.view.subscribe()
     }
 
     /// Waits until the view is as wanted.
@@ -546,6 +528,10 @@ async fn keep_alive_once(membership: &Membership) -> Result<String, String> {
     let (process, place) = (membership.process, membership.place.name.clone());
     let record = LiveRecord { process, place, unknown: Unknown::new() };
     let bytes = records::encode(key, &record).map_err(|error| error.to_string())?;
+    let view = membership.view();
+    if !view.nodes.is_empty() && !view.nodes.contains_key(&membership.me) {
+        return Err(REMOVED.to_owned());
+    }
     let found: Option<(LiveRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
     let revision = match found {
         // Of the same place: this process has the lock, so the other one has ended.
@@ -602,11 +588,7 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<b
     let Some((before, revision)) = found else {
         // Before init has written the first records, there is no record at all.
         let is_removed = !membership.view().nodes.is_empty();
-        return if is_removed {
-            Err("the cluster has no record of this node: it was removed".to_owned())
-        } else {
-            Ok(false)
-        };
+        return if is_removed { Err(REMOVED.to_owned()) } else { Ok(false) };
     };
     let mut now = before.clone();
     let (ram_bytes, flash_bytes) = shared.node.as_deref().map_or((0, 0), room_for_copies);
@@ -744,7 +726,9 @@ fn start_reconciler(
         me: membership.me,
         process: membership.process,
         was_live: false,
-        records: membership.records(),
+        was_member: false,
+        records: Arc::new(RwLock::new(membership.records())),
+        view: membership.view.subscribe(),
         runtime: Handle::current(),
         peers: Arc::clone(&membership.peers),
         served: Arc::clone(&membership.served),
@@ -780,7 +764,7 @@ fn start_reconciler(
             if view.nodes.is_empty() {
                 continue;
             }
-            reconciler.records = membership.records();
+            *reconciler.records.write() = membership.records();
             is_unfinished = reconciler.step(&view);
             *membership.troubles.lock() = reconciler.troubles.clone();
         }

@@ -3,12 +3,15 @@
 //! knows no command.
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
-//! has), `shard`, `peers` and `links` (the two ends of a link), `changes` (what operators ask for).
+//! has), `shard`, `peers` and `links` (the two ends of a link), `functions` (how they get to all shards), `changes`
+//! (what operators ask for) and `desk` (which records that changes).
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod changes;
+mod desk;
+mod functions;
 mod links;
 mod lives;
 mod peers;
@@ -18,6 +21,6 @@ mod shard;
 mod shared;
 
 pub use agent::{Agent, EtcdStatus, NoCluster, Seen, Status};
-pub use changes::{ChangeError, Placement};
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
+pub use desk::{ChangeError, Forgetting, Placement};
 pub use peers::Connected;

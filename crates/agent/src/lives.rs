@@ -1,10 +1,11 @@
-//! Owns the file that says whose dataset a copy's files have: the shard's uid and the incarnation. Never knows the dataset.
+//! Owns the file that says whose dataset a copy's files have: the shard's uid, the copy and the incarnation, and how often it was flushed.
+//! Never knows the dataset.
 //!
 //! ```text
 //! state-dir/copies/NAME.SHARD.life   beside the copy's configuration
 //! ```
 
-use cluster::ids::{Incarnation, ShardUid};
+use cluster::ids::{CopyNumber, Incarnation, ShardUid};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -14,6 +15,16 @@ use std::path::{Path, PathBuf};
 pub struct Life {
     pub uid: ShardUid,
     pub incarnation: Incarnation,
+    /// Another copy of the shard on this node has another dataset.
+    #[serde(default = "first")]
+    pub copy: CopyNumber,
+    /// The flushes of its database that its dataset has done.
+    #[serde(default)]
+    pub flushes: u64,
+}
+
+fn first() -> CopyNumber {
+    CopyNumber(0)
 }
 
 fn path(state_dir: &Path, copy: &str) -> PathBuf {

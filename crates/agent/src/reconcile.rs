@@ -7,26 +7,31 @@
 //! A copy serves when three things are true: its dataset is loaded, it is the primary in the shard's record, and this process has written
 //! its own epoch there. So a process that was replaced, or whose dataset is another one, never serves.
 
+use crate::functions::{KeptFunctions, codes};
 use crate::links::Served;
 use crate::lives::{self, Life};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
 use crate::shard::{ClusterShard, Place, Target};
 use crate::shared::{self, Entries, merge};
+use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
+use cluster::records::{
+    self, DatabaseState, Member, NodeRecord, OperationRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord,
+};
 use cluster::view::{DatabaseView, Kept, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
 use node::{Database, Node, Routes, Shard, copy_name};
 use parking_lot::RwLock;
 use rand::RngCore;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub struct Reconciler {
     pub node: Arc<Node>,
@@ -34,7 +39,10 @@ pub struct Reconciler {
     /// This run of the node, and whether the cluster has known it as the node's.
     pub process: ProcessId,
     pub was_live: bool,
-    pub records: Records,
+    /// Whether the cluster has had a record of this node.
+    pub was_member: bool,
+    pub records: Arc<RwLock<Records>>,
+    pub view: watch::Receiver<Arc<View>>,
     pub runtime: Handle,
     pub peers: Arc<Peers>,
     pub served: Arc<Served>,
@@ -85,6 +93,15 @@ struct LocalCopy {
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
+        if !view.nodes.contains_key(&self.me) {
+            // Its shards may have begun anew elsewhere.
+            if std::mem::take(&mut self.was_member) {
+                tracing::error!("this node was removed from the cluster: nothing is served here any more");
+                self.close_all();
+            }
+            return false;
+        }
+        self.was_member = true;
         match view.live.get(&self.me).map(|live| live.process == self.process) {
             Some(true) => self.was_live = true,
             // Another process is the node: this one never was, or is not any more.
@@ -100,10 +117,16 @@ impl Reconciler {
             None => {}
         }
         let is_live = view.live.contains_key(&self.me);
-        let mut is_unfinished = false;
+        let mut unfinished = BTreeSet::new();
         self.meet(view);
         for (&id, database) in &view.databases {
-            is_unfinished |= self.step_of(view, id, database, is_live);
+            if self.step_of(view, id, database, is_live) {
+                unfinished.insert(id);
+            }
+        }
+        let mut is_unfinished = !unfinished.is_empty();
+        if is_live {
+            is_unfinished |= !self.report(view, &unfinished);
         }
         let gone: Vec<_> = self.local.keys().filter(|id| !view.databases.contains_key(id)).copied().collect();
         for id in gone {
@@ -120,6 +143,32 @@ impl Reconciler {
         }
         self.troubles.retain(|(id, _), _| view.databases.contains_key(id));
         is_unfinished
+    }
+
+    /// Says which operations this node has done its part of. False: not yet.
+    fn report(&self, view: &View, unfinished: &BTreeSet<DatabaseId>) -> bool {
+        let mut is_said = true;
+        for (&id, kept) in view.operations.iter().filter(|(_, operation)| operation.ended_ms.is_none()) {
+            let is_followed = kept.database.map_or_else(|| unfinished.is_empty(), |id| !unfinished.contains(&id));
+            let mut operation = OperationRecord::clone(&kept.record);
+            for step in &mut operation.nodes {
+                // A node that was removed has nothing to do any more.
+                step.is_done |= step.node == self.me && is_followed || !view.nodes.contains_key(&step.node);
+            }
+            if operation.nodes.iter().all(|step| step.is_done) {
+                operation.ended_ms = Some(wall_ms());
+            }
+            if operation == *kept.record {
+                continue;
+            }
+            let key = Key::Operation(id);
+            // The other nodes of the operation write the same record: the next step finds what they have written.
+            is_said &= records::encode(key, &operation).is_ok_and(|bytes| {
+                let key = key.to_string();
+                self.change(Change::default().given(&key, kept.revision).put_bytes(&key, bytes)).is_ok()
+            });
+        }
+        is_said
     }
 
     /// Makes links to the other data nodes before somebody needs them.
@@ -177,7 +226,7 @@ impl Reconciler {
             // Without the lease it says nothing in the shard's record.
             let mine = record.assignments.iter().find(|assigned| is_live && assigned.node == self.me);
             if let Some(mine) = mine.map(|mine| mine.copy) {
-                let stepped = self.step_of_copy(id, &definition, spec.hash_secret, number, mine, record, owner);
+                let stepped = self.step_of_copy(id, &definition, database, number, mine, record, owner);
                 is_unfinished |= !matches!(stepped, Ok(true));
                 self.note(id, Some(number), stepped.map(drop));
             }
@@ -191,6 +240,7 @@ impl Reconciler {
             is_unfinished |= !self.finish_creation(id, spec);
         }
         if let Some(proxy) = &self.local[&id].proxy {
+            take_functions(&proxy.database, database);
             proxy.database.set_paused(spec.state == DatabaseState::Paused);
         }
         is_unfinished |= !self.share(id, database);
@@ -235,7 +285,15 @@ impl Reconciler {
         let local = self.local.get_mut(&id).expect("it was made before");
         let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let others = OtherNodes { database: id, peers: Arc::clone(&self.peers), nodes: Arc::clone(&self.others) };
-        let routes = Routes::new(shards, owner).with_others(Box::new(others));
+        let functions = KeptFunctions {
+            database: id,
+            records: Arc::clone(&self.records),
+            view: self.view.clone(),
+            runtime: self.runtime.clone(),
+            node: Arc::downgrade(&self.node),
+            shards: local.shards.clone(),
+        };
+        let routes = Routes::new(shards, owner).with_others(Box::new(others)).with_functions(Box::new(functions));
         // Before the first client comes: the database may want a password.
         let users = recorded_users(records).ok_or("the record of its users is missing")?;
         let lines: Vec<String> = users.values().cloned().collect();
@@ -252,12 +310,13 @@ impl Reconciler {
         &mut self,
         id: DatabaseId,
         definition: &Definition,
-        secret: cluster::ids::HashSecret,
+        records: &DatabaseView,
         number: ShardNumber,
         mine: CopyNumber,
         record: &Kept<ShardRecord>,
         owner: impl Fn(usize) -> u16,
     ) -> Result<bool, String> {
+        let spec = records.spec.as_ref().expect("it is of a database with a name");
         let name = copy_name(&definition.name, number.0);
         let is_kept = definition.persistence != "none";
         if !self.local[&id].copies.contains_key(&number) {
@@ -265,14 +324,14 @@ impl Reconciler {
             if self.local[&id].proxy.is_none() {
                 return Ok(false);
             }
-            let life = self.life(id, number, &name, is_kept, mine, record)?;
-            let database = self.open_copy(id, definition, secret, number)?;
+            let life = self.life(id, number, &name, is_kept, mine, record, spec.flushes)?;
+            let database = self.open_copy(id, definition, spec.hash_secret, number)?;
             lives::write(self.node.state_dir(), &name, life)?;
             let copy = LocalCopy { database, life, claimed: None, serves: false };
             self.local_mut(id).copies.insert(number, copy);
         }
         let workers = self.node.workers() as u64;
-        let copy = self.local_mut(id).copies.get_mut(&number).expect("it is open");
+        let copy = self.local.get_mut(&id).and_then(|local| local.copies.get_mut(&number)).expect("it is open");
         if let Some(why) = copy.database.load_failure() {
             return Err(why);
         }
@@ -280,6 +339,18 @@ impl Reconciler {
             return Ok(false);
         }
         resize(&copy.database, definition, workers)?;
+        take_functions(&copy.database, records);
+        if copy.life.flushes < spec.flushes {
+            // What is written behind the flush must not be flushed again: nobody writes until its number is in the file.
+            copy.database.set_owned(|_| false);
+            copy.serves = false;
+            self.served.remove(id, number);
+            copy.database.empty()?;
+            let life = Life { flushes: spec.flushes, ..copy.life };
+            lives::write(self.node.state_dir(), &name, life)?;
+            copy.life = life;
+            tracing::info!("shard {name} was flushed by an operator");
+        }
         if record.primary != mine {
             return Ok(true);
         }
@@ -289,7 +360,7 @@ impl Reconciler {
         if copy.claimed != Some(record.epoch) || !is_member {
             let epoch = if record.in_sync.is_empty() { record.epoch } else { record.epoch.next() };
             copy.claimed = None;
-            self.claim(id, number, mine, life, epoch, record)?;
+            self.claim(id, number, mine, life, epoch, record, functions_revision(records))?;
             self.local_mut(id).copies.get_mut(&number).expect("it is open").claimed = Some(epoch);
             return Ok(false);
         }
@@ -304,6 +375,7 @@ impl Reconciler {
 
     /// Which dataset the copy has or will have. An error: it has not the one that was acknowledged, and without an operator it serves
     /// nothing.
+    #[expect(clippy::too_many_arguments, reason = "a copy is named by four of them")]
     fn life(
         &self,
         id: DatabaseId,
@@ -312,17 +384,27 @@ impl Reconciler {
         is_kept: bool,
         mine: CopyNumber,
         record: &ShardRecord,
+        flushes: u64,
     ) -> Result<Life, String> {
         let uid = shard_uid(id, number);
         let new = || {
             let mut bytes = [0; 8];
             rand::rng().fill_bytes(&mut bytes);
-            Life { uid, incarnation: Incarnation(bytes) }
+            Life { uid, incarnation: Incarnation(bytes), copy: mine, flushes }
         };
         let found = lives::read(self.node.state_dir(), name)?;
         if let Some(other) = found.filter(|found| found.uid != uid) {
             return Err(format!("state-dir has the files of {}, another shard with the name {name}", other.uid));
         }
+        // The cluster has given it up, perhaps while this node was away.
+        let found = match found.filter(|found| found.copy != mine) {
+            Some(old) => {
+                tracing::warn!("{name} of this node, copy {}, was given up: its files are removed", old.copy);
+                self.discard(id, number, name)?;
+                None
+            }
+            None => found,
+        };
         let recorded = record.in_sync.iter().find(|member| member.copy == mine);
         match (found, recorded) {
             (None, None) => Ok(new()),
@@ -367,13 +449,17 @@ impl Reconciler {
         life: Life,
         epoch: Epoch,
         record: &Kept<ShardRecord>,
+        functions: i64,
     ) -> Result<(), String> {
         let member = Member { copy: mine, incarnation: life.incarnation, unknown: Unknown::new() };
         let claimed = ShardRecord { epoch, in_sync: vec![member], ..(*record.record).clone() };
         let key = Key::Shard(id, number);
         let bytes = records::encode(key, &claimed).map_err(|error| error.to_string())?;
         let key = key.to_string();
-        match self.change(Change::default().given(&key, record.revision).put_bytes(&key, bytes)) {
+        // Whoever changes the functions waits only for shards that serve: those that begin to serve have the newest.
+        let functions_key = Key::Functions(id).to_string();
+        let change = Change::default().given(&key, record.revision).given(&functions_key, functions);
+        match self.change(change.put_bytes(&key, bytes)) {
             Ok(()) => Ok(()),
             // What the record says now will come, and decides.
             Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
@@ -382,7 +468,8 @@ impl Reconciler {
     }
 
     fn change(&self, change: Change) -> Result<(), RecordsError> {
-        self.runtime.block_on(self.records.change(change)).map(drop)
+        let records = self.records.read().clone();
+        self.runtime.block_on(records.change(change)).map(drop)
     }
 
     /// Whether something was changed at a proxy here that the records do not have yet.
@@ -450,7 +537,8 @@ impl Reconciler {
         }
         let mut written = proxy.written;
         if is_changed {
-            match self.runtime.block_on(self.records.change(change)) {
+            let records = self.records.read().clone();
+            match self.runtime.block_on(records.change(change)) {
                 Ok(revision) => written = revision,
                 Err(_) => return false,
             }
@@ -597,6 +685,23 @@ impl Reconciler {
                 }
             }
         }
+    }
+}
+
+/// 0: there is no record.
+fn functions_revision(records: &DatabaseView) -> i64 {
+    records.functions.as_ref().map_or(0, |functions| functions.revision)
+}
+
+/// Gives a proxy or a copy the functions of its database, if it does not have them.
+fn take_functions(database: &Database, records: &DatabaseView) {
+    let revision = functions_revision(records);
+    if database.functions_revision() == revision {
+        return;
+    }
+    let codes = records.functions.as_ref().map_or_else(Vec::new, |record| codes(record));
+    if let Err(why) = database.take_functions(revision, &codes) {
+        tracing::error!("functions of '{}' in etcd are not taken: {why}", database.name());
     }
 }
 

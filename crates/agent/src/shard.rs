@@ -2,16 +2,50 @@
 
 use crate::peers::Peers;
 use cluster::ids::{DatabaseId, NodeId, ShardNumber};
-use node::{Database, SessionStream, Unblock};
+use node::{Database, Node, SessionStream, Unblock};
 use parking_lot::RwLock;
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Before a shard that cannot be reached is tried again.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long a shard may take to say what it has.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// INFO of each of these shards. An error: why the shard has not answered. On a thread that may wait.
+pub fn infos(
+    node: &Arc<Node>,
+    runtime: &Handle,
+    shards: Vec<Arc<ClusterShard>>,
+    section: &str,
+) -> Vec<Result<String, String>> {
+    let ask = |(number, shard): (usize, Arc<ClusterShard>)| {
+        let (sender, answer) = tokio::sync::oneshot::channel();
+        let section = section.to_owned();
+        let ask = async move {
+            let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask_info(&section)).await;
+            let answer = asked.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+            // Whoever asked may have gone.
+            let _ = sender.send(answer);
+        };
+        // Links and sessions belong to workers.
+        node.run_on_worker(number % node.workers(), Box::new(move || Box::pin(ask)));
+        answer
+    };
+    let answers: Vec<_> = shards.into_iter().enumerate().map(ask).collect();
+    runtime.block_on(async move {
+        let mut infos = Vec::with_capacity(answers.len());
+        for answer in answers {
+            infos.push(answer.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())));
+        }
+        infos
+    })
+}
 
 /// Which node serves the shard.
 #[derive(Clone, Debug, Default)]

@@ -29,6 +29,7 @@ base::words!(
     Word {
         Failed = "failed",
         Full = "full",
+        ShardsDown = "shards down",
         Degraded = "degraded",
         TooFewReplicas = "too few replicas",
         LinkDown = "link down",
@@ -148,7 +149,11 @@ impl<'f> Facts<'f> {
 
     /// Worst first, and never empty.
     pub fn conditions(&self) -> Vec<Condition> {
-        let mut found = Vec::new();
+        self.conditions_and(Vec::new())
+    }
+
+    /// With those that others have found.
+    pub fn conditions_and(&self, mut found: Vec<Condition>) -> Vec<Condition> {
         self.life(&mut found);
         self.room(&mut found);
         self.durability(&mut found);
@@ -325,6 +330,25 @@ impl<'f> Facts<'f> {
             ));
         }
     }
+}
+
+/// Shards of a cluster's database whose node does not serve them.
+pub fn unserved_shards(numbers: &[u16], node: &str, runs: bool) -> Condition {
+    let list = numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let shards = if let [_] = numbers { format!("Shard {list} is") } else { format!("Shards {list} are") };
+    if runs {
+        let text = format!("{shards} not served yet: node {node} is opening what it has.");
+        return condition(
+            Word::ShardsDown,
+            Level::Warning,
+            text,
+            "If this lasts, look at flintkv cluster status and the node's log.",
+        );
+    }
+    let advice = format!(
+        "Start node {node} again. If it is gone for good, flintkv cluster forget {node} --lose-data opens its shards empty on other nodes."
+    );
+    condition(Word::ShardsDown, Level::Critical, format!("{shards} not served: node {node} does not run."), &advice)
 }
 
 fn condition(word: Word, level: Level, sentence: impl Into<String>, advice: &str) -> Condition {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -93,6 +93,17 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         response = response.content(kind, content);
     }
     operation = operation.response(status, response.build());
+    if let Some(planned) = route.dry_run_reply {
+        // A status has one schema: where the reply itself is a 200, it is one of the two.
+        let schema = match route.reply {
+            Answer::Json(done) => {
+                Schema::OneOf(OneOfBuilder::new().item(done(schemas)).item(planned(schemas)).build()).into()
+            }
+            _ => planned(schemas),
+        };
+        let response = ResponseBuilder::new().description("With dry_run, of a cluster: what would be");
+        operation = operation.response("200", response.content("application/json", Content::new(Some(schema))).build());
+    }
     let failure = Content::new(Some(one::<Failure>(schemas)));
     let failure = ResponseBuilder::new().description("The error, and what to do").content("application/json", failure);
     operation = operation.response("default", failure.build());
@@ -152,12 +163,19 @@ pub fn api_md(routes: impl Iterator<Item = &'static Route> + Clone) -> String {
                     ("201 ", shown(&operation["responses"]["201"]["content"]["application/json"]["schema"]))
                 }
             };
+            let planned = match (route.dry_run_reply, &route.reply) {
+                (None, _) | (_, Answer::Json(_)) => String::new(),
+                _ => {
+                    let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+                    format!("; `dry_run`: {}", shown(schema))
+                }
+            };
             let query: Vec<String> =
                 route.query.iter().map(|param| format!("`{}`: {}", param.name, param.about)).collect();
             let query = if query.is_empty() { String::new() } else { format!(" Query: {}.", query.join("; ")) };
             let _ = writeln!(
                 page,
-                "| {} `{}` | {} | {}{query} | {} | {status}{reply} |",
+                "| {} `{}` | {} | {}{query} | {} | {status}{reply}{planned} |",
                 route.method.name(),
                 route.path,
                 route.role.map_or("–", Role::name),

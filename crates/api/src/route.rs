@@ -20,6 +20,8 @@ pub struct Route {
     pub query: &'static [Param],
     pub body: Option<Shape>,
     pub reply: Answer,
+    /// The reply to `dry_run`, if it is another one.
+    pub dry_run_reply: Option<Shape>,
     /// The name in the audit log. Empty for routes that change nothing.
     pub action: &'static str,
     /// The handler runs directly on the console's own thread, so it must not block.
@@ -38,6 +40,7 @@ impl Route {
         query: &[],
         body: None,
         reply: Answer::None,
+        dry_run_reply: None,
         action: "",
         inline: false,
         run: |_| unreachable!("every route names its handler"),

@@ -35,6 +35,10 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
             }
             Ok(nodes(&reply) + &etcd.map_or_else(|_| "\netcd does not answer\n".to_owned(), |etcd| members(&etcd)))
         }
+        ClusterAction::Operations { connection } => {
+            let reply = Client::new(connection, TIMEOUT)?.get("/operations")?;
+            Ok(if connection.json { pretty(&reply) } else { operations(&reply) })
+        }
         ClusterAction::Token { connection, no_coordinator } => {
             let body = json!({ "no_coordinator": no_coordinator });
             let reply = Client::new(connection, TIMEOUT)?.post("/cluster/tokens", &body)?;
@@ -51,12 +55,15 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
             let then = "stop flintkv coordinator there, if it ran a member of etcd";
             Ok(said(&reply, &format!("{node} has left the cluster {name}; {then}"), connection.json))
         }
-        ClusterAction::Forget { connection, node, yes, lose_data } => {
+        ClusterAction::Forget { connection, node, yes, lose_data, dry_run } => {
+            let client = Client::new(connection, TIMEOUT)?;
+            let path = format!("/cluster/nodes/{}?lose_data={lose_data}", segment(node));
+            if *dry_run {
+                let plan = client.delete(&format!("{path}&dry_run=true"))?;
+                return Ok(if connection.json { pretty(&plan) } else { forgetting(&plan) });
+            }
             prompt::confirm(&format!("Node {node} will be removed from the cluster"), node, yes.as_deref())?;
-            let query = if *lose_data { "?lose_data=true" } else { "" };
-            let reply =
-                Client::new(connection, TIMEOUT)?.delete(&format!("/cluster/nodes/{}{query}", segment(node)))?;
-            Ok(said(&reply, &format!("{node} is removed"), connection.json))
+            Ok(said(&client.delete(&path)?, &format!("{node} is removed"), connection.json))
         }
     }
 }
@@ -265,6 +272,48 @@ fn nodes(reply: &Value) -> String {
         left("VERSION"),
     ];
     table(&head, &list(&reply["nodes"]).iter().map(row).collect::<Vec<_>>())
+}
+
+fn forgetting(plan: &Value) -> String {
+    let lost = list(&plan["lost"]);
+    if lost.is_empty() {
+        return format!("{} has no shards: nothing would be lost; nothing was changed\n", text(&plan["node"]));
+    }
+    let row = |shard: &Value| vec![format!("{}.{}", text(&shard["database"]), shard["number"]), text(&shard["to"])];
+    let shown = table(
+        &[("SHARD, ALL KEYS LOST", Align::Left), ("BEGINS EMPTY ON", Align::Left)],
+        &lost.iter().map(row).collect::<Vec<_>>(),
+    );
+    shown + "nothing was changed\n"
+}
+
+fn operations(reply: &Value) -> String {
+    let time = |field: &Value| field.as_u64().map_or_else(|| "-".to_owned(), base::time::instant);
+    let row = |operation: &Value| {
+        let open = list(&operation["nodes"]).iter().filter(|node| node["is_done"] == false);
+        let open: Vec<String> = open
+            .map(|node| match &node["is_live"] {
+                Value::Bool(true) => text(&node["name"]),
+                _ => format!("{} (does not run)", text(&node["name"])),
+            })
+            .collect();
+        let state = match operation["error"].as_str() {
+            Some(why) => format!("failed: {why}"),
+            None => text(&operation["state"]),
+        };
+        vec![
+            time(&operation["started_ms"]),
+            text(&operation["kind"]),
+            text(&operation["target"]),
+            text(&operation["by"]),
+            state,
+            open.join(", "),
+            time(&operation["ended_ms"]),
+        ]
+    };
+    let left = |title| (title, Align::Left);
+    let head = [left("STARTED"), left("WHAT"), left("OF"), left("BY"), left("STATE"), left("WAITS FOR"), left("ENDED")];
+    table(&head, &list(reply).iter().map(row).collect::<Vec<_>>())
 }
 
 fn members(etcd: &Value) -> String {

@@ -9,7 +9,8 @@
 //! | `db/<id>/users`, `functions` | [`UsersRecord`], [`FunctionsRecord`] | API |
 //! | `db/<id>/map` | [`MapRecord`] | API at creation, then splits |
 //! | `db/<id>/shard/<n>` | [`ShardRecord`] | primary, and the controller |
-//! | `ops/<id>` | [`OperationRecord`] | controller |
+//! | `ops/<id>` | [`OperationRecord`] | API at its begin, then the agents of its nodes |
+//! | `layout` | [`LayoutRecord`] | API, with whatever needs room on nodes |
 //! | `ctl/leader` | [`LeaderRecord`] | controller, with a lease |
 //! | `feature_level` | [`FeatureLevelRecord`] | controller |
 //!
@@ -212,9 +213,16 @@ pub struct SpecRecord {
     /// What CONFIG SET has changed, by the names of the directives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
+    /// How often operators have flushed it. A copy that has done fewer does so before it serves.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flushes: u64,
     pub definition: StoredDefinition,
     #[serde(flatten)]
     pub unknown: Unknown,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl SpecRecord {
@@ -450,20 +458,37 @@ pub enum OperationKind {
     Replace,
     Rebalance,
     Delete,
+    Flush,
+    Pause,
+    Resume,
+    /// A node that is gone was removed, with the data that only it had.
+    Forget,
 }
 
-/// An operation with its progress. Who leads next goes on with it.
+/// What an operator has asked for, with its progress. It begins with the change of the records that it is about, and ends when each of
+/// its nodes has followed them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationRecord {
     pub kind: OperationKind,
+    /// The name of the database or node, which may be gone.
+    #[serde(default)]
+    pub target: String,
+    /// Who has asked for it.
+    #[serde(default)]
+    pub by: String,
     /// What it is about, if that is one database or one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<DatabaseId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// In the order in which they are taken.
+    /// The nodes that have something to do. One that was removed from the cluster counts as done.
+    #[serde(default)]
+    pub nodes: Vec<NodeStep>,
+    /// Of an operation that a controller carries out: in the order in which they are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
     /// How many steps are done.
+    #[serde(default)]
     pub done: usize,
     /// Why it ended before its last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -472,6 +497,16 @@ pub struct OperationRecord {
     pub started_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// A node's part of an operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStep {
+    pub node: NodeId,
+    pub name: NodeName,
+    pub is_done: bool,
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -528,6 +563,20 @@ impl Record for OperationRecord {
             }
         }
         Ok(())
+    }
+}
+
+/// Changes with each change that needs room on nodes: two of them, planned at the same time, do not take the same room.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayoutRecord {
+    pub changes: u64,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl Record for LayoutRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::Layout)
     }
 }
 

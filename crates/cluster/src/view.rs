@@ -1,12 +1,12 @@
 //! Owns what a node knows of its cluster: the records, kept up to date change by change. Never knows where a change comes from.
 
-use crate::ids::{DatabaseId, NodeId, ShardNumber};
+use crate::ids::{DatabaseId, NodeId, OperationId, ShardNumber};
 use crate::keys::Key;
 use crate::limits::{self, Resources};
 use crate::placement::{Condition, DatabaseCopies, Layout, NodeRoom, ShardCopies};
 use crate::records::{
-    self, DatabaseState, FeatureLevelRecord, FunctionsRecord, LeaderRecord, LiveRecord, MapRecord, NodeRecord,
-    OperationRecord, Record, RecordError, ShardRecord, SpecRecord, UsersRecord,
+    self, DatabaseState, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord,
+    NodeRecord, OperationRecord, Record, RecordError, ShardRecord, SpecRecord, UsersRecord,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ pub struct View {
     pub nodes: BTreeMap<NodeId, Kept<NodeRecord>>,
     pub live: BTreeMap<NodeId, Kept<LiveRecord>>,
     pub databases: BTreeMap<DatabaseId, DatabaseView>,
-    pub operations: BTreeMap<String, Kept<OperationRecord>>,
+    pub operations: BTreeMap<OperationId, Kept<OperationRecord>>,
+    pub layout: Option<Kept<LayoutRecord>>,
     pub leader: Option<Kept<LeaderRecord>>,
     pub feature_level: Option<Kept<FeatureLevelRecord>>,
     /// Records that cannot be read. What was known under their keys before is still there.
@@ -76,7 +77,8 @@ impl View {
                 let shard = kept(key, bytes, revision)?;
                 self.database(id).shards.insert(number, shard);
             }
-            Key::Operation(id) => drop(self.operations.insert(id.to_string(), kept(key, bytes, revision)?)),
+            Key::Operation(id) => drop(self.operations.insert(id, kept(key, bytes, revision)?)),
+            Key::Layout => self.layout = Some(kept(key, bytes, revision)?),
             Key::Leader => self.leader = Some(kept(key, bytes, revision)?),
             Key::FeatureLevel => self.feature_level = Some(kept(key, bytes, revision)?),
         }
@@ -92,7 +94,8 @@ impl View {
             Key::Functions(id) => self.database(id).functions = None,
             Key::Map(id) => self.database(id).map = None,
             Key::Shard(id, number) => drop(self.database(id).shards.remove(&number)),
-            Key::Operation(id) => drop(self.operations.remove(&id.to_string())),
+            Key::Operation(id) => drop(self.operations.remove(&id)),
+            Key::Layout => self.layout = None,
             Key::Leader => self.leader = None,
             Key::FeatureLevel => self.feature_level = None,
         }
@@ -185,6 +188,7 @@ mod tests {
             state,
             hash_secret,
             config: BTreeMap::new(),
+            flushes: 0,
             definition,
             unknown: Unknown::new(),
         }

@@ -5,9 +5,9 @@ use cluster::ids::{
 };
 use cluster::keys::Key;
 use cluster::records::{
-    Addresses, Assignment, Capacity, DatabaseState, FeatureLevelRecord, FunctionsRecord, LeaderRecord, LiveRecord,
-    MapRecord, Member, NodeRecord, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Role, ShardRecord,
-    SpecRecord, Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
+    Addresses, Assignment, Capacity, DatabaseState, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord,
+    LiveRecord, MapRecord, Member, NodeRecord, NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record,
+    Role, ShardRecord, SpecRecord, Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
 };
 use cluster::stripes::StripeMap;
 use config::definition::{Definition, FIELDS};
@@ -62,6 +62,7 @@ fn spec_record() -> SpecRecord {
         state: DatabaseState::Serving,
         hash_secret: HashSecret([7; 16]),
         config: Default::default(),
+        flushes: 3,
         definition: StoredDefinition { known: definition, unknown: unknown() },
         unknown: unknown(),
     }
@@ -90,6 +91,9 @@ fn operation_record() -> OperationRecord {
     let step = |kind, shard, from, to| Step { kind, shard, from, to, unknown: unknown() };
     OperationRecord {
         kind: OperationKind::Drain,
+        target: "node-a".to_owned(),
+        by: "admin".to_owned(),
+        nodes: vec![NodeStep { node: node(1), name: "node-a".parse().unwrap(), is_done: true, unknown: unknown() }],
         database: None,
         node: Some(node(1)),
         steps: vec![
@@ -138,6 +142,7 @@ impl<F: FnMut(Key, Vec<u8>, &dyn Fn(&[u8]) -> Result<Vec<u8>, String>)> All<F> {
         self.of(Key::Map(DATABASE), &MapRecord { runs, unknown: unknown.clone() });
         self.of(Key::Shard(DATABASE, ShardNumber(7)), &shard_record());
         self.of(Key::Operation(OperationId([3; 8])), &operation_record());
+        self.of(Key::Layout, &LayoutRecord { changes: 5, unknown: unknown.clone() });
         let process = ProcessId([1; 8]);
         self.of(Key::Leader, &LeaderRecord { node: node(1), process, unknown: unknown.clone() });
         self.of(Key::FeatureLevel, &FeatureLevelRecord { level: 4, unknown });

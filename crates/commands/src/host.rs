@@ -5,7 +5,7 @@ use crate::block::{Reached, UntilReached};
 use crate::cx::Args;
 use crate::row::Row;
 use crate::session::Session;
-use crate::stop::Run;
+use crate::stop::{Run, Stop};
 use std::time::Duration;
 
 /// The version for clients that check for features; `flintkv_version` in INFO is for people.
@@ -19,16 +19,16 @@ pub trait Scripting {
     fn script_flush(&self);
     fn script_kill(&self) -> Result<(), &'static str>;
 
-    /// Returns the library's name.
-    fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String>;
+    /// Returns the library's name. As every change of functions, it becomes the session's job if several shards must have them.
+    fn function_load(&self, me: &mut Session, code: &[u8], replace: bool) -> Result<String, Stop>;
     /// False: there is no such library.
-    fn function_delete(&self, library: &[u8]) -> bool;
-    fn function_flush(&self);
+    fn function_delete(&self, me: &mut Session, library: &[u8]) -> Result<bool, Stop>;
+    fn function_flush(&self, me: &mut Session) -> Run;
     /// The libraries whose names fit the glob.
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard>;
     /// Returns the libraries in the format of Redis's FUNCTION DUMP.
     fn function_dump(&self) -> Vec<u8>;
-    fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String>;
+    fn function_restore(&self, me: &mut Session, payload: &[u8], policy: RestorePolicy) -> Run;
     fn function_kill(&self) -> Result<(), &'static str>;
     fn function_stats(&self) -> Result<FunctionStats, &'static str>;
 }
@@ -433,6 +433,15 @@ pub struct FunctionCard {
     pub name: String,
     pub description: Option<String>,
     pub flags: Vec<&'static str>,
+}
+
+/// What is done with the libraries of functions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FunctionsChange {
+    Load { code: Box<[u8]>, replaces: bool },
+    Delete { library: Box<[u8]> },
+    Flush,
+    Restore { payload: Box<[u8]>, policy: RestorePolicy },
 }
 
 /// What to do with the libraries that already exist.

@@ -5,6 +5,7 @@
 //! stripe is locked, and the worker serves others while the job runs. Then the handler runs again and the host finds
 //! the outcome.
 
+use crate::host::FunctionsChange;
 use std::fmt;
 
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub enum Task {
     },
     /// FAILOVER ABORT.
     AbortFailover,
+    /// FUNCTION LOAD and the like, of a database whose functions are kept for all of its shards.
+    ChangeFunctions(FunctionsChange),
 }
 
 impl fmt::Debug for Task {
@@ -51,6 +54,7 @@ impl fmt::Debug for Task {
             Task::Reload { .. } => "Reload",
             Task::Follow { .. } => "Follow",
             Task::AbortFailover => "AbortFailover",
+            Task::ChangeFunctions(_) => "ChangeFunctions",
         })
     }
 }

@@ -275,7 +275,7 @@ const FUNCTION: &[Row] = &[
             is("FUNCTION DELETE mylib", "(error) ERR Library not found"),
         ],
         run: |cx| {
-            if !cx.server.function_delete(&cx.args[2]) {
+            if !cx.server.function_delete(cx.session, &cx.args[2])? {
                 return Err(Stop::error("ERR Library not found"));
             }
             cx.ks.modified_libraries();
@@ -314,7 +314,7 @@ const FUNCTION: &[Row] = &[
             if !is_flush(cx) {
                 return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
-            cx.server.function_flush();
+            cx.server.function_flush(cx.session)?;
             cx.ks.modified_libraries();
             cx.out.ok();
             Ok(())
@@ -411,7 +411,7 @@ fn load(cx: &mut Cx<'_>) -> Run {
         }
         replace = true;
     }
-    let name = cx.server.function_load(&args[last], replace).map_err(|text| Stop::Error(text.into()))?;
+    let name = cx.server.function_load(cx.session, &args[last], replace)?;
     cx.ks.modified_libraries();
     cx.out.bulk(name.as_bytes());
     Ok(())
@@ -479,7 +479,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
             ));
         }
     };
-    cx.server.function_restore(&cx.args[2], policy).map_err(|text| Stop::Error(text.into()))?;
+    cx.server.function_restore(cx.session, &cx.args[2], policy)?;
     cx.ks.modified_libraries();
     cx.out.ok();
     Ok(())

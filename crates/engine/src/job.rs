@@ -3,6 +3,7 @@
 
 use crate::control::CHANGE_TIMEOUT;
 use crate::hub::Hub;
+use crate::script::change_functions;
 use commands::job::{Job, Task};
 use commands::session::Session;
 use commands::{Run, Stop};
@@ -33,6 +34,10 @@ pub async fn run_job(hub: &Arc<Hub>, session: &mut Session) {
 }
 
 fn run(hub: &Hub, task: &Task) -> Result<(), String> {
+    if let Task::ChangeFunctions(change) = task {
+        let keeper = hub.routes.get().and_then(|routes| routes.functions.as_deref());
+        return change_functions(hub, keeper.expect("only then it is left to another thread"), change);
+    }
     let control = hub.control().ok_or("ERR the database is being closed")?;
     match task {
         Task::SetConfig { pairs, local } => {
@@ -48,5 +53,6 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
         Task::Reload { saves } => control.reload(*saves),
         Task::Follow { primary } => control.follow(primary.as_ref().map(|(host, port)| (host.as_str(), *port)), true),
         Task::AbortFailover => control.abort_failover(true),
+        Task::ChangeFunctions(_) => unreachable!("it was done above"),
     }
 }

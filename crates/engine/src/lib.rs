@@ -104,7 +104,7 @@ pub use hub::Hub;
 pub use journaling::Journaling;
 pub use lost::{Lost, LostKey, Step, Words, instead};
 pub use nested_poll::pass_while_waiting;
-pub use routes::{OtherProxies, Routes, Shard};
+pub use routes::{Functions, NotReplaced, OtherProxies, Routes, Shard};
 pub use session_stream::{SESSION_WINDOW_BYTES, SessionStream};
 pub use stats::{Counter, Rates, Summary, WorkerStats};
 pub use thread::{attend_session, connect};

@@ -29,12 +29,29 @@ pub trait OtherProxies: Send + Sync {
     fn message_bytes_max(&self) -> usize;
 }
 
+/// Keeps the functions of a database for all of its shards and proxies.
+pub trait Functions: Send + Sync {
+    /// Replaces all libraries, given that those of the revision `seen` are the newest, and returns the new revision. Waits until the
+    /// shards that are served have them.
+    fn replace(&self, seen: i64, codes: &[&[u8]]) -> Result<i64, NotReplaced>;
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotReplaced {
+    /// There are newer functions, which get here by themselves.
+    Newer,
+    /// The whole reply.
+    Error(String),
+}
+
 /// The shards of a database, and which of them owns each stripe.
 pub struct Routes {
     owners: Box<[u16; STRIPES]>,
     pub shards: Vec<Arc<dyn Shard>>,
     /// `None`: there is one proxy only.
     pub others: Option<Box<dyn OtherProxies>>,
+    /// `None`: each shard keeps them itself.
+    pub functions: Option<Box<dyn Functions>>,
 }
 
 impl Routes {
@@ -42,12 +59,18 @@ impl Routes {
     pub fn new(shards: Vec<Arc<dyn Shard>>, owner: impl Fn(usize) -> u16) -> Routes {
         let owners = Box::new(std::array::from_fn(owner));
         assert!(owners.iter().all(|&shard| usize::from(shard) < shards.len()), "each stripe has an owner");
-        Routes { owners, shards, others: None }
+        Routes { owners, shards, others: None, functions: None }
     }
 
     #[must_use]
     pub fn with_others(mut self, others: Box<dyn OtherProxies>) -> Routes {
         self.others = Some(others);
+        self
+    }
+
+    #[must_use]
+    pub fn with_functions(mut self, functions: Box<dyn Functions>) -> Routes {
+        self.functions = Some(functions);
         self
     }
 
@@ -89,6 +112,10 @@ pub enum Policy {
     Scan,
     /// Every shard runs it, and the proxy: INFO.
     Info,
+    /// It changes the functions. Who keeps them does it, else every shard.
+    ChangeFunctions,
+    /// It shows the functions. The proxy has them if they are kept for all shards, else any shard.
+    ShowFunctions,
     /// By what it is asked for.
     Debug,
     Refused,
@@ -125,8 +152,9 @@ pub fn policy_of(name: &str, has_keys: bool, is_script: bool) -> Policy {
         "dbsize" => Policy::All(Merge::Sum),
         "keys" => Policy::All(Merge::Chain),
         "flushall" | "flushdb" | "script|flush" | "config|resetstat" => Policy::All(Merge::First),
-        "function|load" | "function|delete" | "function|flush" | "function|restore" => Policy::All(Merge::First),
-        "function|list" | "function|dump" | "function|stats" => Policy::Owner,
+        "function|load" | "function|delete" | "function|flush" | "function|restore" => Policy::ChangeFunctions,
+        "function|list" | "function|dump" => Policy::ShowFunctions,
+        "function|stats" => Policy::Owner,
         "script|kill" | "function|kill" => Policy::All(Merge::OneSucceeds),
         "randomkey" => Policy::All(Merge::Any),
         "wait" | "waitaof" => Policy::All(Merge::Min),

@@ -4,7 +4,7 @@ use lua::{Libraries, Sha, sha1_hex};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// The most scripts kept that came with EVAL, not with SCRIPT LOAD; the oldest is dropped first. Clients that put
@@ -16,6 +16,9 @@ pub struct Scripts {
     /// Counts SCRIPT FLUSH. When it has changed, workers drop their compiled scripts.
     pub flushes: AtomicU64,
     pub libraries: RwLock<Libraries>,
+    /// Of functions that are kept for several shards: the revision of those here; -1: none have come yet. Changed while `libraries` is
+    /// locked for writing.
+    pub agreed: AtomicI64,
     /// Indexed by worker.
     pub running: Box<[Running]>,
     /// The number of scripts that have run longer than busy-reply-threshold.
@@ -107,6 +110,7 @@ impl Scripts {
             texts: RwLock::default(),
             flushes: AtomicU64::new(0),
             libraries: RwLock::default(),
+            agreed: AtomicI64::new(-1),
             running: (0..workers).map(|_| Running::default()).collect(),
             busy: AtomicUsize::new(0),
         }

@@ -137,6 +137,14 @@ impl Change {
         self
     }
 
+    /// Both changes together.
+    #[must_use]
+    pub fn and(mut self, Change(other): Change) -> Change {
+        self.0.compare.extend(other.compare);
+        self.0.operations.extend(other.operations);
+        self
+    }
+
     #[must_use]
     pub fn put(self, key: &str, record: &impl Serialize) -> Change {
         self.put_bytes(key, serde_json::to_vec(record).expect("a record is plain data"))

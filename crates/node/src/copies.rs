@@ -14,13 +14,18 @@ use crate::shard::HashSecret;
 use commands::host::Unblock;
 use config::ConfigStore;
 use config::definition::Definition;
-use engine::{Entry, SessionStream, Users};
+use engine::{Entry, Role, SessionStream, Users};
 use std::any::Any;
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::DuplexStream;
+
+/// How long a copy may take to delete its keys, and to write that down.
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(10);
+const EMPTY_PAUSE: Duration = Duration::from_millis(2);
 
 /// A copy's name. No database can have one with a dot.
 pub fn copy_name(database: &str, shard: u16) -> String {
@@ -133,12 +138,44 @@ pub fn first_users(password: Option<&str>) -> Vec<String> {
     users.all_directives()
 }
 
+/// These users, with another password of the default one (`config::word`'s form).
+pub fn users_with_password(lines: &[String], password: Option<&str>) -> Result<Vec<String>, String> {
+    let users = Users::default();
+    users.replace(Users::of_directives(lines, false)?);
+    users.require_password(password.map(config::word_bytes).as_deref());
+    Ok(users.all_directives())
+}
+
 impl Database {
     /// Sets which stripes its clients reach; a database outside of a cluster owns all. A command for another stripe comes back
     /// unexecuted, with the error `NOTOWNED`, and so does what waits for a key. When this returns, no client's command runs in a stripe
     /// that is not owned.
     pub fn set_owned(&self, owns: impl Fn(usize) -> bool) {
         self.hub.set_owned(owns);
+    }
+
+    /// Deletes all keys of a copy that owns no stripe, and waits until they do not come back after a crash.
+    pub fn empty(&self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("{} was not emptied: {error}", self.name());
+        let mut connection = self.connect_to(0, Role::Loader).map_err(failed)?;
+        connection.set_read_timeout(Some(EMPTY_TIMEOUT)).map_err(failed)?;
+        connection.write_all(b"FLUSHALL ASYNC\r\n").map_err(failed)?;
+        let mut reply = [0; 128];
+        let length = connection.read(&mut reply).map_err(failed)?;
+        if reply[..length] != *b"+OK\r\n" {
+            return Err(failed(io::Error::other(String::from_utf8_lossy(&reply[..length]).trim().to_owned())));
+        }
+        let (journaling, begun) = (self.journaling(), Instant::now());
+        let position = journaling.position();
+        // With `no`, the journal is not synchronised for hours; what is written survives the end of the process.
+        let is_synchronised = self.definition().persistence != "no";
+        while !journaling.is_safe(position) || is_synchronised && journaling.is_durable(position) == Some(false) {
+            if begun.elapsed() > EMPTY_TIMEOUT {
+                return Err(failed(io::Error::other("the journal is behind")));
+            }
+            std::thread::sleep(EMPTY_PAUSE);
+        }
+        Ok(())
     }
 
     /// Opens a session for a proxy of this process. Call this on a worker's thread.

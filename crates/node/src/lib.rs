@@ -50,13 +50,16 @@ mod tls;
 mod worker_pool;
 
 pub use commands::host::Unblock;
-pub use engine::{CHANGE_TIMEOUT, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard, Summary};
+pub use engine::{
+    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard,
+    Summary,
+};
 
 pub use backup::WantedBackup;
 pub use capacity::{Capacity, DEFAULT_NAME};
 pub use commands::host::REDIS_VERSION;
 pub use config::definition::{Definition, DefinitionChange};
-pub use copies::{copy_name, first_users};
+pub use copies::{copy_name, first_users, users_with_password};
 pub use database::Database;
 pub use definition::{NodeError, check_for_cluster};
 pub use endpoint::Address;

@@ -140,6 +140,16 @@ impl Database {
         OF_COPIES.iter().for_each(|name| pass_on(&self.hub, &copy, name));
     }
 
+    /// Takes the functions that the shards of its database have, as of this revision; of a proxy or a copy.
+    pub fn take_functions(&self, revision: i64, codes: &[Vec<u8>]) -> Result<(), String> {
+        self.hub.take_functions(revision, codes)
+    }
+
+    /// The revision of the functions that it has taken; -1: none yet.
+    pub fn functions_revision(&self) -> i64 {
+        self.hub.scripts.agreed.load(Relaxed)
+    }
+
     /// A message of another node's proxy, for the subscribers here.
     pub fn publish_here(&self, is_sharded: bool, channel: &[u8], message: &[u8]) {
         let space = if is_sharded { Space::Shard } else { Space::Channel };

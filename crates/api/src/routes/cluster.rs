@@ -1,13 +1,17 @@
 //! Owns the cluster as a resource: its nodes, its databases' shards, tokens for joining, and leaving. Never decides anything: `agent` does.
 
 use crate::auth::Role;
+use crate::condition::{self, Condition};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::route::{Answer, Method, Route, flag, one};
-use agent::{Agent, ChangeError, Placement, Status};
+use agent::{Agent, ChangeError, Forgetting, Placement, Status};
+use cluster::names::NodeName;
+use cluster::placement::NodeLoad;
 use cluster::view::{DatabaseView, View};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 pub const ROUTES: &[Route] = &[
@@ -45,7 +49,14 @@ pub const ROUTES: &[Route] = &[
         role: Some(Role::Admin),
         tag: "Cluster",
         summary: "Removes a node that does not run from the cluster. Its certificate does not count any more.",
-        query: &[flag("lose_data", "true: also if the node has shards that no other node has")],
+        query: &[
+            flag(
+                "lose_data",
+                "true: also if the node has shards that no other node has; they begin empty on other nodes",
+            ),
+            flag("dry_run", "true: only says what would be lost, and where it would begin anew"),
+        ],
+        dry_run_reply: Some(one::<ForgetPlan>),
         action: "cluster.forget",
         run: forget,
         ..Route::BASE
@@ -153,7 +164,7 @@ struct JoinToken {
 
 /// Where the shards of a database would be, and what the nodes would have.
 #[derive(Serialize, ToSchema)]
-pub struct Placed {
+pub struct PlacementInfo {
     port: u16,
     /// What each copy of a shard takes.
     copy_ram_bytes: u64,
@@ -178,11 +189,29 @@ struct PlacedNode {
     flash_placed_bytes: u64,
 }
 
+/// What a node that is gone for good takes with it.
+#[derive(Serialize, ToSchema)]
+struct ForgetPlan {
+    node: String,
+    /// The shards that only it had. All keys in them are lost.
+    lost: Vec<LostShard>,
+    /// What the others would have then.
+    nodes: Vec<PlacedNode>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LostShard {
+    database: String,
+    number: u16,
+    /// The node on which the shard would begin empty.
+    to: String,
+}
+
 impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> ApiError {
         let text = error.to_string();
         match error {
-            ChangeError::NoCluster => ApiError::unsupported(text),
+            ChangeError::NoCluster(_) => ApiError::unsupported(text),
             ChangeError::Invalid { field, why } => ApiError::field(field, why),
             ChangeError::Exists(_) => ApiError::exists(text),
             ChangeError::NotFound(_) => ApiError::not_found(text),
@@ -292,6 +321,16 @@ pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
     database.shards.iter().map(shard).collect()
 }
 
+/// Why clients do not reach some shards of a database.
+pub fn unserved(view: &View, shards: &[ShardInfo]) -> Vec<Condition> {
+    let mut by_node: BTreeMap<&str, Vec<u16>> = BTreeMap::new();
+    for shard in shards.iter().filter(|shard| !shard.is_served) {
+        by_node.entry(&shard.node).or_default().push(shard.number);
+    }
+    let is_live = |name: &str| view.node_named(name).is_some_and(|(id, _)| view.live.contains_key(&id));
+    by_node.into_iter().map(|(node, numbers)| condition::unserved_shards(&numbers, node, is_live(node))).collect()
+}
+
 fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
     let status = status(cx)?;
     let etcd = agent(cx)?.etcd_status().map_err(ApiError::failed)?;
@@ -328,8 +367,18 @@ fn token(cx: &Cx) -> Result<Reply, ApiError> {
 fn forget(cx: &Cx) -> Result<Reply, ApiError> {
     let name = cx.param("node").to_owned();
     cx.note(name.clone(), "");
-    agent(cx)?.forget(&name, cx.flag("lose_data")?)?;
-    let text = format!("node {name} was removed from the cluster");
+    let (agent, loses_data) = (agent(cx)?, cx.flag("lose_data")?);
+    if cx.flag("dry_run")? {
+        cx.unaudited();
+        return Reply::json(&forget_plan(&agent.plan_forget(&name, loses_data)?));
+    }
+    let lost = agent.forget(&name, loses_data, &cx.user())?.lost;
+    let shards: Vec<String> = lost.iter().map(|(database, number, _)| format!("{database}.{number}")).collect();
+    let text = match shards.is_empty() {
+        true => format!("node {name} was removed from the cluster"),
+        false => format!("node {name} was removed from the cluster, and its shards begin empty: {}", shards.join(", ")),
+    };
+    cx.note_more(&text);
     cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
     Ok(Reply::none())
 }
@@ -338,29 +387,42 @@ fn leave(cx: &Cx) -> Result<Reply, ApiError> {
     let status = status(cx)?;
     let name = status.member.name.to_string();
     cx.note(name.clone(), "");
-    agent(cx)?.leave()?;
+    agent(cx)?.leave(&cx.user())?;
     let text = format!("this node has left the cluster '{}'", status.member.cluster_name);
     cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
     Ok(Reply::none())
 }
 
-pub fn placement(placement: &Placement) -> Placed {
-    let shards = placement.shards.iter().map(|(number, nodes)| PlacedShard {
-        number: number.0,
-        nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
-    });
-    let nodes = placement.loads.iter().map(|(name, load)| PlacedNode {
+fn placed_nodes(loads: &[(NodeName, NodeLoad)]) -> Vec<PlacedNode> {
+    let node = |(name, load): &(NodeName, NodeLoad)| PlacedNode {
         name: name.to_string(),
         ram_bytes: load.capacity.ram_bytes,
         ram_placed_bytes: load.placed.ram_bytes,
         flash_bytes: load.capacity.flash_bytes,
         flash_placed_bytes: load.placed.flash_bytes,
+    };
+    loads.iter().map(node).collect()
+}
+
+fn forget_plan(forgetting: &Forgetting) -> ForgetPlan {
+    let lost = forgetting.lost.iter().map(|(database, number, to)| LostShard {
+        database: database.to_string(),
+        number: number.0,
+        to: to.to_string(),
     });
-    Placed {
+    ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads) }
+}
+
+pub fn placement(placement: &Placement) -> PlacementInfo {
+    let shards = placement.shards.iter().map(|(number, nodes)| PlacedShard {
+        number: number.0,
+        nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
+    });
+    PlacementInfo {
         port: placement.definition.port,
         copy_ram_bytes: placement.copy.ram_bytes,
         copy_flash_bytes: placement.copy.flash_bytes,
         shards: shards.collect(),
-        nodes: nodes.collect(),
+        nodes: placed_nodes(&placement.loads),
     }
 }

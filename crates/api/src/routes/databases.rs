@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, list, one, text};
-use crate::routes::cluster::{self, ShardInfo};
+use crate::routes::cluster::{self, PlacementInfo, ShardInfo};
 use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
 use agent::Agent;
@@ -43,6 +43,7 @@ pub const ROUTES: &[Route] = &[
         query: &[flag("dry_run", "true: only checks whether the database could be created")],
         body: Some(one::<NewDatabase>),
         reply: Answer::Created(one::<Db>),
+        dry_run_reply: Some(one::<PlacementInfo>),
         action: "database.create",
         run: create,
         ..OPERATOR
@@ -65,6 +66,7 @@ pub const ROUTES: &[Route] = &[
         )],
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
+        dry_run_reply: Some(one::<PlacementInfo>),
         action: "database.update",
         run: change,
         ..OPERATOR
@@ -208,7 +210,8 @@ struct Confirmation {
 }
 
 pub fn card(cx: &Cx, database: &Database) -> Db {
-    let (definition, shards) = of_cluster(cx, database).unwrap_or_else(|| (database.definition(), None));
+    let (definition, shards, unserved) =
+        of_cluster(cx, database).unwrap_or_else(|| (database.definition(), None, Vec::new()));
     let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
     let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
@@ -232,7 +235,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     Db {
         name: database.name().to_owned(),
         state,
-        conditions: facts.conditions(),
+        conditions: facts.conditions_and(unserved),
         ram: facts.ram(),
         flash: facts.flash(),
         progress,
@@ -246,12 +249,14 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     }
 }
 
-/// The definition and the shards of a database of the cluster: its endpoint here knows neither.
-fn of_cluster(cx: &Cx, database: &Database) -> Option<(Definition, Option<Vec<ShardInfo>>)> {
+/// The definition and the shards of a database of the cluster, and why some are not served: its endpoint here knows nothing of that.
+fn of_cluster(cx: &Cx, database: &Database) -> Option<(Definition, Option<Vec<ShardInfo>>, Vec<Condition>)> {
     let status = cx.app.agent.as_ref().filter(|_| database.is_of_cluster())?.status().ok()?;
     let (_, found) = status.view.named(database.name())?;
     let definition = found.spec.as_ref()?.definition();
-    Some((definition, Some(cluster::shards(&status.view, found))))
+    let shards = cluster::shards(&status.view, found);
+    let unserved = cluster::unserved(&status.view, &shards);
+    Some((definition, Some(shards), unserved))
 }
 
 /// The command line to connect with. redis-cli asks for the password, so that no shell history holds it.
@@ -340,7 +345,7 @@ fn create_in_cluster(cx: &Cx, agent: &Agent, definition: &Definition, dry_run: b
     }
     let limits = format!("memory {}, RAM {}", size(definition.memory_limit_bytes), size(definition.ram_limit_bytes));
     cx.note(definition.name.clone(), format!("{} shards, {limits}", definition.shards));
-    agent.create(definition)?;
+    agent.create(definition, &cx.user())?;
     let database = cx.database_named(&definition.name)?;
     let text = format!("the database was created with {} shards", definition.shards);
     cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
@@ -367,11 +372,16 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(database.name(), changed.clone());
     if cx.flag("dry_run")? {
         cx.unaudited();
+        if database.is_of_cluster() {
+            return Reply::json(&cluster::placement(&cluster::agent(cx)?.plan_resize(database.name(), &change)?));
+        }
         cx.app.node.plan_resize(database.name(), &change)?;
         return Reply::json(&card(cx, &database));
     }
     if database.is_of_cluster() {
-        cluster::agent(cx)?.resize(database.name(), &change)?;
+        if !cluster::agent(cx)?.resize(database.name(), &change, &cx.user())? {
+            cx.note_more("; a node that does not run follows when it is back");
+        }
         cx.app.event(
             Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()).mark("resized"),
         );
@@ -407,10 +417,10 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     let name = cx.param("name");
     // Also if its endpoint here could not be opened.
     if let Ok(agent) = cluster::agent(cx)
-        && agent.status().is_ok_and(|status| status.view.named(name).is_some())
+        && agent.has(name)
     {
         confirmed(cx.query("confirm").unwrap_or(""), "the database and all its data", name)?;
-        if !agent.delete(name)? {
+        if !agent.delete(name, &cx.user())? {
             cx.note_more("; a node that does not run deletes its shards when it is back");
         }
     } else {
@@ -442,7 +452,7 @@ fn confirmed(given: &str, lost: &str, name: &str) -> Result<(), ApiError> {
 fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
     let database = cx.database()?;
     if database.is_of_cluster() {
-        cluster::agent(cx)?.set_paused(database.name(), paused)?;
+        cluster::agent(cx)?.set_paused(database.name(), paused, &cx.user())?;
     } else if paused {
         cx.app.node.pause(database.name())?;
     } else {
@@ -493,7 +503,13 @@ fn flush(cx: &Cx) -> Result<Reply, ApiError> {
     let Confirmation { confirm } = cx.body()?;
     let database = cx.database()?;
     confirmed(&confirm, "all its keys", database.name())?;
-    Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
+    if database.is_of_cluster() {
+        if !cluster::agent(cx)?.flush(database.name(), &cx.user())? {
+            cx.note_more("; a node that does not run deletes its keys when it is back");
+        }
+    } else {
+        Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
+    }
     cx.app.event(
         Event::info("database", database.name(), "all keys were deleted")
             .severity(Severity::Warning)

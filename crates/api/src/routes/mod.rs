@@ -17,6 +17,7 @@ mod keys;
 mod latency;
 mod metrics;
 mod node;
+mod operations;
 mod plan;
 mod prometheus;
 mod replication;
@@ -34,6 +35,7 @@ static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
     cluster::ROUTES,
+    operations::ROUTES,
     plan::ROUTES,
     surveys::ROUTES,
     databases::ROUTES,

@@ -32,6 +32,11 @@ pub enum ClusterAction {
         #[command(flatten)]
         connection: Connection,
     },
+    /// List what operators have asked of the cluster, and how far each node is
+    Operations {
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Make a token with which one node can join within an hour
     Token {
         #[command(flatten)]
@@ -57,9 +62,12 @@ pub enum ClusterAction {
         /// Confirms it, instead of typing the node's name
         #[arg(long, value_name = "NODE")]
         yes: Option<String>,
-        /// Also if the node has shards that no other node has
+        /// Also if the node has shards that no other node has: they begin empty on other nodes
         #[arg(long)]
         lose_data: bool,
+        /// Only say what would be lost, and where it would begin anew
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

@@ -25,6 +25,8 @@ use crate::limits::{REPLICAS_MAX, Resources};
 use crate::names::{NodeName, ZoneName};
 use crate::records::{Role, Step, StepKind, Unknown};
 use crate::stripes::SHARDS_MAX;
+use std::collections::BTreeMap;
+
 pub use refusal::{NodeAnswer, PlanError, Refusal, WhyNot};
 use state::State;
 pub use survival::{Loss, Lost, Survival};
@@ -93,6 +95,8 @@ pub enum Request {
     /// The node is lost. Its copies come anew on other nodes, as far as these have room. Failovers come before: a shard whose primary
     /// is still on the node has no new copy.
     Replace { node: NodeId },
+    /// The node is lost, and so are the shards that only it had: each comes anew on another node, and is empty.
+    GiveUp { node: NodeId },
     /// Nodes that have more than their share give copies to others.
     Rebalance,
 }
@@ -204,6 +208,11 @@ pub fn plan(layout: &Layout, request: &Request) -> Result<Plan, PlanError> {
             let node = state.find_node(*node)?;
             state.close(node, Condition::Lost);
             replace(&mut state, node, &mut draft);
+        }
+        Request::GiveUp { node } => {
+            let node = state.find_node(*node)?;
+            state.close(node, Condition::Lost);
+            give_up(&mut state, node, &mut draft)?;
         }
         Request::Rebalance => rebalance(&mut state, &mut draft)?,
     }
@@ -360,6 +369,28 @@ fn replace(state: &mut State, node: usize, draft: &mut Draft) {
         draft.changes.push(Change::Drop { shard: state.shards[shard].uid, from });
     }
     draft.missing = missing.into_iter().map(|shard| Refusal::of_new(state, shard)).collect();
+}
+
+fn give_up(state: &mut State, node: usize, draft: &mut Draft) -> Result<(), PlanError> {
+    let from = state.nodes[node].room.id;
+    let mut by_database: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for shard in state.nodes[node].shards.clone() {
+        if state.shards[shard].nodes.len() == 1 {
+            state.take(shard, node);
+            state.shards[shard].bytes = 0;
+            draft.changes.push(Change::Drop { shard: state.shards[shard].uid, from });
+            by_database.entry(state.shards[shard].database).or_default().push(shard);
+        }
+    }
+    for shards in by_database.values() {
+        for (shard, to) in place::place_all(state, shards)? {
+            if state.shards[shard].primary == node {
+                state.shards[shard].primary = to;
+            }
+            draft.add(state, shard, to);
+        }
+    }
+    Ok(())
 }
 
 fn rebalance(state: &mut State, draft: &mut Draft) -> Result<(), PlanError> {

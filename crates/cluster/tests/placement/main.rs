@@ -211,6 +211,32 @@ fn copies_of_a_lost_node_come_anew_where_there_is_room() {
 }
 
 #[test]
+fn shards_that_only_a_lost_node_had_come_anew_or_nothing_is_given_up() {
+    let mut layout = nodes(&["1", "2", "3"], of(4 * GB, 0));
+    layout.databases = vec![DatabaseCopies {
+        id: database(1),
+        needs: of(GB, 0),
+        copies: 1,
+        zones: Vec::new(),
+        shards: vec![shard(0, 5, &[0]), shard(1, 6, &[1]), shard(2, 7, &[0])],
+    }];
+    let given_up = plan(&layout, &Request::GiveUp { node: node_id(0) }).unwrap();
+    let added = |change: &Change| match *change {
+        Change::Add { shard, to } => Some((shard.number().0, to)),
+        _ => None,
+    };
+    let added: BTreeMap<_, _> = given_up.changes.iter().filter_map(added).collect();
+    assert_eq!(added.keys().collect::<Vec<_>>(), [&0, &2]);
+    assert!(added.values().all(|to| *to != node_id(0)), "{added:?}");
+    assert_eq!((given_up.bytes, counts(&given_up)[0]), (0, (0, 0)), "they are empty");
+
+    layout.nodes[1].capacity = of(GB, 0);
+    layout.nodes[2].capacity = of(GB, 0);
+    let refusal = refused(&layout, &Request::GiveUp { node: node_id(0) });
+    assert!(refusal.contains("node b: RAM 1 GB, 1 GB placed"), "{refusal}");
+}
+
+#[test]
 fn a_balanced_cluster_stays_as_it_is() {
     let layout = nodes(&["1", "1", "2", "2", "3", "3"], of(10 * GB, 100 * GB));
     let plan = checked(&layout, &create(1, 12, 2, of(GB, 10 * GB)));

@@ -108,6 +108,9 @@ fn try_forward(
         }
         Policy::Split(step, how) => to.split(args, positions, step, how)?,
         Policy::All(how) => to.send_to_all(how),
+        Policy::ChangeFunctions | Policy::ShowFunctions if routes.functions.is_some() => return to.here(args, true),
+        Policy::ChangeFunctions => to.send_to_all(Merge::First),
+        Policy::ShowFunctions => to.send(0),
         Policy::Scan => to.scan(args),
         Policy::Info => to.send_to_all(Merge::Info),
         Policy::Debug if !worker.config_snapshot().config.enable_debug_command.allows(to.session.local) => {
@@ -336,7 +339,10 @@ impl Sender<'_> {
         }
         match self.command.policy {
             Policy::Refused | Policy::Debug => return Err(refusal(self.command)),
-            Policy::All(_) | Policy::Scan if self.routes.are_several() => {
+            Policy::All(_) | Policy::Scan | Policy::ChangeFunctions
+                if self.routes.are_several()
+                    || self.command.policy == Policy::ChangeFunctions && self.routes.functions.is_some() =>
+            {
                 let name = self.command.name.to_uppercase().replace('|', " ");
                 let text =
                     format!("ERR {name} is not supported in a transaction on a database that is divided into shards");
@@ -346,7 +352,12 @@ impl Sender<'_> {
                 let keys = self.keys(args, positions);
                 self.owner_of(&keys)?;
             }
-            Policy::Here | Policy::All(_) | Policy::Scan | Policy::Info => {}
+            Policy::Here
+            | Policy::All(_)
+            | Policy::Scan
+            | Policy::Info
+            | Policy::ChangeFunctions
+            | Policy::ShowFunctions => {}
         }
         self.here(args, false)
     }

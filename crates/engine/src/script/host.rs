@@ -1,12 +1,19 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
 use super::dump;
+use super::kept::library;
+use crate::job;
 use crate::scripts::What;
 use crate::worker::Worker;
 use crate::worker_handle::Message;
 use base::glob;
-use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
-use lua::{Engine, Libraries, Library, name_of};
+use commands::host::{
+    FunctionCard, FunctionStats, FunctionsChange, LibraryCard, RestorePolicy, RunningScript, Scripting,
+};
+use commands::job::Task;
+use commands::session::Session;
+use commands::{Run, Stop};
+use lua::{Libraries, Library, name_of};
 
 impl Scripting for Worker {
     fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String> {
@@ -28,27 +35,38 @@ impl Scripting for Worker {
         self.hub.scripts.kill(What::Script)
     }
 
-    fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String> {
+    fn function_load(&self, me: &mut Session, code: &[u8], replace: bool) -> Result<String, Stop> {
+        let name = name_of(code).map_err(error)?;
+        if let Some(kept) = self.change_kept(me, || FunctionsChange::Load { code: code.into(), replaces: replace }) {
+            return kept.map(|()| name);
+        }
         let known = &self.hub.scripts.libraries;
-        let name = name_of(code)?;
         // Check before the library's code runs, as in Redis.
         if !replace && known.read().has(&name) {
-            return Err(format!("ERR Library '{name}' already exists"));
+            return Err(error(format!("ERR Library '{name}' already exists")));
         }
-        let library = self.with_interpreter(|interpreter| library(&interpreter.engine, code))??;
-        known.write().add(library, replace)?;
+        let library = self.with_interpreter(|interpreter| library(&interpreter.engine, code));
+        let library = library.and_then(|library| library).map_err(error)?;
+        known.write().add(library, replace).map_err(error)?;
         Ok(name)
     }
 
-    fn function_delete(&self, library: &[u8]) -> bool {
+    fn function_delete(&self, me: &mut Session, library: &[u8]) -> Result<bool, Stop> {
+        if let Some(kept) = self.change_kept(me, || FunctionsChange::Delete { library: library.into() }) {
+            return kept.map(|()| true);
+        }
         let is_gone = std::str::from_utf8(library).is_ok_and(|name| self.hub.scripts.libraries.write().remove(name));
         forget_everywhere(self);
-        is_gone
+        Ok(is_gone)
     }
 
-    fn function_flush(&self) {
+    fn function_flush(&self, me: &mut Session) -> Run {
+        if let Some(kept) = self.change_kept(me, || FunctionsChange::Flush) {
+            return kept;
+        }
         *self.hub.scripts.libraries.write() = Libraries::default();
         forget_everywhere(self);
+        Ok(())
     }
 
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard> {
@@ -74,16 +92,19 @@ impl Scripting for Worker {
         dump::encode(self.hub.scripts.libraries.read().all().map(|library| &*library.code))
     }
 
-    fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String> {
-        let codes = dump::decode(payload)?;
-        let libraries: Vec<Library> = self.with_interpreter(|interpreter| {
-            codes.iter().map(|code| library(&interpreter.engine, code)).collect::<Result<_, String>>()
-        })??;
+    fn function_restore(&self, me: &mut Session, payload: &[u8], policy: RestorePolicy) -> Run {
+        if let Some(kept) = self.change_kept(me, || FunctionsChange::Restore { payload: payload.into(), policy }) {
+            return kept;
+        }
+        let codes = dump::decode(payload).map_err(Stop::error)?;
+        let libraries = self.with_interpreter(|interpreter| {
+            codes.iter().map(|code| library(&interpreter.engine, code)).collect::<Result<Vec<Library>, String>>()
+        });
         // All libraries or none.
         let mut known = self.hub.scripts.libraries.write();
         let mut changed = if policy == RestorePolicy::Flush { Libraries::default() } else { known.clone() };
-        for library in libraries {
-            changed.add(library, policy == RestorePolicy::Replace)?;
+        for library in libraries.and_then(|libraries| libraries).map_err(error)? {
+            changed.add(library, policy == RestorePolicy::Replace).map_err(error)?;
         }
         *known = changed;
         Ok(())
@@ -120,10 +141,14 @@ fn forget_everywhere(worker: &Worker) {
     }
 }
 
-/// Runs a library's code to learn its functions.
-fn library(engine: &Engine, code: &[u8]) -> Result<Library, String> {
-    let name = name_of(code)?;
-    let (mut functions, _) = engine.load(code)?;
-    functions.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Library { name, code: code.into(), functions })
+fn error(text: String) -> Stop {
+    Stop::Error(text.into())
+}
+
+impl Worker {
+    /// Leaves the change to who keeps the functions for all shards, or takes the outcome. `None`: they are this database's own.
+    fn change_kept(&self, me: &mut Session, change: impl FnOnce() -> FunctionsChange) -> Option<Run> {
+        self.hub.routes.get()?.functions.as_ref()?;
+        Some(job::outcome(me).unwrap_or_else(|| job::leave(me, Task::ChangeFunctions(change()))))
+    }
 }

@@ -45,7 +45,17 @@ pub(super) const SECTIONS: &[Section] = &[
     asked("Commandstats", &[lines(info::command_stats)]),
     section("Errorstats", 0, &[lines(info::error_stats)]),
     asked("Latencystats", &[lines(info::latency_stats)]),
-    section("Cluster", 0, &[fixed("cluster_enabled", "0")]),
+    section(
+        "Cluster",
+        0,
+        &[
+            fixed("cluster_enabled", "0"),
+            // Of the copy of a shard: the revision of the functions that it has.
+            line("functions_revision", Min, |x| {
+                Some(x.database.functions_revision()).filter(|revision| *revision >= 0).into()
+            }),
+        ],
+    ),
     section("Keyspace", Figures::STORE, &[lines(info::keyspace)]),
 ];
 

@@ -25,20 +25,22 @@ impl Scripting for NoServer {
     fn script_kill(&self) -> Result<(), &'static str> {
         no_server()
     }
-    fn function_load(&self, _: &[u8], _: bool) -> Result<String, String> {
+    fn function_load(&self, _: &mut Session, _: &[u8], _: bool) -> Result<String, Stop> {
         Ok("library".to_owned())
     }
-    fn function_delete(&self, name: &[u8]) -> bool {
-        name != b"nosuch"
+    fn function_delete(&self, _: &mut Session, name: &[u8]) -> Result<bool, Stop> {
+        Ok(name != b"nosuch")
     }
-    fn function_flush(&self) {}
+    fn function_flush(&self, _: &mut Session) -> Run {
+        Ok(())
+    }
     fn function_list(&self, _: Option<&[u8]>) -> Vec<LibraryCard> {
         Vec::new()
     }
     fn function_dump(&self) -> Vec<u8> {
         no_server()
     }
-    fn function_restore(&self, _: &[u8], _: RestorePolicy) -> Result<(), String> {
+    fn function_restore(&self, _: &mut Session, _: &[u8], _: RestorePolicy) -> Run {
         Ok(())
     }
     fn function_kill(&self) -> Result<(), &'static str> {

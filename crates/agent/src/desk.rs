@@ -1,0 +1,961 @@
+//! Owns the transactions that operators' wishes become: each is planned on the records as this node knows them, and made only if they are
+//! still these; otherwise it is planned again on what has come since. So of two operators at once one wins, and the other is told what he
+//! would be told a moment later. Never waits for the nodes that follow, and never does anything on a node.
+
+use base::clock::wall_ms;
+use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
+use cluster::keys::Key;
+use cluster::limits;
+use cluster::names::{DatabaseName, NodeName};
+use cluster::placement::{Change as PlacementChange, NodeLoad, Plan, PlanError, Request, plan};
+use cluster::records::{
+    self, Assignment, DatabaseState, LayoutRecord, MapRecord, NodeRecord, NodeStep, OperationKind, OperationRecord,
+    Role, ShardRecord, SpecRecord, StoredDefinition, Unknown, UsersRecord,
+};
+use cluster::stripes::StripeMap;
+use cluster::view::{DatabaseView, Kept, View};
+use config::definition::{Definition, DefinitionChange};
+use membership::issuer::coordinator_key;
+use membership::records::{Change, Records, RecordsError, name_key, shut_out_key};
+use node::NodeError;
+use rand::RngCore;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Ports that are tried for a database that names none.
+const PORTS: std::ops::RangeInclusive<u16> = 12000..=12999;
+/// Records of shards in one transaction. etcd takes 128 operations.
+const SHARDS_AT_ONCE: usize = 64;
+/// How often a change is planned, if others change the same records each time.
+const ATTEMPTS: usize = 20;
+/// How long newer records may take to get here after a conflict.
+const NEWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Operations that have ended are kept for operators to see.
+const OPERATIONS_KEPT: usize = 50;
+/// How many older ones are removed when one begins.
+const TRIMMED_AT_ONCE: usize = 10;
+
+/// Why an operator's change was not made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChangeError {
+    NoCluster(String),
+    Invalid {
+        field: &'static str,
+        why: String,
+    },
+    Exists(String),
+    NotFound(String),
+    /// With the arithmetic per node.
+    NoRoom(String),
+    /// Something else must be done first.
+    Busy(String),
+    Records(RecordsError),
+    /// It was made, and is not complete yet.
+    Slow(String),
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::NoCluster(why) => f.write_str(why),
+            ChangeError::Invalid { why, .. }
+            | ChangeError::NoRoom(why)
+            | ChangeError::Busy(why)
+            | ChangeError::Slow(why) => f.write_str(why),
+            ChangeError::Exists(name) => write!(f, "a database '{name}' exists already"),
+            ChangeError::NotFound(what) => write!(f, "the cluster has no {what}"),
+            ChangeError::Records(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+impl From<RecordsError> for ChangeError {
+    fn from(error: RecordsError) -> ChangeError {
+        ChangeError::Records(error)
+    }
+}
+
+/// Where the shards of a database will be, and what the nodes have then.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The whole database's, complete.
+    pub definition: Definition,
+    /// What each copy takes.
+    pub copy: limits::Resources,
+    /// The nodes of each shard's copies, the primary first.
+    pub shards: Vec<(ShardNumber, Vec<(NodeId, NodeName)>)>,
+    pub loads: Vec<(NodeName, NodeLoad)>,
+}
+
+/// What a node that is gone for good takes with it, and where that comes anew.
+#[derive(Clone, Debug)]
+pub struct Forgetting {
+    pub node: NodeName,
+    /// The shards that only it had, and on which node each is opened empty.
+    pub lost: Vec<(DatabaseName, ShardNumber, NodeName)>,
+    pub loads: Vec<(NodeName, NodeLoad)>,
+}
+
+/// A change that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    pub operation: OperationId,
+    /// Whoever has the records of this revision sees it.
+    pub revision: i64,
+}
+
+/// What an operation is about.
+struct Begun<'a> {
+    id: OperationId,
+    kind: OperationKind,
+    target: &'a str,
+    database: Option<DatabaseId>,
+    node: Option<NodeId>,
+    /// Which nodes have something to do.
+    nodes: BTreeSet<NodeId>,
+}
+
+/// An operator at one node.
+pub struct Desk<'a> {
+    pub records: Records,
+    pub view: watch::Receiver<Arc<View>>,
+    /// How many a node has.
+    pub workers: u64,
+    /// Whether this node has a database with this name.
+    pub has_own: &'a dyn Fn(&str) -> bool,
+    /// Whether nobody listens on the port.
+    pub is_free: &'a dyn Fn(u16) -> bool,
+    /// Who asks.
+    pub by: &'a str,
+}
+
+impl Desk<'_> {
+    fn view(&self) -> Arc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// Makes the change that `plan` asks for.
+    async fn change<T>(
+        &self,
+        plan: impl Fn(&View) -> Result<(Change, T), ChangeError>,
+    ) -> Result<(i64, T), ChangeError> {
+        for _ in 0..ATTEMPTS {
+            let seen = self.view();
+            let (change, planned) = plan(&seen)?;
+            match self.records.change(change).await {
+                Ok(revision) => return Ok((revision, planned)),
+                Err(RecordsError::Conflict) => {
+                    let mut view = self.view.clone();
+                    // If nothing comes, the next attempt meets the same conflict.
+                    let _ = timeout(NEWER_TIMEOUT, view.wait_for(|view| !Arc::ptr_eq(view, &seen))).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ChangeError::Busy("others change the cluster at the same time: try again".to_owned()))
+    }
+
+    /// Adds to a change that an operation begins with it, and removes old ones.
+    fn begin(&self, view: &View, mut change: Change, begun: Begun<'_>) -> Result<Change, ChangeError> {
+        let Begun { id, kind, target, database, node, nodes } = begun;
+        let mut ended: Vec<(u64, OperationId)> = view
+            .operations
+            .iter()
+            .filter_map(|(id, operation)| operation.ended_ms.map(|_| (operation.started_ms, *id)))
+            .collect();
+        ended.sort_unstable();
+        let surplus = ended.len().saturating_sub(OPERATIONS_KEPT).min(TRIMMED_AT_ONCE);
+        for (_, old) in &ended[..surplus] {
+            change = change.delete(&Key::Operation(*old).to_string());
+        }
+        let step = |node: NodeId| {
+            let name = view.nodes.get(&node)?.name.clone();
+            Some(NodeStep { node, name, is_done: false, unknown: Unknown::new() })
+        };
+        let nodes: Vec<NodeStep> = nodes.into_iter().filter_map(step).collect();
+        let started_ms = wall_ms();
+        let record = OperationRecord {
+            kind,
+            target: target.to_owned(),
+            by: self.by.to_owned(),
+            database,
+            node,
+            ended_ms: nodes.is_empty().then_some(started_ms),
+            nodes,
+            steps: Vec::new(),
+            done: 0,
+            error: None,
+            started_ms,
+            unknown: Unknown::new(),
+        };
+        put(change, Key::Operation(id), &record)
+    }
+
+    // --- databases ---
+
+    /// Where a new database would be placed. Refuses what [`Desk::create`] would refuse.
+    pub fn plan(&self, definition: &Definition) -> Result<Placement, ChangeError> {
+        self.planned(&self.view(), definition, new_id()).map(|(placement, _)| placement)
+    }
+
+    /// Writes the records of a new database.
+    pub async fn create(&self, definition: &Definition) -> Result<(Made, Placement), ChangeError> {
+        let (id, operation) = (new_id(), new_operation());
+        let mut secret = HashSecret([0; 16]);
+        rand::rng().fill_bytes(&mut secret.0);
+        let planned = self.change(|view| {
+            let (placement, plan) = self.planned(view, definition, id)?;
+            let (change, later) = creation(view, id, secret, &placement, &plan)?;
+            let target = &placement.definition.name;
+            let begun = Begun {
+                id: operation,
+                kind: OperationKind::Create,
+                target,
+                database: Some(id),
+                node: None,
+                nodes: data_nodes(view),
+            };
+            let change = self.begin(view, change, begun)?;
+            Ok((change, (placement, later)))
+        });
+        let (revision, (placement, later)) = planned.await?;
+        for part in later.chunks(SHARDS_AT_ONCE) {
+            let change = part
+                .iter()
+                .try_fold(Change::default(), |change, (number, record)| put(change, Key::Shard(id, *number), record))?;
+            if let Err(error) = self.records.change(change).await {
+                let name = &placement.definition.name;
+                let why = format!("'{name}' is half created ({error}): delete it, and create it again");
+                return Err(ChangeError::Busy(why));
+            }
+        }
+        Ok((Made { operation, revision }, placement))
+    }
+
+    fn planned(&self, view: &View, definition: &Definition, id: DatabaseId) -> Result<(Placement, Plan), ChangeError> {
+        let invalid = |field, why: String| ChangeError::Invalid { field, why };
+        node::check_for_cluster(definition).map_err(of_node)?;
+        let name = &definition.name;
+        let _: DatabaseName = name.parse().map_err(|error| invalid("name", format!("{error}")))?;
+        if view.named(name).is_some() || (self.has_own)(name) {
+            return Err(ChangeError::Exists(name.clone()));
+        }
+        let not_built: [(&'static str, bool); 6] = [
+            ("from", definition.from.is_some()),
+            ("replica_of", !definition.replica_of.is_empty()),
+            ("backup_schedule", !definition.backup_schedule.is_empty()),
+            ("backup_journal_keep", !definition.backup_journal_keep.is_empty()),
+            ("unixsocket", definition.unixsocket.is_some()),
+            ("bind", !definition.bind.is_empty()),
+        ];
+        if let Some((field, _)) = not_built.into_iter().find(|(_, is_given)| *is_given) {
+            let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
+            return Err(invalid(field, why));
+        }
+        if definition.replicas != 0 {
+            let why = "replicas in a cluster are not built yet: leave replicas at 0";
+            return Err(invalid("replicas", why.to_owned()));
+        }
+        let mut definition = definition.clone();
+        self.choose_port(view, &mut definition)?;
+        let copy = limits::of_copy(&definition, self.workers).map_err(|error| invalid(error.field, error.why))?;
+        let layout = view.layout(self.workers);
+        let zones =
+            definition.zones.iter().map(|zone| zone.parse().map_err(|error| invalid("zones", format!("{error}"))));
+        let request = Request::Create {
+            database: id,
+            shards: definition.shards as u16,
+            copies: definition.replicas + 1,
+            needs: limits::needs(&copy),
+            zones: zones.collect::<Result<_, _>>()?,
+        };
+        // Nobody knows the id of a database that is not there.
+        let in_words = |error: &PlanError| error.to_string().replace(&id.to_string(), name);
+        let plan = plan(&layout, &request).map_err(|error| ChangeError::NoRoom(in_words(&error)))?;
+        let named = |node: NodeId| (node, view.nodes.get(&node).expect("the plan is of these nodes").name.clone());
+        let mut shards: BTreeMap<ShardNumber, Vec<(NodeId, NodeName)>> = BTreeMap::new();
+        for change in &plan.changes {
+            if let PlacementChange::Add { shard, to } = *change {
+                shards.entry(shard.number()).or_default().push(named(to));
+            }
+        }
+        let loads = loads(view, &plan)?;
+        let placement =
+            Placement { copy: limits::needs(&copy), shards: shards.into_iter().collect(), loads, definition };
+        Ok((placement, plan))
+    }
+
+    /// Each node listens on the same port.
+    fn choose_port(&self, view: &View, definition: &mut Definition) -> Result<(), ChangeError> {
+        let taken: Vec<u16> = view
+            .databases
+            .values()
+            .filter_map(|database| database.spec.as_ref())
+            .flat_map(|spec| [spec.definition.known.port, spec.definition.known.tls_port])
+            .filter(|&port| port != 0)
+            .collect();
+        for (field, port) in [("port", definition.port), ("tls_port", definition.tls_port)] {
+            if port != 0 && (taken.contains(&port) || !(self.is_free)(port)) {
+                return Err(ChangeError::Invalid { field, why: format!("port {port} is taken: choose another") });
+            }
+        }
+        if definition.port == 0 && definition.tls_port == 0 {
+            let free = PORTS.into_iter().find(|port| !taken.contains(port) && (self.is_free)(*port));
+            definition.port = free.ok_or_else(|| ChangeError::Invalid {
+                field: "port",
+                why: format!("no port from {} to {} is free: give one", PORTS.start(), PORTS.end()),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Changes the spec of a database, and what `edit` adds, as one operation. `of_shards`: only the nodes of its shards have something to do.
+    async fn change_spec(
+        &self,
+        name: &str,
+        kind: OperationKind,
+        of_shards: bool,
+        edit: impl Fn(&View, DatabaseId, &mut SpecRecord, Change) -> Result<Change, ChangeError>,
+    ) -> Result<Made, ChangeError> {
+        let operation = new_operation();
+        let (revision, ()) = self
+            .change(|view| {
+                let (id, spec) = find(view, name)?;
+                let database = &view.databases[&id];
+                let key = Key::Spec(id);
+                let mut now = (*spec.record).clone();
+                let change = edit(view, id, &mut now, Change::default().given(&key.to_string(), spec.revision))?;
+                let mut nodes: BTreeSet<NodeId> = assigned(database).collect();
+                if !of_shards {
+                    nodes.extend(data_nodes(view));
+                }
+                let begun = Begun { id: operation, kind, target: name, database: Some(id), node: None, nodes };
+                Ok((self.begin(view, put(change, key, &now)?, begun)?, ()))
+            })
+            .await?;
+        Ok(Made { operation, revision })
+    }
+
+    pub async fn delete(&self, name: &str) -> Result<Made, ChangeError> {
+        let edit = |_: &View, _, spec: &mut SpecRecord, change: Change| {
+            spec.state = DatabaseState::Deleting;
+            Ok(change.delete(&database_name_key(name)))
+        };
+        self.change_spec(name, OperationKind::Delete, false, edit).await
+    }
+
+    pub async fn set_paused(&self, name: &str, is_paused: bool) -> Result<Made, ChangeError> {
+        let (kind, state) = match is_paused {
+            true => (OperationKind::Pause, DatabaseState::Paused),
+            false => (OperationKind::Resume, DatabaseState::Serving),
+        };
+        let edit = |_: &View, _, spec: &mut SpecRecord, change| {
+            if spec.state == DatabaseState::Creating {
+                return Err(ChangeError::Busy(format!("'{name}' is being created: wait until it is served")));
+            }
+            spec.state = state;
+            Ok(change)
+        };
+        self.change_spec(name, kind, false, edit).await
+    }
+
+    /// Every copy deletes all keys that it has then.
+    pub async fn flush(&self, name: &str) -> Result<Made, ChangeError> {
+        let edit = |_: &View, _, spec: &mut SpecRecord, change| {
+            spec.flushes += 1;
+            Ok(change)
+        };
+        self.change_spec(name, OperationKind::Flush, true, edit).await
+    }
+
+    /// What [`Desk::resize`] would do.
+    pub fn plan_resize(&self, name: &str, change: &DefinitionChange) -> Result<Placement, ChangeError> {
+        self.resized(&self.view(), name, change)
+    }
+
+    fn resized(&self, view: &View, name: &str, change: &DefinitionChange) -> Result<Placement, ChangeError> {
+        let (id, spec) = find(view, name)?;
+        let invalid = |field, why: String| ChangeError::Invalid { field, why };
+        let mut definition = spec.definition();
+        for (field, _) in change.words() {
+            match field.name {
+                "memory_limit_bytes" | "ram_limit_bytes" | "policy" | "compression" | "password" => {}
+                other => {
+                    let why = format!("{other} of a cluster's database cannot be changed yet");
+                    return Err(invalid(field.name, why));
+                }
+            }
+        }
+        definition.memory_limit_bytes = change.memory_limit_bytes.unwrap_or(definition.memory_limit_bytes);
+        definition.ram_limit_bytes = change.ram_limit_bytes.unwrap_or(definition.ram_limit_bytes);
+        definition.policy = change.policy.clone().unwrap_or(definition.policy);
+        definition.compression = change.compression.clone().unwrap_or(definition.compression);
+        node::check_for_cluster(&definition).map_err(of_node)?;
+        let copy = limits::of_copy(&definition, self.workers).map_err(|error| invalid(error.field, error.why))?;
+        let request = Request::Resize { database: id, needs: limits::needs(&copy) };
+        let in_words = |error: &PlanError| error.to_string().replace(&id.to_string(), name);
+        let planned =
+            plan(&view.layout(self.workers), &request).map_err(|error| ChangeError::NoRoom(in_words(&error)))?;
+        if planned.changes.iter().any(|change| matches!(change, PlacementChange::Move { .. })) {
+            let why = "the nodes of its shards do not have the room, and shards do not move yet";
+            return Err(ChangeError::NoRoom(why.to_owned()));
+        }
+        let nodes = |shard: &ShardRecord| {
+            let named = |assigned: &Assignment| Some((assigned.node, view.nodes.get(&assigned.node)?.name.clone()));
+            shard.assignments.iter().filter_map(named).collect()
+        };
+        Ok(Placement {
+            copy: limits::needs(&copy),
+            shards: view.databases[&id].shards.iter().map(|(number, shard)| (*number, nodes(shard))).collect(),
+            loads: loads(view, &planned)?,
+            definition,
+        })
+    }
+
+    /// Changes limits, policy, compression or password of a database; its copies and proxies follow. Refused if somebody else has changed
+    /// it since this was asked for.
+    pub async fn resize(&self, name: &str, change: &DefinitionChange) -> Result<Made, ChangeError> {
+        let first = RefCell::new(None);
+        let edit = |view: &View, id, spec: &mut SpecRecord, changes: Change| {
+            let before = (id, spec.definition.clone());
+            if *first.borrow_mut().get_or_insert_with(|| before.clone()) != before {
+                let why = format!("somebody else has changed '{name}' at the same time: look at it, and try again");
+                return Err(ChangeError::Busy(why));
+            }
+            let wanted = self.resized(view, name, change)?.definition;
+            let known = &mut spec.definition.known;
+            known.memory_limit_bytes = wanted.memory_limit_bytes;
+            known.ram_limit_bytes = wanted.ram_limit_bytes;
+            known.policy = wanted.policy;
+            known.compression = wanted.compression;
+            let changes = with_layout(view, changes)?;
+            let Some(password) = &change.password else { return Ok(changes) };
+            let missing = || ChangeError::Busy(format!("the record of the users of '{name}' is missing"));
+            let users = view.databases[&id].users.as_ref().ok_or_else(missing)?;
+            let lines: Vec<String> =
+                users.acl.iter().filter_map(|line| Some(line.strip_prefix("user ")?.to_owned())).collect();
+            let password = password.as_deref().filter(|password| !password.is_empty());
+            let lines = node::users_with_password(&lines, password).map_err(ChangeError::Busy)?;
+            let acl = lines.iter().map(|line| format!("user {line}")).collect();
+            let key = Key::Users(id);
+            let record = UsersRecord { acl, unknown: users.unknown.clone() };
+            put(changes.given(&key.to_string(), users.revision), key, &record)
+        };
+        self.change_spec(name, OperationKind::Resize, false, edit).await
+    }
+
+    // --- nodes ---
+
+    /// What the cluster loses with a node that does not run, and where its shards come anew. `me`: the node of this desk, which may only
+    /// leave without shards.
+    pub fn plan_forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<Forgetting, ChangeError> {
+        self.forgotten(&self.view(), name, me, loses_data).map(|(forgetting, ..)| forgetting)
+    }
+
+    /// Also returns the node and the new records of its shards.
+    fn forgotten(&self, view: &View, name: &str, me: NodeId, loses_data: bool) -> Result<Forgotten, ChangeError> {
+        let (id, record) = view.node_named(name).ok_or_else(|| ChangeError::NotFound(format!("node '{name}'")))?;
+        if view.live.contains_key(&id) && id != me {
+            let why = format!(
+                "node '{name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first"
+            );
+            return Err(ChangeError::Busy(why));
+        }
+        let mut on_it = Vec::new();
+        for (database, found) in &view.databases {
+            for (number, shard) in &found.shards {
+                if shard.assignments.iter().any(|assigned| assigned.node == id) {
+                    on_it.push((*database, *number, shard));
+                }
+            }
+        }
+        let spec = |database: &DatabaseId| view.databases[database].spec.as_ref();
+        if !on_it.is_empty() && (id == me || !loses_data) {
+            let name_of = |database| spec(database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
+            let names: Vec<_> = on_it.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
+            let way = match id == me {
+                true => "delete their databases first",
+                false => "delete their databases first, or give up the data that were only there (--lose-data)",
+            };
+            return Err(ChangeError::Busy(format!("node '{name}' has the shards {}: {way}", names.join(", "))));
+        }
+        let planned =
+            plan(&view.layout(self.workers), &Request::GiveUp { node: id }).map_err(|error| no_room(&error))?;
+        let mut forgetting = Forgetting { node: record.name.clone(), lost: Vec::new(), loads: loads(view, &planned)? };
+        forgetting.loads.retain(|(node, _)| *node != record.name);
+        let mut shards = Vec::new();
+        for (database, number, shard) in on_it {
+            let is_deleted = spec(&database).is_none_or(|spec| spec.state == DatabaseState::Deleting);
+            let key = Key::Shard(database, number).to_string();
+            if is_deleted {
+                // What the node would do if it came back.
+                shards.push(Change::default().given(&key, shard.revision).delete(&key));
+                continue;
+            }
+            let to = planned.changes.iter().find_map(|change| match *change {
+                PlacementChange::Add { shard, to } if (shard.database(), shard.number()) == (database, number) => {
+                    Some(to)
+                }
+                _ => None,
+            });
+            let Some(to) = to else {
+                let why = format!("shard {database}.{number} has copies elsewhere, and failovers are not built yet");
+                return Err(ChangeError::Busy(why));
+            };
+            let name = spec(&database).expect("it is served").name.clone();
+            forgetting.lost.push((name, number, view.nodes[&to].name.clone()));
+            // Another epoch and another copy: whoever comes back with the old ones claims nothing.
+            let renewed = ShardRecord {
+                epoch: shard.epoch.next(),
+                primary: shard.next_copy,
+                in_sync: Vec::new(),
+                assignments: vec![Assignment::new(shard.next_copy, to)],
+                next_copy: CopyNumber(shard.next_copy.0 + 1),
+                unknown: shard.unknown.clone(),
+            };
+            let change = Change::default().given(&key, shard.revision);
+            shards.push(put(change, Key::Shard(database, number), &renewed)?);
+        }
+        Ok((forgetting, id, record.clone(), shards))
+    }
+
+    /// Removes a node, and opens the shards that only it had empty elsewhere.
+    pub async fn forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<(Made, Forgetting), ChangeError> {
+        let operation = new_operation();
+        loop {
+            let planned = self.change(|view| {
+                let (forgetting, id, record, mut shards) = self.forgotten(view, name, me, loses_data)?;
+                let is_last = shards.len() <= SHARDS_AT_ONCE;
+                shards.truncate(SHARDS_AT_ONCE);
+                // The node comes back at this moment, or not before it is forgotten.
+                let mut change = with_layout(view, Change::default())?;
+                if id != me {
+                    change = change.given(&Key::Live(id).to_string(), 0);
+                }
+                for shard in shards {
+                    change = change.and(shard);
+                }
+                if is_last {
+                    let node_key = Key::Node(id).to_string();
+                    let pki_id: pki::NodeId = id.to_string().parse().map_err(ChangeError::Busy)?;
+                    change = change
+                        .given(&node_key, record.revision)
+                        .delete(&node_key)
+                        .delete(&name_key(record.name.as_str()))
+                        .delete(&coordinator_key(pki_id))
+                        .put(&shut_out_key(pki_id), &pki::ShutOut::until_it_joins_again(pki_id, wall_ms()));
+                    let to = |name: &NodeName| view.node_named(name.as_str()).map(|(id, _)| id);
+                    let begun = Begun {
+                        id: operation,
+                        kind: OperationKind::Forget,
+                        target: record.name.as_str(),
+                        database: None,
+                        node: Some(id),
+                        nodes: forgetting.lost.iter().filter_map(|(.., node)| to(node)).collect(),
+                    };
+                    change = self.begin(view, change, begun)?;
+                }
+                Ok((change, (forgetting, is_last)))
+            });
+            let (revision, (forgetting, is_last)) = planned.await?;
+            if is_last {
+                return Ok((Made { operation, revision }, forgetting));
+            }
+        }
+    }
+}
+
+type Forgotten = (Forgetting, NodeId, Kept<NodeRecord>, Vec<Change>);
+
+/// The first records of a database, and those of shards for which the transaction has no room.
+fn creation(
+    view: &View,
+    id: DatabaseId,
+    secret: HashSecret,
+    placement: &Placement,
+    plan: &Plan,
+) -> Result<(Change, Vec<(ShardNumber, ShardRecord)>), ChangeError> {
+    let definition = &placement.definition;
+    let shards = definition.shards as u16;
+    let map = StripeMap::even(shards)
+        .ok_or_else(|| ChangeError::Invalid { field: "shards", why: format!("{shards} shards are not possible") })?;
+    let spec = SpecRecord {
+        name: definition.name.parse().expect("it was checked"),
+        state: DatabaseState::Creating,
+        hash_secret: secret,
+        config: BTreeMap::new(),
+        flushes: 0,
+        definition: StoredDefinition { known: definition.clone(), unknown: Unknown::new() },
+        unknown: Unknown::new(),
+    };
+    let map = MapRecord { runs: map.runs().to_vec(), unknown: Unknown::new() };
+    let mut nodes: BTreeMap<ShardNumber, Vec<NodeId>> = BTreeMap::new();
+    for change in &plan.changes {
+        if let PlacementChange::Add { shard, to } = *change {
+            nodes.entry(shard.number()).or_default().push(to);
+        }
+    }
+    let record = |nodes: Vec<NodeId>| {
+        let copies = (0..).zip(nodes).map(|(copy, node)| Assignment::new(CopyNumber(copy), node));
+        ShardRecord::new(CopyNumber(0), copies.collect())
+    };
+    let mut first: Vec<_> = nodes.into_iter().map(|(number, nodes)| (number, record(nodes))).collect();
+    let later = first.split_off(first.len().min(SHARDS_AT_ONCE));
+    let name = database_name_key(&definition.name);
+    let change = with_layout(view, Change::default())?.given(&name, 0).put(&name, &id.to_string());
+    let acl = node::first_users(definition.password.as_deref()).iter().map(|line| format!("user {line}")).collect();
+    let change = put(change, Key::Spec(id), &spec)?;
+    let change = put(change, Key::Users(id), &UsersRecord { acl, unknown: Unknown::new() })?;
+    let mut change = put(change, Key::Map(id), &map)?;
+    for (number, record) in &first {
+        change = put(change, Key::Shard(id, *number), record)?;
+    }
+    Ok((change, later))
+}
+
+/// A change that takes room on nodes: it was planned on this layout.
+fn with_layout(view: &View, change: Change) -> Result<Change, ChangeError> {
+    let before = view.layout.as_ref();
+    let record = LayoutRecord {
+        changes: before.map_or(0, |layout| layout.changes) + 1,
+        unknown: before.map_or_else(Unknown::new, |layout| layout.unknown.clone()),
+    };
+    let revision = before.map_or(0, |layout| layout.revision);
+    put(change.given(&Key::Layout.to_string(), revision), Key::Layout, &record)
+}
+
+fn data_nodes(view: &View) -> BTreeSet<NodeId> {
+    view.nodes.iter().filter(|(_, node)| node.role == Role::Data).map(|(id, _)| *id).collect()
+}
+
+/// The nodes that have copies of the database.
+fn assigned(database: &DatabaseView) -> impl Iterator<Item = NodeId> {
+    database.shards.values().flat_map(|shard| shard.assignments.iter().map(|assigned| assigned.node))
+}
+
+/// What the nodes have when the plan is carried out.
+fn loads(view: &View, plan: &Plan) -> Result<Vec<(NodeName, NodeLoad)>, ChangeError> {
+    let loads = plan.after.loads().map_err(|error| no_room(&error))?;
+    Ok(loads.into_iter().filter_map(|load| Some((view.nodes.get(&load.node)?.name.clone(), load))).collect())
+}
+
+fn new_operation() -> OperationId {
+    let mut bytes = [0; 8];
+    rand::rng().fill_bytes(&mut bytes);
+    OperationId(bytes)
+}
+
+/// The name of a database is taken once.
+fn database_name_key(name: &str) -> String {
+    format!("db_names/{name}")
+}
+
+fn put<R: records::Record>(change: Change, key: Key, record: &R) -> Result<Change, ChangeError> {
+    let bytes = records::encode(key, record)
+        .map_err(|error| ChangeError::Invalid { field: "definition", why: error.to_string() })?;
+    Ok(change.put_bytes(&key.to_string(), bytes))
+}
+
+pub fn find(view: &View, name: &str) -> Result<(DatabaseId, Kept<SpecRecord>), ChangeError> {
+    let (id, database) = view.named(name).ok_or_else(|| ChangeError::NotFound(format!("database '{name}'")))?;
+    Ok((id, database.spec.clone().expect("it has a name")))
+}
+
+fn new_id() -> DatabaseId {
+    let mut bytes = [0; 10];
+    rand::rng().fill_bytes(&mut bytes);
+    DatabaseId(bytes)
+}
+
+fn no_room(error: &PlanError) -> ChangeError {
+    ChangeError::NoRoom(error.to_string())
+}
+
+fn of_node(error: NodeError) -> ChangeError {
+    match error {
+        NodeError::Invalid { field, message } | NodeError::Unsupported { field, message } => {
+            ChangeError::Invalid { field, why: message }
+        }
+        NodeError::Exists(name) => ChangeError::Exists(name),
+        NodeError::NotFound(name) => ChangeError::NotFound(format!("database '{name}'")),
+        NodeError::NoRoom { message } => ChangeError::NoRoom(message),
+        NodeError::Busy(why) | NodeError::Io(why) => ChangeError::Busy(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::ids::ProcessId;
+    use cluster::records::{Addresses, Capacity, LiveRecord, Versions};
+    use coord::Twin;
+    use coord::twin::Fault;
+
+    const GB: u64 = 1 << 30;
+
+    /// etcd's twin, and two operators at different nodes, each with what its node has heard.
+    struct Scene {
+        twin: Twin,
+        records: Records,
+        heard: [watch::Sender<Arc<View>>; 2],
+    }
+
+    fn node_id(number: u8) -> NodeId {
+        NodeId([number; 20])
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let twin = Twin::new(1);
+            let records = Records::new(Arc::new(twin.clone()), pki::ClusterId::random());
+            let scene = Scene { twin, records, heard: [(); 2].map(|()| watch::Sender::new(Arc::default())) };
+            for number in 1..=2 {
+                let record = NodeRecord {
+                    name: format!("n{number}").parse().expect("a name"),
+                    zone: "a".parse().expect("a zone"),
+                    role: Role::Data,
+                    is_draining: false,
+                    addresses: Addresses {
+                        peer: format!("127.0.0.{number}:8380").parse().expect("an address"),
+                        client_host: String::new(),
+                        unknown: Unknown::new(),
+                    },
+                    versions: Versions { flintkv: String::new(), unknown: Unknown::new() },
+                    capacity: Capacity { ram_bytes: 10 * GB, flash_bytes: 100 * GB, unknown: Unknown::new() },
+                    feature_level: 1,
+                    unknown: Unknown::new(),
+                };
+                scene.write(Key::Node(node_id(number)), &record);
+                scene.set_live(number);
+            }
+            scene.hear();
+            scene
+        }
+
+        fn write<R: records::Record>(&self, key: Key, record: &R) {
+            run(self.records.change(put(Change::default(), key, record).expect("it fits"))).expect("it is written");
+        }
+
+        fn set_live(&self, number: u8) {
+            let record = LiveRecord { process: ProcessId([number; 8]), place: String::new(), unknown: Unknown::new() };
+            self.write(Key::Live(node_id(number)), &record);
+        }
+
+        fn end(&self, number: u8) {
+            run(self.records.change(Change::default().delete(&Key::Live(node_id(number)).to_string())))
+                .expect("deleted");
+        }
+
+        fn view(&self) -> View {
+            let mut view = View::default();
+            for (key, entry) in self.twin.entries() {
+                let key = key.strip_prefix(self.records.prefix()).expect("it is the cluster's");
+                view.apply(key, Some(&entry.value), entry.mod_revision);
+            }
+            view
+        }
+
+        /// Both nodes hear what was written.
+        fn hear(&self) {
+            self.heard.iter().for_each(|heard| drop(heard.send_replace(Arc::new(self.view()))));
+        }
+
+        fn desk(&self, at: usize) -> Desk<'_> {
+            Desk {
+                records: self.records.clone(),
+                view: self.heard[at].subscribe(),
+                workers: 2,
+                has_own: &|_| false,
+                is_free: &|_| true,
+                by: "admin",
+            }
+        }
+
+        /// Both ask on what they knew before; then they hear of each other.
+        fn race<A, B>(&self, first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+            let (first, second, ()) = run(async { tokio::join!(first, second, async { self.hear() }) });
+            self.hear();
+            (first, second)
+        }
+
+        fn spec(&self, name: &str) -> SpecRecord {
+            SpecRecord::clone(&find(&self.view(), name).expect("it is there").1)
+        }
+    }
+
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
+    }
+
+    fn definition(name: &str, ram_bytes: u64) -> Definition {
+        Definition {
+            name: name.to_owned(),
+            shards: 2,
+            memory_limit_bytes: 4 * ram_bytes,
+            ram_limit_bytes: ram_bytes,
+            persistence: "none".to_owned(),
+            ..Definition::default()
+        }
+    }
+
+    fn to_ram(ram_bytes: u64) -> DefinitionChange {
+        DefinitionChange { ram_limit_bytes: Some(ram_bytes), ..DefinitionChange::default() }
+    }
+
+    #[test]
+    fn of_two_creations_with_one_name_one_wins() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        let wanted = definition("orders", GB);
+        let (first, second) = scene.race(a.create(&wanted), b.create(&wanted));
+        first.unwrap();
+        assert_eq!(second.unwrap_err(), ChangeError::Exists("orders".to_owned()));
+        let view = scene.view();
+        assert_eq!((view.databases.len(), view.operations.len()), (1, 1));
+        assert_eq!(view.named("orders").unwrap().1.shards.len(), 2);
+    }
+
+    #[test]
+    fn two_changes_do_not_take_the_same_room_or_port() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        let (large, other) = (definition("large", 12 * GB), definition("other", 12 * GB));
+        let (first, second) = scene.race(a.create(&large), b.create(&other));
+        first.unwrap();
+        assert!(matches!(second, Err(ChangeError::NoRoom(_))), "{second:?}");
+        let (small, less) = (definition("small", GB / 4), definition("less", GB / 4));
+        let (first, second) = scene.race(a.create(&small), b.create(&less));
+        let ports = [first.unwrap().1.definition.port, second.unwrap().1.definition.port];
+        assert_ne!(ports[0], ports[1]);
+    }
+
+    #[test]
+    fn of_two_resizes_one_wins_and_a_deletion_wins_over_a_resize() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        run(a.create(&definition("orders", GB))).unwrap();
+        scene.hear();
+        let (one, two) = (to_ram(2 * GB), to_ram(3 * GB));
+        let (first, second) = scene.race(a.resize("orders", &one), b.resize("orders", &two));
+        first.unwrap();
+        let why = second.unwrap_err();
+        assert!(matches!(&why, ChangeError::Busy(why) if why.contains("somebody else has changed 'orders'")), "{why}");
+        assert_eq!(scene.spec("orders").definition.known.ram_limit_bytes, 2 * GB);
+
+        // A moment later it is no race: the second one knows of the first.
+        run(b.resize("orders", &two)).unwrap();
+        scene.hear();
+        assert_eq!(scene.spec("orders").definition.known.ram_limit_bytes, 3 * GB);
+        let (first, second) = scene.race(a.resize("orders", &one), b.delete("orders"));
+        first.unwrap();
+        second.unwrap();
+        assert_eq!(
+            scene.view().databases.values().next().unwrap().spec.as_ref().unwrap().state,
+            DatabaseState::Deleting
+        );
+
+        run(a.create(&definition("orders", GB))).unwrap();
+        scene.hear();
+        let (first, second) = scene.race(a.delete("orders"), b.resize("orders", &one));
+        first.unwrap();
+        assert!(matches!(second, Err(ChangeError::NotFound(_))), "{second:?}");
+    }
+
+    #[test]
+    fn a_password_changes_with_the_limits_or_not_at_all() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        run(a.create(&definition("orders", GB))).unwrap();
+        scene.hear();
+        let acl = |scene: &Scene| scene.view().databases.values().next().unwrap().users.as_ref().unwrap().acl.clone();
+        let before = acl(&scene);
+        let change = DefinitionChange { password: Some(Some("hush".to_owned())), ..to_ram(2 * GB) };
+        let limits = to_ram(3 * GB);
+        let (first, second) = scene.race(a.resize("orders", &limits), b.resize("orders", &change));
+        first.unwrap();
+        second.unwrap_err();
+        assert_eq!(acl(&scene), before);
+        run(b.resize("orders", &change)).unwrap();
+        assert_ne!(acl(&scene), before);
+    }
+
+    #[test]
+    fn two_flushes_are_two_and_old_operations_are_trimmed() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        run(a.create(&definition("orders", GB))).unwrap();
+        scene.hear();
+        let (first, second) = scene.race(a.flush("orders"), b.flush("orders"));
+        assert_ne!(first.unwrap().operation, second.unwrap().operation);
+        assert_eq!(scene.spec("orders").flushes, 2);
+        for _ in 0..OPERATIONS_KEPT + 5 {
+            run(a.flush("orders")).unwrap();
+            let mut view = scene.view();
+            for (id, operation) in std::mem::take(&mut view.operations) {
+                let ended = OperationRecord { ended_ms: Some(1), ..OperationRecord::clone(&operation) };
+                scene.write(Key::Operation(id), &ended);
+            }
+            scene.hear();
+        }
+        assert_eq!(scene.view().operations.len(), OPERATIONS_KEPT + 1);
+    }
+
+    #[test]
+    fn a_lost_node_is_forgotten_with_its_shards_unless_it_comes_back() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        run(a.create(&definition("orders", GB))).unwrap();
+        scene.hear();
+        let runs = a.plan_forget("n2", node_id(1), true).unwrap_err();
+        assert!(runs.to_string().contains("runs"), "{runs}");
+        scene.end(2);
+        scene.hear();
+        let refused = a.plan_forget("n2", node_id(1), false).unwrap_err().to_string();
+        assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
+        let plan = a.plan_forget("n2", node_id(1), true).unwrap();
+        assert_eq!((plan.lost.len(), plan.lost[0].2.as_str()), (1, "n1"));
+
+        // It comes back at this moment.
+        scene.set_live(2);
+        let (refused, ()) = scene.race(a.forget("n2", node_id(1), true), async {});
+        assert!(matches!(refused, Err(ChangeError::Busy(_))), "{refused:?}");
+        assert_eq!(scene.view().nodes.len(), 2);
+
+        scene.end(2);
+        scene.hear();
+        let (number, before) = {
+            let view = scene.view();
+            let shards = &view.named("orders").unwrap().1.shards;
+            let lost = shards.iter().find(|(_, shard)| shard.primary_node() == Some(node_id(2))).unwrap();
+            (*lost.0, lost.1.clone())
+        };
+        let (first, second) = scene.race(a.forget("n2", node_id(1), true), b.forget("n2", node_id(1), true));
+        assert_eq!(first.unwrap().1.lost.len(), 1);
+        assert!(matches!(second, Err(ChangeError::NotFound(_))), "{second:?}");
+        let view = scene.view();
+        let now = &view.named("orders").unwrap().1.shards[&number];
+        assert_eq!((now.primary_node(), now.epoch), (Some(node_id(1)), before.epoch.next()));
+        assert!(now.primary != before.primary && now.in_sync.is_empty());
+        assert_eq!(view.nodes.len(), 1);
+    }
+
+    #[test]
+    fn without_etcds_answer_a_database_is_there_whole_or_not_at_all() {
+        for (fault, count) in [(Fault::LoseAnswer, 1), (Fault::LoseRequest, 0)] {
+            let scene = Scene::new();
+            scene.twin.order(fault);
+            let created = run(scene.desk(0).create(&definition("orders", GB)));
+            assert!(matches!(created, Err(ChangeError::Records(RecordsError::Unknown(_)))), "{created:?}");
+            let view = scene.view();
+            assert_eq!((view.databases.len(), view.operations.len()), (count, count));
+            assert!(view.databases.values().all(|database| database.shards.len() == 2 && database.map.is_some()));
+        }
+    }
+}
