@@ -1,6 +1,6 @@
 // The mock node as a member of a cluster of three nodes: a and b have shards, c only votes.
 // MOCK_CLUSTER=down: b does not run; away: etcd does not answer; none: the node is a member of no cluster.
-import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "../src/lib/types";
+import type { Cluster, ClusterNode, Etcd, Operation, Placement, ShardInfo } from "../src/lib/types";
 import type { Answer } from "./node.ts";
 
 const GB = 1024 ** 3;
@@ -76,13 +76,19 @@ export function placement(memory: number, ram: number, port: number | undefined,
   return { placed: { port: port ?? 12001, copy_ram_bytes, copy_flash_bytes, shards, nodes } };
 }
 
-/** The answers below /cluster; undefined: there is no such path. */
+const OPERATIONS: Operation[] = [
+  { id: "02", kind: "flush", target: "orders", by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true }, { name: "b", is_done: false, is_live: false }] },
+  { id: "01", kind: "create", target: "orders", by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true }] },
+];
+
+/** The answers below /cluster, and the operations; undefined: there is no such path. */
 export function ofCluster(method: string, path: string, query: URLSearchParams, body: { no_coordinator?: boolean }, is_admin: boolean): Answer | undefined {
-  if (!path.startsWith("/cluster")) return undefined;
+  if (!path.startsWith("/cluster") && path !== "/operations") return undefined;
   if (!IS_MEMBER) return fail(422, "unsupported", "this node is a member of no cluster", "flintkv cluster init NAME begins one, flintkv cluster join joins one");
   if (method !== "GET" && !is_admin) return fail(403, "forbidden", "This needs the role admin.");
   const route = `${method} ${path}`;
   if (route === "GET /cluster") return { status: 200, body: cluster() };
+  if (route === "GET /operations") return { status: 200, body: OPERATIONS };
   if (route === "GET /cluster/etcd") return IS_AWAY ? fail(500, "failed", "no member of etcd answers: deadline has elapsed") : { status: 200, body: ETCD };
   if (route === "POST /cluster/tokens") {
     if (IS_AWAY) return fail(409, "busy", "etcd: no member answers");

@@ -272,7 +272,7 @@ export interface Condition {
 }
 
 /** The state of a database, or what it is doing, in a word. */
-export const ConditionWord = ["failed", "full", "degraded", "too few replicas", "link down", "deleting", "paused", "loading", "synchronising", "waiting for flash", "near full", "resizing", "active"] as const;
+export const ConditionWord = ["failed", "full", "shards down", "degraded", "too few replicas", "link down", "deleting", "paused", "loading", "synchronising", "waiting for flash", "near full", "resizing", "active"] as const;
 export type ConditionWord = (typeof ConditionWord)[number];
 
 export interface Confirmation {
@@ -537,6 +537,15 @@ export interface Filling {
   used_bytes: number;
 }
 
+/** What a node that is gone for good takes with it. */
+export interface ForgetPlan {
+  /** The shards that only it had. All keys in them are lost. */
+  lost: LostShard[];
+  node: string;
+  /** What the others would have then. */
+  nodes: PlacedNode[];
+}
+
 export const Format = ["json", "slack"] as const;
 export type Format = (typeof Format)[number];
 
@@ -662,6 +671,13 @@ export interface Login {
   brief?: boolean;
   password: string;
   user: string;
+}
+
+export interface LostShard {
+  database: string;
+  number: number;
+  /** The node on which the shard would begin empty. */
+  to: string;
 }
 
 export interface MadeToken {
@@ -873,8 +889,55 @@ export interface NotImported {
 export const Op = [">", "<"] as const;
 export type Op = (typeof Op)[number];
 
+export interface Operation {
+  /** Who has asked for it. */
+  by: string;
+  ended_ms: number | null;
+  /** Why it has failed. */
+  error: string | null;
+  id: string;
+  /** create, resize, delete, flush, pause, resume or forget. */
+  kind: string;
+  nodes: OperationNode[];
+  started_ms: number;
+  /** running, done or failed. It runs until each of its nodes has done its part; one that does not run does so when it is back. */
+  state: string;
+  /** The name of the database or node that it is about. */
+  target: string;
+}
+
+export interface OperationNode {
+  is_done: boolean;
+  is_live: boolean;
+  name: string;
+}
+
 export const Phase = ["writing", "verifying"] as const;
 export type Phase = (typeof Phase)[number];
+
+export interface PlacedNode {
+  flash_bytes: number;
+  flash_placed_bytes: number;
+  name: string;
+  ram_bytes: number;
+  ram_placed_bytes: number;
+}
+
+export interface PlacedShard {
+  /** The primary's node first. */
+  nodes: string[];
+  number: number;
+}
+
+/** Where the shards of a database would be, and what the nodes would have. */
+export interface PlacementInfo {
+  copy_flash_bytes: number;
+  /** What each copy of a shard takes. */
+  copy_ram_bytes: number;
+  nodes: PlacedNode[];
+  port: number;
+  shards: PlacedShard[];
+}
 
 /** The RAM and flash that some data need in FlintKV. */
 export interface PlanInfo {

@@ -52,17 +52,8 @@ export type Etcd = api.ClusterEtcd;
 export type EtcdMember = api.ClusterEtcdMember;
 export type JoinToken = api.JoinToken;
 
-/** What a dry run of a new database answers on a member of a cluster. The document has no word of it: its route answers a database. */
-export interface Placement {
-  port: number;
-  /** What each copy of a shard takes. */
-  copy_ram_bytes: number;
-  copy_flash_bytes: number;
-  /** The primary's node first. */
-  shards: { number: number; nodes: string[] }[];
-  /** With what the new database takes. */
-  nodes: { name: string; ram_bytes: number; ram_placed_bytes: number; flash_bytes: number; flash_placed_bytes: number }[];
-}
+export type Placement = api.PlacementInfo;
+export type Operation = api.Operation;
 
 /** The latest value of each metric; null or missing if there is none yet. */
 export type Now = Record<string, number | null | undefined>;

@@ -309,6 +309,9 @@ fn changes_become_steps_of_an_operation() {
     let plan = checked(&layout, &Request::Drain { node: node_id(0) });
     let steps: Vec<Step> = plan.changes.iter().map(|&change| change.into()).collect();
     let record = cluster::records::OperationRecord {
+        target: String::new(),
+        by: String::new(),
+        nodes: Vec::new(),
         kind: cluster::records::OperationKind::Drain,
         database: None,
         node: Some(node_id(0)),
