@@ -197,6 +197,8 @@ run_twice() {
 
 for form in $forms; do
     for unit in "${units[@]}"; do
+        # A proxy refuses CLIENT TRACKING, with which each of its tests begins.
+        [ "$form/$unit" != proxy/tracking ] || continue
         run_twice "$form" "$unit"
     done
 done

@@ -23,7 +23,7 @@ use crate::directory::{Command, bit};
 use crate::execute::{keys, only_key};
 use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State};
 use crate::halt::{Halt, Wait};
-use crate::hub::Hub;
+use crate::owners::owner;
 use crate::routes::{Merge, Policy, Routes};
 use crate::script;
 use crate::work::Work;
@@ -89,7 +89,7 @@ fn try_forward(
     let clients = &worker.hub.clients;
     if command.is(bit::SCRIPT)
         && clients.may_be_paused()
-        && may_write(&worker.hub, command, args)
+        && may_write(worker, routes, command, args)
         && clients.is_paused(true, worker.now_ms())
     {
         return Err(Halt::Wait(Wait::Pause { writes: true }));
@@ -170,10 +170,15 @@ fn may_change(command: &Command) -> bool {
     command.is(bit::WRITE | bit::MAY_REPLICATE) || command.is(bit::SCRIPT) && !command.is(bit::READONLY)
 }
 
-/// Whether it waits while writes are paused. A script says by its flags whether it writes; the functions of libraries are known only to the
-/// shards.
-fn may_write(hub: &Hub, command: &Command, args: Args<'_>) -> bool {
-    command.is(bit::WRITE | bit::MAY_REPLICATE) || command.is(bit::SCRIPT) && script::may_write(hub, command, args)
+/// Whether it waits while writes are paused. A script says by its flags whether it writes. The functions of libraries are known to the shards:
+/// without one on this thread, a function is taken for a writer.
+fn may_write(worker: &Worker, routes: &Routes, command: &Command, args: Args<'_>) -> bool {
+    if command.row.name == "fcall" {
+        let shard = (0..routes.shards.len() as u16).find_map(|shard| owner(worker, routes, shard));
+        return shard.is_none_or(|shard| script::may_write(&shard.hub, command, args));
+    }
+    command.is(bit::WRITE | bit::MAY_REPLICATE)
+        || command.is(bit::SCRIPT) && script::may_write(&worker.hub, command, args)
 }
 
 fn cross_slot() -> Halt {
@@ -430,7 +435,7 @@ impl Sender<'_> {
                 only_here = only_here.or(Some(command.name));
             }
             writes |= may_change(command);
-            pauses |= may_write(hub, command, args);
+            pauses |= may_write(self.worker, self.routes, command, args);
             is_denied |= access::check(self.worker, self.session, command, args, Context::Multi).is_err();
         }
         if owners.is_empty() && !goes {
