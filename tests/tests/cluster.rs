@@ -671,3 +671,32 @@ fn increments_while_nodes_are_killed() {
     }
     println!("{totals:?}");
 }
+
+#[test]
+fn the_certificates_of_a_node_and_of_its_etcd_are_renewed_in_time() {
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+    let mut cluster = Cluster::start(&[Role::Data], &[]);
+    let folder = cluster.members[0].dir.path().join("state/cluster");
+    let read = |name: &str| pki::read_secret(&folder.join(name)).unwrap();
+    let now_ms = base::clock::wall_ms();
+    let identity = |name: &str| *pki::Credential::from_pem(&read(name), now_ms).unwrap().identity();
+    let authority = pki::Authority::from_pem(&read("authority.pem")).unwrap();
+    cluster.members[0].kill_node();
+    cluster.members[0].stop_coordinator();
+    // As they are ten months later: less than a third of their year is left.
+    for (name, purpose) in [("node.pem", pki::Purpose::Node), ("etcd.pem", pki::Purpose::Etcd)] {
+        let key = pki::NodeKey::generate();
+        let request = pki::CheckedRequest::from_pem(&key.request()).unwrap();
+        let (node, addresses) = (identity(name).node, [cluster.members[0].host.clone()]);
+        let issued = authority.issue(&request, node, purpose, &addresses, now_ms - 300 * DAY_MS).unwrap();
+        let old = pki::Credential::new(&key, &issued.certificate, authority.certificate(), now_ms).unwrap();
+        pki::write_secret(&folder.join(name), &old.to_pem()).unwrap();
+    }
+    cluster.members[0].start();
+    for name in ["node.pem", "etcd.pem"] {
+        eventually(&format!("{name} is renewed"), || identity(name).expires_ms > now_ms + 360 * DAY_MS);
+    }
+    // Both are used.
+    let port = cluster.create("orders", 1, &with(&["--persistence", "none"]));
+    assert_eq!(cluster.members[0].connect(port).run("SET a 1"), "OK");
+}

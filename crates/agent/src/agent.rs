@@ -50,7 +50,7 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the node asks itself whether its certificate is to be renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// The same, after it was not.
-const RENEWAL_AGAIN: Duration = Duration::from_secs(60);
+const RENEWAL_AGAIN: Duration = Duration::from_secs(10);
 /// How long the reconciler waits at most before it looks at something unfinished again.
 const UNFINISHED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -652,12 +652,16 @@ async fn keep_endpoints(membership: &Membership) {
 async fn keep_certificates(membership: &Membership) {
     // Before the first list it is not known whom to ask.
     membership.view_when(|view| !view.nodes.is_empty()).await;
+    let mut told = String::new();
     loop {
         let mut pause = RENEWAL_INTERVAL;
         for purpose in [Purpose::Node, Purpose::Etcd] {
             if let Err(why) = renew(membership, purpose).await {
-                tracing::warn!("the certificate of this node ({purpose:?}) was not renewed: {why}");
                 pause = RENEWAL_AGAIN;
+                if why != told {
+                    tracing::warn!("the certificate of this node ({purpose:?}) was not renewed: {why}");
+                    told = why;
+                }
             }
         }
         sleep(pause).await;
