@@ -3,12 +3,14 @@
 //! knows no command.
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
-//! has), `shard`, `peers` and `links` (the two ends of a link), `changes` (what operators ask for).
+//! has), `shard`, `peers` and `links` (the two ends of a link), `changes` (what operators ask for), `console` (what the
+//! nodes' consoles share).
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod changes;
+mod console;
 mod links;
 mod lives;
 mod peers;

@@ -4,8 +4,29 @@
 use crate::app::App;
 use crate::database_events;
 use crate::events::Event;
+use config::Secret;
 use std::time::Duration;
 use tokio::sync::watch as signal;
+
+/// What the consoles of a cluster share, once a second: it may wait for etcd, so it has a thread of its own.
+pub fn share(app: &App, stopped: &signal::Receiver<bool>) {
+    while !*stopped.borrow() {
+        let settings = app.node.config().snapshot().console.clone();
+        let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
+        if let Some(password) = app.users.look(given, (app.now_ms)()) {
+            say_password(&password);
+        }
+        for _ in 0..10 {
+            if !*stopped.borrow() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+pub fn say_password(password: &str) {
+    tracing::warn!("console: the first user is 'admin' with the password {password} (shown only once: change it)");
+}
 
 /// One round at the start of each second, until the console stops.
 pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
@@ -24,7 +45,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         app.alerts.look(&app.node, &app.watch, &app.events, now_ms);
         app.benchmarks.look(&app.events, now_ms);
         database_events::look(&app.node, &app.watch, app.has_crashed, &app.events);
-        app.sessions.lock().look(now_ms);
+        app.sign_on.look(now_ms);
         app.terminals.look(now_ms);
         // Short sleeps, so that the node does not wait a whole second when it stops.
         let next_ms = (now_ms / 1000 + 1) * 1000;
