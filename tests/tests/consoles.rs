@@ -106,3 +106,42 @@ fn one_sign_on_counts_at_every_node() {
     eventually("the user is removed", || [204, 404].contains(&ask(first, "DELETE", "/users/ann", &admin, None).0));
     eventually("it holds at both", || user_of(first, &ann).is_none() && user_of(second, &ann).is_none());
 }
+
+#[test]
+fn the_figures_of_a_database_are_those_of_its_shards() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let limits = ["--memory-limit", "400mb", "--ram-limit", "60%", "--persistence", "none"];
+    let port = cluster.create("orders", 4, &limits);
+    let mut client = cluster.members[0].connect(port);
+    for number in 0..100 {
+        assert_eq!(client.run(&format!("SET k{number} v{number}")), "OK");
+    }
+    // Each node shows the whole, wherever the shards are and the clients come in.
+    let admin = log_in(&cluster.members[1], "admin", PASSWORD).unwrap();
+    let shown_by = |member: &Member| ask(member, "GET", "/databases/orders", &admin, None).2;
+    let shown = |at: usize| shown_by(&cluster.members[at]);
+    for at in [0, 1] {
+        eventually("the keys of all shards are counted", || shown(at)["now"]["keys"] == 100.0);
+        eventually("commands and hits of all shards are", || {
+            (0..100).for_each(|number| drop(client.run(&format!("GET k{number}"))));
+            let now = shown(at)["now"].clone();
+            now["ops"].as_f64().is_some_and(|ops| ops > 50.0) && now["hit_ratio"] == 1.0
+        });
+        let database = shown(at);
+        assert_eq!(database["ram"]["limit_bytes"], 240 << 20, "of the whole database: {}", database["ram"]);
+        assert_eq!(database["flash"]["limit_bytes"], 160 << 20, "{}", database["flash"]);
+        assert_eq!(database["now"]["ram_limit_bytes"].as_f64(), Some(f64::from(240 << 20)), "the shards' together");
+        let used = database["ram"]["used_bytes"].as_u64().unwrap();
+        let (_, _, shards) = ask(&cluster.members[at], "GET", "/databases/orders/shards", &admin, None);
+        let largest = shards.as_array().unwrap().iter().filter_map(|shard| shard["used_ram_bytes"].as_u64()).max();
+        assert!(largest.is_some_and(|largest| used > largest), "{used} in all: {shards}");
+    }
+    // The past is drawn from the same figures.
+    eventually("the history has the keys of all shards", || {
+        let (_, _, past) = ask(&cluster.members[0], "GET", "/databases/orders/metrics?names=keys", &admin, None);
+        past["series"]["keys"].as_array().is_some_and(|keys| keys.contains(&json!(100.0)))
+    });
+    // Without an answer of each shard, the whole is unknown.
+    cluster.members[1].kill_node();
+    eventually("nothing is made up", || shown_by(&cluster.members[0])["now"]["keys"].is_null());
+}

@@ -4,7 +4,12 @@
 use crate::app::App;
 use crate::database_events;
 use crate::events::Event;
+use crate::metrics::shards::ShardFigures;
+use crate::routes::cluster;
 use config::Secret;
+use node::Database;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch as signal;
 
@@ -22,6 +27,35 @@ pub fn share(app: &App, stopped: &signal::Receiver<bool>) {
             }
         }
     }
+}
+
+/// Asks the shards of the cluster's databases in the middle of each second, so that each round of [`run`] finds new answers.
+pub fn ask_shards(app: &App, stopped: &signal::Receiver<bool>) {
+    while !*stopped.borrow() {
+        app.watch.saw_shards(shard_figures(app));
+        let next_ms = ((app.now_ms)() + 500) / 1000 * 1000 + 500;
+        loop {
+            let left_ms = next_ms.saturating_sub((app.now_ms)());
+            if left_ms == 0 || *stopped.borrow() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(left_ms.min(100)));
+        }
+    }
+}
+
+fn shard_figures(app: &App) -> BTreeMap<String, Option<ShardFigures>> {
+    let Some(agent) = &app.agent else { return BTreeMap::new() };
+    let Ok(status) = agent.status() else { return BTreeMap::new() };
+    let of = |database: Arc<Database>| {
+        let (id, found) = status.view.named(database.name()).filter(|_| database.is_of_cluster())?;
+        // A shard that is not served is not waited for.
+        let is_served = cluster::shards(&status.view, found).iter().all(|shard| shard.is_served);
+        let infos = if is_served { agent.shard_infos(id, "default").ok() } else { None };
+        let figures = infos.and_then(|infos| ShardFigures::of((app.now_ms)(), &infos));
+        Some((database.name().to_owned(), figures))
+    };
+    app.node.databases().into_iter().filter_map(of).collect()
 }
 
 pub fn say_password(password: &str) {

@@ -124,9 +124,13 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
     let (shared, until) = (Arc::clone(&app), stopped.clone());
     let sharing =
         thread::Builder::new().name("flintkv-share".to_owned()).spawn(move || background::share(&shared, &until))?;
+    let (asking, until) = (Arc::clone(&app), stopped.clone());
+    let asking = thread::Builder::new()
+        .name("flintkv-shards".to_owned())
+        .spawn(move || background::ask_shards(&asking, &until))?;
     let watching =
         thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || background::run(&app, &stopped))?;
-    Ok(Some(Console { stop, threads: vec![web, watching, sharing] }))
+    Ok(Some(Console { stop, threads: vec![web, watching, sharing, asking] }))
 }
 
 /// `console-bind`: addresses. An address with a minus in front may be missing on this machine.
