@@ -1,6 +1,6 @@
 // The mock node as a member of a cluster of three nodes: a and b have shards, c only votes.
 // MOCK_CLUSTER=down: b does not run; away: etcd does not answer; none: the node is a member of no cluster.
-import type { Cluster, ClusterNode, Etcd, Operation, Placement, ShardInfo } from "../src/lib/types";
+import type { Cluster, ClusterNode, Etcd, Operation, Placement, ShardFigures, ShardInfo } from "../src/lib/types";
 import type { Answer } from "./node.ts";
 
 const GB = 1024 ** 3;
@@ -25,6 +25,15 @@ const shardsOf = (count: number): ShardInfo[] =>
   Array.from({ length: count }, (_, number) => ({ number, node: number % 2 ? "b" : "a", epoch: number === 2 ? 3 : 1, is_served: !(IS_DOWN && number % 2 === 1) }));
 /** By database. */
 export const SHARDS: Record<string, ShardInfo[]> = IS_MEMBER ? { orders: shardsOf(4) } : {};
+/** What a shard says of itself; one that is not served says nothing. */
+export const figuresOf = (shards: ShardInfo[]): ShardFigures[] =>
+  shards.map((one) => {
+    const said = <T>(value: T): T | null => (one.is_served ? value : null);
+    return {
+      ...one, keys: said(1_200_000 + one.number), used_ram_bytes: said(5 * GB), ram_limit_bytes: said(6 * GB), used_flash_bytes: said(11 * GB), values_in_ram: said(400_000),
+      values_in_ram_percent: said(33.3), ram_hit_percent: said(91.5), ops_per_s: said(12_500), trouble: one.is_served ? null : "it does not answer",
+    };
+  });
 const LIMITS: Record<string, [number, number, number]> = { orders: [12000, 80 * GB, 24 * GB] };
 
 export function created(name: string, port: number, memory: number, ram: number, count: number): void {

@@ -1,7 +1,7 @@
 // A node that is not there: the HTTP API's answers for working on the console without one. Only for development.
 // Log in as admin, operator or viewer; the password is the name.
 import type { Alerts, Backup, Benchmark, Db, KeyView, Reply, Role } from "../src/lib/types";
-import { created, IS_MEMBER, ofCluster, placement, SHARDS } from "./cluster.ts";
+import { created, figuresOf, IS_MEMBER, ofCluster, placement, SHARDS } from "./cluster.ts";
 import { CATALOG, metricAt, series } from "./metrics.ts";
 
 export interface Answer {
@@ -242,6 +242,8 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
   switch (`${method} ${rest}`) {
     case "GET ":
       return ok(withNow(db));
+    case "GET shards":
+      return db.shards ? ok(figuresOf(db.shards)) : fail(404, "not_found", `the cluster has no database '${db.name}'`);
     case "PATCH ":
       if (db.shards && query.get("dry_run") === "true") return fail(422, "unsupported", `'${db.name}' is a database of the cluster: it is changed as a whole`, [{ field: "name", message: "it is changed as a whole" }]);
       if (query.get("dry_run") !== "true") Object.assign(db.definition, body);

@@ -208,15 +208,24 @@ await main(async (node, browser) => {
   await step("a database of the cluster: its shards, those that are not served, and nothing that the API refuses", async () => {
     const real = await page.evaluate(() => fetch("/api/v1/databases/default").then((answer) => answer.json()));
     const orders = (down) => ({ ...real, name: "orders", is_default: false, shards: shards(down), definition: { ...real.definition, shards: 4, has_password: true, memory_limit_bytes: 80 * GB, ram_limit_bytes: 24 * GB } });
-    said = { ...answers(cluster()), "GET /databases/orders": () => [200, orders([])], "GET /databases/orders/metrics": ({ route, url }) => route.fetch({ url: url.href.replace("/orders/", "/default/") }).then(async (answer) => [200, await answer.json()]) };
+    const figures = (down) => shards(down).map((one) => {
+      const of = one.is_served ? { keys: 1000 + one.number, used_ram_bytes: 5 * GB, used_flash_bytes: 11 * GB, values_in_ram: 400, values_in_ram_percent: 40, ram_hit_percent: 91.5, ops_per_s: 12_500 } : { keys: null, used_ram_bytes: null, used_flash_bytes: null, values_in_ram: null, values_in_ram_percent: null, ram_hit_percent: null, ops_per_s: null };
+      return { ...one, ...of, ram_limit_bytes: one.is_served ? 6 * GB : null, trouble: one.is_served ? null : "it does not answer" };
+    });
+    said = { ...answers(cluster()), "GET /databases/orders": () => [200, orders([])], "GET /databases/orders/shards": () => [200, figures([])], "GET /databases/orders/metrics": ({ route, url }) => route.fetch({ url: url.href.replace("/orders/", "/default/") }).then(async (answer) => [200, await answer.json()]) };
     await open("/databases/orders/shards");
     await page.getByText("4 of 4 served").waitFor();
+    const of_shard = page.getByRole("row", { name: "orders.2" });
+    await of_shard.getByText("5 GiB", { exact: true }).waitFor();
+    same((await of_shard.getByRole("cell").allTextContents()).map((text) => text.trim()), ["served", "a", "1 k", "5 GiB", "11 GiB", "40 %", "91.5 %", "12.5 k", "1"], "what is said of a shard");
     same(await page.getByRole("alert").count(), 0, "alerts");
     const tabs = page.getByRole("navigation", { name: "Of this database" });
     same(await tabs.getByRole("link").allTextContents(), ["Overview", "Shards", "Metrics", "Keys", "Command line", "Slow log", "Clients", "Users", "Configuration"], "tabs");
     said["GET /databases/orders"] = () => [200, orders([1])];
+    said["GET /databases/orders/shards"] = () => [200, figures([1])];
     await page.getByRole("alert").filter({ hasText: "Keys of shard 1 answer CLUSTERDOWN" }).waitFor();
     await page.getByRole("row", { name: "orders.1" }).getByText("not served").waitFor();
+    await page.getByRole("row", { name: "orders.1" }).getByText("it does not answer").waitFor();
     await seen("cluster-shards");
     await visit(page, "/databases/orders");
     await page.getByRole("alert").filter({ hasText: "Shard 1 is not served" }).waitFor();

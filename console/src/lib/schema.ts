@@ -1412,6 +1412,7 @@ export interface UserChange {
 
 export interface UserInfo {
   created_ms: number;
+  /** In a cluster: at this node, since it has started. */
   last_login_ms: number | null;
   /** Somebody else has chosen the user's password. Until the user changes it, every other request is refused. */
   must_change_password: boolean;

@@ -47,6 +47,7 @@ export type FreshToken = api.MadeToken;
 export type Cluster = api.ClusterInfo;
 export type ClusterNode = api.ClusterNode;
 export type ClusterDatabase = api.ClusterDatabase;
+export type ShardFigures = api.ShardFigures;
 export type ShardInfo = api.ShardInfo;
 export type Etcd = api.ClusterEtcd;
 export type EtcdMember = api.ClusterEtcdMember;

@@ -21,7 +21,7 @@ use membership::records::{Change, Records, RecordsError};
 use membership::{Folder, Member, etcd_client};
 use node::Node;
 use parking_lot::{Condvar, Mutex, RwLock};
-use pki::{CurrentCredential, Purpose, ShutOut, Trust};
+use pki::{ClusterId, CurrentCredential, Purpose, ShutOut, Trust};
 use rand::RngCore;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, TryLockError};
@@ -113,6 +113,8 @@ struct Shared {
     stop: watch::Sender<bool>,
     /// Why the node is a member and does not do its work.
     failure: Mutex<Option<String>>,
+    /// Of which cluster the node is a member, by its files, whether it works for it or not.
+    cluster: RwLock<Option<ClusterId>>,
 }
 
 /// The node's directory of its membership, locked. Nobody else works with it.
@@ -169,6 +171,8 @@ pub struct Agent {
     shared: Arc<Shared>,
     runtime: Handle,
     thread: Option<JoinHandle<()>>,
+    /// Sessions of the console whose end the other nodes do not know yet.
+    pub(crate) ending: Arc<AtomicUsize>,
 }
 
 impl Agent {
@@ -185,12 +189,16 @@ impl Agent {
     fn start_with(config: &Config, node: Option<Arc<Node>>) -> io::Result<Agent> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
+        let folder = Folder::of(config);
+        // Damage is told by the thread.
+        let cluster = folder.member().ok().flatten().map(|member| member.cluster);
         let shared = Arc::new(Shared {
             node,
             peer_port: config.peer_port,
             announced_port: announced_port(config),
             peer_tls: config.peer_tls,
-            folder: Folder::of(config),
+            folder,
+            cluster: RwLock::new(cluster),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
             failure: Mutex::default(),
@@ -202,7 +210,7 @@ impl Agent {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("agent".to_owned()).spawn(run)?;
-        Ok(Agent { shared, runtime: handle, thread: Some(thread) })
+        Ok(Agent { shared, runtime: handle, thread: Some(thread), ending: Arc::default() })
     }
 
     /// What the node knows of its cluster.
@@ -213,6 +221,17 @@ impl Agent {
         let view = membership.view.borrow().clone();
         let (member, refused) = (membership.issuer.read().member.clone(), membership.peers.refused());
         Ok(Status { member, view, etcd_trouble, troubles, refused })
+    }
+
+    /// Of which cluster the node is a member, by its files: it may not know the cluster's records yet.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        *self.shared.cluster.read()
+    }
+
+    /// The cluster's records. `None`: they are not known yet.
+    pub fn view(&self) -> Option<Arc<View>> {
+        // Before the first list nothing is known, which is not the same as nothing being there.
+        self.membership().ok().map(|membership| membership.view()).filter(|view| !view.nodes.is_empty())
     }
 
     /// Why the node is a member and does not do its work.
@@ -232,6 +251,11 @@ impl Agent {
     /// Waits for work of the agent's runtime, from a thread that may wait.
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
+    }
+
+    /// Work that nobody waits for.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(work));
     }
 
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
@@ -332,8 +356,12 @@ impl Shared {
 async fn run(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         match shared.folder.member() {
-            Ok(None) => *shared.failure.lock() = None,
+            Ok(None) => {
+                *shared.failure.lock() = None;
+                *shared.cluster.write() = None;
+            }
             Ok(Some(member)) => {
+                *shared.cluster.write() = Some(member.cluster);
                 let ended = be_member(shared, member).await;
                 *shared.membership.write() = None;
                 note(shared, ended);

@@ -550,6 +550,8 @@ impl Desk<'_> {
                         .delete(&node_key)
                         .delete(&name_key(record.name.as_str()))
                         .delete(&coordinator_key(pki_id))
+                        // The node knows it, and could sign sessions of any user: another one is drawn, and all users sign in anew.
+                        .delete(&Key::ConsoleKey.to_string())
                         .put(&shut_out_key(pki_id), &pki::ShutOut::until_it_joins_again(pki_id, wall_ms()));
                     let to = |name: &NodeName| view.node_named(name.as_str()).map(|(id, _)| id);
                     let begun = Begun {

@@ -4,12 +4,13 @@
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
 //! has), `shard`, `peers` and `links` (the two ends of a link), `functions` (how they get to all shards), `changes`
-//! (what operators ask for) and `desk` (which records that changes).
+//! (what operators ask for) and `desk` (which records that changes), `console` (what the nodes' consoles share).
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod changes;
+mod console;
 mod desk;
 mod functions;
 mod links;

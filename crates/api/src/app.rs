@@ -3,6 +3,8 @@
 use crate::alerts::Alerts;
 use crate::analysis::Analyses;
 use crate::auth::sessions::Sessions;
+use crate::auth::shared::{Records, Shared};
+use crate::auth::sign_on::SignOn;
 use crate::auth::tries::Tries;
 use crate::auth::users::Users;
 use crate::benchmarks::Benchmarks;
@@ -54,7 +56,7 @@ pub struct App {
     pub agent: Option<Arc<Agent>>,
     pub now_ms: Clock,
     pub users: Users,
-    pub sessions: Mutex<Sessions>,
+    pub sign_on: SignOn,
     pub tries: Mutex<Tries>,
     /// Logins in progress.
     pub logins: AtomicUsize,
@@ -90,12 +92,14 @@ impl App {
         let now_ms = (options.now_ms)();
         // The configuration accepts only text as this value.
         let given = settings.password.as_ref().map(Secret::expose).and_then(|given| std::str::from_utf8(given).ok());
-        let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
+        let records = options.agent.clone().map(|agent| agent as Arc<dyn Records>);
+        let shared = Arc::new(Shared::open(records, file("console-of-cluster.json")));
+        let (users, made_up) = Users::open(file("users.json"), given, Arc::clone(&shared), now_ms)?;
         let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?, Arc::clone(&options.now_ms));
         let watch = Arc::new(Watch::open(file("history"), &node, now_ms)?);
         let app = App {
             users,
-            sessions: Mutex::new(Sessions::open(folder.join("sessions.json"), now_ms)?),
+            sign_on: SignOn::new(Sessions::open(folder.join("sessions.json"), now_ms)?, shared),
             tries: Mutex::default(),
             logins: AtomicUsize::new(0),
             audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
@@ -120,7 +124,7 @@ impl App {
 
     /// Called when the node stops in an orderly way.
     pub fn ends(&self) {
-        self.sessions.lock().keep();
+        self.sign_on.keep();
         // Best effort: if this fails, the next start reports a crash.
         let _ = fs::remove_file(self.node.state_dir().join(RUNNING));
     }

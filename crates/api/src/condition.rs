@@ -135,6 +135,14 @@ impl<'f> Facts<'f> {
         Filling { used_bytes: store.flash_charged_bytes, limit_bytes: store.flash_full_at_bytes, percent, level }
     }
 
+    /// RAM or flash of a database of the cluster, of which only its shards know what is in use. `None`: that is unknown.
+    pub fn of_shards(&self, used_bytes: Option<f64>, limit_bytes: u64, is_full: bool) -> Option<Filling> {
+        let used_bytes = used_bytes? as u64;
+        let percent = (limit_bytes > 0).then(|| 100.0 * used_bytes as f64 / limit_bytes as f64);
+        let level = if is_full { self.full_level() } else { Level::Good };
+        Some(Filling { used_bytes, limit_bytes, percent, level })
+    }
+
     fn full_level(&self) -> Level {
         if self.evicts() { Level::Warning } else { Level::Critical }
     }

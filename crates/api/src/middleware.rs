@@ -23,7 +23,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-pub const COOKIE_NAME: &str = "flintkv_session";
+const COOKIE_NAME: &str = "flintkv_session";
+/// Of the cookie of a browser.
+pub const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
 /// The largest request body; usually it is the value of a key.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// The time limit for receiving a body.
@@ -43,8 +45,12 @@ const POLICY: &str = "default-src 'self'; script-src 'self'; style-src 'self'; i
 
 /// Handles one request for a route. `turns` bounds the requests that wait for a thread.
 pub async fn serve(app: Arc<App>, route: &'static Route, turns: Arc<Semaphore>, request: Request) -> Response<Body> {
-    match admitted(app, route, turns, request).await {
-        Ok(reply) => answer(reply),
+    let mut renewed = None;
+    match admitted(app, route, turns, request, &mut renewed).await {
+        Ok(mut reply) => {
+            reply.cookie = reply.cookie.or(renewed);
+            answer(reply)
+        }
         Err(error) => refuse(error),
     }
 }
@@ -54,6 +60,7 @@ async fn admitted(
     route: &'static Route,
     turns: Arc<Semaphore>,
     request: Request,
+    renewed: &mut Option<String>,
 ) -> Result<Reply, ApiError> {
     let (mut parts, body) = request.into_parts();
     let peer = *parts.extensions.get::<Peer>().ok_or_else(|| ApiError::failed("the request has no peer address"))?;
@@ -61,6 +68,9 @@ async fn admitted(
         return Err(ApiError::stopping());
     }
     let who = who(&app, &parts.headers)?;
+    if let Some(Who { by: By::Session { renewed: Some(cookie), .. }, .. }) = &who {
+        *renewed = Some(set_cookie(cookie, LIFETIME_S, peer.is_tls));
+    }
     if let Some(role) = route.role {
         let who = who.as_ref().ok_or_else(|| {
             ApiError::unauthenticated("log in first")
@@ -181,16 +191,23 @@ pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
         })?;
         return Ok(Some(Who { name: token.name, role: token.role, by: By::Token { id: token.id } }));
     }
-    let Some(id) = cookie(headers) else { return Ok(None) };
-    let Some(session) = app.sessions.lock().find(id, now_ms) else { return Ok(None) };
+    let Some(cookie) = cookie(headers) else { return Ok(None) };
+    let Some(session) = app.sign_on.find(&app.users, cookie, now_ms) else { return Ok(None) };
     // The role is the user's current one, not that at login.
     let Some(user) = app.users.card(&session.user) else { return Ok(None) };
     let by = By::Session {
-        id: id.to_owned(),
+        cookie: cookie.to_owned(),
+        renewed: session.renewed,
         csrf: session.csrf,
         password_by: user.must_change_password.then_some(user.password_by),
     };
     Ok(Some(Who { name: user.name, role: user.role, by }))
+}
+
+/// The header's value.
+pub fn set_cookie(value: &str, seconds: u64, is_tls: bool) -> String {
+    let secure = if is_tls { "; Secure" } else { "" };
+    format!("{COOKIE_NAME}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {

@@ -105,7 +105,7 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
         }
     }
     if let Some(password) = made_up {
-        tracing::warn!("console: the first user is 'admin' with the password {password} (shown only once: change it)");
+        background::say_password(&password);
     }
     let (stop, stopped) = signal::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -121,9 +121,16 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
         // Do not wait for a command that a database does not answer.
         runtime.shutdown_timeout(GRACE);
     })?;
+    let (shared, until) = (Arc::clone(&app), stopped.clone());
+    let sharing =
+        thread::Builder::new().name("flintkv-share".to_owned()).spawn(move || background::share(&shared, &until))?;
+    let (asking, until) = (Arc::clone(&app), stopped.clone());
+    let asking = thread::Builder::new()
+        .name("flintkv-shards".to_owned())
+        .spawn(move || background::ask_shards(&asking, &until))?;
     let watching =
         thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || background::run(&app, &stopped))?;
-    Ok(Some(Console { stop, threads: vec![web, watching] }))
+    Ok(Some(Console { stop, threads: vec![web, watching, sharing, asking] }))
 }
 
 /// `console-bind`: addresses. An address with a minus in front may be missing on this machine.

@@ -81,9 +81,13 @@ hex_ids! {
     Incarnation: 8 "", "16 lower-case hex digits";
     /// The secret of the hash of keys, the same in all copies of a database.
     HashSecret: 16 "", "32 lower-case hex digits";
+    /// With which the nodes sign the sessions of their consoles.
+    ConsoleKey: 32 "", "64 lower-case hex digits";
+    /// The SHA-256 of a session's secret.
+    SessionDigest: 32 "", "64 lower-case hex digits";
 }
 
-/// Those that may be shown, which is all but the secret.
+/// Those that may be shown, which is all but the secrets.
 macro_rules! shown {
     ($($name:ident)*) => {$(
         impl fmt::Display for $name {
@@ -100,11 +104,17 @@ macro_rules! shown {
     )*};
 }
 
-shown! { NodeId DatabaseId ShardUid OperationId ProcessId Incarnation }
+shown! { NodeId DatabaseId ShardUid OperationId ProcessId Incarnation SessionDigest }
 
 impl fmt::Debug for HashSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HashSecret")
+    }
+}
+
+impl fmt::Debug for ConsoleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConsoleKey")
     }
 }
 

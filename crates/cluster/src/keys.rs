@@ -1,6 +1,6 @@
 //! Owns the keys under which a cluster's records lie in etcd, relative to the cluster's prefix. Never knows what a record consists of.
 
-use crate::ids::{DatabaseId, NodeId, OperationId, ShardNumber};
+use crate::ids::{DatabaseId, NodeId, OperationId, SessionDigest, ShardNumber};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,6 +29,12 @@ pub enum Key {
     Leader,
     /// `feature_level`
     FeatureLevel,
+    /// `console/users`
+    ConsoleUsers,
+    /// `console/key`
+    ConsoleKey,
+    /// `console/ended/<digest>`, which ends with a lease
+    ConsoleEnded(SessionDigest),
 }
 
 /// A key that this version does not know: one of a newer version, or of somebody else.
@@ -57,6 +63,9 @@ impl fmt::Display for Key {
             Key::Layout => f.write_str("layout"),
             Key::Leader => f.write_str("ctl/leader"),
             Key::FeatureLevel => f.write_str("feature_level"),
+            Key::ConsoleUsers => f.write_str("console/users"),
+            Key::ConsoleKey => f.write_str("console/key"),
+            Key::ConsoleEnded(digest) => write!(f, "console/ended/{digest}"),
         }
     }
 }
@@ -85,6 +94,9 @@ fn parse(text: &str) -> Option<Key> {
         ["layout"] => Key::Layout,
         ["ctl", "leader"] => Key::Leader,
         ["feature_level"] => Key::FeatureLevel,
+        ["console", "users"] => Key::ConsoleUsers,
+        ["console", "key"] => Key::ConsoleKey,
+        ["console", "ended", digest] => Key::ConsoleEnded(digest.parse().ok()?),
         _ => return None,
     })
 }
@@ -112,6 +124,9 @@ mod tests {
             "layout".to_owned(),
             "ctl/leader".to_owned(),
             "feature_level".to_owned(),
+            "console/users".to_owned(),
+            "console/key".to_owned(),
+            format!("console/ended/{}", "0123456789abcdef".repeat(4)),
         ];
         for key in keys {
             assert_eq!(key.parse::<Key>().map(|key| key.to_string()), Ok(key));

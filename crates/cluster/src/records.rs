@@ -13,6 +13,9 @@
 //! | `layout` | [`LayoutRecord`] | API, with whatever needs room on nodes |
 //! | `ctl/leader` | [`LeaderRecord`] | controller, with a lease |
 //! | `feature_level` | [`FeatureLevelRecord`] | controller |
+//! | `console/users` | [`ConsoleUsersRecord`] | API |
+//! | `console/key` | [`ConsoleKeyRecord`] | API |
+//! | `console/ended/<digest>` | [`ConsoleEndedRecord`] | API, with a lease |
 //!
 //! # Versions
 //! Nodes of two versions write the same records during an upgrade. A newer one may add a *field* to any object at any time: fields that
@@ -20,7 +23,7 @@
 //! field is an error to an older node, so it may be written only when `feature_level` says that there is no older node. Numbers are
 //! integers: a fraction that an older node writes back may differ in its last digit.
 
-use crate::ids::{CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, ProcessId, ShardUid};
+use crate::ids::{ConsoleKey, CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, ProcessId, ShardUid};
 use crate::keys::Key;
 use crate::limits::REPLICAS_MAX;
 use crate::names::{Address, DatabaseName, NodeName, ZoneName};
@@ -606,5 +609,53 @@ pub struct FeatureLevelRecord {
 impl Record for FeatureLevelRecord {
     fn lies_at(key: &Key) -> bool {
         matches!(key, Key::FeatureLevel)
+    }
+}
+
+/// The console's users and API tokens: what a node that is alone has in `users.json`. The API knows the fields, and keeps those that it does
+/// not know. Passwords and tokens are in it as hashes.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConsoleUsersRecord(pub Map<String, Value>);
+
+/// Hashes stay out of logs.
+impl fmt::Debug for ConsoleUsersRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConsoleUsersRecord")
+    }
+}
+
+impl Record for ConsoleUsersRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::ConsoleUsers)
+    }
+}
+
+/// The key that signs the sessions of all consoles. It is drawn anew when a node that knows it is removed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsoleKeyRecord {
+    pub key: ConsoleKey,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl Record for ConsoleKeyRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::ConsoleKey)
+    }
+}
+
+/// A session that its user has ended. The key ends when the session would have ended by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsoleEndedRecord {
+    /// Milliseconds since 1970.
+    pub ended_ms: u64,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl Record for ConsoleEndedRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::ConsoleEnded(_))
     }
 }

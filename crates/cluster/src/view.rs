@@ -1,14 +1,15 @@
 //! Owns what a node knows of its cluster: the records, kept up to date change by change. Never knows where a change comes from.
 
-use crate::ids::{DatabaseId, NodeId, OperationId, ShardNumber};
+use crate::ids::{DatabaseId, NodeId, OperationId, SessionDigest, ShardNumber};
 use crate::keys::Key;
 use crate::limits::{self, Resources};
 use crate::placement::{Condition, DatabaseCopies, Layout, NodeRoom, ShardCopies};
 use crate::records::{
-    self, DatabaseState, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord,
-    NodeRecord, OperationRecord, Record, RecordError, ShardRecord, SpecRecord, UsersRecord,
+    self, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState, FeatureLevelRecord, FunctionsRecord,
+    LayoutRecord, LeaderRecord, LiveRecord, MapRecord, NodeRecord, OperationRecord, Record, RecordError, ShardRecord,
+    SpecRecord, UsersRecord,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A record, and the revision of its last change.
@@ -36,6 +37,15 @@ pub struct DatabaseView {
     pub shards: BTreeMap<ShardNumber, Kept<ShardRecord>>,
 }
 
+/// The records of the nodes' consoles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConsoleView {
+    pub users: Option<Kept<ConsoleUsersRecord>>,
+    pub key: Option<Kept<ConsoleKeyRecord>>,
+    /// The sessions that were ended before their time.
+    pub ended: BTreeSet<SessionDigest>,
+}
+
 /// The records of a cluster. A clone is cheap for each record, and two views share what has not changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
@@ -46,6 +56,7 @@ pub struct View {
     pub layout: Option<Kept<LayoutRecord>>,
     pub leader: Option<Kept<LeaderRecord>>,
     pub feature_level: Option<Kept<FeatureLevelRecord>>,
+    pub console: ConsoleView,
     /// Records that cannot be read. What was known under their keys before is still there.
     pub unreadable: BTreeMap<String, RecordError>,
 }
@@ -81,6 +92,12 @@ impl View {
             Key::Layout => self.layout = Some(kept(key, bytes, revision)?),
             Key::Leader => self.leader = Some(kept(key, bytes, revision)?),
             Key::FeatureLevel => self.feature_level = Some(kept(key, bytes, revision)?),
+            Key::ConsoleUsers => self.console.users = Some(kept(key, bytes, revision)?),
+            Key::ConsoleKey => self.console.key = Some(kept(key, bytes, revision)?),
+            Key::ConsoleEnded(digest) => {
+                kept::<ConsoleEndedRecord>(key, bytes, revision)?;
+                self.console.ended.insert(digest);
+            }
         }
         Ok(())
     }
@@ -98,6 +115,9 @@ impl View {
             Key::Layout => self.layout = None,
             Key::Leader => self.leader = None,
             Key::FeatureLevel => self.feature_level = None,
+            Key::ConsoleUsers => self.console.users = None,
+            Key::ConsoleKey => self.console.key = None,
+            Key::ConsoleEnded(digest) => drop(self.console.ended.remove(&digest)),
         }
         self.databases.retain(|_, database| *database != DatabaseView::default());
     }

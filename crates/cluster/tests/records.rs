@@ -1,13 +1,15 @@
 //! Records come back as they were written, with the fields of newer versions; other bytes are errors that name key and field.
 
 use cluster::ids::{
-    CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, OperationId, ProcessId, ShardNumber, ShardUid,
+    ConsoleKey, CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, OperationId, ProcessId, SessionDigest,
+    ShardNumber, ShardUid,
 };
 use cluster::keys::Key;
 use cluster::records::{
-    Addresses, Assignment, Capacity, DatabaseState, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord,
-    LiveRecord, MapRecord, Member, NodeRecord, NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record,
-    Role, ShardRecord, SpecRecord, Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
+    Addresses, Assignment, Capacity, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState,
+    FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, Member, NodeRecord,
+    NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Role, ShardRecord, SpecRecord, Step, StepKind,
+    StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
 };
 use cluster::stripes::StripeMap;
 use config::definition::{Definition, FIELDS};
@@ -145,7 +147,10 @@ impl<F: FnMut(Key, Vec<u8>, &dyn Fn(&[u8]) -> Result<Vec<u8>, String>)> All<F> {
         self.of(Key::Layout, &LayoutRecord { changes: 5, unknown: unknown.clone() });
         let process = ProcessId([1; 8]);
         self.of(Key::Leader, &LeaderRecord { node: node(1), process, unknown: unknown.clone() });
-        self.of(Key::FeatureLevel, &FeatureLevelRecord { level: 4, unknown });
+        self.of(Key::FeatureLevel, &FeatureLevelRecord { level: 4, unknown: unknown.clone() });
+        self.of(Key::ConsoleUsers, &ConsoleUsersRecord(unknown.clone()));
+        self.of(Key::ConsoleKey, &ConsoleKeyRecord { key: ConsoleKey([3; 32]), unknown: unknown.clone() });
+        self.of(Key::ConsoleEnded(SessionDigest([5; 32])), &ConsoleEndedRecord { ended_ms: 9, unknown });
     }
 }
 

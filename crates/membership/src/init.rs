@@ -10,10 +10,13 @@ use crate::folder::{EtcdAccess, EtcdMember, ExternalEtcd, Folder, Member, announ
 use crate::issuer::{FEATURE_LEVEL, StoredToken, coordinator_key, encode_node, node_key, node_record};
 use crate::records::{CLUSTER, Change, ClusterRecord, Records, RecordsError, issued_key, name_key, token_key};
 use base::clock::wall_ms;
+use cluster::ids::ConsoleKey;
+use cluster::keys::Key;
 use cluster::names::{NodeName, ZoneName};
-use cluster::records::{FeatureLevelRecord, Role, Unknown};
+use cluster::records::{ConsoleKeyRecord, ConsoleUsersRecord, FeatureLevelRecord, Role, Unknown};
 use config::Config;
 use pki::{Authority, CheckedRequest, ClusterId, Credential, Identity, NodeId, NodeKey, Purpose, Token, TokenRecord};
+use rand::RngCore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -188,7 +191,12 @@ fn first_records(
         .put(&name, &member.node)
         .put_bytes(&node_key, encode_node(member.node, &node)?)
         .put(&issued_key(identity), identity)
-        .put(&token_key(&token.secret_sha256), &stored);
+        .put(&token_key(&token.secret_sha256), &stored)
+        .put(&Key::ConsoleKey.to_string(), &ConsoleKeyRecord { key: console_key(), unknown: Unknown::new() });
+    if let Some(users) = console_users(config)? {
+        let bytes = cluster::records::encode(Key::ConsoleUsers, &users).map_err(|error| error.to_string())?;
+        change = change.put_bytes(&Key::ConsoleUsers.to_string(), bytes);
+    }
     if member.etcd.external.is_none() {
         let etcd = pki::read_secret(&folder.etcd_pem()).map_err(|error| error.to_string())?;
         let etcd = Credential::from_pem(&etcd, now_ms).map_err(|error| error.to_string())?;
@@ -196,4 +204,20 @@ fn first_records(
             change.put(&issued_key(etcd.identity()), etcd.identity()).put(&coordinator_key(member.node), &Role::Data);
     }
     Ok(change)
+}
+
+fn console_key() -> ConsoleKey {
+    let mut key = ConsoleKey([0; 32]);
+    rand::rng().fill_bytes(&mut key.0);
+    key
+}
+
+/// The users of the first node's console become the cluster's. `None`: it has none yet, and the first console that finds none brings its own.
+fn console_users(config: &Config) -> Result<Option<ConsoleUsersRecord>, String> {
+    let path = config.state_dir.join("users.json");
+    match std::fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
 }

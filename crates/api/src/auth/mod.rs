@@ -1,8 +1,11 @@
 //! Owns access to the console: users, tokens, sessions, and the limit on password tries. Never knows a route.
 //!
-//! `users` and `sessions` are on disk, `tries` is the limit on guessing.
+//! `users` and `sessions` are on disk, `shared` is what the nodes of a cluster have together, `sign_on` the sessions that count, `tries` the
+//! limit on guessing.
 
 pub mod sessions;
+pub mod shared;
+pub mod sign_on;
 pub mod tries;
 pub mod users;
 
@@ -53,7 +56,10 @@ pub struct Who {
 pub enum By {
     /// A cookie. Browsers send it automatically, so requests that change something also need `csrf`.
     Session {
-        id: String,
+        /// The cookie's value.
+        cookie: String,
+        /// What the cookie is to be from now on, if it is to be changed.
+        renewed: Option<String>,
         csrf: String,
         /// Who chose the password that must be changed, if it must; empty: the node.
         password_by: Option<String>,

@@ -1,4 +1,4 @@
-//! Owns the open sessions, on disk in `sessions.json` so that they survive a restart of the node. Never knows a password or a
+//! Owns the open sessions of a node that is in no cluster, on disk in `sessions.json` so that they survive a restart of the node. Never knows a password or a
 //! cookie's value, and never reads the clock.
 //!
 //! A cookie is 256 random bits, which nobody can guess. Only its SHA-256 is stored, so that nobody can log in with the
@@ -24,6 +24,8 @@ const KEEP_MS: u64 = 60 * 1000;
 pub struct Session {
     pub user: String,
     pub csrf: String,
+    /// The cookie's next value, if it is to change.
+    pub renewed: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,7 +82,7 @@ impl Sessions {
         let sha256 = sha256(&id);
         self.open.insert(sha256.clone(), Open { sha256, user: user.to_owned(), used_ms: now_ms, is_brief });
         self.keep();
-        let session = Session { user: user.to_owned(), csrf: csrf(&id) };
+        let session = Session { user: user.to_owned(), csrf: csrf_of(&id), renewed: None };
         (id, session)
     }
 
@@ -93,7 +95,7 @@ impl Sessions {
         }
         open.used_ms = open.used_ms.max(now_ms);
         self.unkept_ms.get_or_insert(now_ms);
-        Some(Session { user: open.user.clone(), csrf: csrf(id) })
+        Some(Session { user: open.user.clone(), csrf: csrf_of(id), renewed: None })
     }
 
     /// Returns whether it was a session for one command.
@@ -136,7 +138,7 @@ impl Sessions {
     }
 }
 
-fn csrf(id: &str) -> String {
+pub fn csrf_of(id: &str) -> String {
     sha256(&format!("csrf of {id}"))
 }
 

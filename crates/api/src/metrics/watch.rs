@@ -2,6 +2,7 @@
 //! request.
 
 use super::history::{History, RINGS, Ring};
+use super::shards::{ShardFigures, of_shards};
 use super::trace::Trace;
 use crate::error::ApiError;
 use node::Node;
@@ -13,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The name of the node's own history. No database has this name.
@@ -27,7 +29,9 @@ pub struct Watch {
 
 #[derive(Default)]
 struct WatchState {
-    databases: BTreeMap<String, Followed<Reading>>,
+    databases: BTreeMap<String, Followed<Measured>>,
+    /// Of the cluster's databases, as their shards were last asked.
+    shards: BTreeMap<String, Option<Arc<ShardFigures>>>,
     node: Option<Followed<NodeReading>>,
     disks: Vec<DiskNow>,
 }
@@ -63,6 +67,14 @@ impl DiskNow {
             written_bytes_per_second: spent.map(|spent| spent.per_second(spent.written_bytes)),
         }
     }
+}
+
+/// What is known of a database at a moment.
+#[derive(Clone)]
+struct Measured {
+    /// Of its endpoint, if it is the cluster's.
+    reading: Reading,
+    shards: Option<Arc<ShardFigures>>,
 }
 
 /// One database, or the node.
@@ -141,7 +153,7 @@ impl Watch {
             }
         };
         let mut state = self.state.lock();
-        let WatchState { databases, node: node_followed, disks } = &mut *state;
+        let WatchState { databases, shards, node: node_followed, disks } = &mut *state;
         let all = node.databases();
         let names: HashSet<&str> = all.iter().map(|database| database.name()).collect();
         for gone in databases.extract_if(.., |name, _| !names.contains(name.as_str())) {
@@ -164,9 +176,16 @@ impl Watch {
             followed.trace.saw(now_ms, replication.offset);
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
             let (lag_ms_max, lately) = (lags.max(), followed.window.saw(&now));
+            let is_of_cluster = database.is_of_cluster();
+            let now = Measured { reading: now, shards: shards.get(database.name()).cloned().flatten() };
             failed(advance(followed, now_ms, &now, |before, now| {
-                let span = Span::new(before, now, lag_ms_max, lately);
-                Scope::Database.charts().iter().map(|(row, _)| row.of_span(&span)).collect()
+                let span = Span::new(before.map(|before| &before.reading), &now.reading, lag_ms_max, lately);
+                let values: Vec<f64> = Scope::Database.charts().iter().map(|(row, _)| row.of_span(&span)).collect();
+                if is_of_cluster {
+                    let before = before.and_then(|before| before.shards.as_deref());
+                    return of_shards(&values, before, now.shards.as_deref());
+                }
+                values
             }));
         }
         if node_followed.is_none() {
@@ -184,6 +203,12 @@ impl Watch {
             }));
         }
         outcome
+    }
+
+    /// What the shards of the cluster's databases have said; `None`: not all of them have answered.
+    pub fn saw_shards(&self, shards: BTreeMap<String, Option<ShardFigures>>) {
+        let shards = shards.into_iter().map(|(name, figures)| (name, figures.map(Arc::new)));
+        self.state.lock().shards = shards.collect();
     }
 
     /// The keys that a database had when the node ended. Only the first call is told.

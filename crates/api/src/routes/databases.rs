@@ -226,6 +226,15 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             (StateName::Resizing, Some(Progress { done_bytes, total_bytes }))
         }
     };
+    let (mut ram, mut flash) = (facts.ram(), facts.flash());
+    if shards.is_some() {
+        let value = |name: &str| now.get(name).copied().flatten();
+        let is_full = |name: &str| value(name).is_some_and(|full| full > 0.0);
+        let ram_limit = definition.ram_limit_bytes;
+        let flash_limit = definition.memory_limit_bytes.saturating_sub(ram_limit);
+        ram = facts.of_shards(value("used_ram_bytes"), ram_limit, is_full("ram_full")).unwrap_or(ram);
+        flash = facts.of_shards(value("used_flash_bytes"), flash_limit, is_full("flash_full")).unwrap_or(flash);
+    }
     let has_password = definition.password.as_ref().is_some_and(|password| !password.is_empty());
     let endpoints = database.addresses().into_iter().map(|endpoint| EndpointInfo {
         command: command(endpoint.kind, &endpoint.address, has_password),
@@ -236,8 +245,8 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         name: database.name().to_owned(),
         state,
         conditions: facts.conditions_and(unserved),
-        ram: facts.ram(),
-        flash: facts.flash(),
+        ram,
+        flash,
         progress,
         failure: database.load_failure(),
         has_file: database.config().file().is_some(),

@@ -6,7 +6,7 @@ mod backups;
 mod benchmarks;
 mod bulk;
 mod clients;
-mod cluster;
+pub mod cluster;
 mod command;
 mod configuration;
 mod databases;

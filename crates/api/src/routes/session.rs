@@ -3,7 +3,7 @@
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
-use crate::middleware::COOKIE_NAME;
+use crate::middleware::{LIFETIME_S, set_cookie};
 use crate::route::{Answer, Method, Route, one};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 /// The most passwords that are checked at the same time. Further logins are told to retry, so that a flood of logins
 /// leaves threads for other requests.
 const LOGINS_MAX: usize = 4;
-const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
 const BRIEF_S: u64 = crate::auth::sessions::BRIEF_MS / 1000;
 
 pub const ROUTES: &[Route] = &[
@@ -135,7 +134,7 @@ fn login(cx: &Cx) -> Result<Reply, ApiError> {
     cx.app.users.logged_in(&user, cx.now_ms())?;
     let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user no longer exists"))?;
     cx.note_user(&user, Some(card.role));
-    let (id, session) = cx.app.sessions.lock().begin(&user, brief, cx.now_ms());
+    let (id, session) = cx.app.sign_on.begin(&cx.app.users, &user, brief, cx.now_ms())?;
     if brief {
         cx.unaudited();
     }
@@ -146,9 +145,13 @@ fn login(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(reply)
 }
 
-fn cookie(cx: &Cx, id: &str, seconds: u64) -> String {
-    let secure = if cx.peer.is_tls { "; Secure" } else { "" };
-    format!("{COOKIE_NAME}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
+fn cookie(cx: &Cx, value: &str, seconds: u64) -> String {
+    set_cookie(value, seconds, cx.peer.is_tls)
+}
+
+/// The cookie of the session that asks, which goes on.
+pub fn renewed(cx: &Cx, value: &str) -> String {
+    cookie(cx, &cx.app.sign_on.renewed(&cx.app.users, value, cx.now_ms()), LIFETIME_S)
 }
 
 fn show(cx: &Cx) -> Result<Reply, ApiError> {
@@ -161,18 +164,18 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let password_by = by.unwrap_or_default();
     let user = who.name.clone();
     let mut reply = Reply::json(&SessionInfo { user, role: who.role, csrf, must_change_password, password_by })?;
-    if let By::Session { id, .. } = &who.by {
+    if let By::Session { cookie, .. } = &who.by {
         // The browser's cookie is extended with the session.
-        reply.cookie = Some(cookie(cx, id, LIFETIME_S));
+        reply.cookie = Some(renewed(cx, cookie));
     }
     Ok(reply)
 }
 
 fn logout(cx: &Cx) -> Result<Reply, ApiError> {
-    let Some(By::Session { id, .. }) = cx.who.as_ref().map(|who| &who.by) else {
+    let Some(By::Session { cookie: value, .. }) = cx.who.as_ref().map(|who| &who.by) else {
         return Err(ApiError::invalid("a token has no session").hint("DELETE /api/v1/tokens/{id} ends a token"));
     };
-    if cx.app.sessions.lock().end(id) {
+    if cx.app.sign_on.end(value, cx.now_ms()) {
         cx.unaudited();
     }
     Ok(Reply { cookie: Some(cookie(cx, "", 0)), ..Reply::none() })
@@ -180,7 +183,7 @@ fn logout(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
     let NewPassword { old, new } = cx.body()?;
-    let Some(By::Session { id, .. }) = cx.who.as_ref().map(|who| &who.by) else {
+    let Some(By::Session { cookie, .. }) = cx.who.as_ref().map(|who| &who.by) else {
         return Err(ApiError::invalid("a token has no password"));
     };
     let user = cx.user();
@@ -192,6 +195,6 @@ fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::field("new", "must differ from the old password"));
     }
     cx.app.users.set_password(&user, &new, &user, "new")?;
-    cx.app.sessions.lock().end_of(&user, Some(id));
-    Ok(Reply::none())
+    cx.app.sign_on.end_of(&user, Some(cookie));
+    Ok(Reply { cookie: Some(renewed(cx, cookie)), ..Reply::none() })
 }

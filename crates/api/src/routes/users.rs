@@ -142,17 +142,18 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
     }
     cx.note(name, changed.join(", "));
     let kept = match cx.who.as_ref().map(|who| &who.by) {
-        Some(By::Session { id, .. }) if own => Some(id.as_str()),
+        Some(By::Session { cookie, .. }) if own => Some(cookie.as_str()),
         _ => None,
     };
-    cx.app.sessions.lock().end_of(name, kept);
-    Reply::json(&cx.app.users.card(name).ok_or_else(|| ApiError::not_found("the user no longer exists"))?)
+    cx.app.sign_on.end_of(name, kept);
+    let card = cx.app.users.card(name).ok_or_else(|| ApiError::not_found("the user no longer exists"))?;
+    Ok(Reply { cookie: kept.map(|kept| super::session::renewed(cx, kept)), ..Reply::json(&card)? })
 }
 
 fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     let name = cx.param("name");
     cx.app.users.delete(name)?;
-    cx.app.sessions.lock().end_of(name, None);
+    cx.app.sign_on.end_of(name, None);
     cx.app.event(Event::info("user", "", format!("user '{name}' was deleted")).by(cx.user()));
     Ok(Reply::none())
 }
