@@ -1,5 +1,6 @@
 //! Owns the thread that calls the parts of the app once a second: it measures, compares metrics with alert rules, writes
-//! events, and closes what was not used for long. Never knows a request.
+//! events, and closes what was not used for long; and those of a member of a cluster that may wait for others, etcd and shards. Never knows a
+//! request.
 
 use crate::app::App;
 use crate::database_events;

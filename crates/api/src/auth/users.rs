@@ -314,7 +314,7 @@ impl Users {
             let names: Vec<&str> = own.tokens.iter().map(|token| token.name.as_str()).collect();
             let is_clusters = |token: &Token| users.tokens.iter().any(|of| of.id == token.id);
             if !own.tokens.iter().all(is_clusters) {
-                tracing::warn!("so do its API tokens: {}", names.join(", "));
+                tracing::warn!("API tokens that only this node had do not count either: {}", names.join(", "));
             }
         }
     }
