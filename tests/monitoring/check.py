@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -216,8 +217,11 @@ def cluster_metrics(args):
 
     # A node that is gone, and what clients are told of its keys.
     os.kill(args.second_node, signal.SIGTERM)
-    reads = "".join(f"get {key}\n" for key in range(1, 41))
-    told = subprocess.run(["redis-cli", "-p", str(args.shared)], input=reads, capture_output=True, text=True, check=True).stdout
+    cluster_page(args, {'flintkv_cluster_links{peer="n2"}': 0}, [])
+    # In one pipeline, whose commands wait for the shard together.
+    with socket.create_connection(("127.0.0.1", args.shared), timeout=60) as client:
+        client.sendall(b"".join(b"get %d\r\n" % key for key in range(1, 41)) + b"quit\r\n")
+        told = b"".join(iter(lambda: client.recv(1 << 16), b"")).decode()
     down = told.count("CLUSTERDOWN")
     check(0 < down < 40, f"{down} of 40 keys are down")
     cluster_page(args, {
