@@ -34,7 +34,7 @@ mod tls;
 mod token;
 mod trust;
 
-pub use authority::{Authority, AuthorityError, Issued, revoked_serials};
+pub use authority::{Authority, AuthorityError, Issued};
 pub use certificate::{AuthorityCertificate, CertificateError, Identity, Purpose};
 pub use credential::{Credential, CredentialError, CurrentCredential};
 pub use files::{FileError, read_secret, write_public, write_secret};

@@ -2,7 +2,7 @@
 //! etcd. Never knows databases, or what nodes keep in etcd.
 //!
 //! Reading order: `run` (the life of the member), `process` (one run of etcd), `data` (its directory), `program` (its binaries),
-//! `revoked` (what etcd must know of nodes that are shut out), `operator` and `recovery` (the subcommands), `notify` (systemd).
+//! `operator` and `recovery` (the subcommands), `notify` (systemd).
 
 mod data;
 mod notify;
@@ -10,14 +10,13 @@ mod operator;
 mod process;
 mod program;
 mod recovery;
-mod revoked;
 mod run;
 
 pub use data::DataError;
 pub use operator::{OperatorError, backup, compact, status};
+pub use process::revoked_crl;
 pub use program::ProgramError;
 pub use recovery::{RecoveryError, keep_this_member, restore};
-pub use revoked::{RESTARTS, revoked_crl};
 pub use run::{Coordinator, RunError};
 
 use config::{Config, ConfigStore};

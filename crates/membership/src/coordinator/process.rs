@@ -5,7 +5,6 @@
 
 use crate::coordinator::Log;
 use crate::coordinator::program::{Program, Version, bare_command};
-use crate::coordinator::revoked::revoked_crl;
 use crate::folder::{EtcdMember, Folder, host_and_port};
 use config::Config;
 use rustix::process::{Pid, Signal, kill_process};
@@ -58,6 +57,11 @@ pub struct Options<'a> {
     pub data: &'a Path,
     /// Forgets all other members.
     pub force_new_cluster: bool,
+}
+
+/// The list of revoked certificates for etcd, in DER. It may be missing.
+pub fn revoked_crl(folder: &Folder) -> PathBuf {
+    folder.path().join("revoked.crl")
 }
 
 impl Options<'_> {

@@ -6,13 +6,11 @@ use crate::coordinator::data::{DataDir, DataError, Mark};
 use crate::coordinator::notify::Notify;
 use crate::coordinator::process::{End, Options, Process};
 use crate::coordinator::program::{Program, ProgramError};
-use crate::coordinator::revoked;
 use crate::etcd::etcd_options;
 use crate::folder::{EtcdMember, Folder, FolderError, Member};
 use config::Config;
 use coord::{Coord, Error, Etcd};
-use pki::{Credential, Serial};
-use std::collections::BTreeSet;
+use pki::Credential;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -31,8 +29,6 @@ const WAITING: &str = "waiting until this node inits or joins a cluster: flintkv
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the process and the order to stop are looked at.
 const POLL: Duration = Duration::from_millis(50);
-/// How often the list of revoked certificates is compared with the records.
-const REVOKED_EVERY: Duration = Duration::from_secs(2);
 /// Between an end of etcd and the next start: twice as long each time.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -122,8 +118,6 @@ enum Parted {
     Ended(End),
     /// The node has left its cluster, or joined another one.
     Left,
-    /// Connections may live whose certificates were revoked.
-    Revoked,
     Shutdown,
 }
 
@@ -169,9 +163,6 @@ impl<'a> Coordinator<'a> {
         }
         let options =
             Options { config: self.config, folder: &self.folder, member, data: data.path(), force_new_cluster: false };
-        if let Err(why) = revoked::prepare(&self.folder, base::clock::wall_ms()) {
-            (self.log)(&format!("etcd does not know which certificates are revoked: {why}"));
-        }
         let mut pause = PAUSE;
         while !self.shutdown.load(Relaxed) && self.is_still(member) {
             let began = Instant::now();
@@ -181,7 +172,6 @@ impl<'a> Coordinator<'a> {
                     Err(error) => format!("{} cannot be started: {error}", program.path.display()),
                     Ok(etcd) => match self.attend(etcd, &program, member, &data).await? {
                         Parted::Left | Parted::Shutdown => return Ok(()),
-                        Parted::Revoked => continue,
                         Parted::Ended(end) if end.was_removed => return self.removed(member, &data).await,
                         Parted::Ended(end) => told(&end, &data),
                     },
@@ -220,21 +210,16 @@ impl<'a> Coordinator<'a> {
             notify: Arc::clone(&self.notify),
         };
         let caring = tokio::spawn(care.run());
-        let parted = self.watch(&mut etcd, member, || caring.is_finished()).await;
+        let parted = self.watch(&mut etcd, member).await;
         caring.abort();
-        if matches!(parted, Ok(Parted::Left | Parted::Revoked | Parted::Shutdown)) {
+        if matches!(parted, Ok(Parted::Left | Parted::Shutdown)) {
             (self.log)("etcd is stopped");
             etcd.stop()?;
         }
         parted
     }
 
-    async fn watch(
-        &self,
-        etcd: &mut Process,
-        member: &EtcdMember,
-        is_revoked: impl Fn() -> bool,
-    ) -> Result<Parted, RunError> {
+    async fn watch(&self, etcd: &mut Process, member: &EtcdMember) -> Result<Parted, RunError> {
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
             sleep(POLL).await;
@@ -243,9 +228,6 @@ impl<'a> Coordinator<'a> {
             }
             if let Some(end) = etcd.ended()? {
                 return Ok(Parted::Ended(end));
-            }
-            if is_revoked() {
-                return Ok(Parted::Revoked);
             }
             if Instant::now() >= look_at {
                 look_at = Instant::now() + LOOK_EVERY;
@@ -290,7 +272,7 @@ fn told(end: &End, data: &DataDir) -> String {
     }
 }
 
-/// What is done beside watching the process: to see that etcd answers, to make it a voter, and to tell it which certificates are revoked.
+/// What is done beside watching the process: to see that etcd answers, and to make it a voter.
 struct Care {
     folder: Folder,
     member: EtcdMember,
@@ -299,9 +281,7 @@ struct Care {
 }
 
 impl Care {
-    /// Returns when etcd is to be restarted.
     async fn run(self) {
-        let at_start = revoked::read(&self.folder).ok().flatten().unwrap_or_default();
         self.notify.say("STATUS=etcd is started; it answers as soon as a majority of its cluster runs");
         self.until("etcd does not answer yet", || self.answers()).await;
         let url = self.member.client_url();
@@ -312,28 +292,6 @@ impl Care {
             (self.log)("this node's member of etcd votes");
             self.notify.say(&format!("STATUS=etcd answers at {url}, and votes"));
         }
-        let mut told = String::new();
-        loop {
-            sleep(REVOKED_EVERY).await;
-            match self.update_revoked(&at_start).await {
-                Ok(true) => break,
-                Ok(false) => told.clear(),
-                Err(why) if why == told => {}
-                Err(why) => {
-                    (self.log)(&format!(
-                        "etcd is not restarted yet to end connections of nodes that are shut out: {why}"
-                    ));
-                    told = why;
-                }
-            }
-        }
-        (self.log)("etcd is restarted: certificates were revoked, and it does not end their connections by itself");
-    }
-
-    async fn update_revoked(&self, at_start: &BTreeSet<Serial>) -> Result<bool, String> {
-        let (member, credential) = self.membership()?;
-        let etcd = client(&member, &credential, &[self.member.client_url()])?;
-        revoked::update(&self.folder, &self.member, &member, &etcd, at_start, base::clock::wall_ms()).await
     }
 
     /// Asks once a second. A reason is logged when it changes.

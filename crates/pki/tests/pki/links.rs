@@ -4,7 +4,7 @@ use crate::common::{DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, Node, checked, connect, 
 use pki::{
     Authority, AuthorityCertificate, AuthorityError, CertificateError, ClusterId, Credential, CredentialError,
     CurrentCredential, Identity, JOIN_PROTOCOL, LINK_PROTOCOL, NodeId, NodeKey, Purpose, Refusal, SecretText, Serial,
-    ShutOut, Trust, TrustError, limits, refusal, revoked_serials,
+    ShutOut, Trust, TrustError, limits, refusal,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, SerialNumber,
@@ -479,12 +479,6 @@ fn etcd_is_known_by_its_name_and_revoked_by_serial_numbers() {
         (revoked.clone(), Ok(()))
     );
     assert_eq!(is_admitted(&etcd, &[of_node.serial, of_etcd.serial]), revoked);
-    for listed in [&[][..], &[of_node.serial, of_etcd.serial]] {
-        let list = authority.revocation_list(listed, 7, NOW_MS);
-        assert_eq!(revoked_serials(&list).as_deref(), Some(listed));
-        assert_eq!(revoked_serials(&list[..list.len() - 1]), None);
-        assert_eq!(revoked_serials(&[&list[..], b"x"].concat()), None);
-    }
 }
 
 #[test]
