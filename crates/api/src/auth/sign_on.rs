@@ -359,6 +359,19 @@ mod tests {
         assert!(third.knows("third word"));
     }
 
+    /// `flintkv cluster init` runs on the directory of a node that has not started yet.
+    #[test]
+    fn a_cluster_that_has_no_users_gets_the_first_administrator() {
+        let (folder, etcd) = (tempfile::tempdir().unwrap(), Arc::new(Etcd::default()));
+        let first = console(&etcd, folder.path(), "first word", Some("c1"));
+        assert_eq!(first.users.look(Some("first word"), 0), None);
+        assert!(first.users.verify("admin", "first word").is_err(), "the records were not read");
+        first.member.has_read.store(true, Relaxed);
+        assert_eq!(first.users.look(Some("first word"), 0), None);
+        assert!(first.knows("first word"));
+        assert!(first.user_of(&first.begin("admin", 0), 1).is_some());
+    }
+
     #[test]
     fn without_etcd_those_who_are_known_log_in_and_changes_are_refused() {
         let (etcd, folders, first, second) = two();

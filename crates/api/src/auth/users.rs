@@ -251,7 +251,7 @@ impl Users {
     }
 
     /// Called every second: what a member has to do beside requests. A node that has left its cluster and never had users of its own gets the
-    /// first administrator; returns the password if it was generated.
+    /// first administrator, as does a member of a cluster without users; returns the password if it was generated.
     pub fn look(&self, given: Option<&str>, now_ms: u64) -> Option<String> {
         let known = match self.shared.standing() {
             Standing::Alone => {
@@ -268,12 +268,20 @@ impl Users {
             }
             Standing::Member(known) => known,
         };
+        let mut made_up = None;
         if let Some(records) = self.shared.records().filter(|_| known.is_read()) {
+            // A node that was made a member before its console had users: somebody must be able to log in.
+            if known.users.is_none() && self.own.read().users.is_empty() {
+                made_up = self.make_admin(given, now_ms).unwrap_or_else(|error| {
+                    tracing::error!("the console has no users: {}", error.message());
+                    None
+                });
+            }
             self.bring(&known, records);
         }
         self.shared.keep();
         self.tell(&known);
-        None
+        made_up
     }
 
     /// The first node's users become the cluster's: see `membership::init`. Without them, those of the first console do.

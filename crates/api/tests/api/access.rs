@@ -55,7 +55,8 @@ fn every_route_with_every_role_and_bad_input() {
                 _ if takes_body => assert_eq!(reply.error(), error(400, "invalid", ""), "{place}"),
                 _ => {
                     // This node is a member of no cluster.
-                    let is_of_cluster = path.contains("/cluster") || path.ends_with("/shards") || path.ends_with("/operations");
+                    let is_of_cluster =
+                        path.contains("/cluster") || path.ends_with("/shards") || path.ends_with("/operations");
                     let is_expected = matches!(reply.status, 200 | 204 | 400 | 404);
                     assert!(is_expected || is_of_cluster && reply.status == 422, "{place}");
                     if reply.status >= 400 {
