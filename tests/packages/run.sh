@@ -60,7 +60,7 @@ if [ -z "${INSIDE:-}" ]; then
     mkdir "$scratch/deb"
     CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --output "$scratch/deb/flintkv.deb" | tail -n 1
     # The sources of cargo install contain the built console, so they need no Node.
-    CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests --exclude flintkv-seeds
+    CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests --exclude flintkv-seeds --exclude flintkv-suite
     tar -tzf "$scratch"/crates/package/flintkv-api-*.crate | sed -n 's|^[^/]*/||p' >"$scratch/packaged"
     (cd crates/api && find console-dist -type f) | while read -r file; do
         grep -qxF "$file" "$scratch/packaged" || { echo "FAIL the source package has no $file"; exit 1; }

@@ -3,6 +3,7 @@
 
 use crate::block::{Reached, UntilReached};
 use crate::cx::Args;
+use crate::job::RestorePolicy;
 use crate::row::Row;
 use crate::session::Session;
 use crate::stop::{Run, Stop};
@@ -433,26 +434,6 @@ pub struct FunctionCard {
     pub name: String,
     pub description: Option<String>,
     pub flags: Vec<&'static str>,
-}
-
-/// What is done with the libraries of functions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FunctionsChange {
-    Load { code: Box<[u8]>, replaces: bool },
-    Delete { library: Box<[u8]> },
-    Flush,
-    Restore { payload: Box<[u8]>, policy: RestorePolicy },
-}
-
-/// What to do with the libraries that already exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestorePolicy {
-    /// Remove them.
-    Flush,
-    /// Keep them. A library with the same name is an error.
-    Append,
-    /// Keep them. Replace a library with the same name.
-    Replace,
 }
 
 #[derive(Debug, Clone, Default)]

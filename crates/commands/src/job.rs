@@ -5,7 +5,6 @@
 //! stripe is locked, and the worker serves others while the job runs. Then the handler runs again and the host finds
 //! the outcome.
 
-use crate::host::FunctionsChange;
 use std::fmt;
 
 #[derive(Debug)]
@@ -57,4 +56,24 @@ impl fmt::Debug for Task {
             Task::ChangeFunctions(_) => "ChangeFunctions",
         })
     }
+}
+
+/// What is done with the libraries of functions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FunctionsChange {
+    Load { code: Box<[u8]>, replaces: bool },
+    Delete { library: Box<[u8]> },
+    Flush,
+    Restore { payload: Box<[u8]>, policy: RestorePolicy },
+}
+
+/// What to do with the libraries that already exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestorePolicy {
+    /// Remove them.
+    Flush,
+    /// Keep them. A library with the same name is an error.
+    Append,
+    /// Keep them. Replace a library with the same name.
+    Replace,
 }

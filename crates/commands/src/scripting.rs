@@ -3,7 +3,7 @@
 
 use crate::connection::{help, unknown_subcommand, wrong_subcommand};
 use crate::cx::Cx;
-use crate::host::RestorePolicy;
+use crate::job::RestorePolicy;
 use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 use crate::stop::{Run, Stop};
 

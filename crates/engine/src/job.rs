@@ -2,8 +2,8 @@
 //! knows a command.
 
 use crate::control::CHANGE_TIMEOUT;
+use crate::functions;
 use crate::hub::Hub;
-use crate::script::change_functions;
 use commands::job::{Job, Task};
 use commands::session::Session;
 use commands::{Run, Stop};
@@ -36,7 +36,7 @@ pub async fn run_job(hub: &Arc<Hub>, session: &mut Session) {
 fn run(hub: &Hub, task: &Task) -> Result<(), String> {
     if let Task::ChangeFunctions(change) = task {
         let keeper = hub.routes.get().and_then(|routes| routes.functions.as_deref());
-        return change_functions(hub, keeper.expect("only then it is left to another thread"), change);
+        return functions::change(hub, keeper.expect("only then it is left to another thread"), change);
     }
     let control = hub.control().ok_or("ERR the database is being closed")?;
     match task {

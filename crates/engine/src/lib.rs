@@ -6,7 +6,8 @@
 //! - `thread` starts the connections of a worker, and runs the worker's other tasks.
 //! - `command_loop` receives and replies, and takes each command through the steps: admit → route → execute → (park | reply).
 //! - `route` decides where a command runs. `park` holds every kind of waiting except the wait for a key, which is in `blocked`.
-//! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`.
+//! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`;
+//!   `functions` changes those of a database with several shards.
 //! - `feed` serves the connection of a replica after PSYNC.
 //! - `session` holds the connection, `stream` its socket.
 //! - `admit` decides whether the command may run, `prefetch` looks ahead.
@@ -56,6 +57,7 @@ mod fair_queue;
 mod feed;
 mod forward;
 mod forwarding;
+mod functions;
 mod halt;
 mod host;
 mod hub;

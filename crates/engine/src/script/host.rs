@@ -1,16 +1,13 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
-use super::dump;
-use super::kept::library;
+use crate::functions::{dump, library};
 use crate::job;
 use crate::scripts::What;
 use crate::worker::Worker;
 use crate::worker_handle::Message;
 use base::glob;
-use commands::host::{
-    FunctionCard, FunctionStats, FunctionsChange, LibraryCard, RestorePolicy, RunningScript, Scripting,
-};
-use commands::job::Task;
+use commands::host::{FunctionCard, FunctionStats, LibraryCard, RunningScript, Scripting};
+use commands::job::{FunctionsChange, RestorePolicy, Task};
 use commands::session::Session;
 use commands::{Run, Stop};
 use lua::{Libraries, Library, name_of};

@@ -2,6 +2,7 @@
 //! success.
 
 use commands::host::*;
+use commands::job::RestorePolicy;
 use commands::session::Session;
 use commands::{Reached, Run, Stop, UntilReached};
 use std::time::Duration;
