@@ -118,14 +118,14 @@ struct Shared {
 }
 
 /// The node's directory of its membership, locked. Nobody else works with it.
-struct Place {
+struct StateDirectory {
     /// The machine's boot, and the directory.
     name: String,
     _lock: File,
 }
 
-impl Place {
-    fn take(folder: &Folder) -> Result<Place, String> {
+impl StateDirectory {
+    fn take(folder: &Folder) -> Result<StateDirectory, String> {
         let about = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.path().display());
         let lock = File::open(folder.path()).map_err(|error| about(&error))?;
         lock.try_lock().map_err(|error| match error {
@@ -135,7 +135,7 @@ impl Place {
         let found = lock.metadata().map_err(|error| about(&error))?;
         // Without it, a process that was killed is waited for as one elsewhere.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Ok(Place { name: format!("{} {} {}", boot.trim(), found.dev(), found.ino()), _lock: lock })
+        Ok(StateDirectory { name: format!("{} {} {}", boot.trim(), found.dev(), found.ino()), _lock: lock })
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Membership {
     pub(crate) me: NodeId,
     /// This run of the node.
     process: ProcessId,
-    place: Place,
+    place: StateDirectory,
     view: watch::Sender<Arc<View>>,
     etcd_trouble: Mutex<Option<String>>,
     etcd_status: Mutex<Option<EtcdStatus>>,
@@ -384,7 +384,7 @@ fn note(shared: &Shared, outcome: Result<(), String>) {
 /// Until the agent ends, or the node is a member no more.
 async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let place = Place::take(&shared.folder)?;
+    let place = StateDirectory::take(&shared.folder)?;
     let credential = shared.folder.credential(wall_ms()).map_err(|error| text(&error))?;
     let authorities = member.authorities.iter().map(|pem| pki::AuthorityCertificate::from_pem(pem));
     let authorities = authorities.collect::<Result<_, _>>().map_err(|error| text(&error))?;

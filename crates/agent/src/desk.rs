@@ -13,7 +13,7 @@ use cluster::records::{
     Role, ShardRecord, SpecRecord, StoredDefinition, Unknown, UsersRecord,
 };
 use cluster::stripes::StripeMap;
-use cluster::view::{DatabaseView, Kept, View};
+use cluster::view::{DatabaseView, Revised, View};
 use config::definition::{Definition, DefinitionChange};
 use membership::issuer::coordinator_key;
 use membership::records::{Change, Records, RecordsError, name_key, shut_out_key};
@@ -574,7 +574,7 @@ impl Desk<'_> {
     }
 }
 
-type Forgotten = (Forgetting, NodeId, Kept<NodeRecord>, Vec<Change>);
+type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
 
 /// The first records of a database, and those of shards for which the transaction has no room.
 fn creation(
@@ -665,7 +665,7 @@ fn put<R: records::Record>(change: Change, key: Key, record: &R) -> Result<Chang
     Ok(change.put_bytes(&key.to_string(), bytes))
 }
 
-pub fn find(view: &View, name: &str) -> Result<(DatabaseId, Kept<SpecRecord>), ChangeError> {
+pub fn find(view: &View, name: &str) -> Result<(DatabaseId, Revised<SpecRecord>), ChangeError> {
     let (id, database) = view.named(name).ok_or_else(|| ChangeError::NotFound(format!("database '{name}'")))?;
     Ok((id, database.spec.clone().expect("it has a name")))
 }

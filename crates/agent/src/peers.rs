@@ -60,10 +60,10 @@ pub struct Peers {
 
 thread_local! {
     /// Of this worker's thread.
-    static LINKS: RefCell<HashMap<NodeId, State>> = RefCell::default();
+    static LINKS: RefCell<HashMap<NodeId, PeerLink>> = RefCell::default();
 }
 
-enum State {
+enum PeerLink {
     Connecting,
     Open(Link),
     /// The last attempt failed.
@@ -114,12 +114,12 @@ impl Peers {
     pub fn link(self: &Arc<Peers>, node: NodeId) -> Option<Link> {
         LINKS.with_borrow_mut(|links| {
             match links.get(&node) {
-                Some(State::Open(link)) if link.end().is_none() => return Some(link.clone()),
-                Some(State::Connecting) => return None,
-                Some(State::Failed(at)) if at.elapsed() < PAUSE => return None,
+                Some(PeerLink::Open(link)) if link.end().is_none() => return Some(link.clone()),
+                Some(PeerLink::Connecting) => return None,
+                Some(PeerLink::Failed(at)) if at.elapsed() < PAUSE => return None,
                 _ => {}
             }
-            links.insert(node, State::Connecting);
+            links.insert(node, PeerLink::Connecting);
             let peers = Arc::clone(self);
             drop(tokio::task::spawn_local(async move { peers.run(node).await }));
             None
@@ -133,13 +133,13 @@ impl Peers {
             Ok(connected) => connected,
             Err(error) => {
                 self.note_failure(node, &error);
-                return put(State::Failed(Instant::now()));
+                return put(PeerLink::Failed(Instant::now()));
             }
         };
         self.refused.lock().remove(&node);
         self.said.lock().remove(&node);
         let (link, driver) = Link::start(stream, link_options(), Role::Opener);
-        put(State::Open(link.clone()));
+        put(PeerLink::Open(link.clone()));
         self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),

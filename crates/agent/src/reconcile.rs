@@ -21,7 +21,7 @@ use cluster::limits;
 use cluster::records::{
     self, DatabaseState, Member, NodeRecord, OperationRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord,
 };
-use cluster::view::{DatabaseView, Kept, View};
+use cluster::view::{DatabaseView, Revised, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
 use node::{Database, Node, Routes, Shard, copy_name};
@@ -173,7 +173,7 @@ impl Reconciler {
 
     /// Makes links to the other data nodes before somebody needs them.
     fn meet(&self, view: &View) {
-        let is_other = |(id, node): &(&NodeId, &Kept<NodeRecord>)| node.role == Role::Data && **id != self.me;
+        let is_other = |(id, node): &(&NodeId, &Revised<NodeRecord>)| node.role == Role::Data && **id != self.me;
         let others: Vec<NodeId> = view.nodes.iter().filter(is_other).map(|(id, _)| *id).collect();
         self.others.write().clone_from(&others);
         for worker in 0..self.node.workers() {
@@ -248,7 +248,7 @@ impl Reconciler {
     }
 
     /// Every shard of a new database has been made. Any node may say so.
-    fn finish_creation(&self, id: DatabaseId, spec: &Kept<SpecRecord>) -> bool {
+    fn finish_creation(&self, id: DatabaseId, spec: &Revised<SpecRecord>) -> bool {
         let served = SpecRecord { state: DatabaseState::Serving, ..(*spec.record).clone() };
         let key = Key::Spec(id);
         let Ok(bytes) = records::encode(key, &served) else { return false };
@@ -313,7 +313,7 @@ impl Reconciler {
         records: &DatabaseView,
         number: ShardNumber,
         mine: CopyNumber,
-        record: &Kept<ShardRecord>,
+        record: &Revised<ShardRecord>,
         owner: impl Fn(usize) -> u16,
     ) -> Result<bool, String> {
         let spec = records.spec.as_ref().expect("it is of a database with a name");
@@ -449,7 +449,7 @@ impl Reconciler {
         mine: CopyNumber,
         life: Life,
         epoch: Epoch,
-        record: &Kept<ShardRecord>,
+        record: &Revised<ShardRecord>,
         functions: i64,
     ) -> Result<(), String> {
         let member = Member { copy: mine, incarnation: life.incarnation, unknown: Unknown::new() };
@@ -591,7 +591,7 @@ impl Reconciler {
             return true;
         }
         let spec = database.spec.as_ref().expect("it says that it is deleted");
-        let mine = |record: &Kept<ShardRecord>| record.assignments.iter().any(|assigned| assigned.node == self.me);
+        let mine = |record: &Revised<ShardRecord>| record.assignments.iter().any(|assigned| assigned.node == self.me);
         let mut change = Change::default();
         let mut has_changes = false;
         for (&number, record) in database.shards.iter().filter(|(_, record)| mine(record)) {

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 /// A record, and the revision of its last change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept<R> {
+pub struct Revised<R> {
     pub record: Arc<R>,
     pub revision: i64,
 }
 
-impl<R> std::ops::Deref for Kept<R> {
+impl<R> std::ops::Deref for Revised<R> {
     type Target = R;
 
     fn deref(&self) -> &R {
@@ -30,18 +30,18 @@ impl<R> std::ops::Deref for Kept<R> {
 /// The records of a database. It is complete when it has spec and map.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseView {
-    pub spec: Option<Kept<SpecRecord>>,
-    pub map: Option<Kept<MapRecord>>,
-    pub users: Option<Kept<UsersRecord>>,
-    pub functions: Option<Kept<FunctionsRecord>>,
-    pub shards: BTreeMap<ShardNumber, Kept<ShardRecord>>,
+    pub spec: Option<Revised<SpecRecord>>,
+    pub map: Option<Revised<MapRecord>>,
+    pub users: Option<Revised<UsersRecord>>,
+    pub functions: Option<Revised<FunctionsRecord>>,
+    pub shards: BTreeMap<ShardNumber, Revised<ShardRecord>>,
 }
 
 /// The records of the nodes' consoles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsoleView {
-    pub users: Option<Kept<ConsoleUsersRecord>>,
-    pub key: Option<Kept<ConsoleKeyRecord>>,
+    pub users: Option<Revised<ConsoleUsersRecord>>,
+    pub key: Option<Revised<ConsoleKeyRecord>>,
     /// The sessions that were ended before their time.
     pub ended: BTreeSet<SessionDigest>,
 }
@@ -49,13 +49,13 @@ pub struct ConsoleView {
 /// The records of a cluster. A clone is cheap for each record, and two views share what has not changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
-    pub nodes: BTreeMap<NodeId, Kept<NodeRecord>>,
-    pub live: BTreeMap<NodeId, Kept<LiveRecord>>,
+    pub nodes: BTreeMap<NodeId, Revised<NodeRecord>>,
+    pub live: BTreeMap<NodeId, Revised<LiveRecord>>,
     pub databases: BTreeMap<DatabaseId, DatabaseView>,
-    pub operations: BTreeMap<OperationId, Kept<OperationRecord>>,
-    pub layout: Option<Kept<LayoutRecord>>,
-    pub leader: Option<Kept<LeaderRecord>>,
-    pub feature_level: Option<Kept<FeatureLevelRecord>>,
+    pub operations: BTreeMap<OperationId, Revised<OperationRecord>>,
+    pub layout: Option<Revised<LayoutRecord>>,
+    pub leader: Option<Revised<LeaderRecord>>,
+    pub feature_level: Option<Revised<FeatureLevelRecord>>,
     pub console: ConsoleView,
     /// Records that cannot be read. What was known under their keys before is still there.
     pub unreadable: BTreeMap<String, RecordError>,
@@ -74,8 +74,8 @@ impl View {
     }
 
     fn put(&mut self, key: Key, bytes: &[u8], revision: i64) -> Result<(), RecordError> {
-        fn kept<R: Record>(key: Key, bytes: &[u8], revision: i64) -> Result<Kept<R>, RecordError> {
-            records::decode(key, bytes).map(|record| Kept { record: Arc::new(record), revision })
+        fn kept<R: Record>(key: Key, bytes: &[u8], revision: i64) -> Result<Revised<R>, RecordError> {
+            records::decode(key, bytes).map(|record| Revised { record: Arc::new(record), revision })
         }
         match key {
             Key::Node(id) => drop(self.nodes.insert(id, kept(key, bytes, revision)?)),
@@ -128,7 +128,7 @@ impl View {
 
     /// The database with this name, but for one that is being deleted: its name may be used again.
     pub fn named(&self, name: &str) -> Option<(DatabaseId, &DatabaseView)> {
-        let is_it = |spec: &Kept<SpecRecord>| spec.name.as_str() == name && spec.state != DatabaseState::Deleting;
+        let is_it = |spec: &Revised<SpecRecord>| spec.name.as_str() == name && spec.state != DatabaseState::Deleting;
         let found = self.databases.iter().find(|(_, database)| database.spec.as_ref().is_some_and(is_it));
         found.map(|(id, database)| (*id, database))
     }
@@ -144,7 +144,7 @@ impl View {
     }
 
     /// The node whose name this is, or whose id begins with it.
-    pub fn node_named(&self, name: &str) -> Option<(NodeId, &Kept<NodeRecord>)> {
+    pub fn node_named(&self, name: &str) -> Option<(NodeId, &Revised<NodeRecord>)> {
         let by_name = self.nodes.iter().find(|(_, node)| node.name.as_str() == name);
         by_name.or_else(|| self.nodes.iter().find(|(id, _)| id.to_string() == name)).map(|(id, node)| (*id, node))
     }
@@ -153,7 +153,7 @@ impl View {
     pub fn layout(&self, workers: u64) -> Layout {
         // The one that is to be created has a proxy too.
         let databases = self.databases.len() as u64 + 1;
-        let node = |(id, node): (&NodeId, &Kept<NodeRecord>)| NodeRoom {
+        let node = |(id, node): (&NodeId, &Revised<NodeRecord>)| NodeRoom {
             id: *id,
             name: node.name.clone(),
             zone: node.zone.clone(),
@@ -167,7 +167,7 @@ impl View {
         let database = |(id, database): (&DatabaseId, &DatabaseView)| {
             let definition = database.spec.as_ref()?.definition();
             let copy = limits::of_copy(&definition, workers).ok()?;
-            let shard = |(number, shard): (&ShardNumber, &Kept<ShardRecord>)| {
+            let shard = |(number, shard): (&ShardNumber, &Revised<ShardRecord>)| {
                 let primary = shard.primary_node()?;
                 let mut replicas: Vec<NodeId> = shard.assignments.iter().map(|assigned| assigned.node).collect();
                 replicas.retain(|node| *node != primary);

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use crate::end::{End, Violation};
 use crate::frame::{HEADER_BYTES, Header, Kind, MAGIC, TARGET_BYTES_MAX, VERSION};
-use crate::state::State;
+use crate::state::Multiplexer;
 
 enum Part {
     Greeting,
@@ -27,7 +27,7 @@ impl Incoming {
     }
 
     /// Does what the frames say. Each loop takes at least one byte.
-    pub fn take(&mut self, mut bytes: &[u8], state: &mut State, wakers: &mut Vec<Waker>) -> Result<(), End> {
+    pub fn take(&mut self, mut bytes: &[u8], state: &mut Multiplexer, wakers: &mut Vec<Waker>) -> Result<(), End> {
         while !bytes.is_empty() {
             match self.part {
                 Part::Greeting => {

@@ -40,10 +40,10 @@ pub use driver::Driver;
 pub use end::{End, Violation};
 pub use options::{Options, Role};
 pub use session::Session;
-use state::State;
+use state::Multiplexer;
 
 /// What a link's handles, sessions and driver share. The lock is held for a copy of at most some 64 KiB, never while waiting.
-type Shared = Arc<Mutex<State>>;
+type Shared = Arc<Mutex<Multiplexer>>;
 
 /// A handle of a link. Clones are cheap and mean the same link. When no handle and no session is left, the link closes.
 pub struct Link {
@@ -56,7 +56,7 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let shared = Arc::new(Mutex::new(State::new(role, options)));
+        let shared = Arc::new(Mutex::new(Multiplexer::new(role, options)));
         let driver = Driver::new(shared.clone(), stream, options);
         (Link { shared }, driver)
     }

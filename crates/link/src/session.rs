@@ -90,6 +90,6 @@ impl Drop for Session {
 }
 
 /// The driver's waker, if there is something to send, or turns to watch.
-fn driver_if_needed(state: &mut crate::state::State) -> Option<Waker> {
+fn driver_if_needed(state: &mut crate::state::Multiplexer) -> Option<Waker> {
     if state.needs_driver() { state.take_driver() } else { None }
 }

@@ -15,7 +15,7 @@ use crate::outgoing::Outgoing;
 use crate::slot::{Peer, Slot, Spare};
 use crate::wake::{Waiting, register};
 
-pub struct State {
+pub struct Multiplexer {
     role: Role,
     pub options: Options,
     pub ended: Option<End>,
@@ -43,11 +43,11 @@ pub struct State {
 }
 
 /// What sessions and handles do.
-impl State {
-    pub fn new(role: Role, mut options: Options) -> State {
+impl Multiplexer {
+    pub fn new(role: Role, mut options: Options) -> Multiplexer {
         options.sessions_max = options.sessions_max.min(SESSIONS_MAX);
         options.first_window_bytes = options.first_window_bytes.clamp(2, WINDOW_BYTES);
-        State {
+        Multiplexer {
             role,
             ended: None,
             handles: 1,
@@ -302,7 +302,7 @@ impl State {
 
     pub fn mem_bytes(&self) -> usize {
         let targets: usize = self.opened.iter().map(|(target, _)| target.capacity()).sum();
-        size_of::<State>()
+        size_of::<Multiplexer>()
             + self.slots.capacity() * size_of::<Option<Box<Slot>>>()
             + self.slots.iter().flatten().map(|slot| slot.mem_bytes()).sum::<usize>()
             + self.opened.capacity() * size_of::<(Vec<u8>, u32)>()
@@ -316,7 +316,7 @@ impl State {
 }
 
 /// What the driver does.
-impl State {
+impl Multiplexer {
     /// Exchanges an empty buffer for what is to be sent next, with a share of messages. `false`: there is nothing.
     pub fn take_outgoing(&mut self, empty: &mut Vec<u8>) -> bool {
         self.out.take(empty);

@@ -85,7 +85,7 @@ impl Known {
 
 /// The copy of the records.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct RecordsCopy {
     cluster: String,
     revision: i64,
     users: ConsoleUsersRecord,
@@ -93,8 +93,8 @@ struct Kept {
 }
 
 #[derive(Default)]
-struct State {
-    kept: Option<Kept>,
+struct SharedState {
+    kept: Option<RecordsCopy>,
     /// The users of a cluster's record, read once for each revision.
     read: Option<(String, i64, Arc<Stored>)>,
 }
@@ -102,7 +102,7 @@ struct State {
 pub struct Shared {
     records: Option<Arc<dyn Records>>,
     path: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
 }
 
 impl Shared {
@@ -110,7 +110,7 @@ impl Shared {
         // A copy that cannot be read is as good as none: the records are elsewhere.
         let kept = path.as_ref().and_then(|path| std::fs::read(path).ok());
         let kept = kept.and_then(|text| serde_json::from_slice(&text).ok());
-        Shared { records, path, state: Mutex::new(State { kept, read: None }) }
+        Shared { records, path, state: Mutex::new(SharedState { kept, read: None }) }
     }
 
     pub fn records(&self) -> Option<&dyn Records> {
@@ -156,11 +156,11 @@ impl Shared {
         let Some(users) = known.view.as_ref().and_then(|view| view.console.users.as_ref()) else { return };
         let (cluster, revision, key) = (known.cluster, users.revision, known.key);
         let mut state = self.state.lock();
-        let is_kept = |kept: &Kept| kept.cluster == cluster && kept.revision == revision && kept.key == key;
+        let is_kept = |kept: &RecordsCopy| kept.cluster == cluster && kept.revision == revision && kept.key == key;
         if state.kept.as_ref().is_some_and(is_kept) {
             return;
         }
-        let kept = Kept { cluster, revision, users: (*users.record).clone(), key };
+        let kept = RecordsCopy { cluster, revision, users: (*users.record).clone(), key };
         let text = serde_json::to_vec(&kept).map_err(std::io::Error::from);
         if let Err(error) = text.and_then(|text| replace(path, &text)) {
             tracing::error!("{} cannot be written: {error}", path.display());

@@ -310,14 +310,15 @@ fn state_word(state: cluster::records::DatabaseState) -> &'static str {
 
 /// The shards of a database.
 pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
-    let shard = |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Kept<cluster::records::ShardRecord>)| {
-        ShardInfo {
-            number: number.0,
-            node: shard.primary_node().map_or_else(String::new, |node| view.node_name(node)),
-            epoch: shard.epoch.0.get(),
-            is_served: view.is_served(shard),
-        }
-    };
+    let shard =
+        |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Revised<cluster::records::ShardRecord>)| {
+            ShardInfo {
+                number: number.0,
+                node: shard.primary_node().map_or_else(String::new, |node| view.node_name(node)),
+                epoch: shard.epoch.0.get(),
+                is_served: view.is_served(shard),
+            }
+        };
     database.shards.iter().map(shard).collect()
 }
 

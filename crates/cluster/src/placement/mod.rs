@@ -28,7 +28,7 @@ use crate::stripes::SHARDS_MAX;
 use std::collections::BTreeMap;
 
 pub use refusal::{NodeAnswer, PlanError, Refusal, WhyNot};
-use state::State;
+use state::PlacementState;
 pub use survival::{Loss, Lost, Survival};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ const TOLERANCES_PERCENT: [u64; 5] = [5, 10, 20, 40, 100];
 
 /// A plan for the request.
 pub fn plan(layout: &Layout, request: &Request) -> Result<Plan, PlanError> {
-    let mut state = State::new(layout)?;
+    let mut state = PlacementState::new(layout)?;
     let mut draft = Draft::default();
     match request {
         Request::Create { database, shards, copies, needs, zones } => {
@@ -232,7 +232,7 @@ pub fn plan(layout: &Layout, request: &Request) -> Result<Plan, PlanError> {
 impl Layout {
     /// In the layout's order of nodes.
     pub fn loads(&self) -> Result<Vec<NodeLoad>, PlanError> {
-        let state = State::new(self)?;
+        let state = PlacementState::new(self)?;
         let load = |node: &NodeRoom| {
             let index = state.find_node(node.id).expect("the state has each node");
             NodeLoad {
@@ -258,12 +258,12 @@ struct Draft {
 }
 
 impl Draft {
-    fn add(&mut self, state: &State, shard: usize, to: usize) {
+    fn add(&mut self, state: &PlacementState, shard: usize, to: usize) {
         self.changes.push(Change::Add { shard: state.shards[shard].uid, to: state.nodes[to].room.id });
         self.bytes += state.shards[shard].bytes;
     }
 
-    fn take_moves(&mut self, state: &State, moves: Vec<relieve::Move>) {
+    fn take_moves(&mut self, state: &PlacementState, moves: Vec<relieve::Move>) {
         for relieve::Move { shard, from, to } in moves {
             let (from, to) = (state.nodes[from].room.id, state.nodes[to].room.id);
             self.bytes += state.shards[shard].bytes;
@@ -272,7 +272,7 @@ impl Draft {
     }
 
     /// Evens the primaries of the databases that the plan touches. New shards have not served yet, so that they need no switchover.
-    fn even_primaries(&mut self, state: &mut State, all: bool) {
+    fn even_primaries(&mut self, state: &mut PlacementState, all: bool) {
         let mut touched = vec![all; state.databases.len()];
         let mut is_new = vec![false; state.shards.len()];
         for change in &self.changes {
@@ -304,7 +304,7 @@ impl Draft {
     }
 }
 
-fn create(state: &mut State, database: usize, shards: u16, draft: &mut Draft) -> Result<(), PlanError> {
+fn create(state: &mut PlacementState, database: usize, shards: u16, draft: &mut Draft) -> Result<(), PlanError> {
     let first = state.shards.len();
     for number in 0..shards {
         state.add_shard(database, shard_uid(state.databases[database].id, ShardNumber(number)));
@@ -323,7 +323,7 @@ fn create(state: &mut State, database: usize, shards: u16, draft: &mut Draft) ->
 /// Gives the copies of a database new limits, and perhaps its shards more copies. Limits that shrink do so first, because that makes the
 /// room; others only when moves have made the room.
 fn resize(
-    state: &mut State,
+    state: &mut PlacementState,
     database: usize,
     copies: u32,
     needs: Resources,
@@ -356,7 +356,7 @@ fn resize(
     Ok(())
 }
 
-fn replace(state: &mut State, node: usize, draft: &mut Draft) {
+fn replace(state: &mut PlacementState, node: usize, draft: &mut Draft) {
     for shard in state.nodes[node].shards.clone() {
         if state.shards[shard].primary == node {
             draft.without_primary.push(state.shards[shard].uid);
@@ -371,7 +371,7 @@ fn replace(state: &mut State, node: usize, draft: &mut Draft) {
     draft.missing = missing.into_iter().map(|shard| Refusal::of_new(state, shard)).collect();
 }
 
-fn give_up(state: &mut State, node: usize, draft: &mut Draft) -> Result<(), PlanError> {
+fn give_up(state: &mut PlacementState, node: usize, draft: &mut Draft) -> Result<(), PlanError> {
     let from = state.nodes[node].room.id;
     let mut by_database: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for shard in state.nodes[node].shards.clone() {
@@ -393,7 +393,7 @@ fn give_up(state: &mut State, node: usize, draft: &mut Draft) -> Result<(), Plan
     Ok(())
 }
 
-fn rebalance(state: &mut State, draft: &mut Draft) -> Result<(), PlanError> {
+fn rebalance(state: &mut PlacementState, draft: &mut Draft) -> Result<(), PlanError> {
     let before = state.clone();
     let mut refusal = None;
     // If the zones have no room for an even spread, at least the nodes are balanced.

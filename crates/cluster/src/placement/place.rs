@@ -1,11 +1,11 @@
 //! Owns the choice of a node for new copies. Never moves a copy that is there.
 
 use super::refusal::Refusal;
-use super::state::State;
+use super::state::PlacementState;
 use crate::limits::Resources;
 
 /// The node on which the largest free share is left, if any may take a copy within its cap.
-pub fn roomiest(state: &State, shard: usize, leaving: Option<usize>, caps: &[Resources]) -> Option<usize> {
+pub fn roomiest(state: &PlacementState, shard: usize, leaving: Option<usize>, caps: &[Resources]) -> Option<usize> {
     let rules = state.rules(shard, leaving);
     let needs = state.needs_of(shard);
     let mut best: Option<(f64, usize)> = None;
@@ -25,7 +25,7 @@ pub fn roomiest(state: &State, shard: usize, leaving: Option<usize>, caps: &[Res
 
 /// Gives shards of one database the copies that they lack, and returns these. If there is no way, nothing has changed but the state,
 /// which is of no use then.
-pub fn place_all(state: &mut State, shards: &[usize]) -> Result<Vec<(usize, usize)>, Refusal> {
+pub fn place_all(state: &mut PlacementState, shards: &[usize]) -> Result<Vec<(usize, usize)>, Refusal> {
     let before = state.clone();
     place_by(state, shards, |state, shard, caps, _| roomiest(state, shard, None, caps)).or_else(|refusal| {
         // The roomiest nodes have been filled, and the shards that come last do not find enough different ones.
@@ -34,9 +34,9 @@ pub fn place_all(state: &mut State, shards: &[usize]) -> Result<Vec<(usize, usiz
     })
 }
 
-type Choose = fn(&State, usize, &[Resources], usize) -> Option<usize>;
+type Choose = fn(&PlacementState, usize, &[Resources], usize) -> Option<usize>;
 
-fn place_by(state: &mut State, shards: &[usize], choose: Choose) -> Result<Vec<(usize, usize)>, Refusal> {
+fn place_by(state: &mut PlacementState, shards: &[usize], choose: Choose) -> Result<Vec<(usize, usize)>, Refusal> {
     let caps = state.capacities();
     let mut placed = Vec::new();
     for (index, &shard) in shards.iter().enumerate() {
@@ -55,7 +55,7 @@ fn place_by(state: &mut State, shards: &[usize], choose: Choose) -> Result<Vec<(
 /// The node with the most slots in the zone with the most slots. A slot is room for one copy; no node or zone uses more slots than there
 /// are shards left, `remaining`. For equal copies in different zones, this finds a placement if there is one (the same argument as for
 /// Gale and Ryser's theorem: the rows with the largest rest first).
-fn most_slots(state: &State, shard: usize, caps: &[Resources], remaining: usize) -> Option<usize> {
+fn most_slots(state: &PlacementState, shard: usize, caps: &[Resources], remaining: usize) -> Option<usize> {
     let rules = state.rules(shard, None);
     let needs = state.needs_of(shard);
     let slots = |node: usize| {
@@ -86,7 +86,7 @@ fn most_slots(state: &State, shard: usize, caps: &[Resources], remaining: usize)
 
 /// Gives the copies of a lost node new places, the largest first: shards with their new nodes, and shards for which there is no room.
 /// A shard whose primary was lost gets no copy.
-pub fn replace_copies(state: &mut State, lost: usize) -> (Vec<(usize, usize)>, Vec<usize>) {
+pub fn replace_copies(state: &mut PlacementState, lost: usize) -> (Vec<(usize, usize)>, Vec<usize>) {
     let caps = state.capacities();
     let mut shards = state.nodes[lost].shards.clone();
     shards.retain(|&shard| state.shards[shard].primary != lost);

@@ -1,12 +1,12 @@
 //! Owns which copy of a shard is its primary, so that primaries are spread evenly over nodes. Never moves a copy.
 
 use super::Condition;
-use super::state::State;
+use super::state::PlacementState;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Evens the primaries of the databases that are `touched`: each database for itself, then all together as far as that leaves each
 /// database as even. Few primaries change: an even layout stays as it is.
-pub fn even_out(state: &mut State, touched: &[bool]) {
+pub fn even_out(state: &mut PlacementState, touched: &[bool]) {
     let mut of_database: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (index, shard) in state.shards.iter().enumerate() {
         if touched[shard.database] && state.nodes[shard.primary].room.condition != Condition::Lost {
@@ -58,7 +58,12 @@ pub fn even_out(state: &mut State, touched: &[bool]) {
 
 /// Changes of primaries that take one from a node and give one to a node that has at least two fewer; nodes between keep their number. If
 /// there are none, no choice of primaries has a smaller maximum. (It is an augmenting path: shards are edges between nodes.)
-fn shorter(state: &State, shards: &[usize], count: &[usize], may_lead: &[bool]) -> Option<Vec<(usize, usize)>> {
+fn shorter(
+    state: &PlacementState,
+    shards: &[usize],
+    count: &[usize],
+    may_lead: &[bool],
+) -> Option<Vec<(usize, usize)>> {
     let mut led_by: Vec<Vec<usize>> = vec![Vec::new(); count.len()];
     shards.iter().for_each(|&shard| led_by[state.shards[shard].primary].push(shard));
     let mut starts: Vec<usize> = (0..count.len()).filter(|&node| count[node] >= 2).collect();

@@ -1,6 +1,6 @@
 //! Owns why there is no plan: what each node answered, as data and as a text. Never decides it.
 
-use super::state::State;
+use super::state::PlacementState;
 use crate::ids::{DatabaseId, NodeId, ShardUid};
 use crate::limits::Resources;
 use crate::names::{NodeName, ZoneName};
@@ -80,12 +80,12 @@ pub enum WhyNot {
 }
 
 impl Refusal {
-    pub fn of_new(state: &State, shard: usize) -> Refusal {
+    pub fn of_new(state: &PlacementState, shard: usize) -> Refusal {
         Refusal::of(state, shard, None)
     }
 
     /// `leaving`: the node that the copy is on.
-    pub fn of(state: &State, shard: usize, leaving: Option<usize>) -> Refusal {
+    pub fn of(state: &PlacementState, shard: usize, leaving: Option<usize>) -> Refusal {
         let rules = state.rules(shard, leaving);
         let needs = state.needs_of(shard);
         let mut order: Vec<usize> = (0..state.nodes.len()).filter(|&node| Some(node) != leaving).collect();

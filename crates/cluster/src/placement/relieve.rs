@@ -11,7 +11,7 @@
 
 use super::place::roomiest;
 use super::refusal::Refusal;
-use super::state::State;
+use super::state::PlacementState;
 use crate::limits::Resources;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,19 +44,23 @@ enum Trouble {
 
 /// Moves copies off the nodes `over` until these are within `caps`. No target is above its cap after the last of the moves, and none
 /// above the machine's capacity after any of them.
-pub fn relieve(state: &mut State, caps: &[Resources], over: &[usize]) -> Result<Vec<Move>, Refusal> {
+pub fn relieve(state: &mut PlacementState, caps: &[Resources], over: &[usize]) -> Result<Vec<Move>, Refusal> {
     search(state, caps, over.iter().map(|&node| Trouble::Over(node)).collect())
 }
 
 /// The same, and spreads the copies of each shard over zones.
-pub fn relieve_and_spread(state: &mut State, caps: &[Resources], over: &[usize]) -> Result<Vec<Move>, Refusal> {
+pub fn relieve_and_spread(
+    state: &mut PlacementState,
+    caps: &[Resources],
+    over: &[usize],
+) -> Result<Vec<Move>, Refusal> {
     let mut troubles: Vec<Trouble> = state.crowded().map(Trouble::Crowded).collect();
     troubles.extend(over.iter().map(|&node| Trouble::Over(node)));
     search(state, caps, troubles)
 }
 
 /// If there is no way, the state is as it was.
-fn search(state: &mut State, caps: &[Resources], troubles: Vec<Trouble>) -> Result<Vec<Move>, Refusal> {
+fn search(state: &mut PlacementState, caps: &[Resources], troubles: Vec<Trouble>) -> Result<Vec<Move>, Refusal> {
     let mut moves = Vec::new();
     for &trouble in &troubles {
         let mut alone = |overfilled| Search::new(state, caps, &[trouble]).run(&[overfilled], TRIES_ALONE, u64::MAX);
@@ -93,31 +97,31 @@ fn search(state: &mut State, caps: &[Resources], troubles: Vec<Trouble>) -> Resu
     }
 }
 
-fn make(state: &mut State, moves: &mut Vec<Move>, found: Option<Vec<Move>>) {
+fn make(state: &mut PlacementState, moves: &mut Vec<Move>, found: Option<Vec<Move>>) {
     for step in found.into_iter().flatten() {
         state.shift(step.shard, step.from, step.to);
         moves.push(step);
     }
 }
 
-fn undo(state: &mut State, moves: &mut Vec<Move>) {
+fn undo(state: &mut PlacementState, moves: &mut Vec<Move>) {
     while let Some(step) = moves.pop() {
         state.shift(step.shard, step.to, step.from);
     }
 }
 
-fn left_of(state: &State, caps: &[Resources], troubles: &[Trouble]) -> Vec<Trouble> {
+fn left_of(state: &PlacementState, caps: &[Resources], troubles: &[Trouble]) -> Vec<Trouble> {
     troubles.iter().copied().filter(|&trouble| is_there(state, caps, trouble)).collect()
 }
 
-fn is_there(state: &State, caps: &[Resources], trouble: Trouble) -> bool {
+fn is_there(state: &PlacementState, caps: &[Resources], trouble: Trouble) -> bool {
     match trouble {
         Trouble::Over(node) => !state.nodes[node].placed.fits_in(caps[node]),
         Trouble::Crowded(shard) => state.crowded_zones(shard).next().is_some(),
     }
 }
 
-fn refusal(state: &State, caps: &[Resources], trouble: Trouble) -> Refusal {
+fn refusal(state: &PlacementState, caps: &[Resources], trouble: Trouble) -> Refusal {
     let (shard, from) = match trouble {
         Trouble::Crowded(shard) => (shard, state.shards[shard].nodes[0]),
         // The copy that is the hardest to place.
@@ -133,7 +137,7 @@ fn refusal(state: &State, caps: &[Resources], trouble: Trouble) -> Refusal {
 }
 
 struct Search<'s> {
-    state: &'s mut State,
+    state: &'s mut PlacementState,
     caps: &'s [Resources],
     troubles: &'s [Trouble],
     /// Nodes that moves have overfilled, and that are not among the troubles.
@@ -149,7 +153,7 @@ struct Search<'s> {
 }
 
 impl<'s> Search<'s> {
-    fn new(state: &'s mut State, caps: &'s [Resources], troubles: &'s [Trouble]) -> Search<'s> {
+    fn new(state: &'s mut PlacementState, caps: &'s [Resources], troubles: &'s [Trouble]) -> Search<'s> {
         Search {
             state,
             caps,
@@ -376,7 +380,7 @@ impl<'s> Search<'s> {
 }
 
 /// The moves in an order in which each target has room at its time. All of them have been made.
-fn in_order(state: &State, moves: &[Move]) -> Option<Vec<Move>> {
+fn in_order(state: &PlacementState, moves: &[Move]) -> Option<Vec<Move>> {
     let mut placed: BTreeMap<usize, Resources> = BTreeMap::new();
     for &Move { shard, from, to } in moves {
         // In two steps: a node may be the source of one move and the target of another.

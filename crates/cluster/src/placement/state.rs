@@ -8,7 +8,7 @@ use crate::records::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone)]
-pub struct State {
+pub struct PlacementState {
     /// By id.
     pub nodes: Vec<Node>,
     pub databases: Vec<Database>,
@@ -61,8 +61,8 @@ impl Node {
     }
 }
 
-impl State {
-    pub fn new(layout: &Layout) -> Result<State, PlanError> {
+impl PlacementState {
+    pub fn new(layout: &Layout) -> Result<PlacementState, PlanError> {
         let wrong = |why: String| Err(PlanError::Layout(why));
         let mut rooms = layout.nodes.clone();
         rooms.sort_by_key(|room| room.id);
@@ -75,7 +75,7 @@ impl State {
             let zone = zones.binary_search(&room.zone).expect("each zone is there");
             Node { room, zone, placed: Resources::default(), shards: Vec::new() }
         };
-        let mut state = State {
+        let mut state = PlacementState {
             nodes: rooms.into_iter().map(node).collect(),
             databases: Vec::new(),
             shards: Vec::new(),

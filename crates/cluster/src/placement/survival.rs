@@ -2,7 +2,7 @@
 
 use super::Condition;
 use super::place::roomiest;
-use super::state::State;
+use super::state::PlacementState;
 use crate::ids::NodeId;
 use crate::names::ZoneName;
 use std::fmt;
@@ -72,7 +72,7 @@ impl fmt::Display for Survival {
     }
 }
 
-pub fn survival(state: &mut State) -> Survival {
+pub fn survival(state: &mut PlacementState) -> Survival {
     let open: Vec<usize> = (0..state.nodes.len()).filter(|&node| state.nodes[node].is_open()).collect();
     let mut losses = Vec::new();
     for &node in &open {
@@ -93,7 +93,7 @@ pub fn survival(state: &mut State) -> Survival {
 }
 
 /// Places the copies of lost nodes elsewhere, and leaves the state as it was.
-fn lose(state: &mut State, nodes: &[usize], lost: Lost, name: String) -> Loss {
+fn lose(state: &mut PlacementState, nodes: &[usize], lost: Lost, name: String) -> Loss {
     nodes.iter().for_each(|&node| state.close(node, Condition::Lost));
     let mut copies: Vec<(usize, usize)> =
         nodes.iter().flat_map(|&node| state.nodes[node].shards.iter().map(move |&shard| (shard, node))).collect();

@@ -56,10 +56,10 @@ pub struct Rates {
 /// A handle; its clones are the same store.
 #[derive(Clone)]
 pub struct Twin {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<TwinState>>,
 }
 
-struct State {
+struct TwinState {
     now: Duration,
     random: SplitMix64,
     rates: Rates,
@@ -75,7 +75,7 @@ struct State {
     last_number: u64,
 }
 
-type Stalled = Box<dyn FnOnce(&mut State) + Send>;
+type Stalled = Box<dyn FnOnce(&mut TwinState) + Send>;
 
 #[derive(Default)]
 struct Watcher {
@@ -93,7 +93,7 @@ enum Fate {
 
 impl Twin {
     pub fn new(seed: u64) -> Twin {
-        let state = State {
+        let state = TwinState {
             now: Duration::ZERO,
             random: SplitMix64(seed),
             rates: Rates::default(),
@@ -203,7 +203,7 @@ impl Twin {
     fn call<T: Send + 'static>(
         &self,
         limit: Duration,
-        execute: impl FnOnce(&mut State) -> Result<T, Error> + Send + 'static,
+        execute: impl FnOnce(&mut TwinState) -> Result<T, Error> + Send + 'static,
     ) -> Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>> {
         let twin = self.clone();
         Box::pin(async move {
@@ -213,7 +213,7 @@ impl Twin {
                     return Err(Failure::NotSent("the twin is not reachable".to_owned()));
                 }
                 state.draw_faults();
-                let run = move |state: &mut State| {
+                let run = move |state: &mut TwinState| {
                     let answer = execute(state);
                     state.wake_watches();
                     answer
@@ -245,14 +245,14 @@ impl Twin {
     fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
-        execute: impl FnOnce(&mut State) -> Result<T, Error> + Send + 'static,
+        execute: impl FnOnce(&mut TwinState) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
         let call = self.call(limit, execute);
         Box::pin(async move { Ok(call.await?) })
     }
 }
 
-impl State {
+impl TwinState {
     fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number

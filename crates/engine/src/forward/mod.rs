@@ -21,7 +21,7 @@ use crate::account::show;
 use crate::clients::ClientInfo;
 use crate::directory::{Command, bit};
 use crate::execute::{keys, only_key};
-use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State};
+use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, PartState, Sent};
 use crate::halt::{Halt, Wait};
 use crate::owners::owner;
 use crate::routes::{Merge, Policy, Routes};
@@ -463,7 +463,7 @@ impl Sender<'_> {
     fn answer(&mut self, reply: impl FnOnce(&mut Out<'_>)) {
         let mut bytes = Vec::new();
         reply(&mut Out::new(&mut bytes, self.session.proto));
-        let part = Part { state: State::Done, ..Part::kept(0) };
+        let part = Part { state: PartState::Done, ..Part::kept(0) };
         self.enter(Kind::Merge { how: Merge::First, parts: vec![(part, PartReply { bytes, ..PartReply::default() })] });
     }
 }

@@ -6,7 +6,9 @@ use crate::account::{Spent, account, account_transaction};
 use crate::batch::Batch;
 use crate::clients::ClientInfo;
 use crate::error_replies::REJECTION;
-use crate::forwarding::{Awaited, Forwarding, Kind, Part, PartReply, Sent, State, Taken, merge, texts, with_cursor};
+use crate::forwarding::{
+    Awaited, Forwarding, Kind, Part, PartReply, PartState, Sent, Taken, merge, texts, with_cursor,
+};
 use crate::halt::End;
 use crate::memory::{FREE_BYTES, PAUSE_BYTES_MAX};
 use crate::random;
@@ -282,7 +284,7 @@ impl Replies<'_> {
         if let Some(why) = why {
             bytes.clear();
             Out::new(bytes, self.proto).error(&why);
-            (part.state, part.too_large) = (State::Done, None);
+            (part.state, part.too_large) = (PartState::Done, None);
         }
         Poll::Ready(())
     }
@@ -299,9 +301,9 @@ impl Replies<'_> {
         let passes = part.granted == usize::MAX;
         loop {
             match part.state {
-                State::Done => return Poll::Ready(Ok(())),
-                State::Unsent => return Poll::Pending,
-                State::Down => {
+                PartState::Done => return Poll::Ready(Ok(())),
+                PartState::Unsent => return Poll::Pending,
+                PartState::Down => {
                     let name = self.routes.shards[usize::from(part.shard)].name();
                     let done = match passes || !is_write {
                         true => "nothing was changed",
@@ -311,11 +313,11 @@ impl Replies<'_> {
                     self.worker.stats().forwards_down.add(1);
                     return Poll::Ready(Err(Missing::Text(text)));
                 }
-                State::Uncertain => {
+                PartState::Uncertain => {
                     self.worker.stats().forwards_uncertain.add(1);
                     return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned())));
                 }
-                State::Sent => {}
+                PartState::Sent => {}
             }
             // A lost session has changed the state of all its parts.
             let Some(session) = forwarding.session(part.shard) else { return Poll::Pending };
@@ -338,7 +340,7 @@ impl Replies<'_> {
                     part.reject();
                 }
                 Ok(Taken::All) => {
-                    part.state = State::Done;
+                    part.state = PartState::Done;
                     forwarding.replied(part.shard);
                 }
                 Ok(Taken::Part) if passes && output.len() > self.pause_bytes => return Poll::Pending,

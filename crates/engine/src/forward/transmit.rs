@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::directory::{Command, bit};
-use crate::forwarding::{ForwardingSession, Part, Sent, State};
+use crate::forwarding::{ForwardingSession, Part, PartState, Sent};
 use crate::hub::Hub;
 use crate::routes::Policy;
 use crate::scripts::as_sha;
@@ -38,7 +38,7 @@ impl Transmitter<'_> {
         }
         part.begins_at = begins_at;
         part.owed = std::mem::take(&mut to.owed);
-        (part.state, part.extent) = (State::Sent, Extent::default());
+        (part.state, part.extent) = (PartState::Sent, Extent::default());
     }
 
     #[inline]

@@ -107,7 +107,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Part {
     pub shard: u16,
-    pub state: State,
+    pub state: PartState,
     /// Where it begins among the bytes to its session.
     pub begins_at: u64,
     /// The replies before it that nobody gets.
@@ -120,7 +120,7 @@ pub struct Part {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum PartState {
     Unsent,
     Sent,
     Done,
@@ -139,22 +139,22 @@ impl Part {
     /// For a reply that is kept until it is complete.
     pub fn kept(shard: u16) -> Part {
         let extent = Extent::default();
-        Part { shard, state: State::Unsent, begins_at: 0, owed: 0, extent, granted: FREE_BYTES, too_large: None }
+        Part { shard, state: PartState::Unsent, begins_at: 0, owed: 0, extent, granted: FREE_BYTES, too_large: None }
     }
 
     /// Its session was lost after so many bytes. What has not left cannot have run, and a read may run again.
     pub fn lose(&mut self, is_write: bool, sent: u64) {
-        if self.state == State::Sent {
+        if self.state == PartState::Sent {
             let is_uncertain = is_write && sent > self.begins_at;
             (self.state, self.extent) =
-                (if is_uncertain { State::Uncertain } else { State::Unsent }, Extent::default());
+                (if is_uncertain { PartState::Uncertain } else { PartState::Unsent }, Extent::default());
         }
     }
 
     /// It has not run.
     pub fn reject(&mut self) {
-        if self.state == State::Sent {
-            (self.state, self.extent) = (State::Unsent, Extent::default());
+        if self.state == PartState::Sent {
+            (self.state, self.extent) = (PartState::Unsent, Extent::default());
         }
     }
 }
@@ -162,7 +162,7 @@ impl Part {
 impl Kind {
     /// The first shard whose reply is not there.
     pub fn first_awaited(&mut self) -> Option<u16> {
-        self.parts().find(|(part, _)| part.state != State::Done).map(|(part, _)| part.shard)
+        self.parts().find(|(part, _)| part.state != PartState::Done).map(|(part, _)| part.shard)
     }
 
     /// The parts, with the keys of each by their positions among all keys.
@@ -226,7 +226,7 @@ impl Forwarding {
     ) {
         for (part, places) in awaited.kind.parts() {
             let shard = part.shard;
-            if part.state != State::Unsent || self.away.iter().any(|away| away.shard == shard && !away.is_sent) {
+            if part.state != PartState::Unsent || self.away.iter().any(|away| away.shard == shard && !away.is_sent) {
                 continue;
             }
             match open(&mut self.sessions, routes, shard) {
@@ -314,8 +314,8 @@ impl Forwarding {
             }
             if now.duration_since(since) >= AWAY_TIMEOUT {
                 self.away.swap_remove(at);
-                let unsent = self.of(shard).filter(|(part, _)| part.state == State::Unsent);
-                unsent.for_each(|(part, _)| part.state = State::Down);
+                let unsent = self.of(shard).filter(|(part, _)| part.state == PartState::Unsent);
+                unsent.for_each(|(part, _)| part.state = PartState::Down);
                 continue;
             }
             let Ok(session) = open(&mut self.sessions, routes, shard) else {
@@ -324,7 +324,7 @@ impl Forwarding {
             };
             self.away[at].is_sent = true;
             for Awaited { sent, kind, .. } in &mut self.awaited {
-                let unsent = kind.parts().filter(|(part, _)| part.shard == shard && part.state == State::Unsent);
+                let unsent = kind.parts().filter(|(part, _)| part.shard == shard && part.state == PartState::Unsent);
                 unsent.for_each(|(part, places)| send(sent, part, places, session));
             }
         }
