@@ -46,7 +46,7 @@ await main(async (node, browser) => {
     }
   });
   const refusal = (status, code, message, hint = "") => [status, { error: { code, message, hint, fields: [] } }];
-  const answers = (of_cluster, of_etcd = etcd()) => ({ "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd] });
+  const answers = (of_cluster, of_etcd = etcd()) => ({ "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd], "GET /operations": () => [200, []] });
   const button = (name) => page.getByRole("button", { name, exact: true });
   const dialog = page.getByRole("dialog");
   async function clean() {

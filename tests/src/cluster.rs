@@ -229,7 +229,11 @@ impl Cluster {
         let begun = member.operator(&init);
         assert!(begun.as_ref().is_ok_and(|said| said.contains("flintkv cluster join")), "{begun:?}\n{}", member.log());
         let cluster = Cluster { members: vec![member] };
-        eventually("the first node is a member", || cluster.members[0].status().is_some());
+        // What it has for copies is recorded a moment after it is a member.
+        eventually("the first node is a member", || {
+            let has_room = |status: Value| status["nodes"][0]["ram_bytes"].as_u64().is_some_and(|bytes| bytes > 0);
+            cluster.members[0].status().is_some_and(has_room)
+        });
         cluster
     }
 
@@ -320,7 +324,10 @@ impl Cluster {
             let shown: Value = serde_json::from_str(&shown).expect("JSON");
             let Some(members) = shown["etcd"]["members"].as_array() else { return false };
             let votes = |member: &Value| member["is_learner"] == false && member["trouble"].is_null();
-            members.len() == self.members.len() && members.iter().all(votes)
+            let Some(nodes) = shown["nodes"].as_array() else { return false };
+            let has_room =
+                |node: &Value| node["role"] != "data" || node["ram_bytes"].as_u64().is_some_and(|bytes| bytes > 0);
+            members.len() == self.members.len() && members.iter().all(votes) && nodes.iter().all(has_room)
         });
     }
 
