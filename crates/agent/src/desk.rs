@@ -202,7 +202,7 @@ impl Desk<'_> {
 
     /// Where a new database would be placed. Refuses what [`Desk::create`] would refuse.
     pub fn plan(&self, definition: &Definition) -> Result<Placement, ChangeError> {
-        self.planned(&self.view(), definition, new_id()).map(|(placement, _)| placement)
+        self.planned(&self.view(), definition, new_id())
     }
 
     /// Writes the records of a new database.
@@ -211,8 +211,8 @@ impl Desk<'_> {
         let mut secret = HashSecret([0; 16]);
         rand::rng().fill_bytes(&mut secret.0);
         let planned = self.change(|view| {
-            let (placement, plan) = self.planned(view, definition, id)?;
-            let (change, later) = creation(view, id, secret, &placement, &plan)?;
+            let placement = self.planned(view, definition, id)?;
+            let (change, later) = creation(view, id, secret, &placement)?;
             let target = &placement.definition.name;
             let begun = Begun {
                 id: operation,
@@ -239,7 +239,7 @@ impl Desk<'_> {
         Ok((Made { operation, revision }, placement))
     }
 
-    fn planned(&self, view: &View, definition: &Definition, id: DatabaseId) -> Result<(Placement, Plan), ChangeError> {
+    fn planned(&self, view: &View, definition: &Definition, id: DatabaseId) -> Result<Placement, ChangeError> {
         let invalid = |field, why: String| ChangeError::Invalid { field, why };
         node::check_for_cluster(definition).map_err(of_node)?;
         let name = &definition.name;
@@ -287,9 +287,7 @@ impl Desk<'_> {
             }
         }
         let loads = loads(view, &plan)?;
-        let placement =
-            Placement { copy: limits::needs(&copy), shards: shards.into_iter().collect(), loads, definition };
-        Ok((placement, plan))
+        Ok(Placement { copy: limits::needs(&copy), shards: shards.into_iter().collect(), loads, definition })
     }
 
     /// Each node listens on the same port.
@@ -582,7 +580,6 @@ fn creation(
     id: DatabaseId,
     secret: HashSecret,
     placement: &Placement,
-    plan: &Plan,
 ) -> Result<(Change, Vec<(ShardNumber, ShardRecord)>), ChangeError> {
     let definition = &placement.definition;
     let shards = definition.shards as u16;
@@ -598,17 +595,11 @@ fn creation(
         unknown: Unknown::new(),
     };
     let map = MapRecord { runs: map.runs().to_vec(), unknown: Unknown::new() };
-    let mut nodes: BTreeMap<ShardNumber, Vec<NodeId>> = BTreeMap::new();
-    for change in &plan.changes {
-        if let PlacementChange::Add { shard, to } = *change {
-            nodes.entry(shard.number()).or_default().push(to);
-        }
-    }
-    let record = |nodes: Vec<NodeId>| {
-        let copies = (0..).zip(nodes).map(|(copy, node)| Assignment::new(CopyNumber(copy), node));
+    let record = |nodes: &[(NodeId, NodeName)]| {
+        let copies = (0..).zip(nodes).map(|(copy, (node, _))| Assignment::new(CopyNumber(copy), *node));
         ShardRecord::new(CopyNumber(0), copies.collect())
     };
-    let mut first: Vec<_> = nodes.into_iter().map(|(number, nodes)| (number, record(nodes))).collect();
+    let mut first: Vec<_> = placement.shards.iter().map(|(number, nodes)| (*number, record(nodes))).collect();
     let later = first.split_off(first.len().min(SHARDS_AT_ONCE));
     let name = database_name_key(&definition.name);
     let change = with_layout(view, Change::default())?.given(&name, 0).put(&name, &id.to_string());

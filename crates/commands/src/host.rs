@@ -3,10 +3,10 @@
 
 use crate::block::{Reached, UntilReached};
 use crate::cx::Args;
-use crate::job::RestorePolicy;
+use crate::job::FunctionsChange;
 use crate::row::Row;
 use crate::session::Session;
-use crate::stop::{Run, Stop};
+use crate::stop::Run;
 use std::time::Duration;
 
 /// The version for clients that check for features; `flintkv_version` in INFO is for people.
@@ -20,16 +20,14 @@ pub trait Scripting {
     fn script_flush(&self);
     fn script_kill(&self) -> Result<(), &'static str>;
 
-    /// Returns the library's name. As every change of functions, it becomes the session's job if several shards must have them.
-    fn function_load(&self, me: &mut Session, code: &[u8], replace: bool) -> Result<String, Stop>;
-    /// False: there is no such library.
-    fn function_delete(&self, me: &mut Session, library: &[u8]) -> Result<bool, Stop>;
-    fn function_flush(&self, me: &mut Session) -> Run;
+    /// The name that a library's code gives it.
+    fn library_name(&self, code: &[u8]) -> Result<String, String>;
+    /// It becomes the session's job if several shards must have the functions.
+    fn change_functions(&self, me: &mut Session, change: FunctionsChange) -> Run;
     /// The libraries whose names fit the glob.
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard>;
     /// Returns the libraries in the format of Redis's FUNCTION DUMP.
     fn function_dump(&self) -> Vec<u8>;
-    fn function_restore(&self, me: &mut Session, payload: &[u8], policy: RestorePolicy) -> Run;
     fn function_kill(&self) -> Result<(), &'static str>;
     fn function_stats(&self) -> Result<FunctionStats, &'static str>;
 }

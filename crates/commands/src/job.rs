@@ -67,6 +67,13 @@ pub enum FunctionsChange {
     Restore { payload: Box<[u8]>, policy: RestorePolicy },
 }
 
+impl FunctionsChange {
+    /// Whether code of libraries runs, to learn their functions.
+    pub fn has_code(&self) -> bool {
+        matches!(self, FunctionsChange::Load { .. } | FunctionsChange::Restore { .. })
+    }
+}
+
 /// What to do with the libraries that already exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestorePolicy {

@@ -3,7 +3,7 @@
 
 use crate::connection::{help, unknown_subcommand, wrong_subcommand};
 use crate::cx::Cx;
-use crate::job::RestorePolicy;
+use crate::job::{FunctionsChange, RestorePolicy};
 use crate::row::{Access, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 use crate::stop::{Run, Stop};
 
@@ -275,12 +275,8 @@ const FUNCTION: &[Row] = &[
             is("FUNCTION DELETE mylib", "(error) ERR Library not found"),
         ],
         run: |cx| {
-            if !cx.server.function_delete(cx.session, &cx.args[2])? {
-                return Err(Stop::error("ERR Library not found"));
-            }
-            cx.ks.modified_libraries();
-            cx.out.ok();
-            Ok(())
+            let change = FunctionsChange::Delete { library: cx.args[2].into() };
+            change_functions(cx, change)
         },
         ..FUNCTION_WRITE
     },
@@ -314,10 +310,7 @@ const FUNCTION: &[Row] = &[
             if !is_flush(cx) {
                 return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
-            cx.server.function_flush(cx.session)?;
-            cx.ks.modified_libraries();
-            cx.out.ok();
-            Ok(())
+            change_functions(cx, FunctionsChange::Flush)
         },
         ..FUNCTION_WRITE
     },
@@ -411,9 +404,19 @@ fn load(cx: &mut Cx<'_>) -> Run {
         }
         replace = true;
     }
-    let name = cx.server.function_load(cx.session, &args[last], replace)?;
+    let name = cx.server.library_name(&args[last]).map_err(|text| Stop::Error(text.into()))?;
+    let change = FunctionsChange::Load { code: args[last].into(), replaces: replace };
+    cx.server.change_functions(cx.session, change)?;
     cx.ks.modified_libraries();
     cx.out.bulk(name.as_bytes());
+    Ok(())
+}
+
+/// For those that reply OK.
+fn change_functions(cx: &mut Cx<'_>, change: FunctionsChange) -> Run {
+    cx.server.change_functions(cx.session, change)?;
+    cx.ks.modified_libraries();
+    cx.out.ok();
     Ok(())
 }
 
@@ -479,10 +482,8 @@ fn restore(cx: &mut Cx<'_>) -> Run {
             ));
         }
     };
-    cx.server.function_restore(cx.session, &cx.args[2], policy)?;
-    cx.ks.modified_libraries();
-    cx.out.ok();
-    Ok(())
+    let change = FunctionsChange::Restore { payload: cx.args[2].into(), policy };
+    change_functions(cx, change)
 }
 
 fn stats(cx: &mut Cx<'_>) -> Run {

@@ -127,8 +127,9 @@ struct Upstream {
     heartbeat: Option<u64>,
     to_primary: VecDeque<Up>,
     to_replica: VecDeque<Down>,
-    /// How much of the primary's log was sent.
-    sent: usize,
+    /// How much of its log the primary has sent. `None`: it has not accepted the replica.
+    sent: Option<usize>,
+    /// The replica has heard that it is accepted.
     is_accepted: bool,
 }
 
@@ -182,7 +183,7 @@ pub struct Sim {
     etcd: Vec<ShardRecord>,
     /// Transactions that nobody waits for.
     orphans: Vec<(usize, ShardRecord)>,
-    controller: InFlightChoice,
+    controller: Poll,
     /// From, to: no message arrives.
     blocked: [[bool; COPIES]; COPIES],
     /// The writes that clients know of, in their order.
@@ -202,8 +203,9 @@ pub struct Sim {
     pub totals: Totals,
 }
 
+/// What a controller has asked, and heard so far.
 #[derive(Default)]
-struct InFlightChoice {
+struct Poll {
     seen: usize,
     reports: Vec<Report>,
 }
@@ -251,7 +253,7 @@ impl Sim {
             now_ms: 10_000,
             etcd: vec![record],
             orphans: Vec::new(),
-            controller: InFlightChoice::default(),
+            controller: Poll::default(),
             blocked: Default::default(),
             acknowledged: Log::new(),
             served: BTreeMap::new(),
@@ -582,7 +584,7 @@ impl Sim {
                         heartbeat: None,
                         to_primary: VecDeque::from([hello]),
                         to_replica: VecDeque::new(),
-                        sent: 0,
+                        sent: None,
                         is_accepted: false,
                     });
                 }
@@ -640,14 +642,13 @@ impl Sim {
         let log = self.nodes[copy].disk.log.clone();
         for node in &mut self.nodes {
             let Some(upstream) = node.process.as_mut().and_then(|process| process.upstream.as_mut()) else { continue };
-            // `is_accepted` is the replica's word; `sent` below `usize::MAX` is the primary's.
-            if upstream.primary != copy || upstream.epoch != epoch || upstream.sent == 0 {
+            if upstream.primary != copy || upstream.epoch != epoch {
                 continue;
             }
-            let sent = upstream.sent - 1;
+            let Some(sent) = upstream.sent else { continue };
             if sent < log.len() {
                 upstream.to_replica.push_back(Down::Portion { from: sent, entries: log[sent..].to_vec() });
-                upstream.sent = log.len() + 1;
+                upstream.sent = Some(log.len());
             }
             upstream.to_replica.extend(heartbeat.map(Down::Heartbeat));
         }
@@ -724,18 +725,18 @@ impl Sim {
         let machine = self.nodes[primary].process.as_mut().expect("it runs").primary.as_mut();
         let machine = machine.filter(|machine| machine.epoch() == upstream_epoch);
         let answer = match (machine, message) {
-            (None, Up::Hello { .. }) => Some((Down::Refused, 0)),
+            (None, Up::Hello { .. }) => Some((Down::Refused, None)),
             (Some(machine), Up::Hello { incarnation, log: theirs, acknowledged }) => {
                 let who = member(replica, incarnation);
                 if log.starts_with(&theirs) {
                     machine.follows(&who, acknowledged as u64, local);
-                    Some((Down::Accepted, theirs.len() + 1))
+                    Some((Down::Accepted, Some(theirs.len())))
                 } else if machine.may_be_refilled(who.copy) || refills_early {
                     self.totals.refills += 1;
-                    let sent = log.len() + 1;
+                    let sent = Some(log.len());
                     Some((Down::Whole(log), sent))
                 } else {
-                    Some((Down::Refused, 0))
+                    Some((Down::Refused, None))
                 }
             }
             (None, Up::Acknowledged { .. }) => None,
@@ -894,7 +895,7 @@ impl Sim {
         let copy = self.random.index(COPIES);
         match self.random.below(6) {
             0 => {
-                self.controller = InFlightChoice { seen: self.etcd.len() - 1, reports: Vec::new() };
+                self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
             }
             1..4 => {
                 if self.runs(copy) {
@@ -911,7 +912,7 @@ impl Sim {
                 if let Choice::Name(next) = choose(&record, &self.controller.reports) {
                     self.commit(self.controller.seen, &next);
                 }
-                self.controller = InFlightChoice { seen: self.etcd.len() - 1, reports: Vec::new() };
+                self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
             }
         }
     }
@@ -983,7 +984,7 @@ impl Sim {
             }
             // The controller acts when the primary is missed.
             if !self.has_primary() {
-                self.controller = InFlightChoice { seen: self.etcd.len() - 1, reports: Vec::new() };
+                self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
                 self.controller.reports = (0..COPIES).map(|copy| self.report(copy)).collect();
                 let record = self.etcd[self.controller.seen].clone();
                 if let Choice::Name(next) = choose(&record, &self.controller.reports) {

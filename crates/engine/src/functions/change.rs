@@ -20,11 +20,12 @@ pub fn change(hub: &Hub, keeper: &dyn Functions, change: &FunctionsChange) -> Re
     let engine = engine(hub)?;
     let begun = Instant::now();
     loop {
-        let (seen, mut libraries) = {
+        let (seen, known) = {
             let known = hub.scripts.libraries.read();
             (hub.scripts.agreed.load(Relaxed), known.clone())
         };
-        apply(&engine, &mut libraries, change)?;
+        check(&known, change)?;
+        let libraries = changed(&known, change, load(&engine, change)?)?;
         let codes: Vec<&[u8]> = libraries.all().map(|library| &*library.code).collect();
         match keeper.replace(seen, &codes) {
             Ok(revision) => return wait_until_here(hub, revision),
@@ -56,38 +57,45 @@ fn engine(hub: &Hub) -> Result<Engine, String> {
     Ok(engine)
 }
 
-fn apply(engine: &Engine, libraries: &mut Libraries, change: &FunctionsChange) -> Result<(), String> {
+/// What is refused before code runs, as in Redis.
+pub fn check(known: &Libraries, change: &FunctionsChange) -> Result<(), String> {
+    let FunctionsChange::Load { code, replaces: false } = change else { return Ok(()) };
+    let name = name_of(code)?;
+    if known.has(&name) { Err(format!("ERR Library '{name}' already exists")) } else { Ok(()) }
+}
+
+/// The libraries that a change brings.
+pub fn load(engine: &Engine, change: &FunctionsChange) -> Result<Vec<Library>, String> {
     match change {
-        FunctionsChange::Load { code, replaces } => {
-            let name = name_of(code)?;
-            if !replaces && libraries.has(&name) {
-                return Err(format!("ERR Library '{name}' already exists"));
-            }
-            libraries.add(library(engine, code)?, *replaces)
+        FunctionsChange::Load { code, .. } => Ok(vec![library(engine, code)?]),
+        FunctionsChange::Restore { payload, .. } => {
+            dump::decode(payload)?.iter().map(|code| library(engine, code)).collect()
         }
-        FunctionsChange::Delete { library } => {
-            let is_gone = std::str::from_utf8(library).is_ok_and(|name| libraries.remove(name));
-            if is_gone { Ok(()) } else { Err("ERR Library not found".to_owned()) }
-        }
-        FunctionsChange::Flush => {
-            *libraries = Libraries::default();
-            Ok(())
-        }
-        FunctionsChange::Restore { payload, policy } => {
-            let codes = dump::decode(payload)?;
-            if *policy == RestorePolicy::Flush {
-                *libraries = Libraries::default();
-            }
-            for code in codes {
-                libraries.add(library(engine, &code)?, *policy == RestorePolicy::Replace)?;
-            }
-            Ok(())
-        }
+        FunctionsChange::Delete { .. } | FunctionsChange::Flush => Ok(Vec::new()),
     }
 }
 
+/// The libraries after a change that brings `loaded`: all of them or none.
+pub fn changed(known: &Libraries, change: &FunctionsChange, loaded: Vec<Library>) -> Result<Libraries, String> {
+    let (mut libraries, replaces) = match change {
+        FunctionsChange::Flush | FunctionsChange::Restore { policy: RestorePolicy::Flush, .. } => {
+            (Libraries::default(), false)
+        }
+        FunctionsChange::Load { replaces, .. } => (known.clone(), *replaces),
+        FunctionsChange::Restore { policy, .. } => (known.clone(), *policy == RestorePolicy::Replace),
+        FunctionsChange::Delete { .. } => (known.clone(), false),
+    };
+    if let FunctionsChange::Delete { library } = change
+        && !std::str::from_utf8(library).is_ok_and(|name| libraries.remove(name))
+    {
+        return Err("ERR Library not found".to_owned());
+    }
+    loaded.into_iter().try_for_each(|library| libraries.add(library, replaces))?;
+    Ok(libraries)
+}
+
 /// Runs a library's code to learn its functions.
-pub fn library(engine: &Engine, code: &[u8]) -> Result<Library, String> {
+fn library(engine: &Engine, code: &[u8]) -> Result<Library, String> {
     let name = name_of(code)?;
     let (mut functions, _) = engine.load(code)?;
     functions.sort_by(|a, b| a.name.cmp(&b.name));

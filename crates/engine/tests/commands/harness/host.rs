@@ -2,7 +2,7 @@
 //! success.
 
 use commands::host::*;
-use commands::job::RestorePolicy;
+use commands::job::FunctionsChange;
 use commands::session::Session;
 use commands::{Reached, Run, Stop, UntilReached};
 use std::time::Duration;
@@ -26,23 +26,20 @@ impl Scripting for NoServer {
     fn script_kill(&self) -> Result<(), &'static str> {
         no_server()
     }
-    fn function_load(&self, _: &mut Session, _: &[u8], _: bool) -> Result<String, Stop> {
+    fn library_name(&self, _: &[u8]) -> Result<String, String> {
         Ok("library".to_owned())
     }
-    fn function_delete(&self, _: &mut Session, name: &[u8]) -> Result<bool, Stop> {
-        Ok(name != b"nosuch")
-    }
-    fn function_flush(&self, _: &mut Session) -> Run {
-        Ok(())
+    fn change_functions(&self, _: &mut Session, change: FunctionsChange) -> Run {
+        match change {
+            FunctionsChange::Delete { library } if *library == *b"nosuch" => Err(Stop::error("ERR Library not found")),
+            _ => Ok(()),
+        }
     }
     fn function_list(&self, _: Option<&[u8]>) -> Vec<LibraryCard> {
         Vec::new()
     }
     fn function_dump(&self) -> Vec<u8> {
         no_server()
-    }
-    fn function_restore(&self, _: &mut Session, _: &[u8], _: RestorePolicy) -> Run {
-        Ok(())
     }
     fn function_kill(&self) -> Result<(), &'static str> {
         no_server()
