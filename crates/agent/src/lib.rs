@@ -4,11 +4,12 @@
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
 //! has), `shard`, `peers` and `links` (the two ends of a link), `functions` (how they get to all shards), `changes`
-//! (what operators ask for) and `desk` (which records that changes), `console` (what the nodes' consoles share).
+//! (what operators ask for) and `desk` (which records that changes), `authority` (its replacement), `console` (what the nodes' consoles share).
 
 #![forbid(unsafe_code)]
 
 mod agent;
+mod authority;
 mod changes;
 mod console;
 mod desk;
@@ -22,6 +23,7 @@ mod shard;
 mod shared;
 
 pub use agent::{Agent, EtcdStatus, NoCluster, Seen, Status};
+pub use authority::AuthorityStatus;
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
 pub use desk::{ChangeError, Forgetting, Placement};
 pub use peers::Connected;

@@ -129,7 +129,7 @@ impl Peers {
     /// Makes a link and drives it until it ends.
     async fn run(self: Arc<Peers>, node: NodeId) {
         let put = |state| LINKS.with_borrow_mut(|links| drop(links.insert(node, state)));
-        let (identity, stream) = match self.connect(node).await {
+        let (peer, stream) = match self.connect(node).await {
             Ok(connected) => connected,
             Err(error) => {
                 self.note_failure(node, &error);
@@ -143,7 +143,7 @@ impl Peers {
         self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
-            why = refusal(&self.trust, &identity) => {
+            why = refusal(&self.trust, &peer) => {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
@@ -197,7 +197,7 @@ impl Peers {
         }
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
+    async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream)> {
         let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
         let wanted = node.to_string().parse().map_err(io::Error::other)?;
         let clock = Arc::new(DefaultTimeProvider);
@@ -216,12 +216,16 @@ pub fn is_echo(message: &[u8]) -> bool {
     matches!(message, [ECHO, number @ ..] if number.len() == 8)
 }
 
-/// Waits until the node is shut out.
-pub async fn refusal(trust: &Trust, identity: &pki::Identity) -> pki::Refusal {
+/// Waits until the other end is believed no more: its node is shut out, or its certificate's authority was replaced.
+pub async fn refusal(trust: &Trust, peer: &pki::PeerCertificate) -> pki::Refusal {
+    let mut seen = None;
     loop {
-        tokio::time::sleep(ADMISSION_INTERVAL).await;
-        if let Err(refusal) = trust.admits(identity) {
+        let changes = trust.changes();
+        if seen.replace(changes) != Some(changes)
+            && let Err(refusal) = trust.still_admits(peer)
+        {
             return refusal;
         }
+        tokio::time::sleep(ADMISSION_INTERVAL).await;
     }
 }
