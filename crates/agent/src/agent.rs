@@ -1,7 +1,7 @@
 //! Owns the agent's thread: it waits until the node is a member of a cluster, follows the cluster's records, keeps the node's own records
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
-use crate::authority::{CertificatesView, keep_authority};
+use crate::authority::{CertificatesView, Part};
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
@@ -162,10 +162,10 @@ pub(crate) struct Membership {
     links: Option<Links>,
     pub(crate) me: NodeId,
     /// This run of the node.
-    pub(crate) process: ProcessId,
+    process: ProcessId,
     place: StateDirectory,
     view: watch::Sender<Arc<View>>,
-    pub(crate) certificates: watch::Sender<Arc<CertificatesView>>,
+    certificates: watch::Sender<Arc<CertificatesView>>,
     etcd_trouble: Mutex<Option<String>>,
     etcd_status: Mutex<Option<EtcdStatus>>,
     troubles: Mutex<BTreeMap<(DatabaseId, Option<ShardNumber>), String>>,
@@ -327,7 +327,7 @@ impl Membership {
     }
 
     /// Everything that is asked of etcd from now on is asked over the new connections.
-    pub(crate) fn set_issuer(&self, issuer: Issuer) {
+    fn set_issuer(&self, issuer: Issuer) {
         *self.issuer.write() = Arc::new(issuer);
     }
 
@@ -341,6 +341,12 @@ impl Membership {
 
     pub(crate) fn view_receiver(&self) -> watch::Receiver<Arc<View>> {
         self.view.subscribe()
+    }
+
+    /// This node's part in the replacement of the authority.
+    pub(crate) fn part(&self) -> Part {
+        let seen = self.certificates.borrow().clone();
+        Part { me: self.me, process: self.process, issuer: self.issuer(), view: self.view(), seen }
     }
 
     /// Waits until the view is as wanted.
@@ -825,6 +831,32 @@ async fn keep_endpoints(membership: &Membership) -> Infallible {
                 membership.set_issuer(reconnected);
             }
             Err(error) => tracing::warn!("etcd's endpoints have changed, and cannot be used: {error}"),
+        }
+    }
+}
+
+/// Takes this node's part in the replacement of the cluster's authority.
+async fn keep_authority(membership: &Membership) -> Infallible {
+    let mut seen = membership.certificates.subscribe();
+    let mut told = String::new();
+    loop {
+        seen.mark_unchanged();
+        match membership.part().follow().await {
+            Ok(None) => told.clear(),
+            Ok(Some(reconnected)) => {
+                membership.set_issuer(reconnected);
+                continue;
+            }
+            Err(why) if why == told => {}
+            Err(why) => {
+                tracing::warn!("this node's part in the replacement of the cluster's authority: {why}");
+                told = why;
+            }
+        }
+        tokio::select! {
+            _ = seen.changed() => {}
+            // Files, and who runs, change without a record.
+            () = sleep(AGAIN) => {}
         }
     }
 }

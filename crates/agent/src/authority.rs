@@ -2,11 +2,10 @@
 //! follow, says what it has, and begins the next step when every node has said so. Never knows which steps there are
 //! (`membership::authority`).
 
-use crate::agent::Membership;
 use crate::desk::ChangeError;
 use base::clock::wall_ms;
 use base::time::instant;
-use cluster::ids::NodeId;
+use cluster::ids::{NodeId, ProcessId};
 use cluster::records::Role;
 use cluster::view::View;
 use coord::Event;
@@ -20,13 +19,7 @@ use membership::records::{Change, RecordsError};
 use pki::{Authority, AuthorityCertificate, Fingerprint, SecretText};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// How often a node looks at something that no record tells: its files, and who runs.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The records of the cluster's certificates.
 #[derive(Clone, Debug, Default)]
@@ -95,195 +88,188 @@ fn read<R: DeserializeOwned>(key: &str, bytes: &[u8]) -> Option<R> {
     serde_json::from_slice(bytes).inspect_err(|error| tracing::error!("the record {key} cannot be read: {error}")).ok()
 }
 
-/// Follows the record as long as the node is a member.
-pub async fn keep_authority(membership: &Membership) -> Infallible {
-    let mut seen = membership.certificates.subscribe();
-    let mut told = String::new();
-    loop {
-        let now = seen.borrow_and_update().clone();
-        match follow(membership, &now).await {
-            Ok(()) => told.clear(),
-            Err(why) if why == told => {}
-            Err(why) => {
-                tracing::warn!("this node's part in the replacement of the cluster's authority: {why}");
-                told = why;
+/// What this node knows when it takes its part.
+pub struct Part {
+    pub me: NodeId,
+    /// This run of the node.
+    pub process: ProcessId,
+    pub issuer: Arc<Issuer>,
+    pub view: Arc<View>,
+    pub seen: Arc<CertificatesView>,
+}
+
+impl Part {
+    /// Does what of it is to be done now. `Some`: etcd is asked by this issuer from now on, and the rest is done then.
+    pub async fn follow(&self) -> Result<Option<Issuer>, String> {
+        // A copy of the node's directory must not speak for it.
+        if self.view.live.get(&self.me).is_none_or(|live| live.process != self.process) {
+            return Ok(None);
+        }
+        if let Some((record, _)) = &self.seen.authority {
+            if let Some(reconnected) = self.trust(record)? {
+                return Ok(Some(reconnected));
             }
+            self.take_key(record).await?;
         }
-        tokio::select! {
-            _ = seen.changed() => {}
-            () = sleep(LOOK) => {}
+        self.report().await?;
+        let Some((record, revision)) = &self.seen.authority else { return Ok(None) };
+        if record.step().is_none() || !self.waits_for().is_empty() {
+            return Ok(None);
+        }
+        let next = record.next(wall_ms());
+        match authority::write(&self.issuer.records, *revision, &next).await {
+            Ok(_) => match next.step() {
+                Some(step) => tracing::info!("the replacement of the cluster's authority goes on: {}", step.word()),
+                None => tracing::info!("the cluster's authority is {} now", next.target),
+            },
+            // Another node was faster, or it is not known: then the next look tells.
+            Err(RecordsError::Conflict | RecordsError::Unknown(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(None)
+    }
+
+    pub fn status(&self) -> AuthorityStatus {
+        AuthorityStatus {
+            now: self.issuer.current.get().authority().clone(),
+            waits_for: self.waits_for(),
+            record: self.seen.authority.as_ref().map(|(record, _)| record.clone()),
         }
     }
-}
 
-async fn follow(membership: &Membership, seen: &CertificatesView) -> Result<(), String> {
-    let view = membership.view();
-    // A copy of the node's directory must not speak for it.
-    if view.live.get(&membership.me).is_none_or(|live| live.process != membership.process) {
-        return Ok(());
+    /// Makes a new authority at this node, and begins the replacement.
+    pub async fn replace(&self, by: &str) -> Result<(), ChangeError> {
+        let busy = |error: &dyn std::fmt::Display| ChangeError::Busy(error.to_string());
+        let issuer = &self.issuer;
+        let (record, revision) = authority::read(&issuer.records).await?;
+        if let Some(record) = record.filter(|record| record.step().is_some()) {
+            let since = instant(record.started_ms);
+            return Err(ChangeError::Busy(format!("the authority is being replaced since {since}, by {}", record.by)));
+        }
+        if let Some(id) = self.view.nodes.keys().find(|id| !self.view.live.contains_key(*id)) {
+            let name = self.view.node_name(*id);
+            return Err(ChangeError::Busy(format!(
+                "node '{name}' does not run: start it, or remove it for good (flintkv cluster forget {name})"
+            )));
+        }
+        let now = issuer.current.get().authority().clone();
+        let keys = issuer.folder.authorities().map_err(|error| busy(&error))?;
+        let Some(old) = keys.iter().find(|authority| *authority.certificate() == now) else {
+            let name = &issuer.member.name;
+            return Err(ChangeError::Busy(format!(
+                "node {name} does not have the authority's key: ask a node that runs a member of etcd"
+            )));
+        };
+        let new = old.successor(wall_ms());
+        // Before the record: every other node with a member of etcd asks this one for it.
+        issuer.folder.write_next_authority(&new).map_err(|error| busy(&error))?;
+        let record = AuthorityRecord::begin(&now, new.certificate(), by, wall_ms());
+        authority::write(&issuer.records, revision, &record).await?;
+        Ok(())
     }
-    if let Some((record, _)) = &seen.authority {
-        trust(membership, record)?;
-        take_key(membership, seen, record).await?;
-    }
-    report(membership, seen).await?;
-    let Some((record, revision)) = &seen.authority else { return Ok(()) };
-    if record.step().is_none() || !waits_for(membership, seen).is_empty() {
-        return Ok(());
-    }
-    let next = record.next(wall_ms());
-    match authority::write(&membership.records(), *revision, &next).await {
-        Ok(_) => match next.step() {
-            Some(step) => tracing::info!("the replacement of the cluster's authority goes on: {}", step.word()),
-            None => tracing::info!("the cluster's authority is {} now", next.target),
-        },
-        // Another node was faster, or it is not known: then the next look tells.
-        Err(RecordsError::Conflict | RecordsError::Unknown(_)) => {}
-        Err(error) => return Err(error.to_string()),
-    }
-    Ok(())
-}
 
-fn waits_for(membership: &Membership, seen: &CertificatesView) -> Vec<Waiting> {
-    let runs_etcd = membership.issuer().member.etcd.external.is_none();
-    let progress = seen.progress(&membership.view(), runs_etcd);
-    seen.authority.as_ref().map_or_else(Vec::new, |(record, _)| record.waits_for(&progress))
-}
+    /// Begins the way back to the old authority.
+    pub async fn abandon(&self) -> Result<(), ChangeError> {
+        let (record, revision) = authority::read(&self.issuer.records).await?;
+        let Some(record) = record.filter(|record| record.step().is_some()) else {
+            return Err(ChangeError::NotFound("replacement of its authority under way".to_owned()));
+        };
+        let late = "every node has its certificates of the authority that stays: the replacement ends in a moment";
+        let back = record.abandoned().ok_or_else(|| ChangeError::Busy(late.to_owned()))?;
+        authority::write(&self.issuer.records, revision, &back).await?;
+        Ok(())
+    }
 
-/// Has the node and its etcd trust what the record says.
-fn trust(membership: &Membership, record: &AuthorityRecord) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let issuer = membership.issuer();
-    let trusted = record.trusted().map_err(|error| text(&error))?;
-    let etcd = issuer.folder.etcd_certificate().map_err(|error| text(&error))?;
-    let mut own = vec![issuer.current.get().authority().clone()];
-    own.extend(etcd.as_ref().map(|(_, authority)| authority.clone()));
-    // The record is older than the node's certificates: it comes from a restored backup, and all nodes would refuse each other.
-    if own.iter().any(|own| !trusted.contains(own)) {
-        return Err("the record in etcd does not name the authority of this node's certificates, as after a restored \
-                    backup: flintkv cluster authority replace writes it anew"
-            .to_owned());
+    fn waits_for(&self) -> Vec<Waiting> {
+        let runs_etcd = self.issuer.member.etcd.external.is_none();
+        let progress = self.seen.progress(&self.view, runs_etcd);
+        self.seen.authority.as_ref().map_or_else(Vec::new, |(record, _)| record.waits_for(&progress))
     }
-    if etcd.is_some() && issuer.folder.etcd_authorities().map_err(|error| text(&error))? != trusted {
-        // The coordinator restarts etcd for it.
-        issuer.folder.write_ca(&trusted).map_err(|error| text(&error))?;
-    }
-    if issuer.member.authorities != record.trusted {
+
+    /// Has the node and its etcd trust what the record says.
+    fn trust(&self, record: &AuthorityRecord) -> Result<Option<Issuer>, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let issuer = &self.issuer;
+        let trusted = record.trusted().map_err(|error| text(&error))?;
+        let etcd = issuer.folder.etcd_certificate().map_err(|error| text(&error))?;
+        let mut own = vec![issuer.current.get().authority().clone()];
+        own.extend(etcd.as_ref().map(|(_, authority)| authority.clone()));
+        // The record is older than the node's certificates: it comes from a restored backup, and all nodes would refuse each other.
+        if own.iter().any(|own| !trusted.contains(own)) {
+            return Err(
+                "the record in etcd does not name the authority of this node's certificates, as after a restored \
+                        backup: flintkv cluster authority replace writes it anew"
+                    .to_owned(),
+            );
+        }
+        if etcd.is_some() && issuer.folder.etcd_authorities().map_err(|error| text(&error))? != trusted {
+            // The coordinator restarts etcd for it.
+            issuer.folder.write_ca(&trusted).map_err(|error| text(&error))?;
+        }
+        if issuer.member.authorities == record.trusted {
+            return Ok(None);
+        }
         let mut member = issuer.member.clone();
         member.authorities.clone_from(&record.trusted);
         issuer.folder.write_member(&member).map_err(|error| text(&error))?;
         let reconnected = issuer.reconnected(member).map_err(|error| text(&error))?;
         issuer.trust.set_authorities(trusted).map_err(|error| text(&error))?;
-        membership.set_issuer(reconnected);
+        Ok(Some(reconnected))
     }
-    Ok(())
-}
 
-/// Has the node have the keys that it is to have.
-async fn take_key(membership: &Membership, seen: &CertificatesView, record: &AuthorityRecord) -> Result<(), String> {
-    let issuer = membership.issuer();
-    if record.step() == Some(Step::Drop) {
-        issuer.folder.keep_authority(record.target).map_err(|error| error.to_string())?;
-    }
-    let coordinates = issuer.member.etcd.external.is_none() && seen.coordinators.contains_key(&membership.me);
-    let has = issuer.folder.authorities().map_err(|error| error.to_string())?;
-    let is_target = |authority: &Authority| authority.certificate().fingerprint() == record.target;
-    if !coordinates || record.step().is_none() || has.iter().any(is_target) {
-        return Ok(());
-    }
-    let view = membership.view();
-    let mut why = "no node has the new authority's key".to_owned();
-    for (id, node) in view.nodes.iter().filter(|(id, _)| **id != membership.me) {
-        if seen.nodes.get(id).is_none_or(|has| !has.keys.contains(&record.target)) {
-            continue;
+    /// Has the node have the keys that it is to have.
+    async fn take_key(&self, record: &AuthorityRecord) -> Result<(), String> {
+        let (issuer, seen) = (&self.issuer, &self.seen);
+        if record.step() == Some(Step::Drop) {
+            issuer.folder.keep_authority(record.target).map_err(|error| error.to_string())?;
         }
-        let call = Call::AuthorityKey { authority: record.target };
-        match peer(&issuer, node.addresses.peer.as_str()).ask_raw::<Call, Reply<String>>(&call).await {
-            Ok(Ok(pem)) => {
-                let authority = Authority::from_pem(&SecretText::new(pem)).map_err(|error| error.to_string())?;
-                if is_target(&authority) {
-                    let written = issuer.folder.write_next_authority(&authority);
-                    return written.map_err(|error| error.to_string());
-                }
+        let coordinates = issuer.member.etcd.external.is_none() && seen.coordinators.contains_key(&self.me);
+        let has = issuer.folder.authorities().map_err(|error| error.to_string())?;
+        let is_target = |authority: &Authority| authority.certificate().fingerprint() == record.target;
+        if !coordinates || record.step().is_none() || has.iter().any(is_target) {
+            return Ok(());
+        }
+        let mut why = "no node has the new authority's key".to_owned();
+        for (id, node) in self.view.nodes.iter().filter(|(id, _)| **id != self.me) {
+            if seen.nodes.get(id).is_none_or(|has| !has.keys.contains(&record.target)) {
+                continue;
             }
-            Ok(Err(error)) | Err(error) => why = error,
+            let peer = Peer {
+                at: node.addresses.peer.as_str().to_owned(),
+                current: Arc::clone(&issuer.current),
+                trust: Arc::clone(&issuer.trust),
+            };
+            let call = Call::AuthorityKey { authority: record.target };
+            match peer.ask_raw::<Call, Reply<String>>(&call).await {
+                Ok(Ok(pem)) => {
+                    let authority = Authority::from_pem(&SecretText::new(pem)).map_err(|error| error.to_string())?;
+                    if is_target(&authority) {
+                        let written = issuer.folder.write_next_authority(&authority);
+                        return written.map_err(|error| error.to_string());
+                    }
+                }
+                Ok(Err(error)) | Err(error) => why = error,
+            }
         }
+        Err(why)
     }
-    Err(why)
-}
 
-/// Says what the node has.
-async fn report(membership: &Membership, seen: &CertificatesView) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let issuer = membership.issuer();
-    let etcd = issuer.folder.etcd_certificate().map_err(|error| text(&error))?;
-    let keys = issuer.folder.authorities().map_err(|error| text(&error))?;
-    let has = NodeCertificates {
-        trusts: issuer.trust.authorities().iter().map(AuthorityCertificate::fingerprint).collect(),
-        node: issuer.current.get().authority().fingerprint(),
-        etcd: etcd.map(|(_, authority)| authority.fingerprint()),
-        keys: keys.iter().map(|authority| authority.certificate().fingerprint()).collect(),
-    };
-    if seen.nodes.get(&membership.me) == Some(&has) {
-        return Ok(());
+    /// Says what the node has.
+    async fn report(&self) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let issuer = &self.issuer;
+        let etcd = issuer.folder.etcd_certificate().map_err(|error| text(&error))?;
+        let keys = issuer.folder.authorities().map_err(|error| text(&error))?;
+        let has = NodeCertificates {
+            trusts: issuer.trust.authorities().iter().map(AuthorityCertificate::fingerprint).collect(),
+            node: issuer.current.get().authority().fingerprint(),
+            etcd: etcd.map(|(_, authority)| authority.fingerprint()),
+            keys: keys.iter().map(|authority| authority.certificate().fingerprint()).collect(),
+        };
+        if self.seen.nodes.get(&self.me) == Some(&has) {
+            return Ok(());
+        }
+        let change = Change::default().put(&certificates_key(issuer.member.node), &has);
+        issuer.records.change(change).await.map(drop).map_err(|error| text(&error))
     }
-    let change = Change::default().put(&certificates_key(issuer.member.node), &has);
-    issuer.records.change(change).await.map(drop).map_err(|error| text(&error))
-}
-
-fn peer(issuer: &Issuer, at: &str) -> Peer {
-    Peer { at: at.to_owned(), current: Arc::clone(&issuer.current), trust: Arc::clone(&issuer.trust) }
-}
-
-pub fn status(membership: &Membership) -> AuthorityStatus {
-    let seen = membership.certificates.borrow().clone();
-    AuthorityStatus {
-        now: membership.issuer().current.get().authority().clone(),
-        waits_for: waits_for(membership, &seen),
-        record: seen.authority.as_ref().map(|(record, _)| record.clone()),
-    }
-}
-
-/// Makes a new authority at this node, and begins the replacement.
-pub async fn replace(membership: &Membership, by: &str) -> Result<(), ChangeError> {
-    let busy = |error: &dyn std::fmt::Display| ChangeError::Busy(error.to_string());
-    let (issuer, view) = (membership.issuer(), membership.view());
-    let (record, revision) = authority::read(&issuer.records).await?;
-    if let Some(record) = record.filter(|record| record.step().is_some()) {
-        let since = instant(record.started_ms);
-        return Err(ChangeError::Busy(format!("the authority is being replaced since {since}, by {}", record.by)));
-    }
-    if let Some(id) = view.nodes.keys().find(|id| !view.live.contains_key(*id)) {
-        let name = view.node_name(*id);
-        return Err(ChangeError::Busy(format!(
-            "node '{name}' does not run: start it, or remove it for good (flintkv cluster forget {name})"
-        )));
-    }
-    let now = issuer.current.get().authority().clone();
-    let keys = issuer.folder.authorities().map_err(|error| busy(&error))?;
-    let Some(old) = keys.iter().find(|authority| *authority.certificate() == now) else {
-        let name = &issuer.member.name;
-        return Err(ChangeError::Busy(format!(
-            "node {name} does not have the authority's key: ask a node that runs a member of etcd"
-        )));
-    };
-    let new = old.successor(wall_ms());
-    // Before the record: every other node with a member of etcd asks this one for it.
-    issuer.folder.write_next_authority(&new).map_err(|error| busy(&error))?;
-    let record = AuthorityRecord::begin(&now, new.certificate(), by, wall_ms());
-    authority::write(&issuer.records, revision, &record).await?;
-    Ok(())
-}
-
-/// Begins the way back to the old authority.
-pub async fn abandon(membership: &Membership) -> Result<(), ChangeError> {
-    let records = membership.records();
-    let (record, revision) = authority::read(&records).await?;
-    let Some(record) = record.filter(|record| record.step().is_some()) else {
-        return Err(ChangeError::NotFound("replacement of its authority under way".to_owned()));
-    };
-    let late = "every node has its certificates of the authority that stays: the replacement ends in a moment";
-    let back = record.abandoned().ok_or_else(|| ChangeError::Busy(late.to_owned()))?;
-    authority::write(&records, revision, &back).await?;
-    Ok(())
 }

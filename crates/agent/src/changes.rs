@@ -2,7 +2,7 @@
 //! writes a record itself (`desk`).
 
 use crate::agent::{Agent, Membership, NoCluster};
-use crate::authority::{self, AuthorityStatus};
+use crate::authority::AuthorityStatus;
 use crate::desk::{ChangeError, Desk, Forgetting, Made, Placement, find};
 use cluster::view::View;
 use config::definition::{Definition, DefinitionChange};
@@ -137,19 +137,17 @@ impl Agent {
 
     /// The cluster's authority, and how far its replacement is.
     pub fn authority(&self) -> Result<AuthorityStatus, NoCluster> {
-        Ok(authority::status(&*self.membership()?))
+        Ok(self.membership()?.part().status())
     }
 
     /// Begins to replace the authority. The nodes go on by themselves.
     pub fn replace_authority(&self, by: &str) -> Result<(), ChangeError> {
-        let membership = self.membership()?;
-        self.wait(authority::replace(&membership, by))
+        self.wait(self.membership()?.part().replace(by))
     }
 
     /// Has the nodes go back to the authority that is being replaced.
     pub fn abandon_replacement(&self) -> Result<(), ChangeError> {
-        let membership = self.membership()?;
-        self.wait(authority::abandon(&membership))
+        self.wait(self.membership()?.part().abandon())
     }
 
     /// This node leaves its cluster, which knows it no more afterwards. One that was removed forgets that it was a member.
