@@ -1,6 +1,7 @@
 //! Owns the agent's thread: it waits until the node is a member of a cluster, follows the cluster's records, keeps the node's own records
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
+use crate::api_port::{ApiHello, ApiPort};
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
@@ -12,11 +13,12 @@ use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Unknown, Versions
 use cluster::view::View;
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
+use membership::api_stream::{ApiStream, ApiUnreachable};
 use membership::call::{Call, RenewReply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, LinkHello, PeerTls, serve};
+use membership::peer::{Answers, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::{Folder, Member, etcd_client};
 use node::Node;
@@ -34,7 +36,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, sleep};
 
 /// How often the agent looks whether the node has become a member, or is one no more.
@@ -107,6 +109,7 @@ struct Shared {
     /// What links carry is TLS.
     peer_tls: bool,
     folder: Folder,
+    api_port: Arc<ApiPort>,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
     /// True: the agent ends.
@@ -145,6 +148,7 @@ pub(crate) struct Membership {
     issuer: RwLock<Arc<Issuer>>,
     peers: Arc<Peers>,
     served: Arc<Served>,
+    api_port: Arc<ApiPort>,
     /// `None`: there is nothing here that a link could reach.
     links: Option<Links>,
     pub(crate) me: NodeId,
@@ -198,6 +202,7 @@ impl Agent {
             announced_port: announced_port(config),
             peer_tls: config.peer_tls,
             folder,
+            api_port: Arc::default(),
             cluster: RwLock::new(cluster),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
@@ -246,6 +251,17 @@ impl Agent {
 
     pub(crate) fn membership(&self) -> Result<Arc<Membership>, NoCluster> {
         self.shared.membership.read().clone().ok_or(NoCluster)
+    }
+
+    /// From now on, the connections of other members' APIs come here.
+    pub fn serve_api(&self) -> mpsc::Receiver<ApiHello> {
+        self.shared.api_port.open()
+    }
+
+    /// A connection to the API of another member, for one request. In the caller's runtime.
+    pub async fn open_api(&self, node: NodeId) -> Result<ApiStream, ApiUnreachable> {
+        let membership = self.membership().map_err(|why| ApiUnreachable::Away(why.to_string()))?;
+        membership.peers.open_api(node).await
     }
 
     /// Waits for work of the agent's runtime, from a thread that may wait.
@@ -329,7 +345,11 @@ impl Answers for Membership {
         Membership::issuer(self)
     }
 
-    fn link(&self, hello: LinkHello) {
+    fn api(&self, hello: PeerHello) {
+        self.api_port.hand_over(hello);
+    }
+
+    fn link(&self, hello: PeerHello) {
         match (hello.detach(), &self.links) {
             (Ok(hello), Some(links)) => links.attend(hello),
             (Ok(_), None) => tracing::info!("another node asks for a link, and this node keeps no data"),
@@ -413,6 +433,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
             next: AtomicUsize::new(0),
         }),
         served,
+        api_port: Arc::clone(&shared.api_port),
         me,
         process: random_process(),
         place,

@@ -50,8 +50,8 @@ pub use refusal::{Refusal, refusal};
 pub use request::{CheckedRequest, NodeKey, RequestError};
 pub use secret::SecretText;
 pub use tls::{
-    CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, etcd_server_name, is_join, join_client,
-    join_server, link_client, link_server, peer_identity, server_name,
+    API_PROTOCOL, CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, etcd_server_name, is_join,
+    join_client, join_server, link_client, link_server, peer_identity, server_name,
 };
 pub use token::{Token, TokenError, TokenRecord, TokenSecret, TokenUse};
 pub use trust::{ShutOut, Trust, TrustError};
