@@ -2,6 +2,7 @@
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
 use crate::api_port::{ApiHello, ApiPort};
+use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
@@ -9,7 +10,7 @@ use crate::shard::infos;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
-use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Unknown, Versions};
+use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
 use cluster::view::View;
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
@@ -280,6 +281,30 @@ impl Agent {
         Ok(infos(self.node(), &self.runtime, shards, section))
     }
 
+    /// Tells the other data nodes this text about this node's endpoint of a database. Nobody waits for it.
+    pub fn tell_endpoint(&self, id: DatabaseId, text: &str) {
+        let Ok(membership) = self.membership() else { return };
+        let message = endpoints::encode(id, text);
+        let others = membership.other_data_nodes();
+        let tell = async move {
+            for node in others {
+                let is_sent = membership.peers.link(node).is_some_and(|link| link.send_message(&message));
+                if !is_sent {
+                    tracing::debug!("node {node} was not told about an endpoint");
+                }
+            }
+        };
+        self.node().run_on_worker(0, Box::new(move || Box::pin(tell)));
+    }
+
+    /// What the other nodes that run have told of their endpoints of a database, by their names. `None`: one of them has told nothing lately.
+    pub fn told_endpoints(&self, id: DatabaseId) -> Option<Vec<(String, String)>> {
+        let membership = self.membership().ok()?;
+        let (view, now) = (membership.view(), Instant::now());
+        let runs = membership.other_data_nodes().into_iter().filter(|node| view.live.contains_key(node));
+        runs.map(|node| Some((view.node_name(node), membership.served.endpoints.get(node, id, now)?))).collect()
+    }
+
     /// Asks etcd. Waits.
     pub fn etcd_status(&self) -> Result<EtcdStatus, String> {
         let issuer = self.membership().map_err(|error| error.to_string())?.issuer();
@@ -326,6 +351,12 @@ impl Membership {
 
     pub(crate) fn view_receiver(&self) -> watch::Receiver<Arc<View>> {
         self.view.subscribe()
+    }
+
+    fn other_data_nodes(&self) -> Vec<NodeId> {
+        let view = self.view();
+        let others = view.nodes.iter().filter(|(id, node)| node.role == Role::Data && **id != self.me);
+        others.map(|(id, _)| *id).collect()
     }
 
     /// Waits until the view is as wanted.

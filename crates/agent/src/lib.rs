@@ -13,6 +13,7 @@ mod api_port;
 mod changes;
 mod console;
 mod desk;
+mod endpoints;
 mod functions;
 mod links;
 mod lives;
