@@ -71,6 +71,8 @@ export interface Audited {
   role: string;
   /** The name of what was to be changed: a database, user or rule, for example. */
   target: string;
+  /** The node of the cluster that was asked first and has checked the user; empty: this one. */
+  through: string;
   /** The name of the user, or of the token that a program has used. */
   user: string;
 }
@@ -166,6 +168,13 @@ export interface ClientInfo {
   watch: number;
 }
 
+export interface ClusterAlerts {
+  /** Whose alerts are not among them. */
+  missing: MissingNode[];
+  /** This node first. */
+  nodes: NodeAlerts[];
+}
+
 /** The authority that signs the certificates of nodes. */
 export interface ClusterAuthority {
   expires_ms: number;
@@ -201,6 +210,12 @@ export interface ClusterEtcdMember {
   /** Why it does not answer. */
   trouble: string | null;
   version: string | null;
+}
+
+export interface ClusterEvents {
+  events: NodeEvent[];
+  /** Whose events are not among them. */
+  missing: MissingNode[];
 }
 
 export interface ClusterInfo {
@@ -488,7 +503,7 @@ export interface EndpointInfo {
 }
 
 export interface ErrorBody {
-  /** For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, loading, stopping. */
+  /** For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, unreachable (another node of the cluster), timeout, loading, stopping. */
   code: string;
   /** Which fields of the request are wrong, and why. */
   fields: FieldError[];
@@ -731,6 +746,12 @@ export interface MetricInfo {
   unit: Unit;
 }
 
+/** A node that does not answer, so what is shown lacks its part. */
+export interface MissingNode {
+  node: string;
+  why: string;
+}
+
 /** What it has cost the server to be watched with MONITOR. */
 export interface MonitorInfo {
   bytes: number;
@@ -869,6 +890,17 @@ export interface NewUser {
   role: Role;
 }
 
+export interface NodeAlerts {
+  /** As the node's own version says it. */
+  alerts: All;
+  node: string;
+}
+
+export interface NodeEvent {
+  event: Event;
+  node: string;
+}
+
 export interface NodeFiguresInfo {
   cores: number;
   cpu_system_us: number;
@@ -935,6 +967,8 @@ export interface OperationNode {
   is_done: boolean;
   is_live: boolean;
   name: string;
+  /** What keeps it from its part. */
+  trouble: string | null;
 }
 
 export const Phase = ["writing", "verifying"] as const;

@@ -1,7 +1,9 @@
 //! Owns the agent's thread: it waits until the node is a member of a cluster, follows the cluster's records, keeps the node's own records
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
+use crate::api_port::{ApiHello, ApiPort};
 use crate::authority::{CertificatesView, Part};
+use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
@@ -9,15 +11,16 @@ use crate::shard::infos;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
-use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Unknown, Versions};
+use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
 use cluster::view::{Revised, View};
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
+use membership::api_stream::{ApiStream, ApiUnreachable};
 use membership::call::{Call, RenewReply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, LinkHello, PeerTls, serve};
+use membership::peer::{Answers, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::standing::ask_neighbours;
 use membership::{Folder, Member, Neighbours, Removal, etcd_client};
@@ -37,7 +40,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, sleep};
 
 /// How often the agent looks whether the node has become a member, or is one no more.
@@ -118,6 +121,7 @@ struct Shared {
     /// What links carry is TLS.
     peer_tls: bool,
     folder: Folder,
+    api_port: Arc<ApiPort>,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
     /// True: the agent ends.
@@ -158,6 +162,7 @@ pub(crate) struct Membership {
     issuer: RwLock<Arc<Issuer>>,
     peers: Arc<Peers>,
     served: Arc<Served>,
+    api_port: Arc<ApiPort>,
     /// `None`: there is nothing here that a link could reach.
     links: Option<Links>,
     pub(crate) me: NodeId,
@@ -214,6 +219,7 @@ impl Agent {
             announced_port: announced_port(config),
             peer_tls: config.peer_tls,
             folder,
+            api_port: Arc::default(),
             cluster: RwLock::new(cluster),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
@@ -274,6 +280,17 @@ impl Agent {
         self.shared.membership.read().clone().ok_or(NoCluster)
     }
 
+    /// From now on, the connections of other members' APIs come here.
+    pub fn serve_api(&self) -> mpsc::Receiver<ApiHello> {
+        self.shared.api_port.open()
+    }
+
+    /// A connection to the API of another member, for one request. In the caller's runtime.
+    pub async fn open_api(&self, node: NodeId) -> Result<ApiStream, ApiUnreachable> {
+        let membership = self.membership().map_err(|why| ApiUnreachable::Away(why.to_string()))?;
+        membership.peers.open_api(node).await
+    }
+
     /// Waits for work of the agent's runtime, from a thread that may wait.
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
@@ -288,6 +305,30 @@ impl Agent {
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
         Ok(infos(self.node(), &self.runtime, shards, section))
+    }
+
+    /// Tells the other data nodes this text about this node's endpoint of a database. Nobody waits for it.
+    pub fn tell_endpoint(&self, id: DatabaseId, text: &str) {
+        let Ok(membership) = self.membership() else { return };
+        let message = endpoints::encode(id, text);
+        let others = membership.other_data_nodes();
+        let tell = async move {
+            for node in others {
+                let is_sent = membership.peers.link(node).is_some_and(|link| link.send_message(&message));
+                if !is_sent {
+                    tracing::debug!("node {node} was not told about an endpoint");
+                }
+            }
+        };
+        self.node().run_on_worker(0, Box::new(move || Box::pin(tell)));
+    }
+
+    /// What the other nodes that run have told of their endpoints of a database, by their names. `None`: one of them has told nothing lately.
+    pub fn told_endpoints(&self, id: DatabaseId) -> Option<Vec<(String, String)>> {
+        let membership = self.membership().ok()?;
+        let (view, now) = (membership.view(), Instant::now());
+        let runs = membership.other_data_nodes().into_iter().filter(|node| view.live.contains_key(node));
+        runs.map(|node| Some((view.node_name(node), membership.served.endpoints.get(node, id, now)?))).collect()
     }
 
     /// Asks etcd. Waits.
@@ -349,6 +390,12 @@ impl Membership {
         Part { me: self.me, process: self.process, issuer: self.issuer(), view: self.view(), seen }
     }
 
+    fn other_data_nodes(&self) -> Vec<NodeId> {
+        let view = self.view();
+        let others = view.nodes.iter().filter(|(id, node)| node.role == Role::Data && **id != self.me);
+        others.map(|(id, _)| *id).collect()
+    }
+
     /// Waits until the view is as wanted.
     pub(crate) async fn view_when(&self, is_wanted: impl Fn(&View) -> bool) -> Arc<View> {
         let mut view = self.view.subscribe();
@@ -366,7 +413,11 @@ impl Answers for Membership {
         Membership::issuer(self)
     }
 
-    fn link(&self, hello: LinkHello) {
+    fn api(&self, hello: PeerHello) {
+        self.api_port.hand_over(hello);
+    }
+
+    fn link(&self, hello: PeerHello) {
         match (hello.detach(), &self.links) {
             (Ok(hello), Some(links)) => links.attend(hello),
             (Ok(_), None) => tracing::info!("another node asks for a link, and this node keeps no data"),
@@ -487,6 +538,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String>
             next: AtomicUsize::new(0),
         }),
         served,
+        api_port: Arc::clone(&shared.api_port),
         me,
         process: random_process(),
         place,

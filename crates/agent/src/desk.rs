@@ -178,7 +178,7 @@ impl Desk<'_> {
         }
         let step = |node: NodeId| {
             let name = view.nodes.get(&node)?.name.clone();
-            Some(NodeStep { node, name, is_done: false, unknown: Unknown::new() })
+            Some(NodeStep { node, name, is_done: false, trouble: None, unknown: Unknown::new() })
         };
         let nodes: Vec<NodeStep> = nodes.into_iter().filter_map(step).collect();
         let started_ms = wall_ms();

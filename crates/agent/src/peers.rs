@@ -1,12 +1,14 @@
-//! Owns how a worker reaches the other nodes: one link from each worker to each node, made when it is needed and again after it was lost.
-//! Never knows what a link carries.
+//! Owns how the other nodes are reached: one link from each worker to each node, made when it is needed and again after it was lost; and
+//! connections to their APIs. Never knows what a link or an API carries.
 
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
+use membership::api_stream::{self, ApiStream, ApiUnreachable};
 use membership::link_stream::{LinkStream, link_protocol};
 use node::SESSION_WINDOW_BYTES;
 use parking_lot::{Mutex, RwLock};
-use pki::{CurrentCredential, Trust};
+use pki::{API_PROTOCOL, CurrentCredential, Trust};
+use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -198,16 +200,28 @@ impl Peers {
     }
 
     async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream)> {
-        let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
-        let wanted = node.to_string().parse().map_err(io::Error::other)?;
-        let clock = Arc::new(DefaultTimeProvider);
-        let tls = pki::link_client(&self.current, &self.trust, Some(wanted), link_protocol(self.enciphers), clock);
+        let (address, tls) = self.way_to(node, link_protocol(self.enciphers))?;
         let connected = async {
             let stream = TcpStream::connect(&address).await?;
             stream.set_nodelay(true)?;
             LinkStream::open(stream, tls).await
         };
         timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// A connection to the node's API, which is TLS whatever `peer-tls` says.
+    pub async fn open_api(&self, node: NodeId) -> Result<ApiStream, ApiUnreachable> {
+        let way = self.way_to(node, API_PROTOCOL).map_err(|error| ApiUnreachable::Away(error.to_string()));
+        let (address, tls) = way?;
+        api_stream::open(&address, tls).await
+    }
+
+    /// The node's address, and the settings of TLS for a connection to it and nobody else.
+    fn way_to(&self, node: NodeId, protocol: &[u8]) -> io::Result<(String, Arc<ClientConfig>)> {
+        let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let wanted = node.to_string().parse().map_err(io::Error::other)?;
+        let clock = Arc::new(DefaultTimeProvider);
+        Ok((address, pki::link_client(&self.current, &self.trust, Some(wanted), protocol, clock)))
     }
 }
 

@@ -10,6 +10,7 @@
 use crate::functions::{KeptFunctions, codes};
 use crate::links::Served;
 use crate::lives::{self, Life};
+use crate::operations::{self, Part};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
 use crate::shard::{ClusterShard, Place, Target};
@@ -18,9 +19,7 @@ use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{
-    self, DatabaseState, Member, NodeRecord, OperationRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord,
-};
+use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
 use cluster::view::{DatabaseView, Revised, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
@@ -138,19 +137,16 @@ impl Reconciler {
         is_unfinished
     }
 
-    /// Says which operations this node has done its part of. False: not yet.
+    /// Says which operations this node has done its part of, and what keeps it from the others. False: not yet.
     fn report(&self, view: &View, unfinished: &BTreeSet<DatabaseId>) -> bool {
         let mut is_said = true;
         for (&id, kept) in view.operations.iter().filter(|(_, operation)| operation.ended_ms.is_none()) {
             let is_followed = kept.database.map_or_else(|| unfinished.is_empty(), |id| !unfinished.contains(&id));
-            let mut operation = OperationRecord::clone(&kept.record);
-            for step in &mut operation.nodes {
-                // A node that was removed has nothing to do any more.
-                step.is_done |= step.node == self.me && is_followed || !view.nodes.contains_key(&step.node);
-            }
-            if operation.nodes.iter().all(|step| step.is_done) {
-                operation.ended_ms = Some(wall_ms());
-            }
+            let part = match is_followed {
+                true => Part::Done,
+                false => Part::Open { trouble: operations::trouble_with(kept.database, &self.troubles) },
+            };
+            let operation = operations::reported(view, self.me, &kept.record, &part, wall_ms());
             if operation == *kept.record {
                 continue;
             }

@@ -348,7 +348,10 @@ fn operations(reply: &Value) -> String {
         let open = list(&operation["nodes"]).iter().filter(|node| node["is_done"] == false);
         let open: Vec<String> = open
             .map(|node| match &node["is_live"] {
-                Value::Bool(true) => text(&node["name"]),
+                Value::Bool(true) => match node["trouble"].as_str() {
+                    Some(why) => format!("{} ({why})", text(&node["name"])),
+                    None => text(&node["name"]),
+                },
                 _ => format!("{} (does not run)", text(&node["name"])),
             })
             .collect();

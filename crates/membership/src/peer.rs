@@ -1,10 +1,13 @@
-//! Owns the port for other nodes: who may come in, and which of the protocols a connection speaks. Never knows what a link carries.
+//! Owns the port for other nodes: who may come in, and which of the protocols a connection speaks. Never knows what a link or an API carries.
 
+use crate::api_stream::{self, ApiStream};
 use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
 use crate::standing::Standing;
-use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust};
+use pki::{
+    API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
+};
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
@@ -26,11 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub trait Answers: Send + Sync + 'static {
     fn issuer(&self) -> Arc<Issuer>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
-    fn link(&self, hello: LinkHello);
+    fn link(&self, hello: PeerHello);
+    /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.
+    fn api(&self, hello: PeerHello);
 }
 
-/// A connection that asks for a link.
-pub struct LinkHello {
+/// A connection that asks for a link, or for the API.
+pub struct PeerHello {
     start: StartHandshake<TcpStream>,
     settings: Arc<ServerConfig>,
 }
@@ -88,7 +93,11 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
     let asks_for =
         |protocol: &[u8]| start.client_hello().alpn().is_some_and(|mut asked| asked.any(|one| one == protocol));
     if asks_for(LINK_PROTOCOL) || asks_for(PLAIN_LINK_PROTOCOL) {
-        answers.link(LinkHello { start, settings: Arc::clone(&tls.link) });
+        answers.link(PeerHello { start, settings: Arc::clone(&tls.link) });
+        return Ok(());
+    }
+    if asks_for(API_PROTOCOL) {
+        answers.api(PeerHello { start, settings: Arc::clone(&tls.link) });
         return Ok(());
     }
     let (is_join, is_standing) = (asks_for(JOIN_PROTOCOL), asks_for(STANDING_PROTOCOL));
@@ -114,8 +123,8 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
     call::write_answer(&mut stream, &answer).await
 }
 
-impl LinkHello {
-    /// Takes the connection out of its runtime. [`accept_link`] puts it into another one.
+impl PeerHello {
+    /// Takes the connection out of its runtime. [`accept_link`] and [`accept_api`] put it into another one.
     pub fn detach(self) -> io::Result<DetachedHello> {
         Ok(DetachedHello { accepted: self.start.accepted, stream: self.start.io.into_std()?, settings: self.settings })
     }
@@ -127,9 +136,21 @@ pub struct DetachedHello {
     settings: Arc<ServerConfig>,
 }
 
+impl DetachedHello {
+    fn attach(self) -> io::Result<(StartHandshake<TcpStream>, Arc<ServerConfig>)> {
+        let stream = TcpStream::from_std(self.stream)?;
+        Ok((StartHandshake::from_parts(self.accepted, stream), self.settings))
+    }
+}
+
 /// Whose the link is, and its stream.
 pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::PeerCertificate, LinkStream)> {
-    let stream = TcpStream::from_std(hello.stream)?;
-    let start = StartHandshake::from_parts(hello.accepted, stream);
-    timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    let (start, settings) = hello.attach()?;
+    timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Whose API asks, and the stream of its request.
+pub async fn accept_api(hello: DetachedHello) -> io::Result<(pki::Identity, ApiStream)> {
+    let (start, settings) = hello.attach()?;
+    timeout(HANDSHAKE_TIMEOUT, api_stream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

@@ -50,9 +50,9 @@ pub use refusal::{Refusal, refusal};
 pub use request::{CheckedRequest, NodeKey, RequestError};
 pub use secret::SecretText;
 pub use tls::{
-    CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, etcd_server_name,
-    is_join, join_client, join_server, link_client, link_server, peer_certificate, peer_identity, server_name,
-    standing_server,
+    API_PROTOCOL, CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL,
+    etcd_server_name, is_join, join_client, join_server, link_client, link_server, peer_certificate, peer_identity,
+    server_name, standing_server,
 };
 pub use token::{Token, TokenError, TokenRecord, TokenSecret, TokenUse};
 pub use trust::{PeerCertificate, ShutOut, Trust, TrustError};

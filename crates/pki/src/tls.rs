@@ -29,6 +29,8 @@ pub const LINK_PROTOCOL: &[u8] = b"flintkv-link/1";
 pub const PLAIN_LINK_PROTOCOL: &[u8] = b"flintkv-plain-link/1";
 /// The protocol of one question between members, and its answer.
 pub const CALL_PROTOCOL: &[u8] = b"flintkv-call/1";
+/// The protocol of one request of a member's API to that of another.
+pub const API_PROTOCOL: &[u8] = b"flintkv-api/1";
 /// The protocol of a node that asks whether it is still a member.
 pub const STANDING_PROTOCOL: &[u8] = b"flintkv-standing/1";
 /// The protocol of a node that is to become a member.
@@ -51,7 +53,7 @@ pub fn link_server(
     clock: Clock,
 ) -> Arc<ServerConfig> {
     let members = Arc::new(Members { trust: Arc::clone(trust), wanted: None, takes_shut_out: false });
-    server(current, trust.provider(), members, &[links, CALL_PROTOCOL], clock)
+    server(current, trust.provider(), members, &[links, CALL_PROTOCOL, API_PROTOCOL], clock)
 }
 
 /// For callers that ask whether they are still members. A node that is shut out may ask that, and nothing else.
@@ -65,7 +67,7 @@ pub fn join_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: 
     server(current, trust.provider(), Arc::new(NoClientAuth), &[JOIN_PROTOCOL], clock)
 }
 
-/// For a link to a member, or a call: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
+/// For a link to a member, a call, or a request to its API: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
 /// member.
 ///
 /// In TLS 1.3 the client's handshake ends before the server has checked the client's certificate: that the link was
