@@ -40,12 +40,13 @@ impl Scene {
         self.record.waits_for(&self.nodes).iter().map(ToString::to_string).collect()
     }
 
-    /// Does what the step asks of the node, one thing after the other, and looks each time that the step still waits.
+    /// Does what the step asks of the node, one thing after the other. The step has waited for each.
     fn obey(&mut self, at: usize) {
         let (record, trusted) = (self.record.clone(), self.record.fingerprints());
         let mut act = |act: &dyn Fn(&mut NodeProgress)| {
-            assert!(!self.waits().is_empty(), "it does not wait for {at}");
+            let before = self.waits();
             act(&mut self.nodes[at]);
+            assert_ne!(self.waits(), before, "it does not wait for this of {at}");
         };
         let coordinates = at == 0;
         match record.step().unwrap() {
@@ -113,7 +114,9 @@ fn what_is_abandoned_goes_back_to_the_old_authority() {
         scene.obey(1);
         scene.record = scene.record.abandoned().unwrap();
         assert!(scene.record.is_abandoned);
-        while scene.record.step().is_some() {
+        let mut back = Vec::new();
+        while let Some(step) = scene.record.step() {
+            back.push(step);
             // A node that had not done the step has nothing to undo.
             let (record, trusted) = (scene.record.clone(), scene.record.fingerprints());
             for node in &mut scene.nodes {
@@ -133,6 +136,7 @@ fn what_is_abandoned_goes_back_to_the_old_authority() {
             assert_eq!(scene.waits(), Vec::<String>::new());
             scene.record = scene.record.next(NOW_MS);
         }
+        assert_eq!(back, [&[Step::Renew][..steps], &[Step::Drop]].concat());
         assert_eq!(scene.record.trusted, [scene.old.certificate().pem()]);
         assert_eq!(scene.record.signing, scene.old.certificate().fingerprint());
     }
