@@ -2,9 +2,11 @@
 //! other nodes. Goals: serving never waits for etcd; whatever happens, the records decide. Never decides by itself who serves a shard, and
 //! knows no command.
 //!
-//! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of operations), `lives` (whose dataset a copy
-//! has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell each other of them), `functions` (how they get to all shards), `changes`
-//! (what operators ask for) and `desk` (which records that changes), `authority` (this node's part in replacing it), `console` (what the nodes' consoles share), `api_port` (how their APIs ask each other).
+//! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of
+//! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
+//! each other of them), `functions` (how they get to all shards), `changes` (what operators ask for) and `desk` (which records that
+//! changes), `authority` (this node's part in replacing it), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
+//! each other).
 
 #![forbid(unsafe_code)]
 
