@@ -96,7 +96,7 @@ fn a_removed_node_is_refused_by_etcd_and_learns_it_from_another_node() {
     assert!(TcpStream::connect((cluster.members[1].host.as_str(), port)).is_err());
     let shown = cluster.members[1].operator(&["cluster", "status"]).unwrap();
     assert!(shown.contains("this node was removed from the cluster at 20") && shown.contains("leave"), "{shown}");
-    let refused = cluster.members[1].operator(&["database", "list"]).map_or_else(|error| error, |shown| shown);
+    let refused = cluster.members[1].operator(&["database", "list"]).unwrap_or_else(|error| error);
     assert!(!refused.contains("orders"), "{refused}");
     eventually("so does its coordinator, which ends", || {
         cluster.members[1].log().contains("this node's member of etcd was removed from the cluster, and its data in")
