@@ -4,7 +4,7 @@
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
-use crate::shard::infos;
+use crate::shard::ask_all;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
@@ -261,7 +261,7 @@ impl Agent {
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
-        Ok(infos(self.node(), &self.runtime, shards, section))
+        Ok(ask_all(self.node(), &self.runtime, shards, &format!("INFO {section}")))
     }
 
     /// Asks etcd. Waits.

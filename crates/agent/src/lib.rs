@@ -3,8 +3,8 @@
 //! knows no command.
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
-//! has), `shard`, `peers` and `links` (the two ends of a link), `functions` (how they get to all shards), `changes`
-//! (what operators ask for) and `desk` (which records that changes), `console` (what the nodes' consoles share).
+//! has), `shard`, `peers` and `links` (the two ends of a link), `functions` and `settings` (when they hold at all shards: `followers`),
+//! `changes` (what operators ask for) and `desk` (which records that changes), `console` (what the nodes' consoles share).
 
 #![forbid(unsafe_code)]
 
@@ -12,12 +12,14 @@ mod agent;
 mod changes;
 mod console;
 mod desk;
+mod followers;
 mod functions;
 mod links;
 mod lives;
 mod peers;
 mod published;
 mod reconcile;
+mod settings;
 mod shard;
 mod shared;
 

@@ -10,6 +10,7 @@ use rustls::time_provider::DefaultTimeProvider;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -114,9 +115,12 @@ pub struct DetachedHello {
     settings: Arc<ServerConfig>,
 }
 
-/// Whose the link is, and its stream.
-pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::Identity, LinkStream)> {
-    let stream = TcpStream::from_std(hello.stream)?;
+/// Whose the link is, and its stream. `wrap` makes the socket that the link runs over.
+pub async fn accept_link<S: AsyncRead + AsyncWrite + Unpin>(
+    hello: DetachedHello,
+    wrap: impl FnOnce(TcpStream) -> S,
+) -> io::Result<(pki::Identity, LinkStream<S>)> {
+    let stream = wrap(TcpStream::from_std(hello.stream)?);
     let start = StartHandshake::from_parts(hello.accepted, stream);
     timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
