@@ -6,7 +6,7 @@ use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
-use crate::shard::infos;
+use crate::shard::ask_all;
 use base::clock::wall_ms;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
 use cluster::keys::Key;
@@ -278,7 +278,7 @@ impl Agent {
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
-        Ok(infos(self.node(), &self.runtime, shards, section))
+        Ok(ask_all(self.node(), &self.runtime, shards, &format!("INFO {section}")))
     }
 
     /// Tells the other data nodes this text about this node's endpoint of a database. Nobody waits for it.

@@ -7,7 +7,7 @@ use crate::shard::{ClusterShard, Target};
 use cluster::ids::{DatabaseId, NodeId, ShardNumber};
 use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
-use node::{Database, Node, SessionStream};
+use node::{Database, Node, PolledSocket, SessionStream, beside_scripts};
 use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
@@ -82,12 +82,12 @@ impl Links {
         let Some(node) = self.node.upgrade() else { return };
         let worker = self.next.fetch_add(1, Relaxed) % node.workers();
         let (served, trust) = (Arc::clone(&self.served), Arc::clone(&self.trust));
-        node.run_on_worker(worker, Box::new(move || Box::pin(serve(hello, served, trust))));
+        node.run_on_worker(worker, Box::new(move || Box::pin(beside_scripts(serve(hello, served, trust)))));
     }
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (identity, stream) = match accept_link(hello).await {
+    let (identity, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {

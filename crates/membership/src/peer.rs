@@ -11,6 +11,7 @@ use rustls::time_provider::DefaultTimeProvider;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -122,20 +123,26 @@ pub struct DetachedHello {
 }
 
 impl DetachedHello {
-    fn attach(self) -> io::Result<(StartHandshake<TcpStream>, Arc<ServerConfig>)> {
-        let stream = TcpStream::from_std(self.stream)?;
+    fn attach<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> io::Result<(StartHandshake<S>, Arc<ServerConfig>)> {
+        let stream = wrap(TcpStream::from_std(self.stream)?);
         Ok((StartHandshake::from_parts(self.accepted, stream), self.settings))
     }
 }
 
-/// Whose the link is, and its stream.
-pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::Identity, LinkStream)> {
-    let (start, settings) = hello.attach()?;
+/// Whose the link is, and its stream. `wrap` makes the socket that the link runs over.
+pub async fn accept_link<S: AsyncRead + AsyncWrite + Unpin>(
+    hello: DetachedHello,
+    wrap: impl FnOnce(TcpStream) -> S,
+) -> io::Result<(pki::Identity, LinkStream<S>)> {
+    let (start, settings) = hello.attach(wrap)?;
     timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// Whose API asks, and the stream of its request.
 pub async fn accept_api(hello: DetachedHello) -> io::Result<(pki::Identity, ApiStream)> {
-    let (start, settings) = hello.attach()?;
+    let (start, settings) = hello.attach(|socket| socket)?;
     timeout(HANDSHAKE_TIMEOUT, api_stream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
