@@ -87,7 +87,7 @@ impl Links {
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (identity, stream) = match accept_link(hello, PolledSocket).await {
+    let (peer, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -96,14 +96,15 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
     let (link, driver) = Link::start(stream, link_options(), Role::Acceptor);
-    let name = format!("node:{}", identity.node);
+    let from = peer.identity.node;
+    let name = format!("node:{from}");
     tokio::select! {
-        end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),
+        end = driver => tracing::info!("the link of node {from} has ended: {end}"),
         () = accept_sessions(&link, &served, &name) => {}
-        () = take_messages(&link, &served, identity.node) => {}
-        why = refusal(&trust, &identity) => {
+        () = take_messages(&link, &served, from) => {}
+        why = refusal(&trust, &peer) => {
             link.close();
-            tracing::warn!("the link of node {} was closed: {why}", identity.node);
+            tracing::warn!("the link of node {from} was closed: {why}");
         }
     }
 }

@@ -134,7 +134,7 @@ impl Peers {
     /// Makes a link and drives it until it ends.
     async fn run(self: Arc<Peers>, node: NodeId) {
         let put = |state| LINKS.with_borrow_mut(|links| drop(links.insert(node, state)));
-        let (identity, stream) = match self.connect(node).await {
+        let (peer, stream) = match self.connect(node).await {
             Ok(connected) => connected,
             Err(error) => {
                 self.note_failure(node, &error);
@@ -148,7 +148,7 @@ impl Peers {
         self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
-            why = refusal(&self.trust, &identity) => {
+            why = refusal(&self.trust, &peer) => {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
@@ -202,7 +202,7 @@ impl Peers {
         }
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream<PolledSocket>)> {
+    async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream<PolledSocket>)> {
         let (address, tls) = self.way_to(node, link_protocol(self.enciphers))?;
         let connected = async {
             let stream = TcpStream::connect(&address).await?;
@@ -233,13 +233,17 @@ pub fn is_echo(message: &[u8]) -> bool {
     matches!(message, [ECHO, number @ ..] if number.len() == 8)
 }
 
-/// Waits until the node is shut out.
-pub async fn refusal(trust: &Trust, identity: &pki::Identity) -> pki::Refusal {
-    let mut timer = pin!(tokio::time::sleep(ADMISSION_INTERVAL));
+/// Waits until the other end is believed no more: its node is shut out, or its certificate's authority was replaced.
+pub async fn refusal(trust: &Trust, peer: &pki::PeerCertificate) -> pki::Refusal {
+    let mut seen = None;
+    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     poll_fn(|cx| {
         // While a script blocks the thread, no timer fires: then this is polled every few milliseconds.
         while timer.as_mut().poll(cx).is_ready() || tokio::time::Instant::now() >= timer.deadline() {
-            if let Err(refusal) = trust.admits(identity) {
+            let changes = trust.changes();
+            if seen.replace(changes) != Some(changes)
+                && let Err(refusal) = trust.still_admits(peer)
+            {
                 return Poll::Ready(refusal);
             }
             timer.as_mut().reset(tokio::time::Instant::now() + ADMISSION_INTERVAL);

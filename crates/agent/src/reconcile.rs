@@ -41,8 +41,6 @@ pub struct Reconciler {
     /// This run of the node, and whether the cluster has known it as the node's.
     pub process: ProcessId,
     pub was_live: bool,
-    /// Whether the cluster has had a record of this node.
-    pub was_member: bool,
     pub records: Arc<RwLock<Records>>,
     pub view: watch::Receiver<Arc<View>>,
     pub runtime: Handle,
@@ -96,15 +94,10 @@ struct LocalCopy {
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
+        // It was removed, and its shards may have begun anew elsewhere: the agent ends this.
         if !view.nodes.contains_key(&self.me) {
-            // Its shards may have begun anew elsewhere.
-            if std::mem::take(&mut self.was_member) {
-                tracing::error!("this node was removed from the cluster: nothing is served here any more");
-                self.close_all();
-            }
             return false;
         }
-        self.was_member = true;
         match view.live.get(&self.me).map(|live| live.process == self.process) {
             Some(true) => self.was_live = true,
             // Another process is the node: this one never was, or is not any more.
