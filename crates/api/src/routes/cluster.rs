@@ -183,6 +183,9 @@ struct PlacedShard {
 #[derive(Serialize, ToSchema)]
 struct PlacedNode {
     name: String,
+    /// The copies of the database's shards that the node would have.
+    primaries: usize,
+    replicas: usize,
     ram_bytes: u64,
     ram_placed_bytes: u64,
     flash_bytes: u64,
@@ -394,9 +397,15 @@ fn leave(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-fn placed_nodes(loads: &[(NodeName, NodeLoad)]) -> Vec<PlacedNode> {
+/// `shards`: of the database that is placed, with the primary's node first.
+fn placed_nodes(loads: &[(NodeName, NodeLoad)], shards: &[PlacedShard]) -> Vec<PlacedNode> {
+    let has = |node: &NodeName| {
+        shards.iter().filter_map(move |shard| shard.nodes.iter().position(|name| name == node.as_str()))
+    };
     let node = |(name, load): &(NodeName, NodeLoad)| PlacedNode {
         name: name.to_string(),
+        primaries: has(name).filter(|position| *position == 0).count(),
+        replicas: has(name).filter(|position| *position > 0).count(),
         ram_bytes: load.capacity.ram_bytes,
         ram_placed_bytes: load.placed.ram_bytes,
         flash_bytes: load.capacity.flash_bytes,
@@ -411,7 +420,7 @@ fn forget_plan(forgetting: &Forgetting) -> ForgetPlan {
         number: number.0,
         to: to.to_string(),
     });
-    ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads) }
+    ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads, &[]) }
 }
 
 pub fn placement(placement: &Placement) -> PlacementInfo {
@@ -419,11 +428,12 @@ pub fn placement(placement: &Placement) -> PlacementInfo {
         number: number.0,
         nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
     });
+    let shards: Vec<PlacedShard> = shards.collect();
     PlacementInfo {
         port: placement.definition.port,
         copy_ram_bytes: placement.copy.ram_bytes,
         copy_flash_bytes: placement.copy.flash_bytes,
-        shards: shards.collect(),
-        nodes: placed_nodes(&placement.loads),
+        nodes: placed_nodes(&placement.loads, &shards),
+        shards,
     }
 }
