@@ -43,6 +43,7 @@ mod replication;
 mod resize;
 mod role;
 mod shard;
+mod shard_copy;
 mod shared_settings;
 mod start;
 mod supervise;
@@ -50,6 +51,7 @@ mod tls;
 mod worker_pool;
 
 pub use commands::host::Unblock;
+pub use engine::replication::BootClock;
 pub use engine::{
     CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard,
     Summary,
@@ -75,6 +77,7 @@ pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 pub use role::GivenUp;
 pub use shard::HashSecret;
+pub use shard_copy::{CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, ShardCopy, Term};
 pub use start::run;
 pub use store::KeyCounts;
 pub use store::counters::Counter;

@@ -2,12 +2,14 @@
 //! which database follows which.
 
 mod backlog;
+mod boot_clock;
 mod links;
 mod order;
 mod pace;
 mod stream;
 
 pub use backlog::Gone;
+pub use boot_clock::BootClock;
 pub use journal::{Id, Mark};
 pub use links::{Link, Links, Phase};
 pub use order::{Contents, Dump, Order};
