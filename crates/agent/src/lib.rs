@@ -11,6 +11,7 @@
 mod agent;
 mod changes;
 mod console;
+mod controller;
 mod desk;
 mod functions;
 mod links;
@@ -18,6 +19,7 @@ mod lives;
 mod peers;
 mod published;
 mod reconcile;
+mod replica_stream;
 mod shard;
 mod shared;
 

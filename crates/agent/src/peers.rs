@@ -197,7 +197,8 @@ impl Peers {
         }
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
+    /// A new connection to the node, behind its handshake.
+    pub async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
         let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
         let wanted = node.to_string().parse().map_err(io::Error::other)?;
         let clock = Arc::new(DefaultTimeProvider);

@@ -2,6 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
+use cluster::ids::ShardUid;
 use pki::{ClusterId, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub enum Call {
     RunEtcd { issue: IssueRequest, peer_url: String },
     /// For the node's next certificate. Answer: `Result<IssueAnswer, IssueError>`.
     Renew(IssueRequest),
+    /// What the node's copies of these shards know of themselves. Answer: `Reply<Vec<CopyAnswer>>`, without those that it does not keep.
+    Copies(Vec<ShardUid>),
 }
 
 /// What a new member needs to know.

@@ -3,6 +3,8 @@
 use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
+use cluster::failover::CopyAnswer;
+use cluster::ids::ShardUid;
 use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, Trust};
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
@@ -24,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Who answers, which changes when etcd's endpoints do.
 pub trait Answers: Send + Sync + 'static {
     fn issuer(&self) -> Arc<Issuer>;
+    /// What this node's copies of these shards know of themselves.
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
     fn link(&self, hello: LinkHello);
 }
@@ -96,7 +100,7 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         issuer.answer_join(&question).await
     } else {
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
-        issuer.answer_call(&identity, &question).await
+        issuer.answer_call(&identity, &question, |shards| answers.copies(shards)).await
     };
     call::write_answer(&mut stream, &answer).await
 }
