@@ -79,7 +79,17 @@ impl Primary {
 
     /// Whether no other copy can have been promoted and serve. Asked before a command runs, and when its reply leaves.
     pub fn has_lease(&self, now_ms: u64) -> bool {
-        self.required.values().all(|known| now_ms < known.lease_until_ms)
+        self.lease_until_ms().is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    /// When the serving lease ends. `None`: no other copy is required, so it does not end.
+    pub fn lease_until_ms(&self) -> Option<u64> {
+        self.required.values().map(|known| known.lease_until_ms).min()
+    }
+
+    /// Whether [`Primary::wanted`] may begin to require a copy now.
+    pub fn may_add(&self, now_ms: u64) -> bool {
+        self.change.is_none() && self.others.values().any(|known| now_ms < known.lease_until_ms)
     }
 
     /// The next heartbeat, for every replica, if it is due.
@@ -137,7 +147,8 @@ impl Primary {
     }
 
     /// The set to record, if it is to be changed: in a transaction that compares the record with the last one of this epoch that was read or
-    /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again.
+    /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again. `end`: of the stream, no
+    /// reply that depends on later bytes has left. So if [`Primary::may_add`], it is read when no reply can leave.
     pub fn wanted(&mut self, end: Offset, now_ms: u64) -> Option<Vec<Member>> {
         if self.change.is_none() {
             self.change = self.next_change(end, now_ms);

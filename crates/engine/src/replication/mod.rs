@@ -6,6 +6,7 @@ mod boot_clock;
 mod links;
 mod order;
 mod pace;
+mod serving;
 mod stream;
 
 pub use backlog::Gone;
@@ -14,4 +15,5 @@ pub use journal::{Id, Mark};
 pub use links::{Link, Links, Phase};
 pub use order::{Contents, Dump, Order};
 pub use pace::Pace;
+pub use serving::{Seen, Serving};
 pub use stream::{Stream, new_id};
