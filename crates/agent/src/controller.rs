@@ -27,6 +27,8 @@ use tokio::time::{sleep, timeout};
 const LEADER_TTL: Duration = Duration::from_secs(2);
 /// Between two looks at the records.
 const TICK: Duration = Duration::from_millis(100);
+/// The same, when it has been so for long that nobody can be named.
+const LONG_TICK: Duration = Duration::from_secs(1);
 /// A node with data leaves the lead to the quorum node for so long.
 const COURTESY: Duration = Duration::from_secs(1);
 /// How long a node may take to say what its copies know.
@@ -137,10 +139,12 @@ async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<
 async fn control(me: &Candidate, leader: i64) -> std::convert::Infallible {
     let mut controller = Controller::default();
     let begun = Instant::now();
+    let mut tick = TICK;
     loop {
-        sleep(TICK).await;
+        sleep(tick).await;
         let view = me.view();
         let now_ms = begun.elapsed().as_millis() as u64;
+        tick = if controller.waits_for_long(now_ms) { LONG_TICK } else { TICK };
         let asked = controller.questions(&view, now_ms);
         if asked.is_empty() {
             continue;
@@ -268,6 +272,11 @@ impl Controller {
         self.heard.retain(|shard, _| seen.contains(shard));
         self.missed.retain(|shard, _| seen.contains(shard));
         asked
+    }
+
+    /// Whether everything that it misses has been missed for long.
+    fn waits_for_long(&self, now_ms: u64) -> bool {
+        !self.missed.is_empty() && self.missed.values().all(|(since_ms, _)| now_ms > since_ms + 4 * PATIENCE_MS)
     }
 
     /// Notes who serves, and names primaries for the shards that nobody serves. `wall_ms`: milliseconds since 1970.

@@ -399,13 +399,14 @@ fn leave(cx: &Cx) -> Result<Reply, ApiError> {
 
 /// `shards`: of the database that is placed, with the primary's node first.
 fn placed_nodes(loads: &[(NodeName, NodeLoad)], shards: &[PlacedShard]) -> Vec<PlacedNode> {
-    let has = |node: &NodeName| {
-        shards.iter().filter_map(move |shard| shard.nodes.iter().position(|name| name == node.as_str()))
+    let count = |node: &NodeName, is_primary: bool| {
+        let position = |shard: &PlacedShard| shard.nodes.iter().position(|name| name == node.as_str());
+        shards.iter().filter_map(position).filter(|position| (*position == 0) == is_primary).count()
     };
     let node = |(name, load): &(NodeName, NodeLoad)| PlacedNode {
         name: name.to_string(),
-        primaries: has(name).filter(|position| *position == 0).count(),
-        replicas: has(name).filter(|position| *position > 0).count(),
+        primaries: count(name, true),
+        replicas: count(name, false),
         ram_bytes: load.capacity.ram_bytes,
         ram_placed_bytes: load.placed.ram_bytes,
         flash_bytes: load.capacity.flash_bytes,
