@@ -8,9 +8,10 @@ use cluster::failover::{Duty, Standing, duty};
 use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId, ShardUid};
 use cluster::records::{Assignment, Member, ShardRecord, Unknown};
 use node::{
-    BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, SessionStream, ShardCopy, Term,
+    BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, Role, SessionStream,
+    ShardCopy, Term,
 };
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -153,6 +154,14 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
     }
     if let ["state"] = *words {
         return format!("{:?}", node.copy(NAME).expect("it is open").state());
+    }
+    if let ["digest"] = *words {
+        // Of all keys, whether the copy owns them or not.
+        let mut connection = node.copy(NAME).expect("it is open").connect(Role::Loader).unwrap();
+        connection.write_all(b"DEBUG DIGEST\r\n").unwrap();
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply).unwrap();
+        return reply.trim_end().to_owned();
     }
     let copy = COPY.get().expect("it has begun");
     match *words {
@@ -349,6 +358,15 @@ impl Shard {
         self.run(copy, "shard offset").parse().unwrap()
     }
 
+    /// What a copy has received is applied a moment later.
+    fn are_equal(&mut self) {
+        eventually("all copies have the same dataset", || {
+            let digests = [0, 1, 2].map(|copy| self.run(copy, "shard digest"));
+            assert!(digests[0].len() > 40 && digests[0].contains(|digit| ('1'..='9').contains(&digit)), "{digests:?}");
+            digests[0] == digests[1] && digests[1] == digests[2]
+        });
+    }
+
     /// A connection to a copy, and its socket once more.
     fn connect(&mut self, copy: usize) -> (Client, TcpStream) {
         let port: u16 = self.run(copy, &format!("copy bridge {NAME} 0")).parse().unwrap();
@@ -385,6 +403,7 @@ fn copies_join_follow_and_take_over() {
     // Each of them has it before the reply.
     let end = shard.offset(0);
     assert_eq!([shard.offset(1), shard.offset(2)], [end, end]);
+    shard.are_equal();
     let (mut second, _) = shard.connect(1);
     assert_eq!(second.run("GET k"), NOT_OWNED);
     let (mut watches, _) = shard.connect(0);
@@ -409,6 +428,7 @@ fn copies_join_follow_and_take_over() {
     shard.until("the first serves again", |shard| shard.is(0, "serves true"));
     shard.is_whole(&[0, 1, 2]);
     assert_eq!(first.run("GET k"), "\"3\"");
+    shard.are_equal();
 }
 
 /// A Redis replica that has everything counts for nothing, nor does one of two members.
