@@ -38,9 +38,6 @@ const MUCH_BYTES: u64 = 64 << 10;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How often a link asks whether a heartbeat is due. So it is late by this at most.
 const HEARTBEAT_PAUSE: Duration = Duration::from_millis(25);
-/// A replica of the same shard gets so much that it has not applied. It holds this in its memory, so that it can acknowledge what it has
-/// received, and heartbeats do not wait behind what it applies.
-const UNAPPLIED_BYTES_MAX: u64 = 16 << 20;
 /// Before a part of the stream: `$`, and the number of its bytes.
 const FRAME_HEAD: &[u8; 13] = b"$0000000000\r\n";
 
@@ -424,7 +421,9 @@ impl Feed {
             if shard.fill(&journaling.serving, cx, &mut self.out) {
                 return Ok(Poll::Ready(()));
             }
-            if self.next >= shard.applied + UNAPPLIED_BYTES_MAX {
+            // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
+            // wait behind it. It has the same limits, so it has memory for as much as the window is.
+            if self.next >= shard.applied + journaling.stream.window_bytes() as u64 {
                 // What the replica says wakes the link.
                 return Ok(Poll::Pending);
             }

@@ -32,6 +32,13 @@ struct Known {
     heard_ms: u64,
 }
 
+impl Known {
+    /// It has granted a lease, since requiring it must not end this copy's, and has not just left because it is silent.
+    fn may_join(&self, now_ms: u64) -> bool {
+        now_ms < self.lease_until_ms && now_ms < self.heard_ms + SILENCE_MS
+    }
+}
+
 /// One at a time, because each is a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -89,7 +96,7 @@ impl Primary {
 
     /// Whether [`Primary::wanted`] may begin to require a copy now.
     pub fn may_add(&self, now_ms: u64) -> bool {
-        self.change.is_none() && self.others.values().any(|known| now_ms < known.lease_until_ms)
+        self.change.is_none() && self.others.values().any(|known| known.may_join(now_ms))
     }
 
     /// The next heartbeat, for every replica, if it is due.
@@ -157,8 +164,10 @@ impl Primary {
             Some(Change::Add { copy, from, is_sent }) => {
                 let known = self.required[copy];
                 if !*is_sent && now_ms >= known.heard_ms + SILENCE_MS {
-                    // Nothing was sent, so nobody can name it.
-                    self.required.remove(copy);
+                    // Nothing was sent, so nobody can name it. Its connection may only stand still.
+                    let copy = *copy;
+                    self.required.remove(&copy);
+                    self.others.entry(copy).or_insert(known);
                     self.change = None;
                     return None;
                 }
@@ -201,8 +210,7 @@ impl Primary {
         if let Some((copy, _)) = leaves {
             return Some(Change::Remove(*copy));
         }
-        // One that has granted a lease: requiring it must not end this copy's.
-        let joins = self.others.iter().find(|(_, known)| now_ms < known.lease_until_ms).map(|(copy, _)| *copy)?;
+        let joins = self.others.iter().find(|(_, known)| known.may_join(now_ms)).map(|(copy, _)| *copy)?;
         let known = self.others.remove(&joins)?;
         self.required.insert(joins, known);
         Some(Change::Add { copy: joins, from: end, is_sent: false })

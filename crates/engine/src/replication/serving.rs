@@ -263,3 +263,96 @@ impl Serving {
         self.lacks_members.store(primary.in_sync_count() < *in_sync_min, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::ids::Incarnation;
+    use cluster::records::Unknown;
+    use std::sync::Arc;
+
+    fn member(copy: u32) -> Member {
+        Member { copy: CopyNumber(copy), incarnation: Incarnation([copy as u8; 8]), unknown: Unknown::new() }
+    }
+
+    fn says(received: u64, heartbeat: u64) -> Acknowledgement {
+        Acknowledgement { epoch: Epoch::FIRST, received, heartbeat: Some(heartbeat) }
+    }
+
+    fn seen(serving: &Serving, offset: u64) -> Seen {
+        Seen { journal: 0, offset, term: serving.term() }
+    }
+
+    /// An open primary with one replica, and its clock.
+    fn pair(is_sync: bool) -> (Serving, Arc<AtomicU64>) {
+        let (serving, clock) = (Serving::default(), Arc::new(AtomicU64::new(1_000)));
+        serving.turn_on(BootClock::Set(Arc::clone(&clock)), Box::new(|| ()));
+        assert!(serving.allows(seen(&serving, 7)), "it owns nothing, so a reply shows nothing");
+        serving.begin(Epoch::FIRST, member(0), &[member(0), member(1)], is_sync, 1);
+        serving.open();
+        assert!(!serving.allows(seen(&serving, 0)), "it has no lease yet");
+        let heartbeat = serving.heartbeat(None).unwrap();
+        assert_eq!(serving.heartbeat(Some(heartbeat.number)), None);
+        assert!(serving.hear(&member(1), &says(100, heartbeat.number)), "who waited may go on");
+        (serving, clock)
+    }
+
+    #[test]
+    fn a_reply_leaves_when_the_replica_has_what_it_shows_while_the_lease_is_valid() {
+        for is_sync in [true, false] {
+            let (serving, clock) = pair(is_sync);
+            let has_not = seen(&serving, 101);
+            assert!(serving.allows(seen(&serving, 100)));
+            assert_eq!(serving.allows(has_not), !is_sync);
+            assert_eq!(serving.hear(&member(1), &says(101, 0)), is_sync);
+            assert!(serving.allows(has_not));
+            clock.fetch_add(1_299, Relaxed);
+            assert!(serving.allows(has_not));
+            clock.fetch_add(1, Relaxed);
+            assert!(!serving.allows(has_not) && !serving.has_ended(has_not), "it may get its lease again");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_term_has_made_never_leaves() {
+        let (serving, _clock) = pair(true);
+        let before = seen(&serving, 50);
+        assert!(serving.allows(before));
+        serving.end();
+        assert!(!serving.allows(before) && !serving.has_ended(before), "its stripes are still owned");
+        serving.close();
+        assert!(serving.has_ended(before) && serving.allows(seen(&serving, 500)));
+        let closed = seen(&serving, 50);
+        serving.begin(Epoch::FIRST, member(0), &[member(0)], true, 1);
+        serving.open();
+        assert!(serving.has_ended(before) && serving.allows(seen(&serving, u64::MAX)), "it is alone");
+        // A batch that runs while the copy opens belongs to neither.
+        let mut output = Seen::default();
+        output.add(closed, seen(&serving, 60));
+        assert!(!serving.allows(output) && serving.has_ended(output));
+        let mut output = Seen::default();
+        output.add(seen(&serving, 60), seen(&serving, 61));
+        output.add(seen(&serving, 61), seen(&serving, 70));
+        assert_eq!(output, seen(&serving, 70));
+        output.add(closed, closed);
+        assert!(serving.has_ended(output));
+    }
+
+    /// What is acknowledged without the new copy lies before the end that is read.
+    #[test]
+    fn nothing_leaves_while_a_copy_begins_to_be_required() {
+        let (serving, _clock) = pair(true);
+        serving.follows(&member(2), 10);
+        assert!(!serving.hear(&member(2), &says(10, 0)), "no reply waits for it yet");
+        let (wanted, holds_up) = serving.wanted(|| {
+            assert!(!serving.allows(seen(&serving, 100)));
+            100
+        });
+        assert!(wanted.is_none() && holds_up, "it has not everything yet");
+        assert!(!serving.allows(seen(&serving, 11)) && serving.allows(seen(&serving, 10)));
+        assert!(serving.hear(&member(2), &says(100, 0)));
+        let (wanted, holds_up) = serving.wanted(|| 100);
+        assert_eq!(wanted, Some((Epoch::FIRST, vec![member(0), member(1), member(2)])));
+        assert!(!holds_up && serving.allows(seen(&serving, 100)));
+    }
+}

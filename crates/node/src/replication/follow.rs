@@ -31,6 +31,8 @@ use store::{Admission, Reach};
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(1);
+/// A copy that is not back within 0.8 s leaves its shard's in-sync set.
+const SHARD_REST_MAX: Duration = Duration::from_millis(200);
 /// The same behind a dataset that could not be loaded.
 const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
@@ -164,7 +166,8 @@ impl Link {
                 continue;
             }
             self.following.rest(rest);
-            rest = (2 * rest).min(REST_MAX);
+            let max = if self.following.shard.is_some() { SHARD_REST_MAX } else { REST_MAX };
+            rest = (2 * rest).min(max);
         }
     }
 
@@ -397,6 +400,9 @@ impl Link {
         shard.promises.changed();
         let may_wait =
             || self.following.command() != FollowerCommand::Stop && !database.hub.is_closing.load(Relaxed);
+        // What is not applied is in the inbox, and in the buffer from which it is applied.
+        let lent = 2 * database.hub.dataset.journaling.stream.window_bytes();
+        database.shard.store.lend(lent);
         let (received, applied) = std::thread::scope(|scope| {
             let applying = scope.spawn(|| inbox.apply(database, db, &may_wait));
             let received = self.receive_in_shard(wire, shard, &inbox, pending);
@@ -405,6 +411,7 @@ impl Link {
             let applied = applying.join();
             (received, applied.unwrap_or_else(|_| Err("a bug: the thread that applies panicked".to_owned())))
         });
+        database.shard.store.take_back(lent);
         shard.promises.set_received(database.hub.dataset.journaling.stream.offset());
         if let Err(why) = applied {
             // What was acknowledged is not in the dataset, so nobody may take this copy for one that has it. If that cannot be made durable,

@@ -3,14 +3,15 @@
 
 use crate::common::{Client, Node, eventually};
 use crate::databases::{Operator, start};
-use crate::journal_waits::{have_sent, is_silent};
+use crate::journal_waits::is_silent;
 use cluster::failover::{Duty, Standing, duty};
 use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId, ShardUid};
 use cluster::records::{Assignment, Member, ShardRecord, Unknown};
 use node::{
-    BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, SessionStream, ShardCopy, Term,
+    BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, Role, SessionStream,
+    ShardCopy, Term,
 };
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -153,6 +154,14 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
     }
     if let ["state"] = *words {
         return format!("{:?}", node.copy(NAME).expect("it is open").state());
+    }
+    if let ["digest"] = *words {
+        // Of all keys, whether the copy owns them or not.
+        let mut connection = node.copy(NAME).expect("it is open").connect(Role::Loader).unwrap();
+        connection.write_all(b"DEBUG DIGEST\r\n").unwrap();
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply).unwrap();
+        return reply.trim_end().to_owned();
     }
     let copy = COPY.get().expect("it has begun");
     match *words {
@@ -324,7 +333,7 @@ impl Shard {
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Shard) -> bool) {
         eventually(what, || {
             self.step();
-            self.advance(5);
+            self.advance(10);
             holds(self)
         });
     }
@@ -349,6 +358,15 @@ impl Shard {
         self.run(copy, "shard offset").parse().unwrap()
     }
 
+    /// What a copy has received is applied a moment later.
+    fn are_equal(&mut self) {
+        eventually("all copies have the same dataset", || {
+            let digests = [0, 1, 2].map(|copy| self.run(copy, "shard digest"));
+            assert!(digests[0].len() > 40 && digests[0].contains(|digit| ('1'..='9').contains(&digit)), "{digests:?}");
+            digests[0] == digests[1] && digests[1] == digests[2]
+        });
+    }
+
     /// A connection to a copy, and its socket once more.
     fn connect(&mut self, copy: usize) -> (Client, TcpStream) {
         let port: u16 = self.run(copy, &format!("copy bridge {NAME} 0")).parse().unwrap();
@@ -362,8 +380,13 @@ impl Shard {
         self.until("the shard is whole", |shard| shard.in_sync() == copies && shard.is(primary, "serves true"));
     }
 
+    /// The copy's thread has sent what it may send: a PING that comes after a command is answered after what the command may send at once.
+    /// The replies of another database of the same thread wait for nothing.
     fn have_sent(&mut self, copy: usize) {
-        have_sent(&mut self.places[copy].running.as_mut().expect("it runs").1);
+        let mut other = self.places[copy].running.as_mut().expect("it runs").0.connect();
+        for _ in 0..5 {
+            assert_eq!(other.run("PING"), "PONG");
+        }
     }
 }
 
@@ -380,9 +403,13 @@ fn copies_join_follow_and_take_over() {
     // Each of them has it before the reply.
     let end = shard.offset(0);
     assert_eq!([shard.offset(1), shard.offset(2)], [end, end]);
+    shard.are_equal();
     let (mut second, _) = shard.connect(1);
     assert_eq!(second.run("GET k"), NOT_OWNED);
-    assert_eq!(first.run("WATCH k"), "OK");
+    let (mut watches, _) = shard.connect(0);
+    for (command, reply) in [("WATCH k", "OK"), ("MULTI", "OK"), ("GET k", "QUEUED")] {
+        assert_eq!(watches.run(command), reply);
+    }
 
     shard.name(1);
     shard.until("the second serves", |shard| shard.is(1, "serves true"));
@@ -394,14 +421,14 @@ fn copies_join_follow_and_take_over() {
     // Nobody needed a whole dataset again.
     assert_eq!(second.info("stats", "sync_full"), "0");
     assert_eq!(second.run("SET k 3"), "OK");
-    assert_eq!(first.run("MULTI"), "OK");
-    assert_eq!(first.run("GET k"), "QUEUED");
-    assert_eq!(first.run("EXEC"), NOT_OWNED);
+    assert_eq!(watches.run("EXEC"), "(nil)", "what it watches was changed by the next primary");
 
+    assert_eq!(first.run("WATCH k"), NOT_OWNED);
     shard.name(0);
     shard.until("the first serves again", |shard| shard.is(0, "serves true"));
     shard.is_whole(&[0, 1, 2]);
     assert_eq!(first.run("GET k"), "\"3\"");
+    shard.are_equal();
 }
 
 /// A Redis replica that has everything counts for nothing, nor does one of two members.
@@ -425,7 +452,6 @@ fn no_reply_leaves_before_every_member_has_what_it_depends_on() {
     let end = shard.offset(0);
     eventually("the other member has it", || shard.offset(1) > end || shard.offset(1) == shard.offset(0));
     reader.send(b"GET k\r\n");
-    shard.have_sent(0);
     shard.have_sent(0);
     for socket in [&written, &read, &popped, &told] {
         is_silent(socket);
@@ -549,6 +575,8 @@ fn a_deposed_primary_that_is_ahead_begins_anew() {
     let before = shard.standing(0).me;
     shard.away = vec![0];
     shard.name(1);
+    // They leave the first before they get what it has sent.
+    shard.until("the second has everything", |shard| shard.is(1, "serves false"));
     for copy in [1, 2] {
         shard.run(copy, "shard still no");
     }
