@@ -4,7 +4,6 @@
 use crate::clients::{Clients, following};
 use crate::control::Control;
 use crate::dataset::Dataset;
-use crate::held_messages::HeldMessage;
 use crate::job;
 use crate::worker::Worker;
 use crate::worker_handle::Message;
@@ -145,13 +144,7 @@ impl Host for Worker {
     }
 
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
-        let serving = &self.hub.dataset.journaling.serving;
-        if !serving.is_on() {
-            return self.hub.publish(space, channel, message, self.now_ms());
-        }
-        let (term, channel_bytes, message) = (serving.term(), channel.into(), message.into());
-        self.held_messages.put(HeldMessage { term, space, channel: channel_bytes, message });
-        self.hub.receivers(space, channel)
+        self.hub.publish(space, channel, message, self.now_ms())
     }
 
     fn message_bytes_max(&self) -> usize {

@@ -8,7 +8,6 @@ use crate::held_messages::HeldMessage;
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::local;
-use crate::replication::Seen;
 use crate::session::Connection;
 use crate::session_stream::{SESSION_WINDOW_BYTES, SessionStream};
 use crate::stream::{MemoryStream, PolledSocket, Stream};
@@ -221,15 +220,17 @@ async fn serve_reply_coalescer(worker: Rc<Worker>) {
     worker.reply_coalescer.serve().await;
 }
 
-/// Sends on what a copy's commands have published, in its order, when replicas have what was written before.
+/// Sends on what a copy's commands have published, in its order, when replicas have what was written before. One worker does that for all.
 async fn deliver_held(worker: Rc<Worker>) {
-    let journaling = &worker.hub.dataset.journaling;
+    if worker.index > 0 {
+        return std::future::pending().await;
+    }
+    let (hub, journaling) = (&worker.hub, &worker.hub.dataset.journaling);
     loop {
-        let HeldMessage { term, space, channel, message } = worker.held_messages.take().await;
-        let seen = Seen { term, ..journaling.seen() };
+        let HeldMessage { seen, space, channel, message } = hub.held_messages.take().await;
         poll_fn(|cx| worker.commit_waiter.poll_safe(seen, cx)).await;
         if !journaling.has_lost(seen, true) {
-            worker.hub.publish(space, &channel, &message, worker.refresh_now_ms());
+            hub.publish_now(space, &channel, &message, worker.refresh_now_ms());
         }
     }
 }
