@@ -15,6 +15,7 @@ use cluster::records::{
 use cluster::stripes::StripeMap;
 use cluster::view::{DatabaseView, Revised, View};
 use config::definition::{Definition, DefinitionChange};
+use membership::authority::{certificates_key, etcd_trusts_key};
 use membership::issuer::coordinator_key;
 use membership::records::{Change, Records, RecordsError, name_key, shut_out_key};
 use node::NodeError;
@@ -184,7 +185,7 @@ impl Desk<'_> {
         }
         let step = |node: NodeId| {
             let name = view.nodes.get(&node)?.name.clone();
-            Some(NodeStep { node, name, is_done: false, unknown: Unknown::new() })
+            Some(NodeStep { node, name, is_done: false, trouble: None, unknown: Unknown::new() })
         };
         let nodes: Vec<NodeStep> = nodes.into_iter().filter_map(step).collect();
         let started_ms = wall_ms();
@@ -571,6 +572,8 @@ impl Desk<'_> {
                         .delete(&node_key)
                         .delete(&name_key(record.name.as_str()))
                         .delete(&coordinator_key(pki_id))
+                        .delete(&certificates_key(pki_id))
+                        .delete(&etcd_trusts_key(pki_id))
                         // The node knows it, and could sign sessions of any user: another one is drawn, and all users sign in anew.
                         .delete(&Key::ConsoleKey.to_string())
                         .put(&shut_out_key(pki_id), &pki::ShutOut::until_it_joins_again(pki_id, wall_ms()));

@@ -1,9 +1,10 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
+use crate::endpoints::{self, Endpoints};
 use crate::peers::{is_echo, link_options, refusal};
 use crate::published::Published;
 use crate::shard::{ClusterShard, Target};
-use cluster::ids::{DatabaseId, ShardNumber};
+use cluster::ids::{DatabaseId, NodeId, ShardNumber};
 use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
 use node::{Database, Node, PolledSocket, SessionStream, beside_scripts};
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// What other nodes may reach here.
 #[derive(Default)]
@@ -20,6 +22,8 @@ pub struct Served {
     /// The copies that serve now.
     copies: RwLock<HashMap<(DatabaseId, ShardNumber), Weak<Database>>>,
     proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
+    /// What other nodes have told of their endpoints.
+    pub endpoints: Endpoints,
     /// The shards as this node's proxies see them.
     shards: RwLock<HashMap<DatabaseId, Vec<Arc<ClusterShard>>>>,
 }
@@ -83,7 +87,7 @@ impl Links {
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (identity, stream) = match accept_link(hello, PolledSocket).await {
+    let (peer, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -92,23 +96,29 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
     let (link, driver) = Link::start(stream, link_options(), Role::Acceptor);
-    let name = format!("node:{}", identity.node);
+    let from = peer.identity.node;
+    let name = format!("node:{from}");
     tokio::select! {
-        end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),
+        end = driver => tracing::info!("the link of node {from} has ended: {end}"),
         () = accept_sessions(&link, &served, &name) => {}
-        () = take_messages(&link, &served) => {}
-        why = refusal(&trust, &identity) => {
+        () = take_messages(&link, &served, from) => {}
+        why = refusal(&trust, &peer) => {
             link.close();
-            tracing::warn!("the link of node {} was closed: {why}", identity.node);
+            tracing::warn!("the link of node {from} was closed: {why}");
         }
     }
 }
 
-async fn take_messages(link: &Link, served: &Served) {
+async fn take_messages(link: &Link, served: &Served, node: pki::NodeId) {
+    let node = node.to_string().parse::<NodeId>().ok();
     while let Some(message) = link.message().await {
         if is_echo(&message) {
             // One that finds no room is lost, as a published message is.
             link.send_message(&message);
+            continue;
+        }
+        if let (Some(node), Some((database, text))) = (node, endpoints::decode(&message)) {
+            served.endpoints.insert(node, database, text, Instant::now());
             continue;
         }
         // What cannot be read is of a newer version.

@@ -12,6 +12,7 @@ use crate::followers::Followers;
 use crate::functions::{KeptFunctions, codes};
 use crate::links::Served;
 use crate::lives::{self, Life};
+use crate::operations::{self, Part};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
 use crate::settings::{Agreed, Agreement, KeptSettings};
@@ -21,9 +22,7 @@ use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{
-    self, DatabaseState, Member, NodeRecord, OperationRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord,
-};
+use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
 use cluster::view::{DatabaseView, Revised, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
@@ -42,8 +41,6 @@ pub struct Reconciler {
     /// This run of the node, and whether the cluster has known it as the node's.
     pub process: ProcessId,
     pub was_live: bool,
-    /// Whether the cluster has had a record of this node.
-    pub was_member: bool,
     pub records: Arc<RwLock<Records>>,
     pub view: watch::Receiver<Arc<View>>,
     pub runtime: Handle,
@@ -97,15 +94,10 @@ struct LocalCopy {
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
+        // It was removed, and its shards may have begun anew elsewhere: the agent ends this.
         if !view.nodes.contains_key(&self.me) {
-            // Its shards may have begun anew elsewhere.
-            if std::mem::take(&mut self.was_member) {
-                tracing::error!("this node was removed from the cluster: nothing is served here any more");
-                self.close_all();
-            }
             return false;
         }
-        self.was_member = true;
         match view.live.get(&self.me).map(|live| live.process == self.process) {
             Some(true) => self.was_live = true,
             // Another process is the node: this one never was, or is not any more.
@@ -149,19 +141,16 @@ impl Reconciler {
         is_unfinished
     }
 
-    /// Says which operations this node has done its part of. False: not yet.
+    /// Says which operations this node has done its part of, and what keeps it from the others. False: not yet.
     fn report(&self, view: &View, unfinished: &BTreeSet<DatabaseId>) -> bool {
         let mut is_said = true;
         for (&id, kept) in view.operations.iter().filter(|(_, operation)| operation.ended_ms.is_none()) {
             let is_followed = kept.database.map_or_else(|| unfinished.is_empty(), |id| !unfinished.contains(&id));
-            let mut operation = OperationRecord::clone(&kept.record);
-            for step in &mut operation.nodes {
-                // A node that was removed has nothing to do any more.
-                step.is_done |= step.node == self.me && is_followed || !view.nodes.contains_key(&step.node);
-            }
-            if operation.nodes.iter().all(|step| step.is_done) {
-                operation.ended_ms = Some(wall_ms());
-            }
+            let part = match is_followed {
+                true => Part::Done,
+                false => Part::Open { trouble: operations::trouble_with(kept.database, &self.troubles) },
+            };
+            let operation = operations::reported(view, self.me, &kept.record, &part, wall_ms());
             if operation == *kept.record {
                 continue;
             }

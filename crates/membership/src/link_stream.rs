@@ -15,7 +15,7 @@
 //! ```
 //! An end that waits for READY sends nothing. So no plain byte lies behind a record of TLS, where the other end's TLS would read it.
 
-use pki::{Identity, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL};
+use pki::{LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, PeerCertificate};
 use rustls::{AlertDescription, ClientConfig, ServerConfig};
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -39,34 +39,34 @@ pub enum LinkStream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LinkStream<S> {
     /// The opener's end. `settings`: of [`pki::link_client`], with [`link_protocol`].
-    pub async fn open(stream: S, settings: Arc<ClientConfig>) -> io::Result<(Identity, LinkStream<S>)> {
+    pub async fn open(stream: S, settings: Arc<ClientConfig>) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let connected = TlsConnector::from(settings).connect(pki::server_name(), stream).await;
         let mut tls = connected.map_err(|error| explained(error, enciphers))?;
-        let identity = pki::peer_identity(tls.get_ref().1).map_err(io::Error::other)?;
+        let peer = pki::peer_certificate(tls.get_ref().1).map_err(io::Error::other)?;
         if tls.get_ref().1.alpn_protocol() != Some(link_protocol(enciphers)) {
             return Err(other_setting(enciphers));
         }
         if enciphers {
-            return Ok((identity, LinkStream::Tls(Box::new(tls.into()))));
+            return Ok((peer, LinkStream::Tls(Box::new(tls.into()))));
         }
         wait_for_ready(&mut tls).await?;
         say_ready(&mut tls).await?;
         let (mut plain, _) = tls.into_inner();
         wait_for_ready(&mut plain).await?;
-        Ok((identity, LinkStream::Plain(plain)))
+        Ok((peer, LinkStream::Plain(plain)))
     }
 
     /// The acceptor's end. `settings`: of [`pki::link_server`], with [`link_protocol`].
     pub async fn accept(
         start: StartHandshake<S>,
         settings: Arc<ServerConfig>,
-    ) -> io::Result<(Identity, LinkStream<S>)> {
+    ) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let mut tls = start.into_stream(settings).await.map_err(|error| explained(error, enciphers))?;
-        let identity = pki::peer_identity(tls.get_ref().1).map_err(io::Error::other)?;
+        let peer = pki::peer_certificate(tls.get_ref().1).map_err(io::Error::other)?;
         match tls.get_ref().1.alpn_protocol() {
-            Some(LINK_PROTOCOL) => return Ok((identity, LinkStream::Tls(Box::new(tls.into())))),
+            Some(LINK_PROTOCOL) => return Ok((peer, LinkStream::Tls(Box::new(tls.into())))),
             Some(PLAIN_LINK_PROTOCOL) => {}
             _ => return Err(io::Error::new(ErrorKind::InvalidData, "no protocol of links was agreed on")),
         }
@@ -74,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LinkStream<S> {
         wait_for_ready(&mut tls).await?;
         let (mut plain, _) = tls.into_inner();
         say_ready(&mut plain).await?;
-        Ok((identity, LinkStream::Plain(plain)))
+        Ok((peer, LinkStream::Plain(plain)))
     }
 }
 
