@@ -618,8 +618,9 @@ mod tests {
         assert!(!refused.contains("ram-limit") && refused.contains(": set proxy-ram to "), "{refused}");
         // What it says is enough.
         let words = refused.split_once("set proxy-ram to ").unwrap().1;
-        let mb: u64 = words.split_once(" MB at least").unwrap().0.parse().unwrap();
-        let config = StoreConfig { ram_limit: mb << 20, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
+        let mb: f64 = words.split_once(" MB at least").unwrap().0.parse().unwrap();
+        let ram_limit = (mb * (1 << 20) as f64) as u64;
+        let config = StoreConfig { ram_limit, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
         assert_eq!(Memory::new(Store::new(&config)).check_query(MAX), Ok(()));
     }
 
