@@ -175,6 +175,14 @@ export interface ClusterAlerts {
   nodes: NodeAlerts[];
 }
 
+/** The authority that signs the certificates of nodes. */
+export interface ClusterAuthority {
+  expires_ms: number;
+  /** The SHA-256 of the certificate of the one that has signed this node's certificate. */
+  fingerprint: string;
+  replacement: null | ClusterReplacement;
+}
+
 export interface ClusterDatabase {
   id: string;
   memory_limit_bytes: number;
@@ -219,6 +227,8 @@ export interface ClusterInfo {
   /** The name of the node that answers. */
   node: string;
   nodes: ClusterNode[];
+  /** The node that answers was removed from the cluster, and when if that is known. It serves nothing for it, and knows no more of it. */
+  removed: string | null;
   /** What on this node is not as it should be. */
   troubles: string[];
 }
@@ -237,6 +247,21 @@ export interface ClusterNode {
   shards: number;
   version: string;
   zone: string;
+}
+
+/** The last replacement of the authority, or the one that is under way. */
+export interface ClusterReplacement {
+  by: string;
+  ended_ms: number | null;
+  /** The nodes go back to the authority that was to be replaced. */
+  is_abandoned: boolean;
+  started_ms: number;
+  /** trust: every node trusts both. renew: it gets certificates of the one that stays. drop: it trusts that one alone. null: it has ended. */
+  step: string | null;
+  /** The fingerprint of the authority that stays. */
+  to: string;
+  /** What the step still waits for, a sentence for each node. */
+  waits_for: string[];
 }
 
 /** What compresses values on flash. A new database has lz4 if none is given. */

@@ -7,7 +7,7 @@ use crate::shard::{ClusterShard, Target};
 use cluster::ids::{DatabaseId, NodeId, ShardNumber};
 use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
-use node::{Database, Node, SessionStream};
+use node::{Database, Node, PolledSocket, SessionStream, beside_scripts};
 use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
@@ -82,12 +82,12 @@ impl Links {
         let Some(node) = self.node.upgrade() else { return };
         let worker = self.next.fetch_add(1, Relaxed) % node.workers();
         let (served, trust) = (Arc::clone(&self.served), Arc::clone(&self.trust));
-        node.run_on_worker(worker, Box::new(move || Box::pin(serve(hello, served, trust))));
+        node.run_on_worker(worker, Box::new(move || Box::pin(beside_scripts(serve(hello, served, trust)))));
     }
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (identity, stream) = match accept_link(hello).await {
+    let (peer, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -96,14 +96,15 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
     let (link, driver) = Link::start(stream, link_options(), Role::Acceptor);
-    let name = format!("node:{}", identity.node);
+    let from = peer.identity.node;
+    let name = format!("node:{from}");
     tokio::select! {
-        end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),
+        end = driver => tracing::info!("the link of node {from} has ended: {end}"),
         () = accept_sessions(&link, &served, &name) => {}
-        () = take_messages(&link, &served, identity.node) => {}
-        why = refusal(&trust, &identity) => {
+        () = take_messages(&link, &served, from) => {}
+        why = refusal(&trust, &peer) => {
             link.close();
-            tracing::warn!("the link of node {} was closed: {why}", identity.node);
+            tracing::warn!("the link of node {from} was closed: {why}");
         }
     }
 }

@@ -218,7 +218,12 @@ impl Host for Worker {
         if let Some(outcome) = job::outcome(me) {
             return outcome;
         }
-        match self.control()?.try_set_config(pairs, me.local) {
+        let control = self.control()?;
+        let done = match self.hub.kept_settings() {
+            None => control.try_set_config(pairs, me.local),
+            Some(_) => None,
+        };
+        match done {
             Some(done) => done.map_err(|text| Stop::Error(text.into())),
             None => {
                 let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();

@@ -42,9 +42,14 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
     match task {
         Task::SetConfig { pairs, local } => {
             let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
-            control.set_config(&pairs, *local, CHANGE_TIMEOUT)
+            control.set_config(&pairs, *local, CHANGE_TIMEOUT)?;
+            hub.kept_settings().map_or(Ok(()), |settings| settings.spread(hub.config.version()))
         }
-        Task::RewriteConfig => control.rewrite_config(CHANGE_TIMEOUT),
+        // What is kept for all shards and proxies is kept since CONFIG SET. If that could not be, this says so again.
+        Task::RewriteConfig => match hub.kept_settings() {
+            Some(settings) => settings.spread(hub.config.version()),
+            None => control.rewrite_config(CHANGE_TIMEOUT),
+        },
         Task::Save => control.save(),
         Task::SaveFlushed => {
             control.save_flushed(true);

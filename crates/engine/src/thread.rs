@@ -9,7 +9,7 @@ use crate::journaling::WriteAdmission;
 use crate::local;
 use crate::session::Connection;
 use crate::session_stream::{SESSION_WINDOW_BYTES, SessionStream};
-use crate::stream::{MemoryStream, Stream, TlsSocket};
+use crate::stream::{MemoryStream, PolledSocket, Stream};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
 use crate::worker_handle::{Arrival, Entry, Message, Socket};
@@ -182,7 +182,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The handshake of a TLS connection.
 async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>) -> io::Result<Stream> {
     let handshake =
-        async { tokio_rustls::TlsAcceptor::from(settings).accept(TlsSocket(TcpStream::from_std(socket)?)).await };
+        async { tokio_rustls::TlsAcceptor::from(settings).accept(PolledSocket(TcpStream::from_std(socket)?)).await };
     let greeted = tokio::time::timeout(HANDSHAKE, handshake).await;
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }

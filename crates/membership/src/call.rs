@@ -2,7 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
-use pki::{ClusterId, IssueAnswer, IssueError, IssueRequest};
+use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -25,6 +25,8 @@ pub enum Call {
     RunEtcd { issue: IssueRequest, peer_url: String },
     /// For the node's next certificate. Answer: `Result<IssueAnswer, IssueError>`.
     Renew(IssueRequest),
+    /// For the key of an authority, of a node that runs a member of etcd. Answer: its certificate and key, in PEM.
+    AuthorityKey { authority: Fingerprint },
 }
 
 /// What a new member needs to know.

@@ -4,13 +4,17 @@ use crate::api_stream::{self, ApiStream};
 use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
-use pki::{API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, Trust};
+use crate::standing::Standing;
+use pki::{
+    API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
+};
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -37,10 +41,12 @@ pub struct PeerHello {
     settings: Arc<ServerConfig>,
 }
 
-/// The settings for both kinds of callers.
+/// The settings for each kind of callers.
 pub struct PeerTls {
     link: Arc<ServerConfig>,
+    standing: Arc<ServerConfig>,
     join: Arc<ServerConfig>,
+    trust: Arc<Trust>,
 }
 
 impl PeerTls {
@@ -49,7 +55,9 @@ impl PeerTls {
         let clock = Arc::new(DefaultTimeProvider);
         PeerTls {
             link: pki::link_server(current, trust, link_protocol(enciphers), clock.clone()),
+            standing: pki::standing_server(current, trust, clock.clone()),
             join: pki::join_server(current, trust, clock),
+            trust: Arc::clone(trust),
         }
     }
 }
@@ -93,8 +101,13 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         answers.api(PeerHello { start, settings: Arc::clone(&tls.link) });
         return Ok(());
     }
-    let is_join = asks_for(JOIN_PROTOCOL);
-    let settings = Arc::clone(if is_join { &tls.join } else { &tls.link });
+    let (is_join, is_standing) = (asks_for(JOIN_PROTOCOL), asks_for(STANDING_PROTOCOL));
+    let settings = match (is_join, is_standing) {
+        (true, _) => &tls.join,
+        (_, true) => &tls.standing,
+        _ => &tls.link,
+    };
+    let settings = Arc::clone(settings);
     let mut stream =
         timeout(HANDSHAKE_TIMEOUT, start.into_stream(settings)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let question = call::read_question(&mut stream).await?;
@@ -103,7 +116,10 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         issuer.answer_join(&question).await
     } else {
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
-        issuer.answer_call(&identity, &question).await
+        match is_standing {
+            true => pki::encode(&Standing::of(&identity, &tls.trust)),
+            false => issuer.answer_call(&identity, &question).await,
+        }
     };
     call::write_answer(&mut stream, &answer).await
 }
@@ -122,20 +138,26 @@ pub struct DetachedHello {
 }
 
 impl DetachedHello {
-    fn attach(self) -> io::Result<(StartHandshake<TcpStream>, Arc<ServerConfig>)> {
-        let stream = TcpStream::from_std(self.stream)?;
+    fn attach<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> io::Result<(StartHandshake<S>, Arc<ServerConfig>)> {
+        let stream = wrap(TcpStream::from_std(self.stream)?);
         Ok((StartHandshake::from_parts(self.accepted, stream), self.settings))
     }
 }
 
-/// Whose the link is, and its stream.
-pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::Identity, LinkStream)> {
-    let (start, settings) = hello.attach()?;
+/// Whose the link is, and its stream. `wrap` makes the socket that the link runs over.
+pub async fn accept_link<S: AsyncRead + AsyncWrite + Unpin>(
+    hello: DetachedHello,
+    wrap: impl FnOnce(TcpStream) -> S,
+) -> io::Result<(pki::PeerCertificate, LinkStream<S>)> {
+    let (start, settings) = hello.attach(wrap)?;
     timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// Whose API asks, and the stream of its request.
 pub async fn accept_api(hello: DetachedHello) -> io::Result<(pki::Identity, ApiStream)> {
-    let (start, settings) = hello.attach()?;
+    let (start, settings) = hello.attach(|socket| socket)?;
     timeout(HANDSHAKE_TIMEOUT, api_stream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

@@ -51,8 +51,8 @@ mod worker_pool;
 
 pub use commands::host::Unblock;
 pub use engine::{
-    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard,
-    Summary,
+    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, PolledSocket, REVISIONS, Role, Routes, SESSION_WINDOW_BYTES,
+    SessionStream, Settings, Shard, Summary, beside_scripts,
 };
 
 pub use backup::WantedBackup;

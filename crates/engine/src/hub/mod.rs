@@ -18,7 +18,7 @@ use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
 use crate::pubsub::{Delivery, PubSub};
-use crate::routes::{OtherProxies, Routes};
+use crate::routes::{OtherProxies, Routes, Settings};
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
@@ -27,7 +27,7 @@ use commands::host::{Space, Unblock};
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{STRIPES, Store};
 
@@ -60,6 +60,8 @@ pub struct Hub {
     pub is_closing: AtomicBool,
     /// If it is a proxy's: the owners of the keys, of which it has none itself.
     pub routes: OnceLock<Routes>,
+    /// If it is a copy's: the revision of the settings that it has taken from its database's records; 0: none yet.
+    pub settings_revision: AtomicI64,
     /// If it is a copy's: the proxy whose clients get the messages that scripts and transactions publish here.
     proxy: OnceLock<Weak<Hub>>,
     pub control: Weak<dyn Control>,
@@ -96,6 +98,7 @@ impl Hub {
             targets_kept: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             routes: OnceLock::new(),
+            settings_revision: AtomicI64::new(0),
             proxy: OnceLock::new(),
             control,
         })
@@ -142,6 +145,11 @@ impl Hub {
 
     fn other_proxies(&self) -> Option<&dyn OtherProxies> {
         self.routes.get()?.others.as_deref()
+    }
+
+    /// Who keeps the settings, if they are those of all shards and proxies of a database.
+    pub fn kept_settings(&self) -> Option<&dyn Settings> {
+        self.routes.get()?.settings.as_deref()
     }
 
     /// Whether a message goes to other nodes too.

@@ -2,7 +2,7 @@
 
 use membership::api_stream::{self, ApiUnreachable};
 use membership::link_stream::{LinkStream, link_protocol};
-use pki::{Authority, CheckedRequest, Credential, CurrentCredential, Identity, NodeId, NodeKey, Purpose, Trust};
+use pki::{Authority, CheckedRequest, Credential, CurrentCredential, NodeId, NodeKey, PeerCertificate, Purpose, Trust};
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
 use std::io;
@@ -31,7 +31,8 @@ impl Member {
     }
 }
 
-type Ends = (io::Result<(Identity, LinkStream)>, io::Result<(Identity, LinkStream)>);
+type End = io::Result<(PeerCertificate, LinkStream<TcpStream>)>;
+type Ends = (End, End);
 
 /// A link from the first member to the second one. `heard`: all bytes that the relay between them has seen.
 async fn link(from: (&Member, bool), to: (&Member, bool), heard: &Arc<Mutex<Vec<u8>>>) -> Ends {
@@ -82,7 +83,7 @@ async fn a_link_stays_enciphered_unless_both_ends_leave_tls() {
         let heard = Arc::default();
         let (opened, accepted) = link((&one, enciphers), (&two, enciphers), &heard).await;
         let ((acceptor, mut opened), (opener, mut accepted)) = (opened.unwrap(), accepted.unwrap());
-        assert_eq!((opener.node, acceptor.node), (one.id, two.id));
+        assert_eq!((opener.identity.node, acceptor.identity.node), (one.id, two.id));
         let mut got = vec![0; SECRET.len()];
         // Both directions, the acceptor's first: it was the last to speak.
         accepted.write_all(SECRET).await.unwrap();
