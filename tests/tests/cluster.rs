@@ -265,7 +265,8 @@ fn a_long_script_at_another_node_is_like_one_here() {
     let cluster = Cluster::start(&[Role::Data, Role::Data], &[("io-threads", "1")]);
     let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
     let [mut here, mut there] = [0, 1].map(|at| cluster.members[at].connect(port));
-    let keys = |at: usize| (0..).map(|number| format!("k{number}")).filter(move |key| cluster.owner("orders", key) == at);
+    let keys =
+        |at: usize| (0..).map(|number| format!("k{number}")).filter(move |key| cluster.owner("orders", key) == at);
     let [mine, theirs] = [0, 1].map(|at| keys(at).next().unwrap());
     // Its stripe is not the script's.
     let other = keys(1).nth(1).unwrap();

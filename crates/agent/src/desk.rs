@@ -601,11 +601,7 @@ impl Desk<'_> {
 type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
 
 /// The change that makes a database, and before it those that write the shards for which it has no room.
-fn creation(
-    id: DatabaseId,
-    secret: HashSecret,
-    placement: &Placement,
-) -> Result<(Vec<Change>, Change), ChangeError> {
+fn creation(id: DatabaseId, secret: HashSecret, placement: &Placement) -> Result<(Vec<Change>, Change), ChangeError> {
     let definition = &placement.definition;
     let shards = definition.shards as u16;
     let map = StripeMap::even(shards)

@@ -45,9 +45,10 @@ pub fn ask_all(
         let mut texts = Vec::with_capacity(answers.len());
         for answer in answers {
             let answer = tokio::time::timeout_at(deadline, answer).await;
-            texts.push(answer.map_or_else(|_| silent(), |sent| {
-                sent.unwrap_or_else(|_| Err("the node is stopping".to_owned()))
-            }));
+            texts.push(
+                answer
+                    .map_or_else(|_| silent(), |sent| sent.unwrap_or_else(|_| Err("the node is stopping".to_owned()))),
+            );
         }
         texts
     })

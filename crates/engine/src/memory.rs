@@ -125,9 +125,10 @@ impl TooMuch {
         let more = more.saturating_add(more / 16).saturating_add(1 << 20);
         let (limit, way) = match self.proxy_ram_bytes {
             None => ("the RAM limit", format!("raise ram-limit (or maxmemory-clients) by {}", human(more))),
-            Some(now) => {
-                ("the RAM of this node's proxy", format!("set proxy-ram to {} at least", human(now.saturating_add(more))))
-            }
+            Some(now) => (
+                "the RAM of this node's proxy",
+                format!("set proxy-ram to {} at least", human(now.saturating_add(more))),
+            ),
         };
         format!(
             "OOM the command needs {} at once, but {limit} leaves only {} for clients' requests: {way}, or do the work in parts",
