@@ -86,13 +86,15 @@ export function placement(memory: number, ram: number, port: number | undefined,
 }
 
 const OPERATIONS: Operation[] = [
-  { id: "02", kind: "flush", target: "orders", by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true }, { name: "b", is_done: false, is_live: false }] },
-  { id: "01", kind: "create", target: "orders", by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true }] },
+  { id: "02", kind: "flush", target: "orders", by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }, { name: "b", is_done: false, is_live: false, trouble: null }] },
+  { id: "01", kind: "create", target: "orders", by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }] },
 ];
 
 /** The answers below /cluster, and the operations; undefined: there is no such path. */
 export function ofCluster(method: string, path: string, query: URLSearchParams, body: { no_coordinator?: boolean }, is_admin: boolean): Answer | undefined {
   if (!path.startsWith("/cluster") && path !== "/operations") return undefined;
+  // What all nodes say together is put together in node.ts.
+  if (IS_MEMBER && ["/cluster/alerts", "/cluster/events"].includes(path)) return undefined;
   if (!IS_MEMBER) return fail(422, "unsupported", "this node is a member of no cluster", "flintkv cluster init NAME begins one, flintkv cluster join joins one");
   if (method !== "GET" && !is_admin) return fail(403, "forbidden", "This needs the role admin.");
   const route = `${method} ${path}`;
@@ -108,6 +110,10 @@ export function ofCluster(method: string, path: string, query: URLSearchParams, 
   const gone = found && NODES.find((one) => one.name === decodeURIComponent(found[1]!));
   if (!gone) return fail(404, "not_found", `the cluster has no node '${found?.[1] ?? ""}'`);
   if (gone.is_live) return fail(409, "busy", `node '${gone.name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first`);
+  if (query.get("dry_run") === "true") {
+    const lost = gone.shards > 0 ? [1, 3].map((number) => ({ database: "orders", number, to: "a" })) : [];
+    return { status: 200, body: { node: gone.name, lost, nodes: [] } };
+  }
   if (gone.shards > 0 && query.get("lose_data") !== "true") return fail(409, "busy", `node '${gone.name}' has the shards orders.1, orders.3: delete their databases first, or give up the data that were only there (--lose-data)`);
   NODES.splice(NODES.indexOf(gone), 1);
   return { status: 204 };

@@ -135,6 +135,8 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
   if (role === null) return fail(401, "unauthenticated", "Log in first.");
   const session = { user, role, csrf: "mock", must_change_password: role === "admin" && is_first_password };
   const needs = (least: Role): boolean => RANK[role!] >= RANK[least];
+  const other = /^\/nodes\/([^/]+)(\/.*)$/.exec(path);
+  if (other && IS_MEMBER) return answer(method, other[2]!, query, body);
   const route = `${method} ${path}`;
   const clustered = ofCluster(method, path, query, body, needs("admin"));
   if (clustered) return clustered;
@@ -185,6 +187,12 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
     }
     case "GET /alerts":
       return ok(alerts);
+    case "GET /cluster/alerts":
+      return ok({ nodes: ["a", "b"].map((node) => ({ node, alerts })), missing: [] });
+    case "GET /cluster/events": {
+      const events = answer("GET", "/events", query, body).body as { id: number }[];
+      return ok({ events: events.map((event) => ({ node: event.id % 2 ? "a" : "b", event })), missing: [] });
+    }
     case "PUT /alerts/webhook":
       alerts.webhook = { ...alerts.webhook, ...body };
       return ok(alerts.webhook);

@@ -37,6 +37,8 @@ await main(async (node, browser) => {
     const name = `${request.method()} ${url.pathname.slice("/api/v1".length)}`;
     const answer = said[name];
     try {
+      // This node, as the pages of the node b: what is asked through a is answered by it.
+      if (!answer && url.pathname.startsWith("/api/v1/nodes/b/")) return await route.fulfill({ response: await route.fetch({ url: url.href.replace("/nodes/b/", "/") }) });
       if (!answer) return await route.fallback();
       if (request.method() !== "GET") sent.push({ name, query: url.search, body: request.postDataJSON() });
       const [status, body] = await answer({ url, body: request.postDataJSON(), route });
@@ -46,7 +48,11 @@ await main(async (node, browser) => {
     }
   });
   const refusal = (status, code, message, hint = "") => [status, { error: { code, message, hint, fields: [] } }];
-  const answers = (of_cluster, of_etcd = etcd()) => ({ "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd], "GET /operations": () => [200, []] });
+  const quiet = { rules: [], states: [], silences: [], history: [], webhook: { url: "", enabled: false, format: "json", is_signed: false, last: null } };
+  const answers = (of_cluster, of_etcd = etcd()) => ({
+    "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd], "GET /operations": () => [200, []],
+    "GET /cluster/alerts": () => [200, { nodes: [{ node: "a", alerts: quiet }], missing: [] }], "GET /cluster/events": () => [200, { events: [], missing: [] }],
+  });
   const button = (name) => page.getByRole("button", { name, exact: true });
   const dialog = page.getByRole("dialog");
   async function clean() {
@@ -122,23 +128,151 @@ await main(async (node, browser) => {
     await seen("cluster-down");
   });
 
-  await step("a node is removed by its name, and its data are given up only with a second choice", async () => {
-    said["DELETE /cluster/nodes/b"] = ({ url }) =>
-      url.searchParams.get("lose_data") === "true" ? [204] : refusal(409, "busy", "node 'b' has the shards orders.1, orders.3: delete their databases first, or give up the data that were only there (--lose-data)");
+  await step("a node is removed by its name, after what would be lost was shown, and its data are given up only with a second choice", async () => {
+    let plan = { node: "b", lost: [{ database: "orders", number: 1, to: "a" }, { database: "orders", number: 3, to: "a" }], nodes: [] };
+    said["DELETE /cluster/nodes/b"] = ({ url }) => {
+      if (url.searchParams.get("dry_run") === "true") return plan ? [200, plan] : refusal(422, "no_room", "no node takes shard 1 of 'orders'");
+      return url.searchParams.get("lose_data") === "true" || plan.lost.length === 0 ? [204] : refusal(409, "busy", "node 'b' has the shards orders.1, orders.3: delete their databases first, or give up the data that were only there (--lose-data)");
+    };
+    const remove = dialog.getByRole("button", { name: /^Remove/ });
     sent.length = 0;
     await button("Remove b from the cluster").click();
-    same(await dialog.getByRole("button", { name: "Remove" }).getAttribute("aria-disabled"), "true", "removing without the name");
+    await dialog.getByText("orders: shards 1 and 3, which begin empty on a").waitFor();
+    same(await remove.getAttribute("aria-disabled"), "true", "removing without the name");
     await dialog.getByLabel("Type b to confirm").fill("b");
-    await dialog.getByRole("button", { name: "Remove" }).click();
-    await dialog.getByText("node 'b' has the shards orders.1, orders.3").waitFor();
-    that(!(await dialog.textContent()).includes("--lose-data"), "the dialog names a flag of the command line");
-    same(await dialog.getByRole("button", { name: "Remove" }).getAttribute("aria-disabled"), "true", "removing without the second choice");
+    same(await remove.getAttribute("aria-disabled"), "true", "removing without the second choice");
     await clean();
     await picture(page, "cluster-remove");
     await dialog.getByLabel("Remove it all the same").check();
     await dialog.getByRole("button", { name: "Remove and lose the data" }).click();
     await page.getByText("b is removed from the cluster.").waitFor();
-    same(sent.map((one) => one.name + one.query), ["DELETE /cluster/nodes/b", "DELETE /cluster/nodes/b?lose_data=true"], "what was sent");
+    const DRY = "DELETE /cluster/nodes/b?dry_run=true&lose_data=true";
+    same(sent.map((one) => one.name + one.query), [DRY, "DELETE /cluster/nodes/b?lose_data=true"], "what was sent");
+    // Shards may have come onto it since.
+    const without = { node: "b", lost: [], nodes: [] };
+    plan = without;
+    sent.length = 0;
+    await button("Remove b from the cluster").click();
+    await dialog.getByText("Nothing is lost: no shard is only on it.").waitFor();
+    plan = { ...without, lost: [{ database: "orders", number: 1, to: "a" }] };
+    await dialog.getByLabel("Type b to confirm").fill("b");
+    await remove.click();
+    await dialog.getByText("node 'b' has the shards orders.1, orders.3").waitFor();
+    that(!(await dialog.textContent()).includes("--lose-data"), "the dialog names a flag of the command line");
+    same(await remove.getAttribute("aria-disabled"), "true", "removing without the second choice");
+    await page.keyboard.press("Escape");
+    same(sent.map((one) => one.name + one.query), [DRY, "DELETE /cluster/nodes/b"], "what was sent");
+    // What is refused is told before the name is typed.
+    plan = null;
+    await button("Remove b from the cluster").click();
+    await dialog.getByText("no node takes shard 1 of 'orders'").waitFor();
+    await dialog.getByLabel("Type b to confirm").fill("b");
+    same(await remove.getAttribute("aria-disabled"), "true", "removing what is refused");
+    await clean();
+    await page.keyboard.press("Escape");
+  });
+
+  await step("operations: which nodes have not done their part, why, and what has failed", async () => {
+    const part = (name, more = {}) => ({ name, is_done: true, is_live: true, trouble: null, ...more });
+    const operation = (kind, more) => ({ id: kind, kind, target: "orders", by: "ann", state: "running", started_ms: Date.now() - 60_000, ended_ms: null, error: null, nodes: [part("a")], ...more });
+    said = answers(cluster());
+    said["GET /operations"] = () => [200, [
+      operation("resize", { nodes: [part("a"), part("b", { is_done: false, trouble: "shard 1: the values need more RAM" })] }),
+      operation("flush", { nodes: [part("b", { is_done: false, is_live: false, trouble: "shard 3: old news" })] }),
+      operation("pause", { state: "failed", error: "'orders' was deleted before b had done it", ended_ms: Date.now() }),
+      operation("create", { state: "done", ended_ms: Date.now(), by: "" }),
+    ]];
+    await open("/cluster");
+    const operations = page.getByRole("table", { name: "Operations of the cluster" });
+    const rows = await operations.getByRole("row").filter({ hasText: "orders" }).allTextContents();
+    same(rows.length, 4, "operations");
+    await operations.getByRole("row", { name: /resize/ }).getByText("waits for b (shard 1: the values need more RAM)").waitFor();
+    await operations.getByRole("row", { name: /flush/ }).getByText("waits for b (does not run)").waitFor();
+    await operations.getByRole("row", { name: /pause/ }).getByText("'orders' was deleted before b had done it").waitFor();
+    await operations.getByRole("row", { name: /create/ }).getByText("done", { exact: true }).waitFor();
+    await seen("cluster-operations");
+  });
+
+  await step("the pages of another node: all of them are fetched through this one, and a banner says whose they are", async () => {
+    said = answers(cluster());
+    const real = await page.evaluate(() => fetch("/api/v1/session").then((answer) => answer.json()));
+    await open("/cluster");
+    const asked = new Set();
+    page.on("request", (request) => request.url().includes("/api/v1/") && asked.add(new URL(request.url()).pathname.slice("/api/v1".length)));
+    await page.getByRole("link", { name: "b", exact: true }).click();
+    const banner = page.getByRole("region", { name: "The node that is shown" });
+    await banner.getByText("b", { exact: true }).waitFor();
+    await page.getByRole("heading", { name: "Machine" }).waitFor();
+    same(new URL(page.url()).pathname, "/nodes/b/node", "the address");
+    await seen("cluster-other-node");
+    const menu = page.getByRole("navigation", { name: "Pages" });
+    for (const [link, heading] of [["Databases", "Databases"], ["Alerts", "Alerts"], ["Events", "Events"], ["Planner", "Planner"], ["Benchmark", "Benchmark"]]) {
+      await menu.getByRole("link", { name: link }).click();
+      await page.getByRole("heading", { level: 1, name: heading }).waitFor();
+      await banner.waitFor();
+    }
+    await menu.getByRole("link", { name: "Databases" }).click();
+    await page.getByRole("link", { name: "default", exact: true }).click();
+    for (const tab of ["Metrics", "Keys", "Command line", "Slow log", "Clients", "Users", "Configuration", "Overview"]) {
+      await page.getByRole("navigation", { name: "Of this database" }).getByRole("link", { name: tab, exact: true }).click();
+      that(new URL(page.url()).pathname.startsWith("/nodes/b/databases/default"), `the address of ${tab}: ${page.url()}`);
+    }
+    // The event that is shown is that of b alone; it is loaded anew without losing the node.
+    await page.goto("/nodes/b/events?view=audit");
+    await page.getByRole("heading", { name: "Audit log" }).waitFor();
+    await banner.waitFor();
+    const own = [...asked].filter((path) => !path.startsWith("/nodes/b/") && !path.startsWith("/session"));
+    same(own.filter((path) => !["/cluster", "/cluster/etcd", "/operations", "/cluster/alerts"].includes(path)), [], "what was asked of this node itself");
+    that([...asked].includes("/nodes/b/audit") && [...asked].includes("/nodes/b/databases/default"), "what was asked of b");
+    same(real.user, "admin", "the session");
+    // What belongs to all nodes stays here.
+    same(await menu.getByRole("link", { name: "Users" }).getAttribute("href"), "/users", "the address of the users");
+    await banner.getByRole("link", { name: "Back to the cluster" }).click();
+    await banner.waitFor({ state: "detached" });
+    same(new URL(page.url()).pathname, "/cluster", "the address after it");
+    // A node that is away.
+    said["GET /nodes/b/node"] = () => refusal(502, "unreachable", "node 'b' cannot be asked: it cannot be reached: Connection refused (os error 111)", "the cluster sees that the node does not run");
+    await page.getByRole("link", { name: "b", exact: true }).click();
+    await page.getByText("node 'b' cannot be asked").waitFor();
+    await clean();
+    await picture(page, "cluster-other-node-away");
+    await banner.getByRole("link", { name: "Back to the cluster" }).click();
+  });
+
+  await step("events and alerts of all nodes, each with its node; what a node does not say is named", async () => {
+    const event = (id, message, more = {}) => ({ id, at_ms: Date.now() - 1000 * id, kind: "database", severity: "info", database: "orders", user: "ann", message, mark: "", ...more });
+    const rule = { id: "ram", name: "RAM is full", metric: "ram_full", scope: "databases", op: ">", threshold: 0, for_s: 60, keep_s: 0, severity: "critical", enabled: true };
+    const state = (more = {}) => ({ rule_id: "ram", scope: "database:orders", state: "firing", since_ms: Date.now() - 5000, value: 1, acknowledged: null, silenced_until_ms: null, ...more });
+    const of_node = (node, more = {}) => ({ node, alerts: { ...quiet, rules: [rule], states: [state()], ...more } });
+    const silence = { id: "s1", rule_id: null, scope: null, until_ms: Date.now() + 3_600_000, by: "ann", reason: "" };
+    said = answers(cluster());
+    const missing = [{ node: "d", why: "node 'd' cannot be asked: it has not answered within 3 s" }];
+    // A node numbers its events by itself.
+    said["GET /cluster/events"] = ({ url }) => [200, { events: url.searchParams.get("before_ms") ? [{ node: "a", event: event(9, "older") }] : [{ node: "a", event: event(1, "at a") }, { node: "b", event: event(1, "at b") }], missing }];
+    said["GET /cluster/alerts"] = () => [200, { nodes: [of_node("a"), of_node("b", { silences: [silence] })], missing }];
+    await open("/events");
+    await page.getByRole("row", { name: /at a/ }).getByRole("cell", { name: "a", exact: true }).waitFor();
+    await page.getByRole("row", { name: /at b/ }).getByRole("cell", { name: "b", exact: true }).waitFor();
+    await page.getByRole("alert").filter({ hasText: "The events of d are missing" }).getByText("it has not answered within 3 s").waitFor();
+    await seen("cluster-events");
+    await visit(page, "/alerts");
+    await page.getByRole("region", { name: "Now" }).getByRole("status").filter({ hasText: "2 firing" }).waitFor();
+    await page.getByRole("alert").filter({ hasText: "The alerts of d are missing" }).waitFor();
+    await page.getByRole("heading", { name: "Rules of this node, a" }).waitFor();
+    await seen("cluster-alerts");
+    said["POST /nodes/b/alerts/acknowledge"] = () => [204];
+    said["DELETE /nodes/b/alerts/silences/s1"] = () => [204];
+    said["POST /nodes/b/alerts/silences"] = ({ body }) => [201, { ...silence, ...body }];
+    sent.length = 0;
+    await button("Acknowledge RAM is full of orders at b").click();
+    await page.getByText("Everybody sees that you work on it.").waitFor();
+    await button("End the silence of every rule at b").click();
+    await page.getByText("The silence is over.").waitFor();
+    await button("Silence RAM is full of orders at b").click();
+    await dialog.getByRole("button", { name: "Silence" }).click();
+    await dialog.waitFor({ state: "detached" });
+    same(sent.map((one) => one.name), ["POST /nodes/b/alerts/acknowledge", "DELETE /nodes/b/alerts/silences/s1", "POST /nodes/b/alerts/silences"], "what was sent");
+    same(sent[0].body, { rule_id: "ram", scope: "database:orders" }, "the acknowledgement");
   });
 
   await step("etcd is away: the rest of the page stays", async () => {

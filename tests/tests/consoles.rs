@@ -1,5 +1,7 @@
 //! The consoles of a cluster, asked as browsers ask them: processes with a real etcd.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flintkv_tests::cluster::{Cluster, Member, Role};
 use flintkv_tests::eventually;
 use serde_json::{Value, json};
@@ -144,4 +146,180 @@ fn the_figures_of_a_database_are_those_of_its_shards() {
     // Without an answer of each shard, the whole is unknown.
     cluster.members[1].kill_node();
     eventually("nothing is made up", || shown_by(&cluster.members[0])["now"]["keys"].is_null());
+}
+
+/// The message of a refusal.
+fn message(body: &Value) -> &str {
+    body["error"]["message"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn the_pages_of_a_node_are_fetched_through_another_one() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
+    let (first, second) = (&cluster.members[0], &cluster.members[1]);
+    let admin = log_in(first, "admin", PASSWORD).unwrap();
+    let run_id = |member: &Member, path: &str| ask(member, "GET", path, &admin, None).2["run_id"].clone();
+    let (of_first, of_second) = (run_id(first, "/node"), run_id(second, "/node"));
+    assert!(of_first.is_string() && of_second.is_string() && of_first != of_second);
+    assert_eq!(run_id(first, "/nodes/n2/node"), of_second);
+    assert_eq!(run_id(first, "/nodes/n1/node"), of_first, "this node is one of them");
+    let status = first.status().unwrap();
+    let id = status["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "n2").unwrap()["id"].clone();
+    assert_eq!(run_id(first, &format!("/nodes/{}/node", id.as_str().unwrap())), of_second, "by its id");
+    // Queries, bodies and refusals pass as they are.
+    let (status, _, past) = ask(first, "GET", "/nodes/n2/databases/default/metrics?names=ops", &admin, None);
+    assert!(status == 200 && past["series"]["ops"].is_array(), "{past}");
+    let (status, _, refused) = ask(first, "GET", "/nodes/n2/node?nothing=1", &admin, None);
+    assert!(status == 400 && message(&refused).contains("unknown parameter"), "{refused}");
+    let (status, _, refused) = ask(first, "DELETE", "/nodes/n2/events", &admin, None);
+    assert!(status == 405 && message(&refused).contains("this path allows GET"), "{refused}");
+
+    // Who changes something there is in that node's audit log, with the node that was asked.
+    for (name, role) in [("ann", "operator"), ("vera", "viewer")] {
+        let user = json!({"name": name, "role": role, "password": "a first word"});
+        assert_eq!(ask(first, "POST", "/users", &admin, Some(&user)).0, 201);
+    }
+    // Whose password somebody else has chosen gets no further here either.
+    let invited = log_in(first, "ann", "a first word").unwrap();
+    let (status, _, refused) = ask(first, "GET", "/nodes/n2/node", &invited, None);
+    assert!(status == 403 && refused["error"]["code"] == "password", "{refused}");
+    let chosen = |name: &str| {
+        let words = json!({"old": "a first word", "new": "another word"});
+        let session = log_in(first, name, "a first word").unwrap();
+        assert_eq!(ask(first, "PUT", "/session/password", &session, Some(&words)).0, 204);
+        log_in(first, name, "another word").unwrap()
+    };
+    let (ann, vera) = (chosen("ann"), chosen("vera"));
+    let forever = json!({"until_ms": 4_102_444_800_000_u64});
+    let soon = json!({"until_ms": now_ms() + 3_600_000, "reason": "a test"});
+    let path = "/nodes/n2/alerts/silences";
+    assert_eq!(ask(first, "POST", path, &ann, Some(&soon)).0, 201);
+    assert_eq!(ask(first, "POST", path, &ann, Some(&forever)).0, 400, "it judges the body");
+    let (status, _, refused) = ask(first, "POST", path, &vera, Some(&soon));
+    assert!(status == 403 && message(&refused).contains("vera is viewer"), "{refused}");
+    let (_, _, audit) = ask(second, "GET", "/audit", &admin, None);
+    let line = |user: &str, ok: bool| {
+        let lines = audit.as_array().unwrap().iter();
+        lines.filter(|line| line["user"] == user && line["ok"] == ok && line["action"] == "alert.silence").count()
+    };
+    assert_eq!((line("ann", true), line("ann", false), line("vera", false)), (1, 1, 1), "{audit}");
+    let of_ann = audit.as_array().unwrap().iter().find(|line| line["user"] == "ann").unwrap();
+    assert_eq!((of_ann["through"].as_str(), of_ann["role"].as_str()), (Some("n1"), Some("operator")));
+    assert!(of_ann["address"].as_str().is_some_and(|address| address.starts_with("127.")), "{of_ann}");
+    let (_, _, own) = ask(first, "GET", "/audit", &admin, None);
+    assert!(own.as_array().unwrap().iter().all(|line| line["action"] != "alert.silence"), "{own}");
+    // A token of the cluster is as good.
+    let made = ask(first, "POST", "/tokens", &admin, Some(&json!({"name": "ci", "role": "operator"}))).2;
+    let bearer = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    assert_eq!(ask(first, "POST", path, &bearer, Some(&soon)).0, 201);
+
+    // Nobody but a member can say who asks.
+    let json_of = json!({"user": "admin", "role": "admin", "token": null, "address": "127.0.0.1"}).to_string();
+    let forged = format!("X-FlintKV-Voucher: {}\r\n", URL_SAFE_NO_PAD.encode(json_of));
+    for (member, path) in
+        [(second, "/users"), (first, "/users"), (first, "/nodes/n2/users"), (first, "/nodes/n1/users")]
+    {
+        assert_eq!(ask(member, "GET", path, &forged, None).0, 401, "{path}");
+        let as_vera = format!("{vera}{forged}");
+        assert_eq!(ask(member, "GET", path, &as_vera, None).0, 403, "{path}");
+    }
+    // The node that is asked first checks that a page of its own console asks.
+    let without_csrf = ann.lines().next().unwrap().to_owned() + "\r\n";
+    let (status, _, refused) = ask(first, "POST", path, &without_csrf, Some(&soon));
+    assert!(status == 403 && message(&refused).contains("X-CSRF-Token"), "{refused}");
+    let other_site = format!("{ann}Origin: http://evil.example\r\n");
+    assert_eq!(ask(first, "POST", path, &other_site, Some(&soon)).0, 403);
+
+    // What cannot be answered says why.
+    let refused = |path: &str| {
+        let (status, _, refused) = ask(first, "GET", path, &admin, None);
+        (status, message(&refused).to_owned())
+    };
+    for (path, status, text) in [
+        ("/nodes/nobody/node", 404, "no node 'nobody'"),
+        ("/nodes/n3/node", 422, "only votes"),
+        ("/nodes/n2/session", 422, "sessions are asked of the node that is asked first"),
+        ("/nodes/n2/nodes/n1/node", 400, "is not sent to a third one"),
+        ("/nodes/n2/nothing", 404, "no such route"),
+    ] {
+        let (found, why) = refused(path);
+        assert!(found == status && why.contains(text), "{path}: {found} {why}");
+    }
+    let large = json!({"reason": "x".repeat(9 << 20), "until_ms": 0});
+    assert_eq!(ask(first, "POST", path, &ann, Some(&large)).0, 413);
+    let pid = rustix::process::Pid::from_raw(second.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let (status, why) = refused("/nodes/n2/node");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert!(status == 504 && why.contains("has not answered within 3 s"), "{status} {why}");
+    cluster.members[1].kill_node();
+    let (status, _, body) = ask(&cluster.members[0], "GET", "/nodes/n2/node", &admin, None);
+    assert!(status == 502 && message(&body).contains("node 'n2' cannot be asked: it cannot be reached"), "{body}");
+    // A node without a console has nothing to ask.
+    let conf = std::fs::read_to_string(cluster.members[1].conf()).unwrap();
+    std::fs::write(cluster.members[1].conf(), conf + "console-port 0\n").unwrap();
+    cluster.members[1].start_node();
+    eventually("a node without a console says so", || {
+        let (status, _, body) = ask(&cluster.members[0], "GET", "/nodes/n2/node", &admin, None);
+        status == 502 && message(&body).contains("it has no console and no API")
+    });
+}
+
+#[test]
+fn events_and_alerts_of_all_nodes_are_shown_together() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
+    let admin = log_in(&cluster.members[0], "admin", PASSWORD).unwrap();
+    let rule = json!({"name": "always", "metric": "clients", "scope": "databases", "op": ">", "threshold": -1.0, "for_s": 0, "keep_s": 0, "severity": "info", "enabled": true});
+    for node in ["n1", "n2"] {
+        let (status, _, made) =
+            ask(&cluster.members[0], "POST", &format!("/nodes/{node}/alerts/rules"), &admin, Some(&rule));
+        assert_eq!(status, 201, "{made}");
+    }
+    let get = |cluster: &Cluster, at: usize, path: &str| ask(&cluster.members[at], "GET", path, &admin, None).2;
+    for at in [0, 1] {
+        eventually("the alerts of both nodes fire", || {
+            let all = get(&cluster, at, "/cluster/alerts");
+            let fires = |node: &Value| {
+                let states = node["alerts"]["states"].as_array().unwrap().iter();
+                states.filter(|state| state["state"] == "firing" && state["scope"] == "database:default").count() > 0
+            };
+            all["nodes"].as_array().unwrap().iter().filter(|node| fires(node)).count() == 2
+        });
+        let own = format!("n{}", at + 1);
+        assert_eq!(get(&cluster, at, "/cluster/alerts")["nodes"][0]["node"], own.as_str(), "this node first");
+        let events = get(&cluster, at, "/cluster/events?kind=alert&count=50");
+        let events_of =
+            |node: &str| events["events"].as_array().unwrap().iter().filter(|one| one["node"] == node).count();
+        assert!(events_of("n1") > 0 && events_of("n2") > 0 && events["missing"] == json!([]), "{events}");
+        let times: Vec<u64> =
+            events["events"].as_array().unwrap().iter().map(|one| one["event"]["at_ms"].as_u64().unwrap()).collect();
+        assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+        assert!(events["events"].as_array().unwrap().iter().all(|one| one["event"]["kind"] == "alert"), "{events}");
+        assert_eq!(get(&cluster, at, "/cluster/events?count=3")["events"].as_array().unwrap().len(), 3);
+    }
+    // An alert is acknowledged at the node that has it.
+    let alerts = get(&cluster, 0, "/cluster/alerts");
+    let rule_id =
+        alerts["nodes"][1]["alerts"]["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == "always").unwrap()
+            ["id"]
+            .clone();
+    let acknowledged = json!({"rule_id": rule_id, "scope": "database:default"});
+    assert_eq!(ask(&cluster.members[0], "POST", "/nodes/n2/alerts/acknowledge", &admin, Some(&acknowledged)).0, 204);
+    let of_n2 = get(&cluster, 1, "/alerts");
+    let by = of_n2["states"].as_array().unwrap().iter().find_map(|state| state["acknowledged"]["by"].as_str());
+    assert_eq!(by, Some("admin"), "{of_n2}");
+
+    // A node that does not answer is named.
+    cluster.members[1].kill_node();
+    for path in ["/cluster/events", "/cluster/alerts"] {
+        let all = get(&cluster, 0, path);
+        assert_eq!(all["missing"][0]["node"], "n2", "{all}");
+        assert!(all["missing"][0]["why"].as_str().unwrap().contains("cannot be reached"), "{}", all["missing"]);
+    }
+    assert!(!get(&cluster, 0, "/cluster/events")["events"].as_array().unwrap().is_empty());
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.expect("after 1970").as_millis() as u64
 }

@@ -1,5 +1,6 @@
 // Owns every request to the node: the login, and whether the node answers. Never shows anything itself.
 import { inWords } from "./words";
+import { place } from "./location.svelte";
 import { queryOf } from "./route";
 import type { Role, Session } from "./types";
 import { forPeople } from "./hint";
@@ -82,7 +83,12 @@ export interface Options {
   signal?: AbortSignal;
   /** It is sent although the page goes. */
   keepalive?: boolean;
+  /** The node that is to answer; otherwise the one whose pages are shown. */
+  node?: string;
 }
+
+/** Sessions are those of the node that serves the console; it has another node answer the rest, if that one's pages are shown. */
+const answering = (path: string, node: string): string => (node && !path.startsWith("/session") ? `/nodes/${encodeURIComponent(node)}` : "");
 
 export async function call<T>(method: string, path: string, options: Options = {}): Promise<T> {
   const headers: Record<string, string> = { accept: "application/json" };
@@ -92,7 +98,7 @@ export async function call<T>(method: string, path: string, options: Options = {
   let response: Response;
   let text = "";
   try {
-    response = await fetch(`/api/v1${path}${queryOf(options.query ?? {})}`, {
+    response = await fetch(`/api/v1${answering(path, options.node ?? place.node)}${path}${queryOf(options.query ?? {})}`, {
       method,
       headers,
       body: options.body === undefined ? null : JSON.stringify(options.body),

@@ -16,7 +16,7 @@ export function filtered(entries: AuditEntry[], { user, action, outcome, text }:
       (!user || one.user === user) &&
       (!action || one.action === action) &&
       (!outcome || one.ok === (outcome === "done")) &&
-      (!sought || `${one.target} ${one.detail} ${one.address}`.toLowerCase().includes(sought)),
+      (!sought || `${one.target} ${one.detail} ${one.address} ${one.through}`.toLowerCase().includes(sought)),
   );
 }
 
@@ -28,7 +28,7 @@ const field = (text: string): string => {
 
 export function auditCsv(entries: AuditEntry[]): string {
   const rows = entries.map((one) =>
-    [new Date(one.at_ms).toISOString(), one.user, one.role, one.address, one.action, one.target, one.detail, one.ok ? "done" : "failed"].map(field).join(","),
+    [new Date(one.at_ms).toISOString(), one.user, one.role, one.address, one.through, one.action, one.target, one.detail, one.ok ? "done" : "failed"].map(field).join(","),
   );
-  return ["time,user,role,address,action,target,detail,outcome", ...rows, ""].join("\n");
+  return ["time,user,role,address,through,action,target,detail,outcome", ...rows, ""].join("\n");
 }

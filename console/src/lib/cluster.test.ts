@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { asksForData, etcdHealth, nodesAfter, numbers, shardsNamed, troublesOf, unservedNotice, whyNotLeave, withoutFlags } from "./cluster";
+import { asksForData, etcdHealth, lostWith, nodesAfter, numbers, shardsNamed, troublesOf, unservedNotice, whyNotLeave, withoutFlags } from "./cluster";
 import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
 
 const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
@@ -92,4 +92,14 @@ test("what each node has with a new database, apart from what it had before", ()
     ],
     others: ["c"],
   });
+});
+
+test("what is lost with a node is told by database and by the node that comes after it", () => {
+  const lost = [{ database: "orders", number: 3, to: "a" }, { database: "orders", number: 1, to: "a" }, { database: "orders", number: 2, to: "c" }, { database: "carts", number: 0, to: "a" }];
+  expect(lostWith({ node: "b", lost, nodes: [] })).toEqual([
+    { database: "orders", to: "a", numbers: [3, 1] },
+    { database: "orders", to: "c", numbers: [2] },
+    { database: "carts", to: "a", numbers: [0] },
+  ]);
+  expect(lostWith(undefined)).toEqual([]);
 });

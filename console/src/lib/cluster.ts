@@ -1,6 +1,6 @@
 // Owns what the pages say of a cluster: its troubles, which shards are not served, and where a new database would be. Pure.
 import { plural } from "./format";
-import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
+import type { Cluster, ClusterNode, Etcd, ForgetPlan, Placement, ShardInfo } from "./types";
 
 export interface Trouble {
   level: "bad" | "warn";
@@ -82,6 +82,17 @@ export const whyNotLeave = (node: ClusterNode): string => (node.shards > 0 ? `It
 
 /** The API refuses to remove a node because shards are on it, and asks whether their data may be lost. */
 export const asksForData = (error: { code: string; message: string }): boolean => error.code === "busy" && error.message.includes("lose-data");
+
+/** What the cluster loses with a node: by database, and by the node on which the shards begin empty. */
+export function lostWith(plan: ForgetPlan | undefined): { database: string; to: string; numbers: number[] }[] {
+  const groups = new Map<string, { database: string; to: string; numbers: number[] }>();
+  for (const { database, to, number } of plan?.lost ?? []) {
+    const group = groups.get(`${database} ${to}`) ?? { database, to, numbers: [] };
+    group.numbers.push(number);
+    groups.set(`${database} ${to}`, group);
+  }
+  return [...groups.values()];
+}
 
 /** A message for whoever has no command line before them. */
 export const withoutFlags = (message: string): string => message.replace(/ ?\(--[a-z-]+\)/g, "");

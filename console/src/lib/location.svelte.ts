@@ -1,13 +1,18 @@
 // Owns the address bar: the current address as state, and navigation without a page load.
-import { queryOf, routeOf, type Route } from "./route";
+import { nodeOf, ofNode, queryOf, routeOf, type Route } from "./route";
 
-const read = () => ({ path: window.location.pathname, query: window.location.search });
+const read = () => ({ ...nodeOf(window.location.pathname), query: window.location.search });
 
 let current = $state.raw(read());
 
 window.addEventListener("popstate", () => (current = read()));
 
 export const place = {
+  /** The node of the cluster whose pages are shown; empty: the one that serves the console. */
+  get node(): string {
+    return current.node;
+  },
+  /** Without the node. */
   get path(): string {
     return current.path;
   },
@@ -18,13 +23,16 @@ export const place = {
     return new URLSearchParams(current.query).get(name);
   },
   get full(): string {
-    return current.path + current.query;
+    return at(current.path) + current.query;
   },
 };
 
+/** The address of a page of the node whose pages are shown. */
+export const at = (path: string): string => ofNode(current.node, path);
+
 export function go(to: string, how: "push" | "replace" = "push"): void {
   if (to === place.full) return;
-  const moved = to.split("?")[0] !== current.path;
+  const moved = to.split("?")[0] !== at(current.path);
   history[how === "push" ? "pushState" : "replaceState"](null, "", to);
   current = read();
   if (moved && how === "push") window.scrollTo(0, 0);
@@ -33,7 +41,7 @@ export function go(to: string, how: "push" | "replace" = "push"): void {
 /** Changes some parameters of the address and keeps the others. */
 export function setParams(values: Record<string, string | number | null>, how: "push" | "replace" = "replace"): void {
   const all: Record<string, string | number | null> = Object.fromEntries(new URLSearchParams(current.query));
-  go(current.path + queryOf({ ...all, ...values }), how);
+  go(at(current.path) + queryOf({ ...all, ...values }), how);
 }
 
 /** Follows links within the console. The browser follows links with a modifier key, a target or another host. */

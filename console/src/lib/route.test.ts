@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { pathOf, queryOf, routeOf, safeNext, type Page } from "./route";
+import { nodeOf, ofNode, pathOf, queryOf, routeOf, safeNext, type Page } from "./route";
 
 test("each page has an address that leads back to it", () => {
   const pages: Page[] = ["login", "databases", "create", "node", "cluster", "plan", "benchmark", "alerts", "events", "users", "account"];
@@ -26,4 +26,10 @@ test("queries leave out what is empty", () => {
 test("after the login one stays on this host", () => {
   expect(safeNext("/databases/a?x=1")).toBe("/databases/a?x=1");
   for (const next of [null, "", "https://example.org", "//example.org", "/\\example.org", "/login?next=/login"]) expect(safeNext(next)).toBe("/databases");
+});
+
+test("an address may be of another node", () => {
+  for (const node of ["n2", "db1.example.org", "a_b-C"]) expect(nodeOf(ofNode(node, "/databases/a"))).toEqual({ node, path: "/databases/a" });
+  expect(nodeOf(ofNode("", "/nodes"))).toEqual({ node: "", path: "/nodes" });
+  for (const path of ["/nodes/a", "/nodes//node", "/nodes/-a/node", "/nodes/a%2fb/node", "/databases"]) expect(nodeOf(path).node).toBe("");
 });

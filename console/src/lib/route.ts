@@ -49,6 +49,15 @@ export function routeOf(path: string): Route {
   return found && page ? { page, name: found[1]! } : { page: "missing", name: "" };
 }
 
+/** The node whose pages are shown, and the address among them. An empty node: the one that serves the console. */
+export function nodeOf(path: string): { node: string; path: string } {
+  const found = /^\/nodes\/([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\/.*)$/.exec(path);
+  return found ? { node: found[1]!, path: found[2]! } : { node: "", path };
+}
+
+/** The address of a page of this node; an empty node: of the one that serves the console. */
+export const ofNode = (node: string, path: string): string => (node ? `/nodes/${node}${path}` : path);
+
 export function pathOf(page: Page, name = ""): string {
   for (const [path, fixed] of Object.entries(FIXED)) {
     if (fixed === page && path !== "/") return path;

@@ -71,6 +71,8 @@ export interface Audited {
   role: string;
   /** The name of what was to be changed: a database, user or rule, for example. */
   target: string;
+  /** The node of the cluster that was asked first and has checked the user; empty: this one. */
+  through: string;
   /** The name of the user, or of the token that a program has used. */
   user: string;
 }
@@ -166,6 +168,21 @@ export interface ClientInfo {
   watch: number;
 }
 
+export interface ClusterAlerts {
+  /** Whose alerts are not among them. */
+  missing: MissingNode[];
+  /** This node first. */
+  nodes: NodeAlerts[];
+}
+
+/** The authority that signs the certificates of nodes. */
+export interface ClusterAuthority {
+  expires_ms: number;
+  /** The SHA-256 of the certificate of the one that has signed this node's certificate. */
+  fingerprint: string;
+  replacement: null | ClusterReplacement;
+}
+
 export interface ClusterDatabase {
   id: string;
   memory_limit_bytes: number;
@@ -195,6 +212,12 @@ export interface ClusterEtcdMember {
   version: string | null;
 }
 
+export interface ClusterEvents {
+  events: NodeEvent[];
+  /** Whose events are not among them. */
+  missing: MissingNode[];
+}
+
 export interface ClusterInfo {
   databases: ClusterDatabase[];
   /** Why etcd cannot be followed at the moment. What is served goes on. */
@@ -204,6 +227,8 @@ export interface ClusterInfo {
   /** The name of the node that answers. */
   node: string;
   nodes: ClusterNode[];
+  /** The node that answers was removed from the cluster, and when if that is known. It serves nothing for it, and knows no more of it. */
+  removed: string | null;
   /** What on this node is not as it should be. */
   troubles: string[];
 }
@@ -222,6 +247,21 @@ export interface ClusterNode {
   shards: number;
   version: string;
   zone: string;
+}
+
+/** The last replacement of the authority, or the one that is under way. */
+export interface ClusterReplacement {
+  by: string;
+  ended_ms: number | null;
+  /** The nodes go back to the authority that was to be replaced. */
+  is_abandoned: boolean;
+  started_ms: number;
+  /** trust: every node trusts both. renew: it gets certificates of the one that stays. drop: it trusts that one alone. null: it has ended. */
+  step: string | null;
+  /** The fingerprint of the authority that stays. */
+  to: string;
+  /** What the step still waits for, a sentence for each node. */
+  waits_for: string[];
 }
 
 /** What compresses values on flash. A new database has lz4 if none is given. */
@@ -482,7 +522,7 @@ export interface EndpointInfo {
 }
 
 export interface ErrorBody {
-  /** For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, loading, stopping. */
+  /** For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, unreachable (another node of the cluster), timeout, loading, stopping. */
   code: string;
   /** Which fields of the request are wrong, and why. */
   fields: FieldError[];
@@ -725,6 +765,12 @@ export interface MetricInfo {
   unit: Unit;
 }
 
+/** A node that does not answer, so what is shown lacks its part. */
+export interface MissingNode {
+  node: string;
+  why: string;
+}
+
 /** What it has cost the server to be watched with MONITOR. */
 export interface MonitorInfo {
   bytes: number;
@@ -867,6 +913,17 @@ export interface NewUser {
   role: Role;
 }
 
+export interface NodeAlerts {
+  /** As the node's own version says it. */
+  alerts: All;
+  node: string;
+}
+
+export interface NodeEvent {
+  event: Event;
+  node: string;
+}
+
 export interface NodeFiguresInfo {
   cores: number;
   cpu_system_us: number;
@@ -935,6 +992,8 @@ export interface OperationNode {
   is_done: boolean;
   is_live: boolean;
   name: string;
+  /** What keeps it from its part. */
+  trouble: string | null;
 }
 
 export const Phase = ["writing", "verifying"] as const;

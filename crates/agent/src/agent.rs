@@ -1,43 +1,49 @@
 //! Owns the agent's thread: it waits until the node is a member of a cluster, follows the cluster's records, keeps the node's own records
 //! up to date, and has the reconciler called whenever something changed. Never knows what a record asks for.
 
+use crate::api_port::{ApiHello, ApiPort};
+use crate::authority::{CertificatesView, Part};
 use crate::controller::{self, Candidate};
+use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::lives;
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
-use crate::shard::infos;
+use crate::shard::ask_all;
 use base::clock::wall_ms;
 use cluster::failover::CopyAnswer;
 use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
-use cluster::view::View;
+use cluster::view::{Revised, View};
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
+use membership::api_stream::{ApiStream, ApiUnreachable};
 use membership::call::{Call, RenewReply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, LinkHello, PeerTls, serve};
+use membership::peer::{Answers, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
-use membership::{Folder, Member, etcd_client};
+use membership::standing::ask_neighbours;
+use membership::{Folder, Member, Neighbours, Removal, etcd_client};
 use node::Node;
 use parking_lot::{Condvar, Mutex, RwLock};
-use pki::{ClusterId, CurrentCredential, Purpose, ShutOut, Trust};
+use pki::{ClusterId, CurrentCredential, Fingerprint, Purpose, ShutOut};
 use rand::RngCore;
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, sleep};
 
 /// How often the agent looks whether the node has become a member, or is one no more.
@@ -57,7 +63,15 @@ const RENEWAL_AGAIN: Duration = Duration::from_secs(10);
 /// How long the reconciler waits at most before it looks at something unfinished again.
 const UNFINISHED_PAUSE: Duration = Duration::from_millis(50);
 
-const REMOVED: &str = "the cluster has no record of this node: it was removed";
+/// How long etcd may be away before other nodes are asked whether it only refuses this node. Twice as long each time that none says so.
+const STANDING_PAUSE: Duration = Duration::from_secs(3);
+const STANDING_PAUSE_MAX: Duration = Duration::from_secs(48);
+/// How often a node that was removed looks whether etcd knows it again, as after a restored backup.
+const RETURN_INTERVAL: Duration = Duration::from_secs(300);
+/// Nodes that are kept to be asked when etcd does not answer: one that runs is enough.
+const NEIGHBOURS_MAX: usize = 32;
+/// Nodes that are kept as shut out, the last ones. Older certificates end by themselves.
+const SHUT_OUT_MAX: usize = 256;
 
 /// The node is a member of no cluster, or its agent has just started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +124,15 @@ struct Shared {
     /// What links carry is TLS.
     peer_tls: bool,
     folder: Folder,
+    api_port: Arc<ApiPort>,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
     /// True: the agent ends.
     stop: watch::Sender<bool>,
     /// Why the node is a member and does not do its work.
     failure: Mutex<Option<String>>,
+    /// The node's files say that it is a member, and its cluster says that it is not.
+    removal: Mutex<Option<(Member, Removal)>>,
     /// Of which cluster the node is a member, by its files, whether it works for it or not.
     cluster: RwLock<Option<ClusterId>>,
 }
@@ -147,6 +164,7 @@ pub(crate) struct Membership {
     issuer: RwLock<Arc<Issuer>>,
     peers: Arc<Peers>,
     served: Arc<Served>,
+    api_port: Arc<ApiPort>,
     /// `None`: there is nothing here that a link could reach.
     links: Option<Links>,
     pub(crate) me: NodeId,
@@ -154,12 +172,15 @@ pub(crate) struct Membership {
     process: ProcessId,
     place: StateDirectory,
     view: watch::Sender<Arc<View>>,
+    certificates: watch::Sender<Arc<CertificatesView>>,
     etcd_trouble: Mutex<Option<String>>,
     etcd_status: Mutex<Option<EtcdStatus>>,
     troubles: Mutex<BTreeMap<(DatabaseId, Option<ShardNumber>), String>>,
     /// Wakes the reconciler.
     changed: Condvar,
     pending: Mutex<Pending>,
+    /// An operator has asked the node to leave.
+    pub(crate) is_leaving: AtomicBool,
 }
 
 #[derive(Default)]
@@ -200,10 +221,12 @@ impl Agent {
             announced_port: announced_port(config),
             peer_tls: config.peer_tls,
             folder,
+            api_port: Arc::default(),
             cluster: RwLock::new(cluster),
             membership: RwLock::default(),
             stop: watch::Sender::new(false),
             failure: Mutex::default(),
+            removal: Mutex::default(),
         });
         let of_thread = Arc::clone(&shared);
         let run = move || {
@@ -241,6 +264,15 @@ impl Agent {
         self.shared.failure.lock().clone()
     }
 
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.shared.folder
+    }
+
+    /// As what member the node was removed from its cluster, if it was.
+    pub fn removal(&self) -> Option<(Member, Removal)> {
+        self.shared.removal.lock().clone()
+    }
+
     /// Operators ask nodes that keep data: only these have an API.
     pub(crate) fn node(&self) -> &Arc<Node> {
         self.shared.node.as_ref().expect("the node keeps data")
@@ -248,6 +280,17 @@ impl Agent {
 
     pub(crate) fn membership(&self) -> Result<Arc<Membership>, NoCluster> {
         self.shared.membership.read().clone().ok_or(NoCluster)
+    }
+
+    /// From now on, the connections of other members' APIs come here.
+    pub fn serve_api(&self) -> mpsc::Receiver<ApiHello> {
+        self.shared.api_port.open()
+    }
+
+    /// A connection to the API of another member, for one request. In the caller's runtime.
+    pub async fn open_api(&self, node: NodeId) -> Result<ApiStream, ApiUnreachable> {
+        let membership = self.membership().map_err(|why| ApiUnreachable::Away(why.to_string()))?;
+        membership.peers.open_api(node).await
     }
 
     /// Waits for work of the agent's runtime, from a thread that may wait.
@@ -263,7 +306,31 @@ impl Agent {
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
-        Ok(infos(self.node(), &self.runtime, shards, section))
+        Ok(ask_all(self.node(), &self.runtime, shards, &format!("INFO {section}")))
+    }
+
+    /// Tells the other data nodes this text about this node's endpoint of a database. Nobody waits for it.
+    pub fn tell_endpoint(&self, id: DatabaseId, text: &str) {
+        let Ok(membership) = self.membership() else { return };
+        let message = endpoints::encode(id, text);
+        let others = membership.other_data_nodes();
+        let tell = async move {
+            for node in others {
+                let is_sent = membership.peers.link(node).is_some_and(|link| link.send_message(&message));
+                if !is_sent {
+                    tracing::debug!("node {node} was not told about an endpoint");
+                }
+            }
+        };
+        self.node().run_on_worker(0, Box::new(move || Box::pin(tell)));
+    }
+
+    /// What the other nodes that run have told of their endpoints of a database, by their names. `None`: one of them has told nothing lately.
+    pub fn told_endpoints(&self, id: DatabaseId) -> Option<Vec<(String, String)>> {
+        let membership = self.membership().ok()?;
+        let (view, now) = (membership.view(), Instant::now());
+        let runs = membership.other_data_nodes().into_iter().filter(|node| view.live.contains_key(node));
+        runs.map(|node| Some((view.node_name(node), membership.served.endpoints.get(node, id, now)?))).collect()
     }
 
     /// What the nodes of a database's shards say of their copies. Waits; a node that does not answer is missing.
@@ -294,7 +361,7 @@ impl Agent {
         let mut certificates =
             vec![("node", credential.identity().expires_ms), ("authority", credential.authority().expires_ms)];
         // What cannot be read is told by those who need it.
-        certificates.extend(issuer.folder.etcd_identity().ok().flatten().map(|etcd| ("etcd", etcd.expires_ms)));
+        certificates.extend(issuer.folder.etcd_certificate().ok().flatten().map(|(etcd, _)| ("etcd", etcd.expires_ms)));
         let etcd = membership.etcd_status.lock().clone();
         Ok(Seen { etcd, connected: membership.peers.connected(), certificates })
     }
@@ -314,6 +381,11 @@ impl Drop for Agent {
 impl Membership {
     pub(crate) fn issuer(&self) -> Arc<Issuer> {
         Arc::clone(&self.issuer.read())
+    }
+
+    /// Everything that is asked of etcd from now on is asked over the new connections.
+    fn set_issuer(&self, issuer: Issuer) {
+        *self.issuer.write() = Arc::new(issuer);
     }
 
     pub(crate) fn records(&self) -> Records {
@@ -339,6 +411,18 @@ impl Membership {
         self.view.subscribe()
     }
 
+    fn other_data_nodes(&self) -> Vec<NodeId> {
+        let view = self.view();
+        let others = view.nodes.iter().filter(|(id, node)| node.role == Role::Data && **id != self.me);
+        others.map(|(id, _)| *id).collect()
+    }
+
+    /// This node's part in the replacement of the authority.
+    pub(crate) fn part(&self) -> Part {
+        let seen = self.certificates.borrow().clone();
+        Part { me: self.me, process: self.process, issuer: self.issuer(), view: self.view(), seen }
+    }
+
     /// Waits until the view is as wanted.
     pub(crate) async fn view_when(&self, is_wanted: impl Fn(&View) -> bool) -> Arc<View> {
         let mut view = self.view.subscribe();
@@ -360,7 +444,11 @@ impl Answers for Membership {
         shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
     }
 
-    fn link(&self, hello: LinkHello) {
+    fn api(&self, hello: PeerHello) {
+        self.api_port.hand_over(hello);
+    }
+
+    fn link(&self, hello: PeerHello) {
         match (hello.detach(), &self.links) {
             (Ok(hello), Some(links)) => links.attend(hello),
             (Ok(_), None) => tracing::info!("another node asks for a link, and this node keeps no data"),
@@ -393,33 +481,70 @@ async fn run(shared: &Arc<Shared>) {
             }
             Ok(Some(member)) => {
                 *shared.cluster.write() = Some(member.cluster);
-                let ended = be_member(shared, member).await;
+                let ended = be_member(shared, member.clone()).await;
                 *shared.membership.write() = None;
-                note(shared, ended);
+                match ended {
+                    Ok(Over::Left) => note(shared, None),
+                    Ok(Over::Removed(removal)) => be_removed(shared, member, removal).await,
+                    Err(why) => note(shared, Some(why)),
+                }
             }
-            Err(error) => note(shared, Err(error.to_string())),
+            Err(error) => note(shared, Some(error.to_string())),
         }
         shared.pause(LOOK).await;
     }
 }
 
-fn note(shared: &Shared, outcome: Result<(), String>) {
+fn note(shared: &Shared, now: Option<String>) {
     let mut failure = shared.failure.lock();
-    let now = outcome.err();
     if let Some(why) = now.as_ref().filter(|why| failure.as_ref() != Some(why)) {
         tracing::error!("this node does not work for its cluster: {why}");
     }
     *failure = now;
 }
 
+/// Until an operator does something about it: the node leaves, or etcd has its record again.
+async fn be_removed(shared: &Shared, member: Member, removal: Removal) {
+    let why = format!(
+        "{removal}. Nothing is served for the cluster, and its files stay. `flintkv cluster leave` makes it a node without a cluster, \
+         which may join again"
+    );
+    note(shared, Some(why));
+    *shared.removal.lock() = Some((member.clone(), removal));
+    loop {
+        tokio::select! {
+            () = is_over(shared, &member) => break,
+            () = sleep(RETURN_INTERVAL) => {}
+        }
+        if is_in_etcd(shared, &member).await {
+            break;
+        }
+    }
+    *shared.removal.lock() = None;
+}
+
+/// Whether etcd has a record of this node. Without an answer it has none.
+async fn is_in_etcd(shared: &Shared, member: &Member) -> bool {
+    let Ok(credential) = shared.folder.credential(wall_ms()) else { return false };
+    let Ok(etcd) = etcd_client(member, &credential, &member.etcd.endpoints) else { return false };
+    let records = Records::new(Arc::new(etcd), member.cluster);
+    let found = records.get::<NodeRecord>(&membership::issuer::node_key(member.node)).await;
+    found.is_ok_and(|found| found.is_some())
+}
+
+/// Why a node is no member any more.
+enum Over {
+    /// By its files; or the agent ends.
+    Left,
+    Removed(Removal),
+}
+
 /// Until the agent ends, or the node is a member no more.
-async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
+async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let place = StateDirectory::take(&shared.folder)?;
     let credential = shared.folder.credential(wall_ms()).map_err(|error| text(&error))?;
-    let authorities = member.authorities.iter().map(|pem| pki::AuthorityCertificate::from_pem(pem));
-    let authorities = authorities.collect::<Result<_, _>>().map_err(|error| text(&error))?;
-    let trust = Trust::new(authorities).map_err(|error| text(&error))?;
+    let trust = shared.folder.trust(&member).map_err(|error| text(&error))?;
     let etcd = etcd_client(&member, &credential, &member.etcd.endpoints).map_err(|error| text(&error))?;
     let current = CurrentCredential::new(credential);
     let me: NodeId = member.node.to_string().parse().map_err(|error| text(&error))?;
@@ -444,15 +569,18 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
             next: AtomicUsize::new(0),
         }),
         served,
+        api_port: Arc::clone(&shared.api_port),
         me,
         process: random_process(),
         place,
         view: watch::Sender::new(Arc::default()),
+        certificates: watch::Sender::new(Arc::default()),
         etcd_trouble: Mutex::default(),
         etcd_status: Mutex::default(),
         troubles: Mutex::default(),
         changed: Condvar::new(),
         pending: Mutex::default(),
+        is_leaving: AtomicBool::new(false),
     });
     let listener = listen(shared, &member).await?;
     *shared.failure.lock() = None;
@@ -465,24 +593,26 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<(), String> {
         None => None,
     };
     let candidate = membership.candidate(member.role);
-    tokio::select! {
-        () = is_over(shared, &member) => {}
-        () = follow(&membership) => {}
-        () = keep_alive(&membership) => {}
-        () = keep_node_record(shared, &membership) => {}
-        () = keep_endpoints(&membership) => {}
-        () = keep_certificates(&membership) => {}
-        () = controller::lead(&candidate) => {}
-    }
+    let over = tokio::select! {
+        () = is_over(shared, &member) => Over::Left,
+        removal = removal(&membership) => Over::Removed(removal),
+        never = follow(&membership) => match never {},
+        never = keep_alive(&membership) => match never {},
+        never = keep_node_record(shared, &membership) => match never {},
+        never = keep_endpoints(&membership) => match never {},
+        never = keep_certificates(&membership) => match never {},
+        never = keep_authority(&membership) => match never {},
+        never = controller::lead(&candidate) => match never {},
+    };
     port.abort();
     membership.pending.lock().is_over = true;
     membership.changed.notify_one();
-    let Some(reconciler) = reconciler else { return Ok(()) };
+    let Some(reconciler) = reconciler else { return Ok(over) };
     // It may be waiting for etcd, which needs this runtime's thread.
     while !reconciler.is_finished() {
         sleep(UNFINISHED_PAUSE).await;
     }
-    reconciler.join().map_err(|_| "a bug: the reconciler panicked".to_owned())
+    reconciler.join().map(|()| over).map_err(|_| "a bug: the reconciler panicked".to_owned())
 }
 
 /// The port for other nodes. Another process may still have it, so this is tried until the agent ends.
@@ -512,23 +642,77 @@ async fn is_over(shared: &Shared, member: &Member) {
     }
 }
 
+/// Returns when this node was removed from its cluster: etcd has no record of it, or does not talk to it and another node says why.
+async fn removal(membership: &Membership) -> Removal {
+    let mut view = membership.view.subscribe();
+    let (mut pause, mut told) = (STANDING_PAUSE, String::new());
+    loop {
+        let is_in_view = {
+            let seen = view.borrow_and_update();
+            // Before the first list nothing is known.
+            seen.nodes.is_empty() || seen.nodes.contains_key(&membership.me)
+        };
+        let issuer = membership.issuer();
+        // A node that leaves removes its record before its files.
+        if !is_in_view && !membership.is_leaving.load(Relaxed) {
+            let shut_out = issuer.trust.shut_out(issuer.current.get().identity());
+            return Removal { at_ms: shut_out.and_then(|shut_out| shut_out.since_ms()) };
+        }
+        tokio::select! {
+            // The membership has the sender.
+            _ = view.changed() => continue,
+            () = sleep(pause) => {}
+        }
+        if membership.etcd_trouble.lock().is_none() {
+            pause = STANDING_PAUSE;
+            continue;
+        }
+        pause = (pause * 2).min(STANDING_PAUSE_MAX);
+        let why = match issuer.folder.neighbours() {
+            Ok(neighbours) => match ask_neighbours(&neighbours, &issuer.current, &issuer.trust).await {
+                Ok(Some(removal)) => return removal,
+                Ok(None) => continue,
+                Err(refusal) => format!(
+                    "{refusal}. If the cluster's authority was replaced while this node was away, it was removed before: \
+                     delete {}, and let the node join again",
+                    issuer.folder.path().display()
+                ),
+            },
+            Err(error) => error.to_string(),
+        };
+        if why != told {
+            tracing::warn!("etcd does not answer, and no other node says whether this one is still a member: {why}");
+            told = why;
+        }
+    }
+}
+
 /// Keeps the view up to date.
-async fn follow(membership: &Arc<Membership>) {
+async fn follow(membership: &Arc<Membership>) -> Infallible {
     loop {
         let issuer = membership.issuer();
         let mut mirror = Mirror::new(Arc::clone(&issuer.records.coord), issuer.records.prefix());
         // A new mirror begins with a list, and so with an empty view.
         let mut view = View::default();
+        let mut certificates = CertificatesView::default();
         let mut shut_out: BTreeMap<String, ShutOut> = BTreeMap::new();
         let mut look = interval(LOOK);
+        let mut kept = issuer.folder.neighbours().unwrap_or_default();
         loop {
             tokio::select! {
                 events = mirror.next() => {
+                    let mut has_certificates = false;
                     for event in events {
-                        apply(&event, issuer.records.prefix(), &mut view, &mut shut_out);
+                        let Some(key) = event.key().strip_prefix(issuer.records.prefix()) else { continue };
+                        has_certificates |= certificates.apply(key, &event);
+                        apply(key, &event, &mut view, &mut shut_out);
+                    }
+                    if has_certificates {
+                        membership.certificates.send_replace(Arc::new(certificates.clone()));
                     }
                     let list: Vec<ShutOut> = shut_out.values().copied().collect();
                     issuer.trust.set_shut_out(&list);
+                    keep_neighbours(membership, &view, list, &mut kept);
                     let addresses = view.nodes.iter().map(|(id, node)| (*id, node.addresses.peer.as_str().to_owned()));
                     membership.peers.set_addresses(addresses.collect::<HashMap<_, _>>());
                     membership.view.send_replace(Arc::new(view.clone()));
@@ -544,12 +728,33 @@ async fn follow(membership: &Arc<Membership>) {
     }
 }
 
-fn apply(event: &Event, prefix: &str, view: &mut View, shut_out: &mut BTreeMap<String, ShutOut>) {
-    let (key, bytes) = match event {
-        Event::Put(entry) => (&entry.key, Some(&*entry.value)),
-        Event::Deleted { key, .. } => (key, None),
+/// Writes down what the node needs when etcd does not answer. `kept`: what the file has.
+fn keep_neighbours(membership: &Membership, view: &View, mut shut_out: Vec<ShutOut>, kept: &mut Neighbours) {
+    // A node that was removed asks those that it knew.
+    if !view.nodes.contains_key(&membership.me) {
+        return;
+    }
+    let others = view.nodes.iter().filter(|(id, _)| **id != membership.me);
+    let address = |(id, node): (&NodeId, &Revised<NodeRecord>)| {
+        Some((id.to_string().parse().ok()?, node.addresses.peer.as_str().to_owned()))
     };
-    let Some(key) = key.strip_prefix(prefix) else { return };
+    shut_out.sort_by_key(|record| std::cmp::Reverse(record.issued_before_ms));
+    shut_out.truncate(SHUT_OUT_MAX);
+    let now = Neighbours::new(others.filter_map(address).take(NEIGHBOURS_MAX).collect(), shut_out);
+    if now == *kept {
+        return;
+    }
+    match membership.issuer().folder.write_neighbours(&now) {
+        Ok(()) => *kept = now,
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
+fn apply(key: &str, event: &Event, view: &mut View, shut_out: &mut BTreeMap<String, ShutOut>) {
+    let bytes = match event {
+        Event::Put(entry) => Some(&*entry.value),
+        Event::Deleted { .. } => None,
+    };
     view.apply(key, bytes, event.revision());
     if key.starts_with("shut_out/") {
         match bytes.map(serde_json::from_slice) {
@@ -567,11 +772,21 @@ fn random_process() -> ProcessId {
 }
 
 /// Keeps the record that says that this process runs. A second process with the node's id finds it and does nothing.
-async fn keep_alive(membership: &Arc<Membership>) {
+async fn keep_alive(membership: &Arc<Membership>) -> Infallible {
     let mut told = String::new();
+    // The last lease is kept until the next one is in its place.
+    let mut kept: Option<Keeper> = None;
     loop {
-        match keep_alive_once(membership).await {
-            Ok(why) => tracing::debug!("the lease of this node has ended: {why}"),
+        let issuer = membership.issuer();
+        match take_lease(membership, &issuer).await {
+            Ok(keeper) => {
+                let keeper = kept.insert(keeper);
+                tokio::select! {
+                    why = keeper.lost() => tracing::debug!("the lease of this node has ended: {why:?}"),
+                    // Its connections show a certificate that is renewed.
+                    () = is_reconnected(membership, &issuer) => continue,
+                }
+            }
             Err(why) if why == told => {}
             Err(why) => {
                 tracing::warn!("this node is not shown as alive: {why}");
@@ -582,17 +797,18 @@ async fn keep_alive(membership: &Arc<Membership>) {
     }
 }
 
-async fn keep_alive_once(membership: &Membership) -> Result<String, String> {
-    let issuer = membership.issuer();
+async fn is_reconnected(membership: &Membership, issuer: &Arc<Issuer>) {
+    while Arc::ptr_eq(issuer, &membership.issuer()) {
+        sleep(LOOK).await;
+    }
+}
+
+async fn take_lease(membership: &Membership, issuer: &Issuer) -> Result<Keeper, String> {
     let key = Key::Live(membership.me);
     let name = key.to_string();
     let (process, place) = (membership.process, membership.place.name.clone());
     let record = LiveRecord { process, place, unknown: Unknown::new() };
     let bytes = records::encode(key, &record).map_err(|error| error.to_string())?;
-    let view = membership.view();
-    if !view.nodes.is_empty() && !view.nodes.contains_key(&membership.me) {
-        return Err(REMOVED.to_owned());
-    }
     let found: Option<(LiveRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
     let revision = match found {
         // Of the same place: this process has the lock, so the other one has ended.
@@ -608,16 +824,12 @@ async fn keep_alive_once(membership: &Membership) -> Result<String, String> {
     };
     let lease = issuer.etcd.grant(LIVE_TTL).await.map_err(|error| error.to_string())?;
     let change = Change::default().given(&name, revision).put_leased(&name, bytes, lease.id);
-    match issuer.records.change(change).await {
-        Ok(_) => {}
-        Err(error) => return Err(error.to_string()),
-    }
-    let keeper = Keeper::start(Arc::new(issuer.etcd.apart()), lease, || true).map_err(|error| error.to_string())?;
-    Ok(format!("{:?}", keeper.lost().await))
+    issuer.records.change(change).await.map_err(|error| error.to_string())?;
+    Keeper::start(Arc::new(issuer.etcd.apart()), lease, || true).map_err(|error| error.to_string())
 }
 
 /// Says what this node has, and again when that has changed.
-async fn keep_node_record(shared: &Shared, membership: &Membership) {
+async fn keep_node_record(shared: &Shared, membership: &Membership) -> Infallible {
     let mut told = String::new();
     loop {
         match write_node_record(shared, membership).await {
@@ -646,11 +858,8 @@ async fn write_node_record(shared: &Shared, membership: &Membership) -> Result<b
     let key = Key::Node(membership.me);
     let name = key.to_string();
     let found: Option<(NodeRecord, _)> = issuer.records.get(&name).await.map_err(|error| error.to_string())?;
-    let Some((before, revision)) = found else {
-        // Before init has written the first records, there is no record at all.
-        let is_removed = !membership.view().nodes.is_empty();
-        return if is_removed { Err(REMOVED.to_owned()) } else { Ok(false) };
-    };
+    // Before init has written the first records, there is none.
+    let Some((before, revision)) = found else { return Ok(false) };
     let mut now = before.clone();
     let (ram_bytes, flash_bytes) = shared.node.as_deref().map_or((0, 0), room_for_copies);
     now.capacity = Capacity { ram_bytes, flash_bytes, unknown: before.capacity.unknown.clone() };
@@ -689,7 +898,7 @@ async fn ask_etcd(issuer: &Issuer) -> Result<EtcdStatus, coord::Error> {
 }
 
 /// Follows etcd's members, and keeps their addresses for the next start.
-async fn keep_endpoints(membership: &Membership) {
+async fn keep_endpoints(membership: &Membership) -> Infallible {
     loop {
         sleep(ENDPOINTS_INTERVAL).await;
         let issuer = membership.issuer();
@@ -697,27 +906,58 @@ async fn keep_endpoints(membership: &Membership) {
         let endpoints = status.as_ref().and_then(|status| issuer.changed_endpoints(&status.members));
         *membership.etcd_status.lock() = status;
         let Some(endpoints) = endpoints else { continue };
-        match issuer.reconnected(endpoints) {
+        let mut member = issuer.member.clone();
+        member.etcd.endpoints = endpoints;
+        match issuer.reconnected(member) {
             Ok(reconnected) => {
                 if let Err(error) = reconnected.folder.write_member(&reconnected.member) {
                     tracing::warn!("{error}");
                 }
-                *membership.issuer.write() = Arc::new(reconnected);
+                membership.set_issuer(reconnected);
             }
             Err(error) => tracing::warn!("etcd's endpoints have changed, and cannot be used: {error}"),
         }
     }
 }
 
-/// Renews the certificates of the node and of its etcd in time.
-async fn keep_certificates(membership: &Membership) {
-    // Before the first list it is not known whom to ask.
-    membership.view_when(|view| !view.nodes.is_empty()).await;
+/// Takes this node's part in the replacement of the cluster's authority.
+async fn keep_authority(membership: &Membership) -> Infallible {
+    let mut seen = membership.certificates.subscribe();
     let mut told = String::new();
     loop {
+        seen.mark_unchanged();
+        match membership.part().follow().await {
+            Ok(None) => told.clear(),
+            Ok(Some(reconnected)) => {
+                membership.set_issuer(reconnected);
+                continue;
+            }
+            Err(why) if why == told => {}
+            Err(why) => {
+                tracing::warn!("this node's part in the replacement of the cluster's authority: {why}");
+                told = why;
+            }
+        }
+        tokio::select! {
+            _ = seen.changed() => {}
+            // Files, and who runs, change without a record.
+            () = sleep(AGAIN) => {}
+        }
+    }
+}
+
+/// Renews the certificates of the node and of its etcd in time, and when another authority signs.
+async fn keep_certificates(membership: &Membership) -> Infallible {
+    // Before the first list it is not known whom to ask.
+    membership.view_when(|view| !view.nodes.is_empty()).await;
+    let mut seen = membership.certificates.subscribe();
+    let mut told = String::new();
+    loop {
+        // While the authority is replaced: the one of which both are to be.
+        let wanted = seen.borrow_and_update().authority.as_ref().and_then(|(record, _)| record.renews_with());
         let mut pause = RENEWAL_INTERVAL;
         for purpose in [Purpose::Node, Purpose::Etcd] {
-            if let Err(why) = renew(membership, purpose).await {
+            if let Err(why) = renew(membership, purpose, wanted).await {
                 pause = RENEWAL_AGAIN;
                 if why != told {
                     tracing::warn!("the certificate of this node ({purpose:?}) was not renewed: {why}");
@@ -725,17 +965,26 @@ async fn keep_certificates(membership: &Membership) {
                 }
             }
         }
-        sleep(pause).await;
+        tokio::select! {
+            () = sleep(pause) => {}
+            _ = seen.wait_for(|seen| seen.authority.as_ref().and_then(|(record, _)| record.renews_with()) != wanted) => {}
+        }
     }
 }
 
-async fn renew(membership: &Membership, purpose: Purpose) -> Result<(), String> {
+async fn renew(membership: &Membership, purpose: Purpose, wanted: Option<Fingerprint>) -> Result<(), String> {
     let issuer = membership.issuer();
     let now = match purpose {
-        Purpose::Node => Some(*issuer.current.get().identity()),
-        Purpose::Etcd => issuer.folder.etcd_identity().map_err(|error| error.to_string())?,
+        Purpose::Node => {
+            let current = issuer.current.get();
+            Some((*current.identity(), current.authority().clone()))
+        }
+        Purpose::Etcd => issuer.folder.etcd_certificate().map_err(|error| error.to_string())?,
     };
-    if !now.is_some_and(|identity| identity.needs_renewal(wall_ms())) {
+    let is_due = |(identity, authority): (pki::Identity, pki::AuthorityCertificate)| {
+        identity.needs_renewal(wall_ms()) || wanted.is_some_and(|wanted| authority.fingerprint() != wanted)
+    };
+    if !now.is_some_and(is_due) {
         return Ok(());
     }
     let key = pki::NodeKey::generate();
@@ -759,18 +1008,12 @@ async fn renew(membership: &Membership, purpose: Purpose) -> Result<(), String> 
             Ok(Ok(answer)) => {
                 let authority = answer.authorities.first().map(|pem| pki::AuthorityCertificate::from_pem(pem));
                 let Some(Ok(authority)) = authority else { continue };
-                let renewed = pki::Credential::new(&key, &answer.certificate, &authority, wall_ms());
-                let renewed = renewed.map_err(|error| error.to_string())?;
-                match purpose {
-                    Purpose::Node => {
-                        issuer.folder.write_credential(&renewed).map_err(|error| error.to_string())?;
-                        issuer.current.replace(renewed).map_err(|error| error.to_string())?;
-                    }
-                    // etcd reads the file at each handshake.
-                    Purpose::Etcd => {
-                        issuer.folder.write_etcd_credential(&renewed).map_err(|error| error.to_string())?;
-                    }
+                if wanted.is_some_and(|wanted| authority.fingerprint() != wanted) {
+                    why = format!("{}: another authority signs there", peer.at);
+                    continue;
                 }
+                let renewed = pki::Credential::new(&key, &answer.certificate, &authority, wall_ms());
+                keep_renewed(membership, purpose, renewed.map_err(|error| error.to_string())?)?;
                 tracing::info!("the certificate of this node ({purpose:?}) was renewed");
                 return Ok(());
             }
@@ -779,6 +1022,22 @@ async fn renew(membership: &Membership, purpose: Purpose) -> Result<(), String> 
         }
     }
     Err(why)
+}
+
+fn keep_renewed(membership: &Membership, purpose: Purpose, renewed: pki::Credential) -> Result<(), String> {
+    let issuer = membership.issuer();
+    match purpose {
+        // etcd reads the file at each handshake.
+        Purpose::Etcd => issuer.folder.write_etcd_credential(&renewed).map_err(|error| error.to_string()),
+        Purpose::Node => {
+            issuer.folder.write_credential(&renewed).map_err(|error| error.to_string())?;
+            issuer.current.replace(renewed).map_err(|error| error.to_string())?;
+            // The connections to etcd show the certificate with which they were made.
+            let reconnected = issuer.reconnected(issuer.member.clone()).map_err(|error| error.to_string())?;
+            membership.set_issuer(reconnected);
+            Ok(())
+        }
+    }
 }
 
 fn start_reconciler(
@@ -791,7 +1050,6 @@ fn start_reconciler(
         me: membership.me,
         process: membership.process,
         was_live: false,
-        was_member: false,
         records: Arc::new(RwLock::new(membership.records())),
         view: membership.view.subscribe(),
         runtime: Handle::current(),

@@ -2,11 +2,13 @@
 //! writes a record itself (`desk`).
 
 use crate::agent::{Agent, Membership, NoCluster};
+use crate::authority::AuthorityStatus;
 use crate::desk::{ChangeError, Desk, Forgetting, Made, Placement, find};
 use cluster::view::View;
 use config::definition::{Definition, DefinitionChange};
 use membership::call::NewToken;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -134,12 +136,33 @@ impl Agent {
         })?
     }
 
-    /// This node leaves its cluster, which knows it no more afterwards.
+    /// The cluster's authority, and how far its replacement is.
+    pub fn authority(&self) -> Result<AuthorityStatus, NoCluster> {
+        Ok(self.membership()?.part().status())
+    }
+
+    /// Begins to replace the authority. The nodes go on by themselves.
+    pub fn replace_authority(&self, by: &str) -> Result<(), ChangeError> {
+        self.wait(self.membership()?.part().replace(by))
+    }
+
+    /// Has the nodes go back to the authority that is being replaced.
+    pub fn abandon_replacement(&self) -> Result<(), ChangeError> {
+        self.wait(self.membership()?.part().abandon())
+    }
+
+    /// This node leaves its cluster, which knows it no more afterwards. One that was removed forgets that it was a member.
     pub fn leave(&self, by: &str) -> Result<(), ChangeError> {
-        let member = self.status()?.member;
-        self.forget(member.name.as_str(), false, by)?;
-        let folder = self.membership()?.issuer().folder.clone();
-        folder.remove().map_err(|error| ChangeError::Busy(error.to_string()))
+        if self.removal().is_none() {
+            let (membership, member) = (self.membership()?, self.status()?.member);
+            membership.is_leaving.store(true, Relaxed);
+            let forgotten = self.forget(member.name.as_str(), false, by);
+            if let Err(error) = forgotten {
+                membership.is_leaving.store(false, Relaxed);
+                return Err(error);
+            }
+        }
+        self.folder().remove().map_err(|error| ChangeError::Busy(error.to_string()))
     }
 
     /// Whether the cluster has a database with this name.

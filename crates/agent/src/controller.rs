@@ -17,6 +17,7 @@ use membership::join::Peer;
 use membership::records::{Change, RecordsError};
 use rand::RngCore;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -68,7 +69,7 @@ impl Candidate {
 }
 
 /// Leads whenever nobody else does.
-pub async fn lead(me: &Candidate) {
+pub async fn lead(me: &Candidate) -> Infallible {
     let mut vacant_since: Option<Instant> = None;
     // A quorum node that does not take the lead that was left to it is of an older version.
     let mut left_to: BTreeSet<ProcessId> = BTreeSet::new();

@@ -2,28 +2,39 @@
 //! other nodes. Goals: serving never waits for etcd; whatever happens, the records decide. Never decides by itself who serves a shard, and
 //! knows no command.
 //!
-//! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `lives` (whose dataset a copy
-//! has), `shard`, `peers` and `links` (the two ends of a link), `functions` (how they get to all shards), `changes`
-//! (what operators ask for) and `desk` (which records that changes), `console` (what the nodes' consoles share).
+//! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of
+//! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
+//! each other of them), `functions` and `settings` (when they hold at all shards: `followers`), `changes` (what operators ask for) and `desk`
+//! (which records that changes), `authority` (its replacement), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
+//! each other).
 
 #![forbid(unsafe_code)]
 
 mod agent;
+mod api_port;
+mod authority;
 mod changes;
 mod console;
 mod controller;
 mod desk;
+mod endpoints;
+mod followers;
 mod functions;
 mod links;
 mod lives;
+mod operations;
 mod peers;
 mod published;
 mod reconcile;
 mod replica_stream;
+mod settings;
 mod shard;
 mod shared;
 
 pub use agent::{Agent, EtcdStatus, NoCluster, Seen, Status};
+pub use api_port::ApiHello;
+pub use authority::AuthorityStatus;
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
 pub use desk::{ChangeError, Forgetting, Placement};
+pub use membership::api_stream::{ApiStream, ApiUnreachable, failure as api_failure};
 pub use peers::Connected;

@@ -1,19 +1,21 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
+use crate::endpoints::{self, Endpoints};
 use crate::peers::{is_echo, link_options, refusal};
 use crate::published::Published;
 use crate::shard::{ClusterShard, Purpose, Target};
 use cluster::failover::CopyAnswer;
-use cluster::ids::{DatabaseId, ShardNumber, ShardUid};
+use cluster::ids::{DatabaseId, NodeId, ShardNumber, ShardUid};
 use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
-use node::{CopyRole, Database, Node, SessionStream, ShardCopy};
+use node::{CopyRole, Database, Node, PolledSocket, SessionStream, ShardCopy, beside_scripts};
 use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// What other nodes may reach here.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub struct Served {
     /// The copies that serve now.
     copies: RwLock<HashMap<(DatabaseId, ShardNumber), Weak<Database>>>,
     proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
+    /// What other nodes have told of their endpoints.
+    pub endpoints: Endpoints,
     /// The copies of shards with replicas that are open here, in whatever role.
     replicated: RwLock<HashMap<ShardUid, Arc<ShardCopy>>>,
     /// The shards as this node's proxies see them.
@@ -110,12 +114,12 @@ impl Links {
         let Some(node) = self.node.upgrade() else { return };
         let worker = self.next.fetch_add(1, Relaxed) % node.workers();
         let (served, trust) = (Arc::clone(&self.served), Arc::clone(&self.trust));
-        node.run_on_worker(worker, Box::new(move || Box::pin(serve(hello, served, trust))));
+        node.run_on_worker(worker, Box::new(move || Box::pin(beside_scripts(serve(hello, served, trust)))));
     }
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (identity, stream) = match accept_link(hello).await {
+    let (peer, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -124,23 +128,29 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
         Err(error) => return tracing::info!("a link of another node was not accepted: {error}"),
     };
     let (link, driver) = Link::start(stream, link_options(), Role::Acceptor);
-    let name = format!("node:{}", identity.node);
+    let from = peer.identity.node;
+    let name = format!("node:{from}");
     tokio::select! {
-        end = driver => tracing::info!("the link of node {} has ended: {end}", identity.node),
+        end = driver => tracing::info!("the link of node {from} has ended: {end}"),
         () = accept_sessions(&link, &served, &name) => {}
-        () = take_messages(&link, &served) => {}
-        why = refusal(&trust, &identity) => {
+        () = take_messages(&link, &served, from) => {}
+        why = refusal(&trust, &peer) => {
             link.close();
-            tracing::warn!("the link of node {} was closed: {why}", identity.node);
+            tracing::warn!("the link of node {from} was closed: {why}");
         }
     }
 }
 
-async fn take_messages(link: &Link, served: &Served) {
+async fn take_messages(link: &Link, served: &Served, node: pki::NodeId) {
+    let node = node.to_string().parse::<NodeId>().ok();
     while let Some(message) = link.message().await {
         if is_echo(&message) {
             // One that finds no room is lost, as a published message is.
             link.send_message(&message);
+            continue;
+        }
+        if let (Some(node), Some((database, text))) = (node, endpoints::decode(&message)) {
+            served.endpoints.insert(node, database, text, Instant::now());
             continue;
         }
         // What cannot be read is of a newer version.

@@ -1,18 +1,23 @@
-//! Owns how a worker reaches the other nodes: one link from each worker to each node, made when it is needed and again after it was lost.
-//! Never knows what a link carries.
+//! Owns how the other nodes are reached: one link from each worker to each node, made when it is needed and again after it was lost; and
+//! connections to their APIs. Never knows what a link or an API carries.
 
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
+use membership::api_stream::{self, ApiStream, ApiUnreachable};
 use membership::link_stream::{LinkStream, link_protocol};
-use node::SESSION_WINDOW_BYTES;
+use node::{PolledSocket, SESSION_WINDOW_BYTES, beside_scripts};
 use parking_lot::{Mutex, RwLock};
-use pki::{CurrentCredential, Trust};
+use pki::{API_PROTOCOL, CurrentCredential, Trust};
+use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -121,7 +126,7 @@ impl Peers {
             }
             links.insert(node, PeerLink::Connecting);
             let peers = Arc::clone(self);
-            drop(tokio::task::spawn_local(async move { peers.run(node).await }));
+            drop(tokio::task::spawn_local(beside_scripts(async move { peers.run(node).await })));
             None
         })
     }
@@ -129,7 +134,7 @@ impl Peers {
     /// Makes a link and drives it until it ends.
     async fn run(self: Arc<Peers>, node: NodeId) {
         let put = |state| LINKS.with_borrow_mut(|links| drop(links.insert(node, state)));
-        let (identity, stream) = match self.connect(node).await {
+        let (peer, stream) = match self.connect(node).await {
             Ok(connected) => connected,
             Err(error) => {
                 self.note_failure(node, &error);
@@ -143,7 +148,7 @@ impl Peers {
         self.note(node, |connected| connected.links += 1);
         tokio::select! {
             end = driver => tracing::info!("the link to node {node} has ended: {end}"),
-            why = refusal(&self.trust, &identity) => {
+            why = refusal(&self.trust, &peer) => {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
@@ -198,17 +203,29 @@ impl Peers {
     }
 
     /// A new connection to the node, behind its handshake.
-    pub async fn connect(&self, node: NodeId) -> io::Result<(pki::Identity, LinkStream)> {
-        let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
-        let wanted = node.to_string().parse().map_err(io::Error::other)?;
-        let clock = Arc::new(DefaultTimeProvider);
-        let tls = pki::link_client(&self.current, &self.trust, Some(wanted), link_protocol(self.enciphers), clock);
+    pub async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream<PolledSocket>)> {
+        let (address, tls) = self.way_to(node, link_protocol(self.enciphers))?;
         let connected = async {
             let stream = TcpStream::connect(&address).await?;
             stream.set_nodelay(true)?;
-            LinkStream::open(stream, tls).await
+            LinkStream::open(PolledSocket(stream), tls).await
         };
         timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// A connection to the node's API, which is TLS whatever `peer-tls` says.
+    pub async fn open_api(&self, node: NodeId) -> Result<ApiStream, ApiUnreachable> {
+        let way = self.way_to(node, API_PROTOCOL).map_err(|error| ApiUnreachable::Away(error.to_string()));
+        let (address, tls) = way?;
+        api_stream::open(&address, tls).await
+    }
+
+    /// The node's address, and the settings of TLS for a connection to it and nobody else.
+    fn way_to(&self, node: NodeId, protocol: &[u8]) -> io::Result<(String, Arc<ClientConfig>)> {
+        let address = self.addresses.read().get(&node).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let wanted = node.to_string().parse().map_err(io::Error::other)?;
+        let clock = Arc::new(DefaultTimeProvider);
+        Ok((address, pki::link_client(&self.current, &self.trust, Some(wanted), protocol, clock)))
     }
 }
 
@@ -217,12 +234,22 @@ pub fn is_echo(message: &[u8]) -> bool {
     matches!(message, [ECHO, number @ ..] if number.len() == 8)
 }
 
-/// Waits until the node is shut out.
-pub async fn refusal(trust: &Trust, identity: &pki::Identity) -> pki::Refusal {
-    loop {
-        tokio::time::sleep(ADMISSION_INTERVAL).await;
-        if let Err(refusal) = trust.admits(identity) {
-            return refusal;
+/// Waits until the other end is believed no more: its node is shut out, or its certificate's authority was replaced.
+pub async fn refusal(trust: &Trust, peer: &pki::PeerCertificate) -> pki::Refusal {
+    let mut seen = None;
+    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+    poll_fn(|cx| {
+        // While a script blocks the thread, no timer fires: then this is polled every few milliseconds.
+        while timer.as_mut().poll(cx).is_ready() || tokio::time::Instant::now() >= timer.deadline() {
+            let changes = trust.changes();
+            if seen.replace(changes) != Some(changes)
+                && let Err(refusal) = trust.still_admits(peer)
+            {
+                return Poll::Ready(refusal);
+            }
+            timer.as_mut().reset(tokio::time::Instant::now() + ADMISSION_INTERVAL);
         }
-    }
+        Poll::Pending
+    })
+    .await
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! | kind u8 = 1 | sharded u8 | database 10 | channel length u32 | channel | message |
 //! ```
-//! Numbers are little-endian. Kind 2 is an echo (`peers`), and another one is of a newer version.
+//! Numbers are little-endian. Kind 2 is an echo (`peers`), 3 is about an endpoint (`endpoints`), and another one is of a newer version.
 
 use crate::peers::Peers;
 use cluster::ids::{DatabaseId, NodeId};

@@ -2,7 +2,7 @@
 
 use crate::peers::Peers;
 use cluster::ids::{DatabaseId, NodeId, ShardNumber};
-use node::{Database, Node, SessionStream, Unblock};
+use node::{Database, Node, SessionStream, Unblock, beside_scripts};
 use parking_lot::RwLock;
 use std::any::Any;
 use std::fmt;
@@ -16,34 +16,41 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// How long a shard may take to say what it has.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// More than that: no timer fires on a worker's thread that a script blocks.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// INFO of each of these shards. An error: why the shard has not answered. On a thread that may wait.
-pub fn infos(
+/// The text that each of these shards replies to a command. An error: why the shard has not answered. On a thread that may wait.
+pub fn ask_all(
     node: &Arc<Node>,
     runtime: &Handle,
     shards: Vec<Arc<ClusterShard>>,
-    section: &str,
+    command: &str,
 ) -> Vec<Result<String, String>> {
+    let silent = || Err("it does not answer".to_owned());
     let ask = |(number, shard): (usize, Arc<ClusterShard>)| {
         let (sender, answer) = tokio::sync::oneshot::channel();
-        let section = section.to_owned();
+        let command = command.to_owned();
         let ask = async move {
-            let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask_info(&section)).await;
-            let answer = asked.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+            let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask(&command)).await;
             // Whoever asked may have gone.
-            let _ = sender.send(answer);
+            let _ = sender.send(asked.unwrap_or_else(|_| silent()));
         };
         // Links and sessions belong to workers.
-        node.run_on_worker(number % node.workers(), Box::new(move || Box::pin(ask)));
+        node.run_on_worker(number % node.workers(), Box::new(move || Box::pin(beside_scripts(ask))));
         answer
     };
     let answers: Vec<_> = shards.into_iter().enumerate().map(ask).collect();
     runtime.block_on(async move {
-        let mut infos = Vec::with_capacity(answers.len());
+        let deadline = tokio::time::Instant::now() + ANSWERS_TIMEOUT;
+        let mut texts = Vec::with_capacity(answers.len());
         for answer in answers {
-            infos.push(answer.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())));
+            let answer = tokio::time::timeout_at(deadline, answer).await;
+            texts.push(
+                answer
+                    .map_or_else(|_| silent(), |sent| sent.unwrap_or_else(|_| Err("the node is stopping".to_owned()))),
+            );
         }
-        infos
+        texts
     })
 }
 
@@ -133,8 +140,8 @@ impl ClusterShard {
 }
 
 impl ClusterShard {
-    /// INFO of the owner. Call this on a worker's thread.
-    pub async fn ask_info(&self, section: &str) -> Result<String, String> {
+    /// The text that the owner replies to a command. Call this on a worker's thread.
+    pub async fn ask(&self, command: &str) -> Result<String, String> {
         use node::Shard;
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = loop {
@@ -146,7 +153,7 @@ impl ClusterShard {
             }
         };
         let asked = async {
-            stream.write_all(format!("INFO {section}\r\n").as_bytes()).await?;
+            stream.write_all(format!("{command}\r\n").as_bytes()).await?;
             let mut reply = Vec::new();
             loop {
                 let line = reply.iter().position(|&byte| byte == b'\n');

@@ -9,6 +9,7 @@ use crate::metrics::shards::ShardFigures;
 use crate::routes::cluster;
 use config::Secret;
 use node::Database;
+use node::metrics::part;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub fn share(app: &App, stopped: &signal::Receiver<bool>) {
     }
 }
 
-/// Asks the shards of the cluster's databases in the middle of each second, so that each round of [`run`] finds new answers.
+/// Asks the shards of the cluster's databases in the middle of each second, so that each round of [`run`] finds new answers, and tells the
+/// other nodes about the endpoints of this one.
 pub fn ask_shards(app: &App, stopped: &signal::Receiver<bool>) {
     while !*stopped.borrow() {
         app.watch.saw_shards(shard_figures(app));
@@ -50,10 +52,16 @@ fn shard_figures(app: &App) -> BTreeMap<String, Option<ShardFigures>> {
     let Ok(status) = agent.status() else { return BTreeMap::new() };
     let of = |database: Arc<Database>| {
         let (id, found) = status.view.named(database.name()).filter(|_| database.is_of_cluster())?;
+        let own = part::text(&database);
+        agent.tell_endpoint(id, &own);
         // A shard that is not served is not waited for.
         let is_served = cluster::shards(&status.view, found).iter().all(|shard| shard.is_served);
-        let infos = if is_served { agent.shard_infos(id, "default").ok() } else { None };
-        let figures = infos.and_then(|infos| ShardFigures::of((app.now_ms)(), &infos));
+        let shards = if is_served { agent.shard_infos(id, part::SECTION).ok() } else { None };
+        let endpoints = agent.told_endpoints(id).map(|mut endpoints| {
+            endpoints.push((status.member.name.to_string(), own));
+            endpoints
+        });
+        let figures = shards.and_then(|shards| ShardFigures::of((app.now_ms)(), &shards, endpoints.as_deref()));
         Some((database.name().to_owned(), figures))
     };
     app.node.databases().into_iter().filter_map(of).collect()

@@ -12,7 +12,7 @@ pub struct Failure {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
     /// For programs: invalid, unauthenticated, forbidden, password (to be changed first), not_found, exists, busy, unsupported, no_room, too_large,
-    /// rate_limited, failed, timeout, loading, stopping.
+    /// rate_limited, failed, unreachable (another node of the cluster), timeout, loading, stopping.
     pub code: &'static str,
     /// For people, with the calculation if there is one.
     pub message: String,
@@ -107,6 +107,11 @@ impl ApiError {
 
     pub fn timeout(message: impl Into<String>) -> ApiError {
         ApiError::new(504, "timeout", message)
+    }
+
+    /// Another node of the cluster does not answer this one.
+    pub fn unreachable(message: impl Into<String>) -> ApiError {
+        ApiError::new(502, "unreachable", message)
     }
 
     /// The node is still loading its datasets.

@@ -100,6 +100,9 @@ pub struct Audited {
     pub user: String,
     pub role: String,
     pub address: String,
+    /// The node of the cluster that was asked first and has checked the user; empty: this one.
+    #[serde(default)]
+    pub through: String,
     /// What was asked for, such as `database.create`.
     pub action: String,
     /// The name of what was to be changed: a database, user or rule, for example.

@@ -1,9 +1,10 @@
 //! Owns FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask of
 //! a node. Never knows how a value is stored: it asks a database in RESP, as every client does.
 //!
-//! Reading order: [`serve`](start) opens the sockets; `middleware` takes a request from its headers to its handler; `route`
-//! is the type of a route, and `routes` has all of them, each beside its handler. `cx` is what a handler sees of a request.
-//! `app` is the state that requests share: it holds the parts, and `background` calls them once a second.
+//! Reading order: [`serve`](start) opens the sockets; `middleware` takes a request from its headers to its handler; `relay`
+//! has other nodes of a cluster answer; `route` is the type of a route, and `routes` has all of them, each beside its
+//! handler. `cx` is what a handler sees of a request. `app` is the state that requests share: it holds the parts, and
+//! `background` calls them once a second.
 //!
 //! A part knows neither the app nor a request. It is given what it needs: the node, the history, the events, the clock.
 //! `metrics` collects metrics and their history, `condition` judges the state of a database, `events` is the log of events,
@@ -38,6 +39,7 @@ mod link;
 mod metrics;
 mod middleware;
 mod openapi;
+mod relay;
 mod route;
 mod routes;
 mod scan;

@@ -8,7 +8,7 @@ use crate::cx::{Cx, JSON, Note, OpenConnection, Peer, Reply};
 use crate::error::{ApiError, Failure};
 use crate::events::Audited;
 use crate::route::{Method, Route};
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, ORIGIN, RETRY_AFTER, SET_COOKIE,
@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+/// Where sessions begin and end.
+const SESSION: &str = "/api/v1/session";
 const COOKIE_NAME: &str = "flintkv_session";
 /// Of the cookie of a browser.
 pub const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
@@ -67,28 +69,33 @@ async fn admitted(
     if app.node.is_stopping() && !route.path.starts_with("/health/") {
         return Err(ApiError::stopping());
     }
-    let who = who(&app, &parts.headers)?;
-    if let Some(Who { by: By::Session { renewed: Some(cookie), .. }, .. }) = &who {
-        *renewed = Some(set_cookie(cookie, LIFETIME_S, peer.is_tls));
-    }
+    let who = match parts.extensions.remove::<Who>() {
+        Some(vouched) if route.path.starts_with(SESSION) => {
+            let error = ApiError::unsupported(
+                "sessions are asked of the node that is asked first, not of another one through it",
+            );
+            return Err(turned_away(&app, route, &vouched, peer, &parts, error));
+        }
+        Some(vouched) => Some(vouched),
+        None => who(&app, &parts.headers)?,
+    };
+    *renewed = self::renewed(who.as_ref(), peer);
     if let Some(role) = route.role {
-        let who = who.as_ref().ok_or_else(|| {
-            ApiError::unauthenticated("log in first")
-                .hint("POST /api/v1/session with user and password, or send Authorization: Bearer fkv_…")
-        })?;
+        let who = logged_in(who.as_ref())?;
         if who.role < role {
             let text = format!("this needs the role {}, and {} is {}", role.name(), who.name, who.role.name());
             let error = ApiError::forbidden(text).hint("ask an administrator");
             return Err(turned_away(&app, route, who, peer, &parts, error));
         }
-        // Somebody else chose the password and knows it, so until it is changed it does not prove who is logged in.
-        if matches!(&who.by, By::Session { password_by: Some(_), .. }) && !route.path.starts_with("/api/v1/session") {
-            let error = ApiError::password(&who.name);
+        if !route.path.starts_with(SESSION)
+            && let Err(error) = has_own_password(who)
+        {
             return Err(turned_away(&app, route, who, peer, &parts, error));
         }
     }
     let changes = route.method != Method::Get;
-    if changes && let Err(error) = is_meant(&parts.headers, who.as_ref(), route) {
+    // The login route has no session to protect, and an old cookie must not block a login.
+    if changes && let Err(error) = is_meant(&parts.headers, who.as_ref(), route.role.is_some()) {
         return Err(match &who {
             Some(who) => turned_away(&app, route, who, peer, &parts, error),
             None => error,
@@ -126,6 +133,30 @@ async fn admitted(
     }
 }
 
+/// The user of a request that needs one.
+pub fn logged_in(who: Option<&Who>) -> Result<&Who, ApiError> {
+    who.ok_or_else(|| {
+        ApiError::unauthenticated("log in first")
+            .hint("POST /api/v1/session with user and password, or send Authorization: Bearer fkv_…")
+    })
+}
+
+/// Somebody else chose the password and knows it, so until it is changed it does not prove who is logged in.
+pub fn has_own_password(who: &Who) -> Result<(), ApiError> {
+    match &who.by {
+        By::Session { password_by: Some(_), .. } => Err(ApiError::password(&who.name)),
+        _ => Ok(()),
+    }
+}
+
+/// The header's value, if the session's cookie is to be another one from now on.
+pub fn renewed(who: Option<&Who>, peer: Peer) -> Option<String> {
+    match who.map(|who| &who.by) {
+        Some(By::Session { renewed: Some(cookie), .. }) => Some(set_cookie(cookie, LIFETIME_S, peer.is_tls)),
+        _ => None,
+    }
+}
+
 /// Records in the audit log that a request was refused before its handler ran.
 fn turned_away(
     app: &App,
@@ -141,6 +172,7 @@ fn turned_away(
             user: who.name.clone(),
             role: who.role.name().to_owned(),
             address: peer.address.to_string(),
+            through: who.through().to_owned(),
             action: route.action.to_owned(),
             target: parts.uri.path().trim_start_matches("/api/v1/").chars().take(TARGET_CHARS_MAX).collect(),
             detail: error.message().to_owned(),
@@ -168,6 +200,7 @@ fn run(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
             user,
             role: role.map_or("", Role::name).to_owned(),
             address: cx.peer.address.to_string(),
+            through: cx.who.as_ref().map_or("", Who::through).to_owned(),
             action: route.action.to_owned(),
             target,
             detail,
@@ -217,11 +250,10 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Checks that a request that changes something comes from a page of this console or from a program, not from a page of
-/// another site.
-fn is_meant(headers: &HeaderMap, who: Option<&Who>, route: &Route) -> Result<(), ApiError> {
+/// another site. `has_session`: it counts for the route who asks.
+pub fn is_meant(headers: &HeaderMap, who: Option<&Who>, has_session: bool) -> Result<(), ApiError> {
     same_origin(headers)?;
-    // The login route has no session to protect, and an old cookie must not block a login.
-    if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (who, route.role) {
+    if let (Some(Who { by: By::Session { csrf, .. }, .. }), true) = (who, has_session) {
         let given = headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
         if !same(given, csrf.as_bytes()) {
             return Err(ApiError::forbidden("the header X-CSRF-Token does not match the session")
@@ -302,10 +334,11 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>, ApiError> {
+/// The whole body.
+pub async fn received(body: Body) -> Result<Bytes, ApiError> {
     let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
     let read = read.map_err(|_| ApiError::timeout("the body did not arrive in time"))?;
-    let body = read.map_err(|error| {
+    read.map_err(|error| {
         use std::error::Error;
         // axum distinguishes a limit from a broken connection only by the error's source.
         if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
@@ -313,7 +346,11 @@ async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>
         } else {
             ApiError::invalid("the body did not arrive completely")
         }
-    })?;
+    })
+}
+
+async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>, ApiError> {
+    let body = received(body).await?;
     match route.body {
         Some(_) => {
             let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -336,10 +373,15 @@ fn answer(reply: Reply) -> Response<Body> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(cookie) = reply.cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
-        headers.insert(SET_COOKIE, cookie);
-    }
+    renew(&mut response, reply.cookie);
     response
+}
+
+/// Sets the cookie.
+pub fn renew(response: &mut Response<Body>, cookie: Option<String>) {
+    if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
 }
 
 pub fn refuse(error: ApiError) -> Response<Body> {

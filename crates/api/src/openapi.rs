@@ -22,6 +22,10 @@ string if it is UTF-8 and `{\"base64\": \"…\"}` otherwise; both are accepted.
 Log in with POST /api/v1/session: the cookie that it sets identifies the session, and requests that change something need the \
 header `X-CSRF-Token` with the session's `csrf`. Programs use a token of POST /api/v1/tokens as `Authorization: Bearer fkv_…`.
 
+In a cluster, `/api/v1/nodes/{node}/…` is answered by the node with this name or id as its own `/api/v1/…`, whatever the method: the node that is \
+asked checks who asks, and the other one checks the role and writes the audit log, with the name of the first. Sessions are the exception: they \
+are asked of the node that is asked first.
+
 Roles: a viewer reads; an operator also changes databases, keys, clients, benchmarks and alerts; an admin also users, tokens and \
 configuration.";
 
@@ -139,7 +143,7 @@ pub fn api_md(routes: impl Iterator<Item = &'static Route> + Clone) -> String {
          same as an OpenAPI document at `/api/v1/openapi.json`.\n\n{INTRODUCTION}\n\n\
          An error is always `{{\"error\": {{\"code\", \"message\", \"hint\", \"fields\": [{{\"field\", \"message\"}}]}}}}` with \
          status 400 (invalid), 401 (unauthenticated), 403 (forbidden), 404 (not_found), 409 (exists, busy), 413 (too_large), \
-         422 (unsupported, no_room), 429 (rate_limited, with Retry-After), 500 (failed), 503 (stopping) or 504 (timeout).\n"
+         422 (unsupported, no_room), 429 (rate_limited, with Retry-After), 500 (failed), 502 (unreachable: another node), 503 (stopping) or 504 (timeout).\n"
     );
     let mut tags: Vec<&str> = Vec::new();
     for route in routes.clone() {

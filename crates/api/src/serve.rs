@@ -9,8 +9,10 @@ use crate::console;
 use crate::cx::{OpenConnection, Peer};
 use crate::error::ApiError;
 use crate::middleware;
+use crate::relay::{self, Relayed};
 use crate::route::{Method, Route};
 use crate::routes;
+use agent::ApiHello;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -36,7 +38,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch as signal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch as signal};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
@@ -202,31 +204,54 @@ async fn serve(
     tls: Option<TlsAcceptor>,
     mut stopped: signal::Receiver<bool>,
 ) {
-    let router = router(&app);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let open_connections = Arc::new(OpenConnections::default());
+    let service = Service { router: router(&app), relays: Arc::new(Semaphore::new(relay::RELAYS_MAX)), app };
+    let places = Places { room: Arc::new(Semaphore::new(CONNECTIONS_MAX)), open_connections: Arc::default() };
+    if let Some(agent) = &service.app.agent {
+        tokio::spawn(accept_nodes(agent.serve_api(), service.clone(), places.clone(), stopped.clone()));
+    }
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
-        tokio::spawn(accept(
-            listener,
-            router.clone(),
-            tls.clone(),
-            Arc::clone(&room),
-            Arc::clone(&open_connections),
-            stopped.clone(),
-        ));
+        tokio::spawn(accept(listener, service.clone(), tls.clone(), places.clone(), stopped.clone()));
     }
     let _ = stopped.wait_for(|stopped| *stopped).await;
     // The connections get the signal too. When all of them have ended, every permit is free.
-    let _ = tokio::time::timeout(GRACE, room.acquire_many(CONNECTIONS_MAX as u32)).await;
+    let _ = tokio::time::timeout(GRACE, places.room.acquire_many(CONNECTIONS_MAX as u32)).await;
+}
+
+/// What answers the requests of all connections.
+#[derive(Clone)]
+struct Service {
+    app: Arc<App>,
+    router: Router,
+    relays: Arc<Semaphore>,
+}
+
+/// The places for connections.
+#[derive(Clone)]
+struct Places {
+    room: Arc<Semaphore>,
+    open_connections: Arc<OpenConnections>,
+}
+
+impl Places {
+    /// Without a free place, that of the oldest connection that does nothing. `None`: the console stops.
+    async fn take(&self) -> Option<(OwnedSemaphorePermit, Arc<OpenConnection>)> {
+        let place = match Arc::clone(&self.room).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                self.open_connections.end_oldest();
+                Arc::clone(&self.room).acquire_owned().await.ok()?
+            }
+        };
+        Some((place, self.open_connections.take()))
+    }
 }
 
 async fn accept(
     listener: tokio::net::TcpListener,
-    router: Router,
+    service: Service,
     tls: Option<TlsAcceptor>,
-    room: Arc<Semaphore>,
-    open_connections: Arc<OpenConnections>,
+    places: Places,
     mut stopped: signal::Receiver<bool>,
 ) {
     loop {
@@ -244,32 +269,65 @@ async fn accept(
                 continue;
             }
         };
-        let place = match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => place,
-            Err(_) => {
-                open_connections.end_oldest();
-                let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-                place
-            }
-        };
-        let connection = open_connections.take();
+        let Some((place, connection)) = places.take().await else { return };
         let to_loopback = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-        let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
+        let (service, tls, stopped) = (service.clone(), tls.clone(), stopped.clone());
         tokio::spawn(async move {
             let _place = place;
             let peer = Peer { address: from.ip().to_canonical(), is_local: to_loopback, is_tls: tls.is_some() };
+            let from = Origin::Client(peer);
             let _ = stream.set_nodelay(true);
             match tls {
-                None => converse(stream, router, peer, connection, stopped).await,
+                None => converse(stream, service, from, connection, stopped).await,
                 Some(tls) => {
                     let greeted = tokio::select! {
                         greeted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => greeted,
                         () = connection.end.notified() => return,
                     };
                     if let Ok(Ok(stream)) = greeted {
-                        converse(stream, router, peer, connection, stopped).await;
+                        converse(stream, service, from, connection, stopped).await;
                     }
                 }
+            }
+        });
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone)]
+enum Origin {
+    Client(Peer),
+    /// Another member of the cluster, by its name: each of its requests says who asks.
+    Node(Arc<str>),
+}
+
+/// The connections of other members' APIs, which come through the port for nodes.
+async fn accept_nodes(
+    mut hellos: mpsc::Receiver<ApiHello>,
+    service: Service,
+    places: Places,
+    mut stopped: signal::Receiver<bool>,
+) {
+    loop {
+        let hello = tokio::select! {
+            hello = hellos.recv() => hello,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        let (Some(hello), Some((place, connection))) = (hello, places.take().await) else { return };
+        let (service, stopped) = (service.clone(), stopped.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let greeted = tokio::select! {
+                greeted = hello.accept() => greeted,
+                () = connection.end.notified() => return,
+            };
+            match greeted {
+                Ok((node, stream)) => {
+                    let view = service.app.agent.as_ref().and_then(|agent| agent.view());
+                    let name = view.map_or_else(|| node.to_string(), |view| view.node_name(node));
+                    converse(stream, service, Origin::Node(name.into()), connection, stopped).await;
+                }
+                Err(error) => tracing::info!("the API of another node was not answered: {error}"),
             }
         });
     }
@@ -312,17 +370,17 @@ impl OpenConnections {
 /// All requests of one connection.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    router: Router,
-    peer: Peer,
+    service: Service,
+    from: Origin,
     own: Arc<OpenConnection>,
     mut stopped: signal::Receiver<bool>,
 ) {
     let of_request = Arc::clone(&own);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        let (router, own) = (router.clone(), Arc::clone(&of_request));
+        let (service, from, own) = (service.clone(), from.clone(), Arc::clone(&of_request));
         request.extensions_mut().insert(Arc::clone(&own));
         async move {
-            let response = respond(router, peer, request.map(Body::new)).await;
+            let response = respond(service, from, request.map(Body::new)).await;
             own.works.store(false, Relaxed);
             Ok::<_, Infallible>(response)
         }
@@ -342,21 +400,37 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let _ = tokio::time::timeout(GRACE, connection).await;
 }
 
-async fn respond(router: Router, peer: Peer, mut request: Request) -> Response<Body> {
-    let mut response = match middleware::check_host(request.headers(), peer.is_local) {
-        Err(error) => middleware::refuse(error),
-        Ok(()) => {
+async fn respond(service: Service, from: Origin, mut request: Request) -> Response<Body> {
+    let voucher = relay::take(request.headers_mut());
+    let checked = match &from {
+        Origin::Client(peer) => middleware::check_host(request.headers(), peer.is_local).map(|()| {
             let through_a_proxy =
                 request.headers().contains_key("x-forwarded-for") || request.headers().contains_key("forwarded");
-            let is_local = peer.is_local && !through_a_proxy;
-            request.extensions_mut().insert(Peer { is_local, ..peer });
-            match router.oneshot(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
+            Peer { is_local: peer.is_local && !through_a_proxy, ..*peer }
+        }),
+        Origin::Node(name) => relay::believed(voucher.as_ref(), name).map(|(who, address)| {
+            request.extensions_mut().insert(who);
+            Peer { address, is_local: false, is_tls: true }
+        }),
+    };
+    let mut response = match checked {
+        Err(error) => middleware::refuse(error),
+        Ok(peer) => {
+            request.extensions_mut().insert(peer);
+            match relay::relay(&service.app, &service.relays, peer, request).await {
+                Relayed::Answered(response) => response,
+                Relayed::Own(request) => match service.router.oneshot(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                },
             }
         }
     };
-    middleware::secure(&mut response, peer.is_tls);
+    let is_tls = match from {
+        Origin::Client(peer) => peer.is_tls,
+        Origin::Node(_) => true,
+    };
+    middleware::secure(&mut response, is_tls);
     response
 }
 

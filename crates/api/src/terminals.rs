@@ -4,7 +4,7 @@
 //! A browser may disappear without closing its terminal. So a terminal that was not used for [`IDLE_MS`] is closed, and the
 //! number of terminals is bounded.
 
-use crate::auth::{By, Role, Who, random};
+use crate::auth::{Role, Who, random};
 use crate::error::ApiError;
 use crate::link::{Link, text};
 use crate::stream::LiveStream;
@@ -80,10 +80,7 @@ impl Listening {
 }
 
 fn owner(who: &Who) -> String {
-    match &who.by {
-        By::Session { .. } => format!("user {}", who.name),
-        By::Token { id } => format!("token {id}"),
-    }
+    who.token().map_or_else(|| format!("user {}", who.name), |id| format!("token {id}"))
 }
 
 impl Terminals {

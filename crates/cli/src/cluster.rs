@@ -1,7 +1,7 @@
 //! Owns `flintkv cluster`: init and join work on this machine's files, the others ask a node. Never knows what a node does for a cluster.
 
 use crate::TIMEOUT;
-use crate::args::{ClusterAction, Init, Join, Local, Role};
+use crate::args::{AuthorityAction, ClusterAction, Init, Join, Local, Role};
 use crate::client::{Client, segment};
 use crate::database::{pretty, said};
 use crate::failure::Failure;
@@ -45,6 +45,22 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
             let until = base::time::instant(reply["expires_ms"].as_u64().unwrap_or(0));
             let text = format!("One node can join until {until} with\n  {}", text(&reply["command"]));
             Ok(said(&reply, &text, connection.json))
+        }
+        ClusterAction::Authority { connection, action, yes } => {
+            let client = Client::new(connection, TIMEOUT)?;
+            let (what, path) = match action {
+                None => {
+                    let reply = client.get("/cluster/authority")?;
+                    return Ok(if connection.json { pretty(&reply) } else { authority(&reply) });
+                }
+                Some(AuthorityAction::Replace) => ("will be replaced", "/cluster/authority/replace"),
+                Some(AuthorityAction::Abandon) => ("will not be replaced", "/cluster/authority/abandon"),
+            };
+            let name = text(&client.get("/cluster")?["name"]);
+            prompt::confirm(&format!("The authority of the cluster {name} {what}"), &name, yes.as_deref())?;
+            let reply = client.post_nothing(path)?;
+            let then = "the nodes go on by themselves: flintkv cluster authority shows how far they are";
+            Ok(said(&reply, &format!("The authority of the cluster {name} {what}; {then}"), connection.json))
         }
         ClusterAction::Leave { connection, yes } => {
             let client = Client::new(connection, TIMEOUT)?;
@@ -187,6 +203,13 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn status(reply: &Value) -> String {
+    if let Some(removed) = reply["removed"].as_str() {
+        let (node, cluster) = (text(&reply["node"]), text(&reply["name"]));
+        return format!(
+            "{removed}: it was node {node} of the cluster {cluster}.\nIt serves nothing for the cluster, and its files stay. \
+             flintkv cluster leave makes it a node without a cluster, which may join again\n"
+        );
+    }
     let nodes = list(&reply["nodes"]);
     let live = nodes.iter().filter(|node| node["is_live"] == true).count();
     let mut shown = pairs(&[
@@ -244,6 +267,38 @@ fn status(reply: &Value) -> String {
     shown
 }
 
+fn authority(reply: &Value) -> String {
+    let time = |field: &Value| base::time::instant(field.as_u64().unwrap_or(0));
+    let mut shown =
+        pairs(&[("authority", text(&reply["fingerprint"])), ("its certificate ends", time(&reply["expires_ms"]))]);
+    let replacement = &reply["replacement"];
+    if replacement.is_null() {
+        return shown;
+    }
+    let state = match replacement["step"].as_str() {
+        Some("trust") => "step 1 of 3: every node trusts the old authority and the new one",
+        Some("renew") => "step 2 of 3: every node gets certificates of the authority that stays",
+        Some(_) => "step 3 of 3: every node trusts the authority that stays alone",
+        None => "has ended",
+    };
+    let what = if replacement["is_abandoned"] == true { "abandoned replacement" } else { "replacement" };
+    shown += &format!(
+        "\n{}",
+        pairs(&[
+            (what, state.to_owned()),
+            ("stays", text(&replacement["to"])),
+            ("begun", format!("{} by {}", time(&replacement["started_ms"]), text(&replacement["by"]))),
+        ])
+    );
+    if !replacement["ended_ms"].is_null() {
+        shown += &pairs(&[("ended", time(&replacement["ended_ms"]))]);
+    }
+    for waits in list(&replacement["waits_for"]) {
+        shown += &format!("\n{}\n", text(waits));
+    }
+    shown
+}
+
 fn nodes(reply: &Value) -> String {
     let row = |node: &Value| {
         let of = |placed: &str, all: &str| format!("{} of {}", bytes(&node[placed]), bytes(&node[all]));
@@ -293,7 +348,10 @@ fn operations(reply: &Value) -> String {
         let open = list(&operation["nodes"]).iter().filter(|node| node["is_done"] == false);
         let open: Vec<String> = open
             .map(|node| match &node["is_live"] {
-                Value::Bool(true) => text(&node["name"]),
+                Value::Bool(true) => match node["trouble"].as_str() {
+                    Some(why) => format!("{} ({why})", text(&node["name"])),
+                    None => text(&node["name"]),
+                },
                 _ => format!("{} (does not run)", text(&node["name"])),
             })
             .collect();

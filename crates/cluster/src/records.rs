@@ -509,7 +509,7 @@ pub struct OperationRecord {
     /// How many steps are done.
     #[serde(default)]
     pub done: usize,
-    /// Why it ended before its last step.
+    /// Why it ended before its last step, or before each of its nodes had done its part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Milliseconds since 1970.
@@ -526,6 +526,9 @@ pub struct NodeStep {
     pub node: NodeId,
     pub name: NodeName,
     pub is_done: bool,
+    /// Why it is not done yet, if something keeps the node from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     #[serde(flatten)]
     pub unknown: Unknown,
 }

@@ -155,7 +155,7 @@ impl View {
     /// The nodes and what is placed on them. A database whose records are not complete takes nothing yet. `workers`: how many a node has.
     pub fn layout(&self, workers: u64) -> Layout {
         // The one that is to be created has a proxy too.
-        let databases = self.databases.len() as u64 + 1;
+        let databases = self.databases.values().filter(|database| database.spec.is_some()).count() as u64 + 1;
         let node = |(id, node): (&NodeId, &Revised<NodeRecord>)| NodeRoom {
             id: *id,
             name: node.name.clone(),

@@ -95,7 +95,13 @@ fn operation_record() -> OperationRecord {
         kind: OperationKind::Drain,
         target: "node-a".to_owned(),
         by: "admin".to_owned(),
-        nodes: vec![NodeStep { node: node(1), name: "node-a".parse().unwrap(), is_done: true, unknown: unknown() }],
+        nodes: vec![NodeStep {
+            node: node(1),
+            name: "node-a".parse().unwrap(),
+            is_done: true,
+            trouble: Some("no room".to_owned()),
+            unknown: unknown(),
+        }],
         database: None,
         node: Some(node(1)),
         steps: vec![

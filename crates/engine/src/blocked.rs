@@ -422,7 +422,9 @@ fn answer(connection: &mut Connection, blocked: &Blocked, begun: Seen) -> Result
     let Connection { worker, session, client_info, work, .. } = connection;
     worker.refresh_now_ms();
     let (snapshot, stats) = (worker.config_snapshot(), worker.stats());
-    let output = &mut work.get_or_insert_with(|| worker.take_work()).output;
+    let work = work.get_or_insert_with(|| worker.take_work());
+    work.begin_output();
+    let output = &mut work.output;
     let (phase, served) = {
         let mut state = blocked.state.lock();
         (state.phase, state.served.take())
@@ -473,20 +475,18 @@ fn answer(connection: &mut Connection, blocked: &Blocked, begun: Seen) -> Result
         withhold(session, output, reply_from);
     }
     client_info.outbox.drain_into(output);
-    if let Some(work) = work {
-        // Another worker may have written for it.
-        let seen = worker.hub.dataset.journaling.seen();
-        // A command that was not served has seen nothing. Its rejection must not wait: the copy is being closed.
-        let term = if phase == Phase::Served { begun.term } else { seen.term };
-        if phase != Phase::Ended(Unblock::NotOwned) {
-            work.has_seen(Seen { journal: 0, term, ..seen }, seen);
-        }
-        session.written.to = seen.journal;
-        if blocked.until_reached.is_none() {
-            session.replicated.to = worker.hub.dataset.journaling.stream.offset();
-        }
+    // Another worker may have written for it.
+    let seen = worker.hub.dataset.journaling.seen();
+    // A command that was not served has seen nothing. Its rejection must not wait: the copy is being closed.
+    let term = if phase == Phase::Served { begun.term } else { seen.term };
+    if phase != Phase::Ended(Unblock::NotOwned) {
+        work.has_seen(Seen { journal: 0, term, ..seen }, seen);
     }
-    let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
+    session.written.to = seen.journal;
+    if blocked.until_reached.is_none() {
+        session.replicated.to = worker.hub.dataset.journaling.stream.offset();
+    }
+    let output_bytes = work.output.len();
     if phase == Phase::Ended(Unblock::Replica) {
         return Err(End::Asked);
     }

@@ -196,6 +196,8 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
     }
     let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
     access::refresh(&worker.hub, session);
+    work.begin_output();
+    let output_from = work.output.len();
     // Messages that arrived before these commands are sent before their replies.
     client_info.outbox.drain_into(&mut work.output);
     let seen_from = worker.hub.dataset.journaling.seen();
@@ -203,8 +205,8 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
     session.replicated.from = worker.hub.dataset.journaling.stream.offset();
     let mut may_take_fast_path = route::may_take_fast_path(worker, session);
     let routes = if PROXY { worker.hub.routes.get() } else { None };
-    // Where the output of these commands begins, and the first rejection in it.
-    let (output_from, mut rejected_from) = (work.output.len(), usize::MAX);
+    // From here on, the output has rejections only.
+    let mut rejected_from = if session.rejects() { work.output.len() } else { usize::MAX };
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {

@@ -525,7 +525,8 @@ impl Feed {
                 shard.member = now;
             }
             let (Some(received), Some(applied), Some(epoch)) = (offset(2), offset(3), offset(4)) else { return false };
-            let (Some(member), Some(epoch), true) = (&shard.member, std::num::NonZeroU64::new(epoch), is(1, "has")) else {
+            let (Some(member), Some(epoch), true) = (&shard.member, std::num::NonZeroU64::new(epoch), is(1, "has"))
+            else {
                 return false;
             };
             shard.applied = shard.applied.max(applied);

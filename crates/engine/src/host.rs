@@ -4,7 +4,6 @@
 use crate::clients::{Clients, following};
 use crate::control::Control;
 use crate::dataset::Dataset;
-use crate::held_messages::HeldMessage;
 use crate::job;
 use crate::worker::Worker;
 use crate::worker_handle::Message;
@@ -145,13 +144,7 @@ impl Host for Worker {
     }
 
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
-        let serving = &self.hub.dataset.journaling.serving;
-        if !serving.is_on() {
-            return self.hub.publish(space, channel, message, self.now_ms());
-        }
-        let (term, channel_bytes, message) = (serving.term(), channel.into(), message.into());
-        self.held_messages.put(HeldMessage { term, space, channel: channel_bytes, message });
-        self.hub.receivers(space, channel)
+        self.hub.publish(space, channel, message, self.now_ms())
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -226,6 +219,7 @@ impl Host for Worker {
             return outcome;
         }
         match self.control()?.try_set_config(pairs, me.local) {
+            Some(Ok(())) if self.hub.kept_settings().is_some() => job::leave(me, Task::SpreadSettings),
             Some(done) => done.map_err(|text| Stop::Error(text.into())),
             None => {
                 let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
@@ -239,7 +233,9 @@ impl Host for Worker {
             let done = self.control()?.rewrite_config(TRANSACTION_TIMEOUT);
             return done.map_err(|text| Stop::Error(text.into()));
         }
-        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
+        // What is kept for all shards is kept since CONFIG SET. If that could not be, this says so again.
+        let task = if self.hub.kept_settings().is_some() { Task::SpreadSettings } else { Task::RewriteConfig };
+        job::outcome(me).unwrap_or_else(|| job::leave(me, task))
     }
 
     fn follow(&self, me: &mut Session, primary: Option<(&str, u16)>, may_wait: bool) -> Run {

@@ -8,10 +8,9 @@ use crate::held_messages::HeldMessage;
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::local;
-use crate::replication::Seen;
 use crate::session::Connection;
 use crate::session_stream::{SESSION_WINDOW_BYTES, SessionStream};
-use crate::stream::{MemoryStream, Stream, TlsSocket};
+use crate::stream::{MemoryStream, PolledSocket, Stream};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
 use crate::worker_handle::{Arrival, Entry, Message, Socket};
@@ -187,7 +186,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The handshake of a TLS connection.
 async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>) -> io::Result<Stream> {
     let handshake =
-        async { tokio_rustls::TlsAcceptor::from(settings).accept(TlsSocket(TcpStream::from_std(socket)?)).await };
+        async { tokio_rustls::TlsAcceptor::from(settings).accept(PolledSocket(TcpStream::from_std(socket)?)).await };
     let greeted = tokio::time::timeout(HANDSHAKE, handshake).await;
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
@@ -221,15 +220,17 @@ async fn serve_reply_coalescer(worker: Rc<Worker>) {
     worker.reply_coalescer.serve().await;
 }
 
-/// Sends on what a copy's commands have published, in its order, when replicas have what was written before.
+/// Sends on what a copy's commands have published, in its order, when replicas have what was written before. One worker does that for all.
 async fn deliver_held(worker: Rc<Worker>) {
-    let journaling = &worker.hub.dataset.journaling;
+    if worker.index > 0 {
+        return std::future::pending().await;
+    }
+    let (hub, journaling) = (&worker.hub, &worker.hub.dataset.journaling);
     loop {
-        let HeldMessage { term, space, channel, message } = worker.held_messages.take().await;
-        let seen = Seen { term, ..journaling.seen() };
+        let HeldMessage { seen, space, channel, message } = hub.held_messages.take().await;
         poll_fn(|cx| worker.commit_waiter.poll_safe(seen, cx)).await;
         if !journaling.has_lost(seen, true) {
-            worker.hub.publish(space, &channel, &message, worker.refresh_now_ms());
+            hub.publish_now(space, &channel, &message, worker.refresh_now_ms());
         }
     }
 }

@@ -119,6 +119,14 @@ impl Work {
         }
     }
 
+    /// If everything was sent, what comes next depends on nothing yet.
+    #[inline]
+    pub fn begin_output(&mut self) {
+        if !self.has_output() {
+            self.seen.term = 0;
+        }
+    }
+
     /// The commands of this output have run between these two.
     #[inline]
     pub fn has_seen(&mut self, from: Seen, to: Seen) {
@@ -141,8 +149,6 @@ impl Work {
     pub fn clear_output(&mut self) {
         self.output.clear();
         self.sent = 0;
-        // What is shown next has been seen in another term, perhaps.
-        self.seen.term = 0;
         self.may_have_written = false;
         if self.output.capacity() > OUTPUT_KEPT_BYTES {
             self.output = Vec::new();

@@ -4,7 +4,6 @@
 use crate::config_snapshot::ConfigSnapshot;
 use crate::exchange::Targets;
 use crate::fair_queue::FairQueue;
-use crate::held_messages::HeldMessages;
 use crate::hub::Hub;
 use crate::interpreter::Interpreter;
 use crate::journaling::{CommitWaiter, WriteAdmission};
@@ -47,8 +46,6 @@ pub struct Worker {
     pub reply_coalescer: ReplyCoalescer,
     /// The connections that wait for the journal.
     pub commit_waiter: CommitWaiter,
-    /// At a copy in a shard with replicas: the messages that wait for them.
-    pub held_messages: HeldMessages,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -78,7 +75,6 @@ impl Worker {
             pressed: Notify::new(),
             fair_queue: FairQueue::default(),
             reply_coalescer: ReplyCoalescer::default(),
-            held_messages: HeldMessages::default(),
             turn_ticks: turn_ticks(&clock),
             moment: Cell::new((clock.raw(), wall_nanos())),
             clock,

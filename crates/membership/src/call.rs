@@ -3,7 +3,7 @@
 
 use crate::folder::EtcdAccess;
 use cluster::ids::ShardUid;
-use pki::{ClusterId, IssueAnswer, IssueError, IssueRequest};
+use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -26,6 +26,8 @@ pub enum Call {
     RunEtcd { issue: IssueRequest, peer_url: String },
     /// For the node's next certificate. Answer: `Result<IssueAnswer, IssueError>`.
     Renew(IssueRequest),
+    /// For the key of an authority, of a node that runs a member of etcd. Answer: its certificate and key, in PEM.
+    AuthorityKey { authority: Fingerprint },
     /// What the node's copies of these shards know of themselves. Answer: `Reply<Vec<CopyAnswer>>`, without those that it does not keep.
     Copies(Vec<ShardUid>),
 }

@@ -7,22 +7,28 @@
 //! state-dir/cluster/etcd.pem           the certificate and key of that member
 //! state-dir/cluster/ca.pem             the authorities' certificates, for etcd
 //! state-dir/cluster/authority.pem      the authority's certificate and key, on each node with a member of etcd
+//! state-dir/cluster/authority-next.pem the same of its successor, while the authority is being replaced
+//! state-dir/cluster/neighbours.json    the other nodes' addresses and who is shut out, as this node has last seen them in etcd
 //! ```
 
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::Role;
 use config::Config;
-use pki::{Authority, AuthorityCertificate, ClusterId, Credential, Identity, NodeId, SecretText};
+use pki::{
+    Authority, AuthorityCertificate, ClusterId, Credential, Fingerprint, Identity, NodeId, SecretText, ShutOut, Trust,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// Of both JSON files. A version that this one does not know is an error.
+/// Of the JSON files. A version that this one does not know is an error.
 const VERSION: u32 = 1;
 
 /// What a node knows of its membership.
@@ -83,6 +89,27 @@ pub struct EtcdMember {
     pub initial: Vec<(String, String)>,
     /// The first member of a cluster; the others join one that is there.
     pub is_new: bool,
+}
+
+/// What a node has last seen of the others in etcd, for as long as etcd does not answer: whom it may ask, and whom it does not believe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbours {
+    version: u32,
+    /// Of each other node's port for nodes.
+    pub addresses: BTreeMap<NodeId, String>,
+    pub shut_out: Vec<ShutOut>,
+}
+
+impl Neighbours {
+    pub fn new(addresses: BTreeMap<NodeId, String>, shut_out: Vec<ShutOut>) -> Neighbours {
+        Neighbours { version: VERSION, addresses, shut_out }
+    }
+}
+
+impl Default for Neighbours {
+    fn default() -> Neighbours {
+        Neighbours::new(BTreeMap::new(), Vec::new())
+    }
 }
 
 impl Member {
@@ -199,6 +226,14 @@ impl Folder {
         self.0.join("authority.pem")
     }
 
+    pub fn next_authority_pem(&self) -> PathBuf {
+        self.0.join("authority-next.pem")
+    }
+
+    pub fn neighbours_file(&self) -> PathBuf {
+        self.0.join("neighbours.json")
+    }
+
     /// `None`: the node is a member of no cluster.
     pub fn member(&self) -> Result<Option<Member>, FolderError> {
         read(&self.member_file(), |member: &Member| member.version)
@@ -215,27 +250,82 @@ impl Folder {
         Credential::from_pem(&text, now_ms).map_err(|error| at(&path, &error))
     }
 
-    /// What the certificate of this node's etcd says, even if it has ended. `None`: there is none here.
-    pub fn etcd_identity(&self) -> Result<Option<Identity>, FolderError> {
+    /// What the certificate of this node's etcd says, even if it has ended, and whose it is. `None`: there is none here.
+    pub fn etcd_certificate(&self) -> Result<Option<(Identity, AuthorityCertificate)>, FolderError> {
         let path = self.etcd_pem();
         if !path.exists() {
             return Ok(None);
         }
         let text = pki::read_secret(&path).map_err(|error| at(&path, &error))?;
         // The node's own certificate comes first.
-        let certificate =
-            CertificateDer::from_pem_slice(text.expose().as_bytes()).map_err(|error| at(&path, &error))?;
-        Identity::of(&certificate).map(Some).map_err(|error| at(&path, &error))
+        let certificates = CertificateDer::pem_slice_iter(text.expose().as_bytes()).collect::<Result<Vec<_>, _>>();
+        let certificates = certificates.map_err(|error| at(&path, &error))?;
+        let [own, authority] = &certificates[..] else {
+            return Err(at(&path, &"not a certificate and its authority's"));
+        };
+        let own = Identity::of(own).map_err(|error| at(&path, &error))?;
+        let authority = AuthorityCertificate::from_der(authority.clone()).map_err(|error| at(&path, &error))?;
+        Ok(Some((own, authority)))
+    }
+
+    /// The authorities that this node's etcd is to trust. Nothing: it runs none.
+    pub fn etcd_authorities(&self) -> Result<Vec<AuthorityCertificate>, FolderError> {
+        let path = self.ca_pem();
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = fs::read_to_string(&path).map_err(|error| at(&path, &error))?;
+        AuthorityCertificate::list_from_pem(&text).map_err(|error| at(&path, &error))
     }
 
     /// `None`: the key is not on this node.
     pub fn authority(&self) -> Result<Option<Authority>, FolderError> {
-        let path = self.authority_pem();
-        if !path.exists() {
-            return Ok(None);
+        read_authority(&self.authority_pem())
+    }
+
+    /// Every authority whose key is on this node; the one that signs outside of a replacement first.
+    pub fn authorities(&self) -> Result<Vec<Authority>, FolderError> {
+        let found = [read_authority(&self.authority_pem())?, read_authority(&self.next_authority_pem())?];
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Keeps the key of the one authority that is left after a replacement, and no other. Its key may not be on this node.
+    pub fn keep_authority(&self, left: Fingerprint) -> Result<(), FolderError> {
+        let is_left = |authority: &Authority| authority.certificate().fingerprint() == left;
+        let next = self.next_authority_pem();
+        if let Some(successor) = read_authority(&next)?.filter(is_left) {
+            self.write_authority(&successor)?;
         }
-        let text = pki::read_secret(&path).map_err(|error| at(&path, &error))?;
-        Authority::from_pem(&text).map(Some).map_err(|error| at(&path, &error))
+        // A node that is late has the key of neither.
+        let path = self.authority_pem();
+        let is_late = read_authority(&path)?.is_some_and(|authority| !is_left(&authority));
+        for path in [next].into_iter().chain(is_late.then_some(path)) {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path, &error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing, before the node has seen any other.
+    pub fn neighbours(&self) -> Result<Neighbours, FolderError> {
+        let read = read(&self.neighbours_file(), |neighbours: &Neighbours| neighbours.version)?;
+        Ok(read.unwrap_or_default())
+    }
+
+    /// Whom the node believes, as it last knew it.
+    pub fn trust(&self, member: &Member) -> Result<Arc<Trust>, FolderError> {
+        let path = self.member_file();
+        let authorities = member.authorities.iter().map(|pem| AuthorityCertificate::from_pem(pem));
+        let authorities = authorities.collect::<Result<_, _>>().map_err(|error| at(&path, &error))?;
+        let trust = Trust::new(authorities).map_err(|error| at(&path, &error))?;
+        trust.set_shut_out(&self.neighbours()?.shut_out);
+        Ok(trust)
+    }
+
+    pub fn write_neighbours(&self, neighbours: &Neighbours) -> Result<(), FolderError> {
+        write(&self.neighbours_file(), &json(neighbours))
     }
 
     pub fn make(&self) -> Result<(), FolderError> {
@@ -263,6 +353,10 @@ impl Folder {
         write(&self.authority_pem(), &authority.to_pem())
     }
 
+    pub fn write_next_authority(&self, authority: &Authority) -> Result<(), FolderError> {
+        write(&self.next_authority_pem(), &authority.to_pem())
+    }
+
     pub fn write_ca(&self, authorities: &[AuthorityCertificate]) -> Result<(), FolderError> {
         let path = self.ca_pem();
         let text: String = authorities.iter().map(AuthorityCertificate::pem).collect();
@@ -283,6 +377,14 @@ impl Folder {
             _ => Ok(()),
         }
     }
+}
+
+fn read_authority(path: &Path) -> Result<Option<Authority>, FolderError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = pki::read_secret(path).map_err(|error| at(path, &error))?;
+    Authority::from_pem(&text).map(Some).map_err(|error| at(path, &error))
 }
 
 fn at(path: &Path, error: &dyn fmt::Display) -> FolderError {

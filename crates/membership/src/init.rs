@@ -15,7 +15,7 @@ use cluster::keys::Key;
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::{ConsoleKeyRecord, ConsoleUsersRecord, FeatureLevelRecord, Role, Unknown};
 use config::Config;
-use pki::{Authority, CheckedRequest, ClusterId, Credential, Identity, NodeId, NodeKey, Purpose, Token, TokenRecord};
+use pki::{Authority, CheckedRequest, ClusterId, Credential, Identity, NodeId, NodeKey, Purpose, Token};
 use rand::RngCore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,9 @@ pub async fn init(config: &Config, options: &Init, progress: &mut dyn FnMut(&str
         ));
     }
     let (token, record) = Token::create(authority.certificate(), None, now_ms);
-    let change = first_records(config, &member, &folder, credential.identity(), &record, now_ms)?;
+    let fingerprint = Some(authority.certificate().fingerprint());
+    let stored = StoredToken { token: record, may_coordinate: true, authority: fingerprint };
+    let change = first_records(config, &member, &folder, credential.identity(), &stored, now_ms)?;
     match records.change(change).await {
         Ok(_) => Ok(Begun { member, token }),
         Err(RecordsError::Conflict) => Err("another process begins this cluster at the same time".to_owned()),
@@ -176,14 +178,13 @@ fn first_records(
     member: &Member,
     folder: &Folder,
     identity: &Identity,
-    token: &TokenRecord,
+    stored: &StoredToken,
     now_ms: u64,
 ) -> Result<Change, String> {
     let node = node_record(member.name.clone(), member.zone.clone(), Role::Data, &member.host, announced_port(config))
         .ok_or_else(|| format!("'{}' is no address", member.host))?;
     let (cluster, name, node_key) = (CLUSTER, name_key(member.name.as_str()), node_key(member.node));
     let level = FeatureLevelRecord { level: FEATURE_LEVEL, unknown: Unknown::new() };
-    let stored = StoredToken { token: token.clone(), may_coordinate: true };
     let mut change = Change::default()
         .given(cluster, 0)
         .put(cluster, &ClusterRecord { name: member.cluster_name.clone(), created_ms: now_ms })
@@ -191,7 +192,7 @@ fn first_records(
         .put(&name, &member.node)
         .put_bytes(&node_key, encode_node(member.node, &node)?)
         .put(&issued_key(identity), identity)
-        .put(&token_key(&token.secret_sha256), &stored)
+        .put(&token_key(&stored.token.secret_sha256), stored)
         .put(&Key::ConsoleKey.to_string(), &ConsoleKeyRecord { key: console_key(), unknown: Unknown::new() });
     if let Some(users) = console_users(config)? {
         let bytes = cluster::records::encode(Key::ConsoleUsers, &users).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! Owns what a member answers to nodes that join, and to the calls of other members. Never knows a socket.
 
+use crate::authority::{self, AUTHORITY};
 use crate::call::{Call, EtcdAdmission, NewToken, Reply, Welcome};
 use crate::etcd::etcd_client;
 use crate::folder::{Folder, Member};
@@ -10,10 +11,10 @@ use cluster::ids::ShardUid;
 use cluster::keys::Key;
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::{Addresses, Capacity, NodeRecord, Role, Unknown, Versions};
-use coord::Etcd;
+use coord::{Etcd, Revision};
 use pki::{
-    Authority, CurrentCredential, Identity, IssueRequest, JoinAnswer, JoinError, JoinRequest, Known, NodeId, Token,
-    TokenRecord, Trust,
+    Authority, CurrentCredential, Fingerprint, Identity, IssueRequest, JoinAnswer, JoinError, JoinRequest, Known,
+    NodeId, Token, TokenRecord, Trust,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -34,6 +35,9 @@ pub struct StoredToken {
     pub token: TokenRecord,
     /// The node that uses it may run a member of etcd, and then has the authority's key.
     pub may_coordinate: bool,
+    /// The one that the token names. Tokens of older versions do not say it.
+    #[serde(default)]
+    pub authority: Option<Fingerprint>,
 }
 
 pub struct Issuer {
@@ -98,10 +102,9 @@ impl Issuer {
     }
 
     async fn join(&self, request: &JoinRequest) -> Result<JoinAnswer, JoinError> {
-        let authority = self.authority().map_err(|why| JoinError::Authority { why })?;
         let mut conflict = String::new();
         for _ in 0..ATTEMPTS {
-            match self.try_join(&authority, request).await? {
+            match self.try_join(request).await? {
                 Ok(answer) => {
                     tracing::info!("node {} ({}) has joined the cluster", request.name, request.node);
                     return Ok(answer);
@@ -114,12 +117,10 @@ impl Issuer {
     }
 
     /// The inner error: the change of the records was not made.
-    async fn try_join(
-        &self,
-        authority: &Authority,
-        request: &JoinRequest,
-    ) -> Result<Result<JoinAnswer, RecordsError>, JoinError> {
+    async fn try_join(&self, request: &JoinRequest) -> Result<Result<JoinAnswer, RecordsError>, JoinError> {
         let unavailable = |error: RecordsError| JoinError::Authority { why: error.to_string() };
+        let (authority, authority_revision) =
+            self.signing_authority().await.map_err(|why| JoinError::Authority { why })?;
         let invalid = |field: &str, why: String| JoinError::Invalid { field: field.to_owned(), why };
         let token = token_key(&request.secret.sha256());
         let stored: Option<(StoredToken, _)> = self.records.get(&token).await.map_err(unavailable)?;
@@ -131,8 +132,11 @@ impl Issuer {
             name_owner: owner.as_ref().map(|(owner, _)| *owner),
             is_member: before.is_some(),
         };
-        let admission = pki::admit(authority, &self.trust, request, known, wall_ms())?;
+        let admission = pki::admit(&authority, &self.trust, request, known, wall_ms())?;
         let (stored, token_revision) = stored.expect("the token was found");
+        if stored.authority.is_some_and(|named| named != authority.certificate().fingerprint()) {
+            return Err(JoinError::ReplacedAuthority);
+        }
         let zone = request.zone.as_deref().unwrap_or(DEFAULT_ZONE);
         let zone = zone.parse().map_err(|error| invalid("zone", format!("{error}")))?;
         let parsed = request.name.parse().map_err(|error| invalid("name", format!("{error}")))?;
@@ -142,6 +146,7 @@ impl Issuer {
         let record = encode_node(request.node, &record).map_err(|why| invalid("name", why))?;
         let coordinators = self.records.list::<Role>("coordinators/").await.map_err(unavailable)?.len();
         let mut change = Change::default()
+            .given(AUTHORITY, authority_revision)
             .given(&token, token_revision)
             .given(&name, owner.map_or(0, |(_, revision)| revision))
             .given(&node, before.as_ref().map_or(0, |(_, revision)| *revision))
@@ -174,6 +179,7 @@ impl Issuer {
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),
+            Call::AuthorityKey { authority } => pki::encode(&self.authority_key(peer, authority).await),
         }
     }
 
@@ -188,11 +194,11 @@ impl Issuer {
     }
 
     async fn run_etcd(&self, peer: &Identity, issue: &IssueRequest, peer_url: &str) -> Reply<EtcdAdmission> {
-        let authority = self.authority()?;
+        let (authority, revision) = self.signing_authority().await?;
         let coordinates: Option<(Role, _)> = self.records.get(&coordinator_key(peer.node)).await.map_err(text)?;
         let issued = pki::issue(&authority, &self.trust, peer, coordinates.is_some(), issue, wall_ms());
         let (identity, issued) = issued.map_err(|error| error.to_string())?;
-        self.records.change(Change::default().put(&issued_key(&identity), &identity)).await.map_err(text)?;
+        self.records.change(issuing(&identity, revision)).await.map_err(text)?;
         let members = self.etcd.members().await.map_err(|error| format!("etcd: {error}"))?;
         let is_there = |member: &coord::etcd::maintenance::Member| member.peer_urls.iter().any(|url| url == peer_url);
         match members.iter().find(|member| is_there(member)) {
@@ -216,28 +222,50 @@ impl Issuer {
 
     async fn renew(&self, peer: &Identity, issue: &IssueRequest) -> Result<pki::IssueAnswer, pki::IssueError> {
         let unavailable = |why: String| pki::IssueError::Authority { why };
-        let authority = self.authority().map_err(unavailable)?;
+        let (authority, revision) = self.signing_authority().await.map_err(unavailable)?;
         let coordinates: Option<(Role, _)> =
             self.records.get(&coordinator_key(peer.node)).await.map_err(|error| unavailable(error.to_string()))?;
         let (identity, answer) = pki::issue(&authority, &self.trust, peer, coordinates.is_some(), issue, wall_ms())?;
-        let kept = self.records.change(Change::default().put(&issued_key(&identity), &identity)).await;
+        let kept = self.records.change(issuing(&identity, revision)).await;
         kept.map_err(|error| unavailable(error.to_string()))?;
         Ok(answer)
     }
 
+    /// Whoever runs a member of etcd issues certificates too.
+    async fn authority_key(&self, peer: &Identity, wanted: Fingerprint) -> Reply<String> {
+        let coordinates: Option<(Role, _)> = self.records.get(&coordinator_key(peer.node)).await.map_err(text)?;
+        self.trust.admits(peer).map_err(|refusal| refusal.to_string())?;
+        if coordinates.is_none() {
+            return Err(format!("node {} runs no member of etcd, so it gets no authority's key", peer.node));
+        }
+        Ok(self.authority_named(Some(wanted))?.to_pem().expose().to_owned())
+    }
+
     /// The text of the token is in no record and in no log.
     pub async fn new_token(&self, returning: Option<NodeId>, may_coordinate: bool) -> Reply<NewToken> {
-        self.authority()?;
-        let (token, record) = Token::create(self.current.get().authority(), returning, wall_ms());
+        let (authority, _) = self.signing_authority().await?;
+        let authority = authority.certificate();
+        if *self.current.get().authority() != *authority {
+            return Err("the cluster's authority is being replaced: try again in a moment".to_owned());
+        }
+        let (token, record) = Token::create(authority, returning, wall_ms());
         let key = token_key(&record.secret_sha256);
-        let stored = StoredToken { token: record, may_coordinate };
+        let stored = StoredToken { token: record, may_coordinate, authority: Some(authority.fingerprint()) };
         self.records.change(Change::default().given(&key, 0).put(&key, &stored)).await.map_err(text)?;
         Ok(NewToken { token: token.reveal(), expires_ms: token.expires_ms })
     }
 
-    fn authority(&self) -> Reply<Authority> {
-        let found = self.folder.authority().map_err(|error| error.to_string())?;
-        found.ok_or_else(|| {
+    /// Whoever issues by it requires that the record of this revision still holds.
+    async fn signing_authority(&self) -> Reply<(Authority, Revision)> {
+        let (record, revision) = authority::read(&self.records).await.map_err(text)?;
+        Ok((self.authority_named(record.map(|record| record.signing))?, revision))
+    }
+
+    /// `None`: the only one.
+    fn authority_named(&self, wanted: Option<Fingerprint>) -> Reply<Authority> {
+        let found = self.folder.authorities().map_err(|error| error.to_string())?;
+        let is_wanted = |one: &Authority| wanted.is_none_or(|wanted| one.certificate().fingerprint() == wanted);
+        found.into_iter().find(is_wanted).ok_or_else(|| {
             format!(
                 "node {} does not have the authority's key: ask a node that runs a member of etcd",
                 self.member.name
@@ -260,10 +288,8 @@ impl Issuer {
         (!found.is_empty() && found != self.member.etcd.endpoints).then_some(found)
     }
 
-    /// The same issuer with other endpoints of etcd.
-    pub fn reconnected(&self, endpoints: Vec<String>) -> Result<Issuer, coord::Error> {
-        let mut member = self.member.clone();
-        member.etcd.endpoints = endpoints;
+    /// The same issuer, with connections to etcd of its own: as `member` says, and with the node's present certificate.
+    pub fn reconnected(&self, member: Member) -> Result<Issuer, coord::Error> {
         let etcd = etcd_client(&member, &self.current.get(), &member.etcd.endpoints)?;
         Ok(Issuer {
             folder: self.folder.clone(),
@@ -274,6 +300,11 @@ impl Issuer {
             trust: Arc::clone(&self.trust),
         })
     }
+}
+
+/// Keeps what was issued. A certificate of an authority that signs no more is not given out.
+fn issuing(identity: &Identity, authority_revision: Revision) -> Change {
+    Change::default().given(AUTHORITY, authority_revision).put(&issued_key(identity), identity)
 }
 
 fn text(error: records::RecordsError) -> String {

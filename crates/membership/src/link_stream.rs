@@ -15,14 +15,13 @@
 //! ```
 //! An end that waits for READY sends nothing. So no plain byte lies behind a record of TLS, where the other end's TLS would read it.
 
-use pki::{Identity, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL};
+use pki::{LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, PeerCertificate};
 use rustls::{AlertDescription, ClientConfig, ServerConfig};
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::{StartHandshake, TlsConnector, TlsStream};
 
 const READY: u8 = b'R';
@@ -33,41 +32,41 @@ pub fn link_protocol(enciphers: bool) -> &'static [u8] {
 }
 
 /// A connection of two members that know each other.
-pub enum LinkStream {
-    Tls(Box<TlsStream<TcpStream>>),
-    Plain(TcpStream),
+pub enum LinkStream<S> {
+    Tls(Box<TlsStream<S>>),
+    Plain(S),
 }
 
-impl LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> LinkStream<S> {
     /// The opener's end. `settings`: of [`pki::link_client`], with [`link_protocol`].
-    pub async fn open(stream: TcpStream, settings: Arc<ClientConfig>) -> io::Result<(Identity, LinkStream)> {
+    pub async fn open(stream: S, settings: Arc<ClientConfig>) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let connected = TlsConnector::from(settings).connect(pki::server_name(), stream).await;
         let mut tls = connected.map_err(|error| explained(error, enciphers))?;
-        let identity = pki::peer_identity(tls.get_ref().1).map_err(io::Error::other)?;
+        let peer = pki::peer_certificate(tls.get_ref().1).map_err(io::Error::other)?;
         if tls.get_ref().1.alpn_protocol() != Some(link_protocol(enciphers)) {
             return Err(other_setting(enciphers));
         }
         if enciphers {
-            return Ok((identity, LinkStream::Tls(Box::new(tls.into()))));
+            return Ok((peer, LinkStream::Tls(Box::new(tls.into()))));
         }
         wait_for_ready(&mut tls).await?;
         say_ready(&mut tls).await?;
         let (mut plain, _) = tls.into_inner();
         wait_for_ready(&mut plain).await?;
-        Ok((identity, LinkStream::Plain(plain)))
+        Ok((peer, LinkStream::Plain(plain)))
     }
 
     /// The acceptor's end. `settings`: of [`pki::link_server`], with [`link_protocol`].
     pub async fn accept(
-        start: StartHandshake<TcpStream>,
+        start: StartHandshake<S>,
         settings: Arc<ServerConfig>,
-    ) -> io::Result<(Identity, LinkStream)> {
+    ) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let mut tls = start.into_stream(settings).await.map_err(|error| explained(error, enciphers))?;
-        let identity = pki::peer_identity(tls.get_ref().1).map_err(io::Error::other)?;
+        let peer = pki::peer_certificate(tls.get_ref().1).map_err(io::Error::other)?;
         match tls.get_ref().1.alpn_protocol() {
-            Some(LINK_PROTOCOL) => return Ok((identity, LinkStream::Tls(Box::new(tls.into())))),
+            Some(LINK_PROTOCOL) => return Ok((peer, LinkStream::Tls(Box::new(tls.into())))),
             Some(PLAIN_LINK_PROTOCOL) => {}
             _ => return Err(io::Error::new(ErrorKind::InvalidData, "no protocol of links was agreed on")),
         }
@@ -75,7 +74,7 @@ impl LinkStream {
         wait_for_ready(&mut tls).await?;
         let (mut plain, _) = tls.into_inner();
         say_ready(&mut plain).await?;
-        Ok((identity, LinkStream::Plain(plain)))
+        Ok((peer, LinkStream::Plain(plain)))
     }
 }
 
@@ -116,7 +115,7 @@ fn other_setting(enciphers: bool) -> io::Error {
     io::Error::new(ErrorKind::Unsupported, text)
 }
 
-impl AsyncRead for LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             LinkStream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -125,7 +124,7 @@ impl AsyncRead for LinkStream {
     }
 }
 
-impl AsyncWrite for LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             LinkStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),

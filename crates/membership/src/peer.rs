@@ -1,17 +1,22 @@
-//! Owns the port for other nodes: who may come in, and which of the three protocols a connection speaks. Never knows what a link carries.
+//! Owns the port for other nodes: who may come in, and which of the protocols a connection speaks. Never knows what a link or an API carries.
 
+use crate::api_stream::{self, ApiStream};
 use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
+use crate::standing::Standing;
 use cluster::failover::CopyAnswer;
 use cluster::ids::ShardUid;
-use pki::{CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, Trust};
+use pki::{
+    API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
+};
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -29,19 +34,23 @@ pub trait Answers: Send + Sync + 'static {
     /// What this node's copies of these shards know of themselves.
     fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
-    fn link(&self, hello: LinkHello);
+    fn link(&self, hello: PeerHello);
+    /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.
+    fn api(&self, hello: PeerHello);
 }
 
-/// A connection that asks for a link.
-pub struct LinkHello {
+/// A connection that asks for a link, or for the API.
+pub struct PeerHello {
     start: StartHandshake<TcpStream>,
     settings: Arc<ServerConfig>,
 }
 
-/// The settings for both kinds of callers.
+/// The settings for each kind of callers.
 pub struct PeerTls {
     link: Arc<ServerConfig>,
+    standing: Arc<ServerConfig>,
     join: Arc<ServerConfig>,
+    trust: Arc<Trust>,
 }
 
 impl PeerTls {
@@ -50,7 +59,9 @@ impl PeerTls {
         let clock = Arc::new(DefaultTimeProvider);
         PeerTls {
             link: pki::link_server(current, trust, link_protocol(enciphers), clock.clone()),
+            standing: pki::standing_server(current, trust, clock.clone()),
             join: pki::join_server(current, trust, clock),
+            trust: Arc::clone(trust),
         }
     }
 }
@@ -87,11 +98,20 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
     let asks_for =
         |protocol: &[u8]| start.client_hello().alpn().is_some_and(|mut asked| asked.any(|one| one == protocol));
     if asks_for(LINK_PROTOCOL) || asks_for(PLAIN_LINK_PROTOCOL) {
-        answers.link(LinkHello { start, settings: Arc::clone(&tls.link) });
+        answers.link(PeerHello { start, settings: Arc::clone(&tls.link) });
         return Ok(());
     }
-    let is_join = asks_for(JOIN_PROTOCOL);
-    let settings = Arc::clone(if is_join { &tls.join } else { &tls.link });
+    if asks_for(API_PROTOCOL) {
+        answers.api(PeerHello { start, settings: Arc::clone(&tls.link) });
+        return Ok(());
+    }
+    let (is_join, is_standing) = (asks_for(JOIN_PROTOCOL), asks_for(STANDING_PROTOCOL));
+    let settings = match (is_join, is_standing) {
+        (true, _) => &tls.join,
+        (_, true) => &tls.standing,
+        _ => &tls.link,
+    };
+    let settings = Arc::clone(settings);
     let mut stream =
         timeout(HANDSHAKE_TIMEOUT, start.into_stream(settings)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let question = call::read_question(&mut stream).await?;
@@ -100,13 +120,16 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         issuer.answer_join(&question).await
     } else {
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
-        issuer.answer_call(&identity, &question, |shards| answers.copies(shards)).await
+        match is_standing {
+            true => pki::encode(&Standing::of(&identity, &tls.trust)),
+            false => issuer.answer_call(&identity, &question, |shards| answers.copies(shards)).await,
+        }
     };
     call::write_answer(&mut stream, &answer).await
 }
 
-impl LinkHello {
-    /// Takes the connection out of its runtime. [`accept_link`] puts it into another one.
+impl PeerHello {
+    /// Takes the connection out of its runtime. [`accept_link`] and [`accept_api`] put it into another one.
     pub fn detach(self) -> io::Result<DetachedHello> {
         Ok(DetachedHello { accepted: self.start.accepted, stream: self.start.io.into_std()?, settings: self.settings })
     }
@@ -118,9 +141,27 @@ pub struct DetachedHello {
     settings: Arc<ServerConfig>,
 }
 
-/// Whose the link is, and its stream.
-pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::Identity, LinkStream)> {
-    let stream = TcpStream::from_std(hello.stream)?;
-    let start = StartHandshake::from_parts(hello.accepted, stream);
-    timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, hello.settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
+impl DetachedHello {
+    fn attach<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> io::Result<(StartHandshake<S>, Arc<ServerConfig>)> {
+        let stream = wrap(TcpStream::from_std(self.stream)?);
+        Ok((StartHandshake::from_parts(self.accepted, stream), self.settings))
+    }
+}
+
+/// Whose the link is, and its stream. `wrap` makes the socket that the link runs over.
+pub async fn accept_link<S: AsyncRead + AsyncWrite + Unpin>(
+    hello: DetachedHello,
+    wrap: impl FnOnce(TcpStream) -> S,
+) -> io::Result<(pki::PeerCertificate, LinkStream<S>)> {
+    let (start, settings) = hello.attach(wrap)?;
+    timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Whose API asks, and the stream of its request.
+pub async fn accept_api(hello: DetachedHello) -> io::Result<(pki::Identity, ApiStream)> {
+    let (start, settings) = hello.attach(|socket| socket)?;
+    timeout(HANDSHAKE_TIMEOUT, api_stream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

@@ -8,6 +8,9 @@
 //! | `names/<name>` | the id of the node that has the name |
 //! | `issued/<node>/<serial>` | `pki::Identity` |
 //! | `shut_out/<node>` | `pki::ShutOut` |
+//! | `authority` | `authority::AuthorityRecord` |
+//! | `certificates/<node>` | `authority::NodeCertificates` |
+//! | `etcd_trusts/<node>` | the authorities with which the node's etcd was started |
 
 use coord::{Coord, Operation, Outcome, Revision, Transaction};
 use pki::ClusterId;

@@ -55,8 +55,8 @@ mod worker_pool;
 pub use commands::host::Unblock;
 pub use engine::replication::BootClock;
 pub use engine::{
-    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard,
-    Summary,
+    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, PolledSocket, REVISIONS, Role, Routes, SESSION_WINDOW_BYTES,
+    SessionStream, Settings, Shard, Summary, beside_scripts,
 };
 
 pub use backup::WantedBackup;
@@ -75,9 +75,9 @@ pub use metrics::{Durability, Figures, Latencies, NodeFigures};
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
+pub use promises::{CopyHost, CopyMemory};
 pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
-pub use promises::{CopyHost, CopyMemory};
 pub use role::{GivenUp, PrimaryAddress};
 pub use shard::HashSecret;
 pub use shard_copy::{CopyRole, CopyStatus, Requirements, ShardCopy, Term};

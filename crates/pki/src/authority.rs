@@ -20,6 +20,8 @@ use rustls::pki_types::pem::PemObject;
 use std::fmt;
 use std::time::Duration;
 use time::OffsetDateTime;
+use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
 
 /// A cluster's authority with its key.
 pub struct Authority {
@@ -186,6 +188,12 @@ impl Authority {
         };
         params.signed_by(&self.issuer).expect("a key in memory signs").der().to_vec()
     }
+}
+
+/// The serial numbers in a list of revoked certificates, in their order. `None`: it is no such list, in DER.
+pub fn revoked_serials(list: &[u8]) -> Option<Vec<Serial>> {
+    let ([], parsed) = CertificateRevocationList::from_der(list).ok()? else { return None };
+    parsed.iter_revoked_certificates().map(|revoked| Some(Hex(revoked.raw_serial().try_into().ok()?))).collect()
 }
 
 /// Only a certificate for etcd has this name. A client of etcd asks for it instead of an address: a node may have any

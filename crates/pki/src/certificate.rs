@@ -138,6 +138,12 @@ impl AuthorityCertificate {
         }
     }
 
+    /// Of a text with nothing but such certificates, as etcd's file of authorities.
+    pub fn list_from_pem(text: &str) -> Result<Vec<AuthorityCertificate>, CertificateError> {
+        let found = pem::certificates(text).ok_or(CertificateError::Unreadable)?;
+        found.into_iter().map(AuthorityCertificate::from_der).collect()
+    }
+
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }

@@ -67,6 +67,8 @@ pub enum JoinError {
         expired_ms: u64,
         issuer_ms: u64,
     },
+    /// The token is of an authority that signs no more.
+    ReplacedAuthority,
     /// The token is for another member to join again.
     ReservedToken {
         node: NodeId,
@@ -119,6 +121,9 @@ impl fmt::Display for JoinError {
                 instant(*expired_ms),
                 instant(*issuer_ms)
             ),
+            JoinError::ReplacedAuthority => {
+                f.write_str("the cluster's authority is replaced since the token was made: make another token")
+            }
             JoinError::ReservedToken { node } => write!(f, "the token is for the node {node} to join again"),
             JoinError::OtherVersion { node, issuer } => write!(
                 f,

@@ -34,7 +34,7 @@ mod tls;
 mod token;
 mod trust;
 
-pub use authority::{Authority, AuthorityError, Issued};
+pub use authority::{Authority, AuthorityError, Issued, revoked_serials};
 pub use certificate::{AuthorityCertificate, CertificateError, Identity, Purpose};
 pub use credential::{Credential, CredentialError, CurrentCredential};
 pub use files::{FileError, read_secret, write_public, write_secret};
@@ -50,8 +50,9 @@ pub use refusal::{Refusal, refusal};
 pub use request::{CheckedRequest, NodeKey, RequestError};
 pub use secret::SecretText;
 pub use tls::{
-    CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, etcd_server_name, is_join, join_client,
-    join_server, link_client, link_server, peer_identity, server_name,
+    API_PROTOCOL, CALL_PROTOCOL, Clock, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL,
+    etcd_server_name, is_join, join_client, join_server, link_client, link_server, peer_certificate, peer_identity,
+    server_name, standing_server,
 };
 pub use token::{Token, TokenError, TokenRecord, TokenSecret, TokenUse};
-pub use trust::{ShutOut, Trust, TrustError};
+pub use trust::{PeerCertificate, ShutOut, Trust, TrustError};

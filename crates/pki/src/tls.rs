@@ -11,7 +11,7 @@ use crate::credential::CurrentCredential;
 use crate::hex::{Fingerprint, sha256};
 use crate::id::{ClusterId, NodeId};
 use crate::refusal::Refusal;
-use crate::trust::{NO_HINTS, Trust};
+use crate::trust::{NO_HINTS, PeerCertificate, Trust};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -29,6 +29,10 @@ pub const LINK_PROTOCOL: &[u8] = b"flintkv-link/1";
 pub const PLAIN_LINK_PROTOCOL: &[u8] = b"flintkv-plain-link/1";
 /// The protocol of one question between members, and its answer.
 pub const CALL_PROTOCOL: &[u8] = b"flintkv-call/1";
+/// The protocol of one request of a member's API to that of another.
+pub const API_PROTOCOL: &[u8] = b"flintkv-api/1";
+/// The protocol of a node that asks whether it is still a member.
+pub const STANDING_PROTOCOL: &[u8] = b"flintkv-standing/1";
 /// The protocol of a node that is to become a member.
 pub const JOIN_PROTOCOL: &[u8] = b"flintkv-join/1";
 
@@ -48,8 +52,14 @@ pub fn link_server(
     links: &[u8],
     clock: Clock,
 ) -> Arc<ServerConfig> {
-    let members = Arc::new(Members { trust: Arc::clone(trust), wanted: None });
-    server(current, trust.provider(), members, &[links, CALL_PROTOCOL], clock)
+    let members = Arc::new(Members { trust: Arc::clone(trust), wanted: None, takes_shut_out: false });
+    server(current, trust.provider(), members, &[links, CALL_PROTOCOL, API_PROTOCOL], clock)
+}
+
+/// For callers that ask whether they are still members. A node that is shut out may ask that, and nothing else.
+pub fn standing_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: Clock) -> Arc<ServerConfig> {
+    let callers = Arc::new(Members { trust: Arc::clone(trust), wanted: None, takes_shut_out: true });
+    server(current, trust.provider(), callers, &[STANDING_PROTOCOL], clock)
 }
 
 /// For callers with a token. They cannot show a certificate.
@@ -57,7 +67,7 @@ pub fn join_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: 
     server(current, trust.provider(), Arc::new(NoClientAuth), &[JOIN_PROTOCOL], clock)
 }
 
-/// For a link to a member, or a call: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
+/// For a link to a member, a call, or a request to its API: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
 /// member.
 ///
 /// In TLS 1.3 the client's handshake ends before the server has checked the client's certificate: that the link was
@@ -69,7 +79,7 @@ pub fn link_client(
     protocol: &[u8],
     clock: Clock,
 ) -> Arc<ClientConfig> {
-    let members = Arc::new(Members { trust: Arc::clone(trust), wanted });
+    let members = Arc::new(Members { trust: Arc::clone(trust), wanted, takes_shut_out: false });
     client(Some(current), trust.provider(), members, protocol, clock)
 }
 
@@ -81,10 +91,15 @@ pub fn join_client(authority: Fingerprint, clock: Clock) -> Arc<ClientConfig> {
     client(None, &provider, pinned, JOIN_PROTOCOL, clock)
 }
 
-/// Whom a link's other end is. After the handshake.
+/// Whose a connection's other end is. After the handshake.
 pub fn peer_identity(connection: &CommonState) -> Result<Identity, Refusal> {
+    peer_certificate(connection).map(|peer| peer.identity)
+}
+
+/// What a connection's other end has shown. After the handshake.
+pub fn peer_certificate(connection: &CommonState) -> Result<PeerCertificate, Refusal> {
     let certificate = connection.peer_certificates().and_then(|chain| chain.first()).ok_or(Refusal::NoCertificate)?;
-    Ok(Identity::of(certificate)?)
+    Ok(PeerCertificate::new(certificate)?)
 }
 
 /// What a client of this crate gives to rustls as the server's name. It is not sent: nodes are known by their
@@ -143,6 +158,8 @@ fn client(
 struct Members {
     trust: Arc<Trust>,
     wanted: Option<NodeId>,
+    /// Clients only.
+    takes_shut_out: bool,
 }
 
 impl ServerCertVerifier for Members {
@@ -195,7 +212,10 @@ impl ClientCertVerifier for Members {
         between: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.trust.check_client(certificate, between, now)?;
+        match self.takes_shut_out {
+            true => self.trust.check_signed(certificate, between, now)?,
+            false => drop(self.trust.check_client(certificate, between, now)?),
+        }
         Ok(ClientCertVerified::assertion())
     }
 

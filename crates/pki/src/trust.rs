@@ -1,7 +1,7 @@
 //! Owns whom a node believes: the authorities of its cluster, less the nodes that are shut out. Both may change at any
 //! time, and count from the next handshake on. Never knows who changes them.
 
-use crate::certificate::{AuthorityCertificate, Identity, Purpose};
+use crate::certificate::{AuthorityCertificate, CertificateError, Identity, Purpose};
 use crate::id::{ClusterId, NodeId};
 use crate::limits::{AUTHORITIES_MAX, CLOCKS_APART_MS_MAX};
 use crate::refusal::Refusal;
@@ -16,6 +16,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use std::time::Duration;
 
 /// A node whose certificates do not count if they were issued before a moment. A plain record: the cluster keeps a list
 /// of them.
@@ -36,6 +41,11 @@ impl ShutOut {
 
     pub fn for_good(node: NodeId) -> ShutOut {
         ShutOut { node, issued_before_ms: u64::MAX }
+    }
+
+    /// When the node was shut out, unless for good.
+    pub fn since_ms(&self) -> Option<u64> {
+        (self.issued_before_ms != u64::MAX).then(|| self.issued_before_ms.saturating_sub(CLOCKS_APART_MS_MAX))
     }
 }
 
@@ -59,12 +69,27 @@ impl fmt::Display for TrustError {
 
 impl std::error::Error for TrustError {}
 
+/// What the other end of a connection has shown. Whether it counts may change while the connection lives.
+#[derive(Clone, Debug)]
+pub struct PeerCertificate {
+    pub identity: Identity,
+    der: CertificateDer<'static>,
+}
+
+impl PeerCertificate {
+    pub(crate) fn new(der: &CertificateDer<'_>) -> Result<PeerCertificate, CertificateError> {
+        Ok(PeerCertificate { identity: Identity::of(der)?, der: der.clone().into_owned() })
+    }
+}
+
 pub struct Trust {
     cluster: ClusterId,
     provider: Arc<CryptoProvider>,
     authorities: RwLock<Arc<Authorities>>,
     /// The moment of each node that is shut out.
     shut_out: RwLock<HashMap<NodeId, u64>>,
+    /// How often any of it has changed.
+    changes: AtomicU64,
 }
 
 /// rustls's form of the authorities, made once for all handshakes.
@@ -86,7 +111,8 @@ impl Trust {
         let cluster = authorities.first().ok_or(TrustError::Count(0))?.cluster;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let authorities = RwLock::new(Arc::new(prepare(cluster, authorities, &provider)?));
-        Ok(Arc::new(Trust { cluster, provider, authorities, shut_out: RwLock::default() }))
+        let (shut_out, changes) = (RwLock::default(), AtomicU64::new(0));
+        Ok(Arc::new(Trust { cluster, provider, authorities, shut_out, changes }))
     }
 
     pub fn cluster(&self) -> ClusterId {
@@ -101,7 +127,13 @@ impl Trust {
     pub fn set_authorities(&self, authorities: Vec<AuthorityCertificate>) -> Result<(), TrustError> {
         let prepared = prepare(self.cluster, authorities, &self.provider)?;
         *self.authorities.write() = Arc::new(prepared);
+        self.changes.fetch_add(1, Release);
         Ok(())
+    }
+
+    /// Grows whenever somebody who was believed may be believed no more.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
     }
 
     /// The whole list. Of two records for a node the later moment counts.
@@ -111,21 +143,39 @@ impl Trust {
             let moment = moments.entry(record.node).or_default();
             *moment = record.issued_before_ms.max(*moment);
         }
-        *self.shut_out.write() = moments;
+        let mut shut_out = self.shut_out.write();
+        if *shut_out != moments {
+            *shut_out = moments;
+            self.changes.fetch_add(1, Release);
+        }
     }
 
-    /// Whether a node is of this cluster and not shut out. After a change of the list its user asks this of each living
-    /// link, because a handshake is not repeated.
+    /// Whether the other end of a living connection is still believed. After a change its user asks this of each link, because a handshake
+    /// is not repeated. A certificate that has ended meanwhile counts: a node renews its certificate, and keeps its links.
+    pub fn still_admits(&self, peer: &PeerCertificate) -> Result<(), Refusal> {
+        let then = UnixTime::since_unix_epoch(Duration::from_millis(peer.identity.issued_ms));
+        self.check_signed(&peer.der, &[], then).map_err(|_| Refusal::OtherAuthority)?;
+        self.admits(&peer.identity)
+    }
+
+    /// Whether a node is of this cluster and not shut out.
     pub fn admits(&self, identity: &Identity) -> Result<(), Refusal> {
         if identity.cluster != self.cluster {
             return Err(Refusal::OtherCluster { theirs: identity.cluster, ours: self.cluster });
         }
-        match self.shut_out.read().get(&identity.node) {
-            Some(&issued_before_ms) if identity.issued_ms < issued_before_ms => {
-                Err(Refusal::ShutOut { node: identity.node, issued_ms: identity.issued_ms, issued_before_ms })
+        match self.shut_out(identity) {
+            Some(ShutOut { node, issued_before_ms }) => {
+                Err(Refusal::ShutOut { node, issued_ms: identity.issued_ms, issued_before_ms })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// The record that shuts this node out, if its certificate does not count any more.
+    pub fn shut_out(&self, identity: &Identity) -> Option<ShutOut> {
+        let issued_before_ms = *self.shut_out.read().get(&identity.node)?;
+        let is_out = identity.issued_ms < issued_before_ms;
+        is_out.then_some(ShutOut { node: identity.node, issued_before_ms })
     }
 
     pub(crate) fn provider(&self) -> &Arc<CryptoProvider> {
@@ -138,9 +188,19 @@ impl Trust {
         between: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<Identity, rustls::Error> {
-        let authorities = Arc::clone(&self.authorities.read());
-        authorities.clients.verify_client_cert(certificate, between, now)?;
+        self.check_signed(certificate, between, now)?;
         self.check_node(certificate)
+    }
+
+    /// An authority has signed a client's certificate, whoever the client is.
+    pub(crate) fn check_signed(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let authorities = Arc::clone(&self.authorities.read());
+        authorities.clients.verify_client_cert(certificate, between, now).map(drop)
     }
 
     pub(crate) fn check_server(

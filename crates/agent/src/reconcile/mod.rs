@@ -9,20 +9,22 @@
 
 mod replicas;
 
+use crate::desk::SHARDS_AT_ONCE;
+use crate::followers::Followers;
 use crate::functions::{KeptFunctions, codes};
 use crate::links::Served;
 use crate::lives::{self, Life};
+use crate::operations::{self, Part};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
+use crate::settings::{Agreed, Agreement, KeptSettings};
 use crate::shard::{ClusterShard, Place};
 use crate::shared::{self, Entries, merge};
 use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::limits;
-use cluster::records::{
-    self, DatabaseState, Member, NodeRecord, OperationRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord,
-};
+use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecord, SpecRecord, Unknown, UsersRecord};
 use cluster::view::{DatabaseView, Revised, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
@@ -42,8 +44,6 @@ pub struct Reconciler {
     /// This run of the node, and whether the cluster has known it as the node's.
     pub process: ProcessId,
     pub was_live: bool,
-    /// Whether the cluster has had a record of this node.
-    pub was_member: bool,
     pub records: Arc<RwLock<Records>>,
     pub view: watch::Receiver<Arc<View>>,
     pub runtime: Handle,
@@ -75,6 +75,7 @@ struct Proxy {
     settings: Entries,
     /// As far as the proxy and the records were compared.
     compared: Compared,
+    agreed: Arc<Agreed>,
     /// The revision of what this node has written last.
     written: i64,
 }
@@ -100,15 +101,10 @@ struct LocalCopy {
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
+        // It was removed, and its shards may have begun anew elsewhere: the agent ends this.
         if !view.nodes.contains_key(&self.me) {
-            // Its shards may have begun anew elsewhere.
-            if std::mem::take(&mut self.was_member) {
-                tracing::error!("this node was removed from the cluster: nothing is served here any more");
-                self.close_all();
-            }
             return false;
         }
-        self.was_member = true;
         match view.live.get(&self.me).map(|live| live.process == self.process) {
             Some(true) => self.was_live = true,
             // Another process is the node: this one never was, or is not any more.
@@ -152,19 +148,16 @@ impl Reconciler {
         is_unfinished
     }
 
-    /// Says which operations this node has done its part of. False: not yet.
+    /// Says which operations this node has done its part of, and what keeps it from the others. False: not yet.
     fn report(&self, view: &View, unfinished: &BTreeSet<DatabaseId>) -> bool {
         let mut is_said = true;
         for (&id, kept) in view.operations.iter().filter(|(_, operation)| operation.ended_ms.is_none()) {
             let is_followed = kept.database.map_or_else(|| unfinished.is_empty(), |id| !unfinished.contains(&id));
-            let mut operation = OperationRecord::clone(&kept.record);
-            for step in &mut operation.nodes {
-                // A node that was removed has nothing to do any more.
-                step.is_done |= step.node == self.me && is_followed || !view.nodes.contains_key(&step.node);
-            }
-            if operation.nodes.iter().all(|step| step.is_done) {
-                operation.ended_ms = Some(wall_ms());
-            }
+            let part = match is_followed {
+                true => Part::Done,
+                false => Part::Open { trouble: operations::trouble_with(kept.database, &self.troubles) },
+            };
+            let operation = operations::reported(view, self.me, &kept.record, &part, wall_ms());
             if operation == *kept.record {
                 continue;
             }
@@ -257,6 +250,7 @@ impl Reconciler {
             proxy.database.set_paused(spec.state == DatabaseState::Paused);
         }
         is_unfinished |= !self.share(id, database);
+        self.note_settings(id);
         is_unfinished
     }
 
@@ -300,22 +294,28 @@ impl Reconciler {
         let local = self.local.get_mut(&id).expect("it was made before");
         let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let others = OtherNodes { database: id, peers: Arc::clone(&self.peers), nodes: Arc::clone(&self.others) };
-        let functions = KeptFunctions {
+        let followers = Followers {
             database: id,
-            records: Arc::clone(&self.records),
             view: self.view.clone(),
             runtime: self.runtime.clone(),
             node: Arc::downgrade(&self.node),
             shards: local.shards.clone(),
         };
-        let routes = Routes::new(shards, owner).with_others(Box::new(others)).with_functions(Box::new(functions));
+        let agreed: Arc<Agreed> = Arc::default();
+        let settings = KeptSettings { agreed: Arc::clone(&agreed), followers: followers.clone() };
+        let functions = KeptFunctions { records: Arc::clone(&self.records), followers };
+        let routes = Routes::new(shards, owner)
+            .with_others(Box::new(others))
+            .with_functions(Box::new(functions))
+            .with_settings(Box::new(settings));
         // Before the first client comes: the database may want a password.
         let users = recorded_users(records).ok_or("the record of its users is missing")?;
         let lines: Vec<String> = users.values().cloned().collect();
         let opened = self.node.open_proxy(&proxy, &lines, words(secret), routes).map_err(|error| error.to_string())?;
         self.served.insert_proxy(id, &opened);
         let settings = opened.shared_settings().into_iter().collect();
-        local.proxy = Some(Proxy { database: opened, users, settings, compared: Compared::default(), written: 0 });
+        let compared = Compared::default();
+        local.proxy = Some(Proxy { database: opened, users, settings, compared, agreed, written: 0 });
         Ok(())
     }
 
@@ -609,7 +609,18 @@ impl Reconciler {
         (proxy.users, proxy.settings) = (users, settings);
         // The versions from before: what clients have changed since then is compared next time, together with what was taken just now.
         proxy.compared = now;
+        let revision = if is_changed { written } else { now.spec_revision };
+        proxy.agreed.set(Agreement { version: now.settings_version, revision });
         true
+    }
+
+    /// Copies have the settings of their proxy since they were opened, or since the proxy has agreed with the records.
+    fn note_settings(&self, id: DatabaseId) {
+        let local = &self.local[&id];
+        if let Some(proxy) = &local.proxy {
+            let revision = proxy.agreed.now().revision;
+            local.copies.values().for_each(|copy| copy.database.note_settings(revision));
+        }
     }
 
     /// Tells the proxy where the shard is.
@@ -631,9 +642,10 @@ impl Reconciler {
         }
         let spec = database.spec.as_ref().expect("it says that it is deleted");
         let mine = |record: &Revised<ShardRecord>| record.assignments.iter().any(|assigned| assigned.node == self.me);
+        let mut here = database.shards.iter().filter(|(_, record)| mine(record));
         let mut change = Change::default();
         let mut has_changes = false;
-        for (&number, record) in database.shards.iter().filter(|(_, record)| mine(record)) {
+        for (&number, record) in here.by_ref().take(SHARDS_AT_ONCE) {
             // The node may have been away when the others deleted theirs.
             if let Err(why) = self.discard(id, number, &copy_name(spec.name.as_str(), number.0)) {
                 tracing::error!("shard {}.{number} was not deleted: {why}", spec.name);
@@ -671,7 +683,8 @@ impl Reconciler {
             tracing::debug!("the records of a deleted database are still there: {error}");
             return true;
         }
-        false
+        // Those that the transaction had no room for come with the next step.
+        here.next().is_some()
     }
 
     /// Closes proxy and copies, and removes the copies' files if they are not needed any more. False: something is left.

@@ -67,6 +67,32 @@ pub enum By {
     Token {
         id: String,
     },
+    /// Another node of the cluster vouches for the request: it has checked the session, or the token.
+    Node {
+        /// The node's name.
+        through: String,
+        /// The token's id; `None`: it is a session.
+        token: Option<String>,
+    },
+}
+
+impl Who {
+    /// The node that vouches for the request; empty: it came to this node.
+    pub fn through(&self) -> &str {
+        match &self.by {
+            By::Node { through, .. } => through,
+            By::Session { .. } | By::Token { .. } => "",
+        }
+    }
+
+    /// The token with which the request was made; `None`: a user is logged in.
+    pub fn token(&self) -> Option<&str> {
+        match &self.by {
+            By::Session { .. } => None,
+            By::Token { id } => Some(id),
+            By::Node { token, .. } => token.as_deref(),
+        }
+    }
 }
 
 /// `count` random bytes as base64url.

@@ -169,7 +169,8 @@ fn conditions(page: &mut Page, watch: &Watch, all: &[Source]) {
     for source in all {
         let Source { reading, database, .. } = source;
         let refuses = watch.now(database.name()).get("refused").copied().flatten().is_some_and(|rate| rate > 0.0);
-        let found = Facts::of(database, &reading.figures, refuses).conditions();
+        let figures = watch.judged(database, reading.figures.clone());
+        let found = Facts::of(database, &figures, refuses).conditions();
         for word in Word::WORDS {
             let applies = found.iter().any(|condition| condition.name.as_str() == *word);
             page.sample(name, &[&source.labels()[..], &[("condition", word)]].concat(), u8::from(applies));

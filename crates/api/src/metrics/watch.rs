@@ -5,8 +5,8 @@ use super::history::{History, RINGS, Ring};
 use super::shards::{ShardFigures, of_shards};
 use super::trace::Trace;
 use crate::error::ApiError;
-use node::Node;
 use node::metrics::{Disk, Fold, Io, NodeReading, NodeSpan, Reading, Scope, Span, Window};
+use node::{Database, Figures, Node};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -209,6 +209,15 @@ impl Watch {
     pub fn saw_shards(&self, shards: BTreeMap<String, Option<ShardFigures>>) {
         let shards = shards.into_iter().map(|(name, figures)| (name, figures.map(Arc::new)));
         self.state.lock().shards = shards.collect();
+    }
+
+    /// What a condition is judged by: of the cluster's databases, what their parts are together.
+    pub fn judged(&self, database: &Database, mut figures: Figures) -> Figures {
+        let state = self.state.lock();
+        if let Some(shards) = state.shards.get(database.name()).and_then(Option::as_ref) {
+            shards.put_into(&mut figures);
+        }
+        figures
     }
 
     /// The keys that a database had when the node ended. Only the first call is told.

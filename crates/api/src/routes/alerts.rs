@@ -4,9 +4,10 @@ use crate::alerts::{Acknowledged, All, Delivery, Format, NewRule, Rule, Silence,
 use crate::auth::{Role, random};
 use crate::cx::{Cx, Reply, given};
 use crate::error::ApiError;
+use crate::relay::{self, MissingNode};
 use crate::route::{Answer, Method, Route, one};
 use crate::webhook;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 const SILENCE_MS_MAX: u64 = 90 * 24 * 3600 * 1000;
@@ -21,7 +22,15 @@ pub const ROUTES: &[Route] = &[
         tag: "Alerts",
         summary: "Rules, their states, silences, recent changes, and the webhook (its URL, which may hold a secret, for operators).",
         reply: Answer::Json(one::<All>),
-        run: show,
+        run: |cx| Reply::json(&all(cx)),
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/cluster/alerts",
+        tag: "Alerts",
+        summary: "The same of each node of the cluster. A node's rules and silences are its own: /api/v1/nodes/{node}/alerts/… changes them.",
+        reply: Answer::Json(one::<ClusterAlerts>),
+        run: of_cluster,
         ..Route::BASE
     },
     Route {
@@ -107,6 +116,22 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
+#[derive(Serialize, ToSchema)]
+struct ClusterAlerts {
+    /// This node first.
+    nodes: Vec<NodeAlerts>,
+    /// Whose alerts are not among them.
+    missing: Vec<MissingNode>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct NodeAlerts {
+    node: String,
+    /// As the node's own version says it.
+    #[schema(value_type = All)]
+    alerts: serde_json::Value,
+}
+
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct WantedWebhook {
@@ -144,12 +169,20 @@ struct NewSilence {
     reason: String,
 }
 
-fn show(cx: &Cx) -> Result<Reply, ApiError> {
+fn all(cx: &Cx) -> All {
     let mut all = cx.app.alerts.all();
     if cx.role() < Role::Operator {
         all.webhook.url.clear();
     }
-    Reply::json(&all)
+    all
+}
+
+fn of_cluster(cx: &Cx) -> Result<Reply, ApiError> {
+    let failed = |error: serde_json::Error| ApiError::failed(error.to_string());
+    let own = NodeAlerts { node: relay::own_name(&cx.app)?, alerts: serde_json::to_value(all(cx)).map_err(failed)? };
+    let (of_others, missing) = relay::read_others(cx, "/api/v1/alerts")?;
+    let of_others = of_others.into_iter().map(|(node, alerts)| NodeAlerts { node, alerts });
+    Reply::json(&ClusterAlerts { nodes: std::iter::once(own).chain(of_others).collect(), missing })
 }
 
 fn create(cx: &Cx) -> Result<Reply, ApiError> {

@@ -71,6 +71,34 @@ pub const ROUTES: &[Route] = &[
         run: leave,
         ..Route::BASE
     },
+    Route {
+        path: "/api/v1/cluster/authority",
+        tag: "Cluster",
+        summary: "The authority of the cluster's certificates, and how far its replacement is.",
+        reply: Answer::Json(one::<ClusterAuthority>),
+        run: authority,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/cluster/authority/replace",
+        role: Some(Role::Admin),
+        tag: "Cluster",
+        summary: "Makes a new authority, and begins to give every node certificates of it. All nodes must run.",
+        action: "cluster.authority.replace",
+        run: replace_authority,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/cluster/authority/abandon",
+        role: Some(Role::Admin),
+        tag: "Cluster",
+        summary: "Has the nodes go back to the authority that is being replaced.",
+        action: "cluster.authority.abandon",
+        run: abandon_authority,
+        ..Route::BASE
+    },
 ];
 
 #[derive(Serialize, ToSchema)]
@@ -81,6 +109,8 @@ struct ClusterInfo {
     node: String,
     nodes: Vec<ClusterNode>,
     databases: Vec<ClusterDatabase>,
+    /// The node that answers was removed from the cluster, and when if that is known. It serves nothing for it, and knows no more of it.
+    removed: Option<String>,
     /// Why etcd cannot be followed at the moment. What is served goes on.
     etcd_trouble: Option<String>,
     /// What on this node is not as it should be.
@@ -144,6 +174,32 @@ struct ClusterEtcdMember {
     db_bytes: Option<u64>,
     /// Why it does not answer.
     trouble: Option<String>,
+}
+
+/// The authority that signs the certificates of nodes.
+#[derive(Serialize, ToSchema)]
+struct ClusterAuthority {
+    /// The SHA-256 of the certificate of the one that has signed this node's certificate.
+    fingerprint: String,
+    expires_ms: u64,
+    /// `null`: it was never replaced.
+    replacement: Option<ClusterReplacement>,
+}
+
+/// The last replacement of the authority, or the one that is under way.
+#[derive(Serialize, ToSchema)]
+struct ClusterReplacement {
+    /// The fingerprint of the authority that stays.
+    to: String,
+    by: String,
+    started_ms: u64,
+    ended_ms: Option<u64>,
+    /// The nodes go back to the authority that was to be replaced.
+    is_abandoned: bool,
+    /// trust: every node trusts both. renew: it gets certificates of the one that stays. drop: it trusts that one alone. null: it has ended.
+    step: Option<&'static str>,
+    /// What the step still waits for, a sentence for each node.
+    waits_for: Vec<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -244,6 +300,18 @@ fn status(cx: &Cx) -> Result<Status, ApiError> {
 }
 
 fn show(cx: &Cx) -> Result<Reply, ApiError> {
+    if let Some((member, removal)) = cx.app.agent.as_ref().and_then(|agent| agent.removal()) {
+        return Reply::json(&ClusterInfo {
+            name: member.cluster_name,
+            id: member.cluster.to_string(),
+            node: member.name.to_string(),
+            nodes: Vec::new(),
+            databases: Vec::new(),
+            removed: Some(removal.to_string()),
+            etcd_trouble: None,
+            troubles: vec![format!("{removal}: it serves nothing for it")],
+        });
+    }
     let status = status(cx)?;
     let view = &*status.view;
     let loads = view.layout(cx.app.node.workers() as u64).loads().unwrap_or_default();
@@ -296,6 +364,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
         node: status.member.name.to_string(),
         nodes: nodes.collect(),
         databases: databases.collect(),
+        removed: None,
         etcd_trouble: status.etcd_trouble.clone(),
         troubles: troubles.chain(refused).chain(unreadable).collect(),
     })
@@ -388,11 +457,50 @@ fn forget(cx: &Cx) -> Result<Reply, ApiError> {
 }
 
 fn leave(cx: &Cx) -> Result<Reply, ApiError> {
-    let status = status(cx)?;
-    let name = status.member.name.to_string();
+    let removed = cx.app.agent.as_deref().and_then(|agent| Some((agent, agent.removal()?.0)));
+    let (agent, member) = match removed {
+        Some(removed) => removed,
+        None => (agent(cx)?, status(cx)?.member),
+    };
+    cx.note(member.name.to_string(), "");
+    agent.leave(&cx.user())?;
+    let text = format!("this node has left the cluster '{}'", member.cluster_name);
+    cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
+    Ok(Reply::none())
+}
+
+fn authority(cx: &Cx) -> Result<Reply, ApiError> {
+    let status = agent(cx)?.authority().map_err(|error| ApiError::unsupported(error.to_string()))?;
+    let replacement = status.record.map(|record| ClusterReplacement {
+        to: record.target.to_string(),
+        by: record.by.clone(),
+        started_ms: record.started_ms,
+        ended_ms: record.ended_ms,
+        is_abandoned: record.is_abandoned,
+        step: record.step().map(|step| step.word()),
+        waits_for: status.waits_for.iter().map(ToString::to_string).collect(),
+    });
+    Reply::json(&ClusterAuthority {
+        fingerprint: status.now.fingerprint().to_string(),
+        expires_ms: status.now.expires_ms,
+        replacement,
+    })
+}
+
+fn replace_authority(cx: &Cx) -> Result<Reply, ApiError> {
+    let (agent, name) = (agent(cx)?, status(cx)?.member.cluster_name);
     cx.note(name.clone(), "");
-    agent(cx)?.leave(&cx.user())?;
-    let text = format!("this node has left the cluster '{}'", status.member.cluster_name);
+    agent.replace_authority(&cx.user())?;
+    let text = format!("the authority of the cluster '{name}' is being replaced");
+    cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
+    Ok(Reply::none())
+}
+
+fn abandon_authority(cx: &Cx) -> Result<Reply, ApiError> {
+    let (agent, name) = (agent(cx)?, status(cx)?.member.cluster_name);
+    cx.note(name.clone(), "");
+    agent.abandon_replacement()?;
+    let text = format!("the replacement of the authority of the cluster '{name}' is abandoned");
     cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
     Ok(Reply::none())
 }

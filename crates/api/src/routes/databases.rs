@@ -234,7 +234,8 @@ struct Confirmation {
 pub fn card(cx: &Cx, database: &Database) -> Db {
     let (definition, shards, unserved) =
         of_cluster(cx, database).unwrap_or_else(|| (database.definition(), None, Vec::new()));
-    let (figures, now) = (database.figures(), cx.app.watch.now(database.name()));
+    let figures = cx.app.watch.judged(database, database.figures());
+    let now = cx.app.watch.now(database.name());
     let facts = Facts::of(database, &figures, now.get("refused").copied().flatten().is_some_and(|rate| rate > 0.0));
     let (state, progress) = match database.state() {
         DatabaseState::Loading { done_bytes, total_bytes } => {

@@ -44,6 +44,8 @@ struct OperationNode {
     name: String,
     is_done: bool,
     is_live: bool,
+    /// What keeps it from its part.
+    trouble: Option<String>,
 }
 
 fn all(cx: &Cx) -> Result<Reply, ApiError> {
@@ -61,6 +63,7 @@ fn shown(view: &View, id: String, operation: &OperationRecord) -> Operation {
         name: step.name.to_string(),
         is_done: step.is_done,
         is_live: view.live.contains_key(&step.node),
+        trouble: step.trouble.clone(),
     });
     Operation {
         id,

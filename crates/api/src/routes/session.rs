@@ -158,7 +158,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let who = cx.who.as_ref().ok_or_else(|| ApiError::unauthenticated("log in first"))?;
     let (csrf, by) = match &who.by {
         By::Session { csrf, password_by, .. } => (csrf.clone(), password_by.clone()),
-        By::Token { .. } => (String::new(), None),
+        By::Token { .. } | By::Node { .. } => (String::new(), None),
     };
     let must_change_password = by.is_some();
     let password_by = by.unwrap_or_default();

@@ -129,7 +129,7 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
         cx.app.users.set_role(name, role)?;
         changed.push(format!("role {}", role.name()));
     }
-    let own = cx.who.as_ref().is_some_and(|who| who.name == name && matches!(who.by, By::Session { .. }));
+    let own = cx.who.as_ref().is_some_and(|who| who.name == name && who.token().is_none());
     if let Some(password) = password {
         // A token may have the same name as a user, but it is not that user.
         let by = if own {

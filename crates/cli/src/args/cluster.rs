@@ -45,6 +45,20 @@ pub enum ClusterAction {
         #[arg(long)]
         no_coordinator: bool,
     },
+    /// Show the authority of the cluster's certificates, replace it, or abandon its replacement
+    ///
+    /// The nodes replace it by themselves, one step after the other: all trust the old authority and a new one, all get certificates of the
+    /// new one, all trust the new one alone. A node that does not run holds a step up.
+    Authority {
+        #[command(flatten)]
+        connection: Connection,
+        /// Without one: show it
+        #[arg(value_enum, value_name = "ACTION")]
+        action: Option<AuthorityAction>,
+        /// Confirms it, instead of typing the cluster's name
+        #[arg(long, value_name = "CLUSTER")]
+        yes: Option<String>,
+    },
     /// Let a node leave the cluster: the one whose console is at --url. It must have no shards
     Leave {
         #[command(flatten)]
@@ -128,6 +142,14 @@ pub struct Join {
     /// data keeps shards and serves clients; quorum only votes
     #[arg(long, value_enum, default_value_t = Role::Data)]
     pub role: Role,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthorityAction {
+    /// Make a new one, and give every node certificates of it
+    Replace,
+    /// Go back to the one that is being replaced
+    Abandon,
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]

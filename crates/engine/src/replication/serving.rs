@@ -56,6 +56,11 @@ pub struct Serving {
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
+/// Whether the copy owns stripes in this term.
+fn is_of_owner(term: u64) -> bool {
+    term.is_multiple_of(2)
+}
+
 struct ServingState {
     primary: Primary,
     in_sync_min: usize,
@@ -97,7 +102,7 @@ impl Serving {
     /// Whether a reply that has seen this may leave now.
     #[inline]
     pub fn allows(&self, seen: Seen) -> bool {
-        if seen.term % 2 == 1 || seen.term == 0 {
+        if !is_of_owner(seen.term) || seen.term == 0 {
             return true;
         }
         // The lease is read last: what is read after the command ran is what counts.
@@ -109,7 +114,7 @@ impl Serving {
     /// Whether a reply that has seen this must never leave: the copy has closed since, so another one may serve.
     #[inline]
     pub fn has_ended(&self, seen: Seen) -> bool {
-        seen.term % 2 == 0 && seen.term != 0 && seen.term != self.term()
+        is_of_owner(seen.term) && seen.term != 0 && seen.term != self.term()
     }
 
     /// Whether the stream must be sent at once: a reply waits for each part of it.
@@ -150,19 +155,19 @@ impl Serving {
     /// Stripes are owned from now on.
     pub fn open(&self) {
         let term = self.term();
-        assert!(term % 2 == 1, "it is closed");
+        assert!(!is_of_owner(term), "it is closed");
         self.term.store(term + 1, SeqCst);
     }
 
     /// No stripe is owned any more, and no command runs in one. The replies that wait never leave.
     pub fn close(&self) {
         let term = self.term();
-        assert!(term % 2 == 0, "it is open");
+        assert!(is_of_owner(term), "it is open");
         self.term.store(term + 1, SeqCst);
     }
 
     pub fn is_open(&self) -> bool {
-        self.term() % 2 == 0
+        is_of_owner(self.term())
     }
 
     /// In which it serves.

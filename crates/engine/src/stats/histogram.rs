@@ -93,6 +93,31 @@ impl Summary {
         }
     }
 
+    /// The values that [`Summary::buckets`] of another histogram have.
+    pub fn of_buckets(buckets: impl IntoIterator<Item = (u64, u64)>) -> Summary {
+        let mut summary = Summary::default();
+        for (nanos, count) in buckets {
+            let sum = &mut summary.counts[bucket(nanos)];
+            *sum = sum.saturating_add(count);
+            summary.count = summary.count.saturating_add(count);
+        }
+        summary
+    }
+
+    /// Adds the values of another one.
+    pub fn merge(&mut self, other: &Summary) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+        self.count = self.count.saturating_add(other.count);
+    }
+
+    /// The values recorded after `earlier`. `None`: the histogram was reset in between.
+    pub fn checked_since(&self, earlier: &Summary) -> Option<Summary> {
+        let has_shrunk = self.counts.iter().zip(&earlier.counts).any(|(now, then)| now < then);
+        (!has_shrunk).then(|| self.since(earlier))
+    }
+
     /// The values recorded after `earlier`. If the histogram was reset in between, all values.
     pub fn since(&self, earlier: &Summary) -> Summary {
         if self.counts.iter().zip(&earlier.counts).any(|(now, then)| now < then) {
@@ -196,5 +221,23 @@ mod tests {
         assert_eq!(new.count, 1);
         assert!((6_600..7_500).contains(&new.percentile(50.0)));
         assert_eq!(before.since(&summary).count, 100);
+        assert!(before.checked_since(&summary).is_none() && summary.checked_since(&before).is_some());
+    }
+
+    #[test]
+    fn a_histogram_reads_back_from_its_buckets_and_is_merged() {
+        let histogram = Histogram::default();
+        [0, 7, 900, 900, 40_000, 5_000_000_000, u64::MAX].into_iter().for_each(|nanos| histogram.record(nanos));
+        let mut summary = Summary::default();
+        summary.add(&histogram);
+        let mut read = Summary::of_buckets(summary.buckets());
+        assert_eq!((read.count, read.counts.clone()), (7, summary.counts.clone()));
+        read.merge(&summary);
+        assert_eq!(read.count, 14);
+        // Percentiles of the whole, not the averages of the parts' percentiles.
+        let slow = Summary::of_buckets([(1_000_000, 1)]);
+        let mut whole = Summary::of_buckets([(1000, 999)]);
+        whole.merge(&slow);
+        assert!(whole.percentile(99.0) < 1100 && whole.percentile(99.95) > 900_000);
     }
 }

@@ -2,8 +2,9 @@
 //! etcd. Never knows databases, or what nodes keep in etcd.
 //!
 //! Reading order: `run` (the life of the member), `process` (one run of etcd), `data` (its directory), `program` (its binaries),
-//! `operator` and `recovery` (the subcommands), `notify` (systemd).
+//! `certificates` (what etcd must know of them), `operator` and `recovery` (the subcommands), `notify` (systemd).
 
+mod certificates;
 mod data;
 mod notify;
 mod operator;
@@ -12,9 +13,9 @@ mod program;
 mod recovery;
 mod run;
 
+pub use certificates::{RESTARTS, revoked_crl};
 pub use data::DataError;
 pub use operator::{OperatorError, backup, compact, status};
-pub use process::revoked_crl;
 pub use program::ProgramError;
 pub use recovery::{RecoveryError, keep_this_member, restore};
 pub use run::{Coordinator, RunError};

@@ -4,6 +4,7 @@
 //! (PR_SET_PDEATHSIG): to ask for it between fork and exec would be unsafe code. etcd is made for being killed.
 
 use crate::coordinator::Log;
+use crate::coordinator::certificates::revoked_crl;
 use crate::coordinator::program::{Program, Version, bare_command};
 use crate::folder::{EtcdMember, Folder, host_and_port};
 use config::Config;
@@ -57,11 +58,6 @@ pub struct Options<'a> {
     pub data: &'a Path,
     /// Forgets all other members.
     pub force_new_cluster: bool,
-}
-
-/// The list of revoked certificates for etcd, in DER. It may be missing.
-pub fn revoked_crl(folder: &Folder) -> PathBuf {
-    folder.path().join("revoked.crl")
 }
 
 impl Options<'_> {

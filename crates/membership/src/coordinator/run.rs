@@ -2,15 +2,17 @@
 //! knows what is kept in etcd.
 
 use crate::coordinator::Log;
+use crate::coordinator::certificates::{self, Told};
 use crate::coordinator::data::{DataDir, DataError, Mark};
 use crate::coordinator::notify::Notify;
 use crate::coordinator::process::{End, Options, Process};
 use crate::coordinator::program::{Program, ProgramError};
 use crate::etcd::etcd_options;
 use crate::folder::{EtcdMember, Folder, FolderError, Member};
+use crate::standing::{Removal, ask_neighbours};
 use config::Config;
 use coord::{Coord, Error, Etcd};
-use pki::Credential;
+use pki::{Credential, CurrentCredential};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -29,6 +31,10 @@ const WAITING: &str = "waiting until this node inits or joins a cluster: flintkv
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the process and the order to stop are looked at.
 const POLL: Duration = Duration::from_millis(50);
+/// How often what etcd is told of certificates is compared with the records.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(2);
+/// How often other nodes are asked whether this one was removed, while etcd does not answer.
+const STANDING_EVERY: Duration = Duration::from_secs(5);
 /// Between an end of etcd and the next start: twice as long each time.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -118,7 +124,17 @@ enum Parted {
     Ended(End),
     /// The node has left its cluster, or joined another one.
     Left,
+    /// Something is not to be done any more by this run of etcd.
+    Cared(Cared),
     Shutdown,
+}
+
+/// What ends a run of etcd that has done nothing wrong.
+#[derive(Debug)]
+enum Cared {
+    /// It must be told something of certificates that it reads at its start only.
+    Restart,
+    Removed(Removal),
 }
 
 impl<'a> Coordinator<'a> {
@@ -168,12 +184,17 @@ impl<'a> Coordinator<'a> {
             let began = Instant::now();
             let why = match options.obstacle() {
                 Some(why) => why,
-                None => match Process::start(&program, &options, self.log) {
-                    Err(error) => format!("{} cannot be started: {error}", program.path.display()),
-                    Ok(etcd) => match self.attend(etcd, &program, member, &data).await? {
+                None => match self.start_etcd(&program, &options) {
+                    Err(why) => why,
+                    Ok((etcd, told)) => match self.attend(etcd, told, &program, member, &data).await? {
                         Parted::Left | Parted::Shutdown => return Ok(()),
+                        Parted::Cared(Cared::Restart) => continue,
+                        Parted::Cared(Cared::Removed(removal)) => {
+                            (self.log)(&removal.to_string());
+                            return self.removed(member, &data).await;
+                        }
                         Parted::Ended(end) if end.was_removed => return self.removed(member, &data).await,
-                        Parted::Ended(end) => told(&end, &data),
+                        Parted::Ended(end) => said_at_end(&end, &data),
                     },
                 },
             };
@@ -189,9 +210,22 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
+    fn start_etcd(&self, program: &Program, options: &Options<'_>) -> Result<(Process, Told), String> {
+        if let Err(why) = certificates::renew_list(&self.folder, base::clock::wall_ms()) {
+            (self.log)(&format!("the list of revoked certificates was not written: {why}"));
+        }
+        // Before it starts: what changes while it reads its files is told to the next run.
+        let told = Told::read(&self.folder)?;
+        let started = Process::start(program, options, self.log);
+        started
+            .map(|etcd| (etcd, told))
+            .map_err(|error| format!("{} cannot be started: {error}", program.path.display()))
+    }
+
     async fn attend(
         &self,
         mut etcd: Process,
+        told: Told,
         program: &Program,
         member: &EtcdMember,
         data: &DataDir,
@@ -209,10 +243,13 @@ impl<'a> Coordinator<'a> {
             log: Arc::clone(self.log),
             notify: Arc::clone(&self.notify),
         };
-        let caring = tokio::spawn(care.run());
-        let parted = self.watch(&mut etcd, member).await;
+        let mut caring = tokio::spawn(care.run(told));
+        let parted = tokio::select! {
+            parted = self.watch(&mut etcd, member) => parted,
+            cared = &mut caring => cared.map(Parted::Cared).map_err(|error| RunError::Io(io::Error::other(error))),
+        };
         caring.abort();
-        if matches!(parted, Ok(Parted::Left | Parted::Shutdown)) {
+        if matches!(parted, Ok(Parted::Left | Parted::Cared(_) | Parted::Shutdown)) {
             (self.log)("etcd is stopped");
             etcd.stop()?;
         }
@@ -265,14 +302,15 @@ impl<'a> Coordinator<'a> {
     }
 }
 
-fn told(end: &End, data: &DataDir) -> String {
+fn said_at_end(end: &End, data: &DataDir) -> String {
     match end.is_full {
         true => format!("etcd ended ({}): the device of {} is full: free space", end.status, data.path().display()),
         false => format!("etcd ended ({})", end.status),
     }
 }
 
-/// What is done beside watching the process: to see that etcd answers, and to make it a voter.
+/// What is done beside watching the process: to see that etcd answers, to make it a voter, to tell it what it must know of certificates,
+/// and to learn whether this node was removed.
 struct Care {
     folder: Folder,
     member: EtcdMember,
@@ -281,9 +319,17 @@ struct Care {
 }
 
 impl Care {
-    async fn run(self) {
+    async fn run(self, told: Told) -> Cared {
+        tokio::select! {
+            () = self.attend(&told) => Cared::Restart,
+            removal = self.removal() => Cared::Removed(removal),
+        }
+    }
+
+    /// Returns when etcd is to be restarted.
+    async fn attend(&self, told: &Told) {
         self.notify.say("STATUS=etcd is started; it answers as soon as a majority of its cluster runs");
-        self.until("etcd does not answer yet", || self.answers()).await;
+        self.until("etcd does not answer yet", || self.is_up(told)).await;
         let url = self.member.client_url();
         (self.log)(&format!("etcd answers at {url}"));
         self.notify.say(&format!("READY=1\nSTATUS=etcd answers at {url}"));
@@ -292,6 +338,59 @@ impl Care {
             (self.log)("this node's member of etcd votes");
             self.notify.say(&format!("STATUS=etcd answers at {url}, and votes"));
         }
+        // If it fails, the turn ends by itself.
+        let _ = self.end_turn().await;
+        let mut said = String::new();
+        loop {
+            sleep(CERTIFICATES_EVERY).await;
+            match self.update_certificates(told).await {
+                Ok(true) => break,
+                Ok(false) => said.clear(),
+                Err(why) if why == said => {}
+                Err(why) => {
+                    (self.log)(&format!("etcd may not know yet which certificates count: {why}"));
+                    said = why;
+                }
+            }
+        }
+        (self.log)("etcd is restarted: it does not end connections whose certificates count no more by itself");
+    }
+
+    async fn update_certificates(&self, told: &Told) -> Result<bool, String> {
+        let now_ms = base::clock::wall_ms();
+        certificates::repair(&self.folder, told, now_ms)?;
+        let (member, credential) = self.membership()?;
+        let etcd = client(&member, &credential, &[self.member.client_url()])?;
+        certificates::update(&self.folder, &self.member, &member, &etcd, told, now_ms).await
+    }
+
+    async fn end_turn(&self) -> Result<(), String> {
+        let (member, credential) = self.membership()?;
+        let etcd = client(&member, &credential, &[self.member.client_url()])?;
+        certificates::end_turn(&self.member, &member, &etcd).await.map_err(|error| error.to_string())
+    }
+
+    /// Returns when other nodes say that this one was removed. They are asked while etcd does not answer: it does not talk to a member that
+    /// was removed, nor to a node whose certificate is revoked.
+    async fn removal(&self) -> Removal {
+        loop {
+            sleep(STANDING_EVERY).await;
+            if self.answers().await.is_ok() {
+                continue;
+            }
+            // What keeps this node from asking keeps etcd from answering too, and that is logged.
+            if let Ok(Some(removal)) = self.ask_neighbours().await {
+                return removal;
+            }
+        }
+    }
+
+    async fn ask_neighbours(&self) -> Result<Option<Removal>, String> {
+        let (member, credential) = self.membership()?;
+        let trust = self.folder.trust(&member).map_err(|error| error.to_string())?;
+        let neighbours = self.folder.neighbours().map_err(|error| error.to_string())?;
+        let asked = ask_neighbours(&neighbours, &CurrentCredential::new(credential), &trust).await;
+        asked.map_err(|refusal| refusal.to_string())
     }
 
     /// Asks once a second. A reason is logged when it changes.
@@ -307,15 +406,20 @@ impl Care {
         }
     }
 
+    async fn is_up(&self, told: &Told) -> Result<(), String> {
+        certificates::repair(&self.folder, told, base::clock::wall_ms())?;
+        self.answers().await?;
+        Mark::Started.write(&self.folder, &self.member).map_err(|error| error.to_string())
+    }
+
     async fn answers(&self) -> Result<(), String> {
         let (member, credential) = self.membership()?;
         let etcd = client(&member, &credential, &[self.member.client_url()])?;
         match etcd.get("answers").await {
             // A learner answers nothing else.
-            Err(Error::Lost(why) | Error::Refused(why)) if why.contains("learner") => {}
-            answer => drop(answer.map_err(|error| error.to_string())?),
+            Err(Error::Lost(why) | Error::Refused(why)) if why.contains("learner") => Ok(()),
+            answer => answer.map(drop).map_err(|error| error.to_string()),
         }
-        Mark::Started.write(&self.folder, &self.member).map_err(|error| error.to_string())
     }
 
     /// Asks the other members: a learner does not promote itself.

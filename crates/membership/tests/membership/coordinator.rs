@@ -17,10 +17,11 @@ use coord::etcd::{Options, Tls};
 use coord::{Coord, Error, Etcd, Operation, Outcome, Transaction};
 use flintkv_tests::{eventually, free_port};
 use membership::coordinator::{
-    Coordinator, Log, RunError, backup, compact, keep_this_member, main, restore, revoked_crl, status,
+    Coordinator, Log, RESTARTS, RunError, backup, compact, keep_this_member, main, restore, revoked_crl, status,
 };
+use membership::records::{Change, Records, issued_key, shut_out_key};
 use membership::{EtcdAccess, EtcdMember, Folder, Member, etcd_client};
-use pki::{Authority, CheckedRequest, Credential, NodeId, NodeKey, Purpose};
+use pki::{Authority, CheckedRequest, Credential, NodeId, NodeKey, Purpose, ShutOut};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -115,6 +116,7 @@ impl Node {
     fn write_coordinator(&self, authority: &Authority, others: &[&Node]) {
         let folder = self.folder();
         folder.make().unwrap();
+        folder.write_authority(authority).unwrap();
         folder.write_ca(&[authority.certificate().clone()]).unwrap();
         folder.write_credential(&credential(authority, self.id, Purpose::Node)).unwrap();
         folder.write_etcd_credential(&credential(authority, self.id, Purpose::Etcd)).unwrap();
@@ -331,17 +333,80 @@ fn only_a_certificate_of_the_cluster_opens_etcd() {
 }
 
 #[test]
-fn a_revoked_certificate_opens_etcd_no_more() {
+fn a_list_that_has_ended_or_is_damaged_locks_nobody_out() {
+    const YEAR_MS: u64 = 366 * 24 * 3600 * 1000;
     let (authority, node) = (authority(), Node::new());
     node.write(&authority, &[]);
-    let other = credential(&authority, NodeId::random(), Purpose::Node);
-    let list = authority.revocation_list(&[other.identity().serial], 1, now_ms());
-    pki::write_public(&revoked_crl(&node.folder()), &list).unwrap();
+    let path = revoked_crl(&node.folder());
+    // The nodes were down for longer than the list counts, which is ten years.
+    let ended = authority.revocation_list(&[], 1, now_ms() - 11 * YEAR_MS);
+    pki::write_public(&path, &ended).unwrap();
     let running = node.start();
     running.says("etcd answers");
+    assert_ne!(fs::read(&path).unwrap(), ended, "it was written anew");
+    // While etcd runs: each call makes a new connection.
+    pki::write_public(&path, &ended).unwrap();
+    node.put("a", "1");
+    assert_eq!(fs::read(&path).unwrap(), ended, "etcd has read this one");
+    for damage in [&b"no list"[..], &ended[..ended.len() / 2], b""] {
+        fs::write(&path, damage).unwrap();
+        eventually("the list is repaired", || call(async { node.etcd().get("a").await }).is_ok());
+    }
+    fs::remove_file(&path).unwrap();
+    eventually("the list is there again", || call(async { node.etcd().get("a").await }).is_ok());
+    assert!(path.exists());
+    running.stop();
+    // Damaged while nothing runs.
+    fs::write(&path, "no list").unwrap();
+    let running = node.start();
+    running.says("etcd answers");
+    assert_eq!(node.get("a").as_deref(), Some("1"));
+    running.stop();
+}
+
+#[test]
+fn a_node_that_is_shut_out_loses_its_connections_to_etcd_too() {
+    let (authority, node, running) = first();
+    let (bad, good) = (NodeId::random(), NodeId::random());
+    let etcd_of_bad = credential(&authority, bad, Purpose::Etcd);
+    let bad = credential(&authority, bad, Purpose::Node);
+    let good = credential(&authority, good, Purpose::Node);
     let member = node.folder().member().unwrap().unwrap();
-    let etcd = etcd_client(&member, &other, &[node.client_url()]).unwrap();
-    assert!(call(async { etcd.get("a").await }).is_err());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connect = |credential: &Credential| etcd_client(&member, credential, &[node.client_url()]).unwrap();
+    let (of_bad, of_good) = (connect(&bad), connect(&good));
+    let answers = |etcd: &Etcd| runtime.block_on(etcd.get("a")).is_ok();
+    assert!(answers(&of_bad) && answers(&of_good));
+
+    // As the cluster has it when the node is forgotten, while another member restarts its etcd.
+    let records = Records::new(Arc::new(node.etcd()), member.cluster);
+    let shut_out = ShutOut::until_it_joins_again(bad.identity().node, now_ms());
+    let change = Change::default()
+        .put(RESTARTS, &"another")
+        .put(&issued_key(bad.identity()), bad.identity())
+        .put(&issued_key(etcd_of_bad.identity()), etcd_of_bad.identity())
+        .put(&issued_key(good.identity()), good.identity())
+        .put(&shut_out_key(bad.identity().node), &shut_out);
+    call(async { records.change(change).await }).unwrap();
+    running.says("another member restarts its etcd now");
+    let list = fs::read(revoked_crl(&node.folder())).unwrap();
+    let mut revoked = [&bad, &etcd_of_bad].map(|credential| credential.identity().serial);
+    revoked.sort();
+    assert_eq!(pki::revoked_serials(&list), Some(revoked.to_vec()));
+    // A new connection is refused at once, and one that lives goes on.
+    assert!(!answers(&connect(&bad)));
+    assert!(answers(&of_bad) && answers(&connect(&good)));
+    let members_url = membership::folder::url(HOST, node.ports.1);
+    assert!(!answers(&etcd_client(&member, &etcd_of_bad, &[members_url]).unwrap()));
+    running.says(&format!("certificate serial {} revoked", etcd_of_bad.identity().serial));
+
+    let records = Records::new(Arc::new(node.etcd()), member.cluster);
+    call(async { records.change(Change::default().delete(RESTARTS)).await }).unwrap();
+    running.says("etcd is restarted: it does not end connections");
+    running.says_often("etcd answers", 2);
+    assert!(!answers(&of_bad) && !answers(&connect(&bad)));
+    eventually("the other node reaches etcd again", || answers(&of_good));
+    assert_eq!(running.lines.count("etcd is restarted"), 1);
     running.stop();
 }
 

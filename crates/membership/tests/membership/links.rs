@@ -1,7 +1,8 @@
 //! The streams of links between two members, through a relay that sees every byte.
 
+use membership::api_stream::{self, ApiUnreachable};
 use membership::link_stream::{LinkStream, link_protocol};
-use pki::{Authority, CheckedRequest, Credential, CurrentCredential, Identity, NodeId, NodeKey, Purpose, Trust};
+use pki::{Authority, CheckedRequest, Credential, CurrentCredential, NodeId, NodeKey, PeerCertificate, Purpose, Trust};
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
 use std::io;
@@ -30,7 +31,8 @@ impl Member {
     }
 }
 
-type Ends = (io::Result<(Identity, LinkStream)>, io::Result<(Identity, LinkStream)>);
+type End = io::Result<(PeerCertificate, LinkStream<TcpStream>)>;
+type Ends = (End, End);
 
 /// A link from the first member to the second one. `heard`: all bytes that the relay between them has seen.
 async fn link(from: (&Member, bool), to: (&Member, bool), heard: &Arc<Mutex<Vec<u8>>>) -> Ends {
@@ -81,7 +83,7 @@ async fn a_link_stays_enciphered_unless_both_ends_leave_tls() {
         let heard = Arc::default();
         let (opened, accepted) = link((&one, enciphers), (&two, enciphers), &heard).await;
         let ((acceptor, mut opened), (opener, mut accepted)) = (opened.unwrap(), accepted.unwrap());
-        assert_eq!((opener.node, acceptor.node), (one.id, two.id));
+        assert_eq!((opener.identity.node, acceptor.identity.node), (one.id, two.id));
         let mut got = vec![0; SECRET.len()];
         // Both directions, the acceptor's first: it was the last to speak.
         accepted.write_all(SECRET).await.unwrap();
@@ -123,4 +125,61 @@ async fn without_a_cipher_a_stranger_comes_no_further_either() {
         let (opened, accepted) = link((from, false), (&member, false), &Arc::default()).await;
         assert!(accepted.is_err() && opened.is_err());
     }
+}
+
+/// A connection between the APIs of two members. `knows`: the other one's version has the protocol.
+async fn api(from: &Member, to: &Member, wanted: NodeId, knows: bool) -> Result<Identity, ApiUnreachable> {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let clock = Arc::new(DefaultTimeProvider);
+    let settings = pki::link_client(
+        &from.current,
+        &from.trust,
+        Some(wanted),
+        pki::API_PROTOCOL,
+        Arc::<DefaultTimeProvider>::clone(&clock),
+    );
+    let mut answering =
+        rustls::ServerConfig::clone(&pki::link_server(&to.current, &to.trust, pki::LINK_PROTOCOL, clock));
+    answering.alpn_protocols.retain(|protocol| knows || protocol != pki::API_PROTOCOL);
+    let accept = async {
+        let (stream, _) = server.accept().await.unwrap();
+        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.unwrap();
+        let (_, mut stream) = api_stream::accept(start, Arc::new(answering)).await?;
+        stream.write_all(b"x").await?;
+        stream.flush().await?;
+        // Until the asking end has seen it.
+        stream.read_u8().await.map(drop)
+    };
+    let ask = async {
+        let mut stream = api_stream::open(&address, settings).await?;
+        let broken = |error: io::Error| ApiUnreachable::Refused(api_stream::failure(&error));
+        stream.read_u8().await.map_err(broken)?;
+        Ok(pki::peer_identity(stream.get_ref().1).unwrap())
+    };
+    let (asked, _) = tokio::join!(ask, accept);
+    asked
+}
+
+#[tokio::test]
+async fn why_the_api_of_a_member_cannot_be_asked() {
+    let now_ms = base::clock::wall_ms();
+    let (ours, theirs) = (Authority::create("links", now_ms).unwrap(), Authority::create("others", now_ms).unwrap());
+    let (one, two, stranger) = (Member::of(&ours), Member::of(&ours), Member::of(&theirs));
+    assert_eq!(api(&one, &two, two.id, true).await.unwrap().node, two.id);
+    let older = api(&one, &two, two.id, false).await.unwrap_err();
+    assert!(matches!(older, ApiUnreachable::Older), "{older}");
+    // Another node has got its address; one of another cluster; and one that does not take this one's certificate.
+    for (to, wanted) in [(&two, one.id), (&stranger, stranger.id)] {
+        let refused = api(&one, to, wanted, true).await.unwrap_err();
+        assert!(matches!(refused, ApiUnreachable::Refused(_)), "{refused}");
+    }
+    let thief = Member { trust: Arc::clone(&two.trust), ..Member::of(&theirs) };
+    let refused = api(&thief, &two, two.id, true).await.unwrap_err().to_string();
+    assert!(refused.contains("it refuses this node's certificate"), "{refused}");
+    let nobody = api_stream::open(
+        "127.0.0.1:1",
+        pki::link_client(&one.current, &one.trust, None, pki::API_PROTOCOL, Arc::new(DefaultTimeProvider)),
+    );
+    assert!(matches!(nobody.await, Err(ApiUnreachable::Away(_))));
 }

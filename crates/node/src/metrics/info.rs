@@ -2,6 +2,7 @@
 //! here. Never counts anything itself.
 
 use super::figures::Figures;
+use super::part;
 use super::reading::percent;
 use super::table::SECTIONS;
 use super::{Info, Read, Row};
@@ -157,6 +158,11 @@ impl Text {
 
 /// The wanted sections in INFO's order. If none is named: the default sections.
 pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
+    if let [word] = wanted
+        && word.eq_ignore_ascii_case(part::SECTION.as_bytes())
+    {
+        return part::text(database);
+    }
     let asks = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = asks("all") || asks("everything");
     let default = wanted.is_empty() || asks("default");

@@ -8,11 +8,14 @@
 //!   replica or logical database, and latencies by percentile. What has labels stands in the API's `prometheus`: histograms, replicas,
 //!   primaries, logical databases, conditions and disks.
 //!
+//! `part` is the figures of a shard or an endpoint of a cluster's database, on the way to the node that merges them.
+//!
 //! A new figure is a row here, and a counter where it is counted.
 
 mod figures;
 mod info;
 mod machine;
+pub mod part;
 mod reading;
 mod table;
 pub mod whole;
@@ -21,7 +24,7 @@ mod window;
 pub use figures::{Durability, Figures, Latencies, NodeFigures};
 pub use info::info;
 pub use machine::{Disk, Io, Machine, places};
-pub use reading::{NodeReading, NodeSpan, Reading, Span};
+pub use reading::{NodeReading, NodeSpan, Reading, Span, Times};
 pub use window::{Lately, Window};
 
 use info::{Facts, Text, Value};

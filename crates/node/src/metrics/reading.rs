@@ -84,7 +84,7 @@ impl<'r> Span<'r> {
 }
 
 /// Latencies in microseconds. Unknown if nothing was measured.
-pub struct Times<'h>(Option<&'h Summary>);
+pub struct Times<'h>(pub Option<&'h Summary>);
 
 impl Times<'_> {
     pub fn mean_us(&self) -> f64 {

@@ -398,8 +398,7 @@ impl Link {
             .map_err(|error| lost(&error))?;
         self.set_state(LinkState::Connected);
         shard.promises.changed();
-        let may_wait =
-            || self.following.command() != FollowerCommand::Stop && !database.hub.is_closing.load(Relaxed);
+        let may_wait = || self.following.command() != FollowerCommand::Stop && !database.hub.is_closing.load(Relaxed);
         // What is not applied is in the inbox, and in the buffer from which it is applied.
         let lent = 2 * database.hub.dataset.journaling.stream.window_bytes();
         database.shard.store.lend(lent);
@@ -484,7 +483,8 @@ impl Link {
             }
             let report = (received, self.database.applied_offset(), heartbeat);
             if told != Some(report) && promises.accepts(primary.epoch) {
-                let (received, applied, epoch) = (report.0.to_string(), report.1.to_string(), primary.epoch.to_string());
+                let (received, applied, epoch) =
+                    (report.0.to_string(), report.1.to_string(), primary.epoch.to_string());
                 let number = heartbeat.map(|number| number.to_string());
                 let mut words =
                     vec![&b"REPLCONF"[..], b"HAS", received.as_bytes(), applied.as_bytes(), epoch.as_bytes()];

@@ -136,8 +136,9 @@ impl Database {
         before.end(FollowerCommand::Promote);
         let Following { host, port, .. } = &*before;
         let left = Left { host: host.clone(), port: *port, was_up };
-        self.take_lead(new_id())
-            .map_err(|why| format!("ERR the database is not promoted, because the new role could not be saved: {why}"))?;
+        self.take_lead(new_id()).map_err(|why| {
+            format!("ERR the database is not promoted, because the new role could not be saved: {why}")
+        })?;
         *role.left.lock() = Some(left);
         let journaling = &self.hub.dataset.journaling;
         let (name, offset) = (&self.hub.name, journaling.stream.offset());

@@ -41,7 +41,11 @@ struct Host(PathBuf);
 impl CopyHost for Host {
     fn keep(&self, memory: &CopyMemory) -> Result<(), String> {
         let step = 2 * KEPT.fetch_add(1, SeqCst);
-        let reach = |step| if ABORT_AT.load(SeqCst) == step { std::process::abort() };
+        let reach = |step| {
+            if ABORT_AT.load(SeqCst) == step {
+                std::process::abort()
+            }
+        };
         reach(step);
         let CopyMemory { incarnation, promised, served, acknowledges } = memory;
         let served = served.map_or(0, |epoch| epoch.0.get());
@@ -155,13 +159,16 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
     if let ["state"] = *words {
         return format!("{:?}", node.copy(NAME).expect("it is open").state());
     }
-    if let ["digest"] = *words {
-        // Of all keys, whether the copy owns them or not.
+    if let ["contents"] = *words {
+        // Whether the copy owns the keys or not.
         let mut connection = node.copy(NAME).expect("it is open").connect(Role::Loader).unwrap();
-        connection.write_all(b"DEBUG DIGEST\r\n").unwrap();
-        let mut reply = String::new();
-        BufReader::new(connection).read_line(&mut reply).unwrap();
-        return reply.trim_end().to_owned();
+        connection.write_all(b"DBSIZE\r\nGET k\r\nLRANGE list 0 -1\r\nECHO end\r\n").unwrap();
+        let lines = BufReader::new(connection).lines().map(Result::unwrap);
+        return lines.take_while(|line| line != "end").collect::<Vec<_>>().join(" ");
+    }
+    if let ["ran"] = *words {
+        let figures = node.copy(NAME).expect("it is open").figures();
+        return (figures.commands_read + figures.commands_write).to_string();
     }
     let copy = COPY.get().expect("it has begun");
     match *words {
@@ -247,6 +254,7 @@ fn shard(persistence: &'static str, requirements: &'static str) -> Shard {
         in_sync: Vec::new(),
         assignments: (0..3).map(assigned).collect(),
         next_copy: CopyNumber(3),
+        flushes: 0,
         unknown: Unknown::new(),
     };
     let places = (0..3).map(|_| Place { directory: tempfile::tempdir().unwrap(), running: None }).collect();
@@ -259,7 +267,7 @@ impl Shard {
     fn start(&mut self, copy: usize) {
         let running = start(self.places[copy].directory.path(), &[("io-threads", "1")]);
         self.places[copy].running = Some(running);
-        let opened = self.run(copy, &format!("copy open s 0 40 36 {}", self.persistence));
+        let opened = self.run(copy, &format!("copy open-behind s 0 40 36 {}", self.persistence));
         assert_eq!(opened, NAME);
         eventually("it is loaded", || self.run(copy, "shard state") == "Active");
         self.run(copy, &format!("shard begin {copy}"));
@@ -354,6 +362,11 @@ impl Shard {
         self.record.in_sync.iter().map(|member| member.copy.0).collect()
     }
 
+    /// How many commands with keys the copy has run.
+    fn ran(&mut self, copy: usize) -> u64 {
+        self.run(copy, "shard ran").parse().unwrap()
+    }
+
     fn offset(&mut self, copy: usize) -> u64 {
         self.run(copy, "shard offset").parse().unwrap()
     }
@@ -361,9 +374,9 @@ impl Shard {
     /// What a copy has received is applied a moment later.
     fn are_equal(&mut self) {
         eventually("all copies have the same dataset", || {
-            let digests = [0, 1, 2].map(|copy| self.run(copy, "shard digest"));
-            assert!(digests[0].len() > 40 && digests[0].contains(|digit| ('1'..='9').contains(&digit)), "{digests:?}");
-            digests[0] == digests[1] && digests[1] == digests[2]
+            let [first, second, third] = [0, 1, 2].map(|copy| self.run(copy, "shard contents"));
+            assert!(first.len() > 1_000, "{first}");
+            first == second && first == third
         });
     }
 
@@ -431,6 +444,10 @@ fn copies_join_follow_and_take_over() {
     shard.are_equal();
 }
 
+const WRITES: &[u8] = b"SET k 1\r\n\
+    EVAL \"redis.call('SET','k','2') return redis.call('PUBLISH','c','m')\" 0\r\n\
+    RPUSH list x\r\n";
+
 /// A Redis replica that has everything counts for nothing, nor does one of two members.
 #[test]
 fn no_reply_leaves_before_every_member_has_what_it_depends_on() {
@@ -442,16 +459,23 @@ fn no_reply_leaves_before_every_member_has_what_it_depends_on() {
     eventually("it is online", || writer.info("replication", "connected_slaves") == "3");
     let (mut reader, read) = shard.connect(0);
     let (mut popper, popped) = shard.connect(0);
-    let (mut subscriber, told) = shard.connect(0);
+    // Of the proxy, which serves the copy's clients.
+    let told = TcpStream::connect(("127.0.0.1", shard.places[0].running.as_ref().expect("it runs").0.port)).unwrap();
+    let mut subscriber = Client::new(told.try_clone().unwrap());
     subscriber.run("SUBSCRIBE c");
     popper.send(b"BLPOP list 0\r\n");
     eventually("it waits", || writer.info_number("clients", "blocked_clients") == 1);
 
     shard.run(2, "shard still yes");
-    writer.send(b"SET k 1\r\nEVAL \"redis.call('SET','k','2') return redis.call('PUBLISH','c','m')\" 0\r\nRPUSH list x\r\n");
-    let end = shard.offset(0);
-    eventually("the other member has it", || shard.offset(1) > end || shard.offset(1) == shard.offset(0));
+    let before = shard.offset(0);
+    writer.send(WRITES);
+    eventually("the other member has it", || {
+        let end = shard.offset(0);
+        end > before && shard.offset(1) == end
+    });
+    let ran = shard.ran(0);
     reader.send(b"GET k\r\n");
+    eventually("it has run", || shard.ran(0) > ran);
     shard.have_sent(0);
     for socket in [&written, &read, &popped, &told] {
         is_silent(socket);

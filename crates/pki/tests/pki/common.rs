@@ -2,7 +2,8 @@
 
 use pki::{
     Authority, AuthorityCertificate, CheckedRequest, Clock, Credential, CurrentCredential, Identity, NodeId, NodeKey,
-    Purpose, Refusal, Trust, is_join, join_server, link_client, link_server, peer_identity, refusal, server_name,
+    Purpose, Refusal, STANDING_PROTOCOL, Trust, is_join, join_server, link_client, link_server, peer_identity, refusal,
+    server_name, standing_server,
 };
 use rustls::pki_types::UnixTime;
 use rustls::server::Acceptor;
@@ -47,6 +48,7 @@ pub struct Node {
     pub trust: Arc<Trust>,
     pub clock: Arc<TestClock>,
     pub link_server: Arc<ServerConfig>,
+    pub standing_server: Arc<ServerConfig>,
     pub join_server: Arc<ServerConfig>,
 }
 
@@ -78,6 +80,7 @@ impl Node {
         Node {
             id,
             link_server: link_server(&current, &trust, pki::LINK_PROTOCOL, Arc::clone(&clock) as Clock),
+            standing_server: standing_server(&current, &trust, Arc::clone(&clock) as Clock),
             join_server: join_server(&current, &trust, Arc::clone(&clock) as Clock),
             current,
             trust,
@@ -86,7 +89,11 @@ impl Node {
     }
 
     pub fn client(&self, wanted: Option<NodeId>) -> Arc<ClientConfig> {
-        link_client(&self.current, &self.trust, wanted, pki::LINK_PROTOCOL, Arc::clone(&self.clock) as Clock)
+        self.client_of(wanted, pki::LINK_PROTOCOL)
+    }
+
+    pub fn client_of(&self, wanted: Option<NodeId>, protocol: &[u8]) -> Arc<ClientConfig> {
+        link_client(&self.current, &self.trust, wanted, protocol, Arc::clone(&self.clock) as Clock)
     }
 
     /// A link to another node, which both ends have accepted.
@@ -142,8 +149,12 @@ pub fn connect_and_send(config: Arc<ClientConfig>, server: &Node, data: &[u8]) -
             break accepted;
         }
     };
-    let is_join = is_join(&accepted.client_hello());
-    let config = if is_join { &server.join_server } else { &server.link_server };
+    let is_standing = accepted.client_hello().alpn().is_some_and(|asked| asked.eq([STANDING_PROTOCOL]));
+    let config = match is_join(&accepted.client_hello()) {
+        true => &server.join_server,
+        false if is_standing => &server.standing_server,
+        false => &server.link_server,
+    };
     let failed = |client, server, received| Box::new(Failed { client, server, received });
     let mut server = match accepted.into_connection(Arc::clone(config)) {
         Ok(server) => server,

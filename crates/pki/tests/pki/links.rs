@@ -2,9 +2,9 @@
 
 use crate::common::{DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, Node, checked, connect, connect_and_send, credential};
 use pki::{
-    Authority, AuthorityCertificate, AuthorityError, CertificateError, ClusterId, Credential, CredentialError,
-    CurrentCredential, Identity, JOIN_PROTOCOL, LINK_PROTOCOL, NodeId, NodeKey, Purpose, Refusal, SecretText, Serial,
-    ShutOut, Trust, TrustError, limits, refusal,
+    Authority, AuthorityCertificate, AuthorityError, CALL_PROTOCOL, CertificateError, ClusterId, Credential,
+    CredentialError, CurrentCredential, Identity, JOIN_PROTOCOL, LINK_PROTOCOL, NodeId, NodeKey, Purpose, Refusal,
+    STANDING_PROTOCOL, SecretText, Serial, ShutOut, Trust, TrustError, limits, refusal, revoked_serials,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, SerialNumber,
@@ -328,6 +328,59 @@ fn a_node_that_was_shut_out_gets_no_new_link() {
 }
 
 #[test]
+fn a_node_that_is_shut_out_may_ask_whether_it_is() {
+    let authority = authority();
+    let (a, bad) = (Node::new(&authority), Node::new(&authority));
+    a.trust.set_shut_out(&[ShutOut::until_it_joins_again(bad.id, NOW_MS)]);
+    let mut asked = connect(bad.client_of(None, STANDING_PROTOCOL), &a).unwrap();
+    assert_eq!(asked.server.alpn_protocol(), Some(STANDING_PROTOCOL));
+    let peer = asked.answerers_peer();
+    assert_eq!(peer.node, bad.id);
+    let shut_out = a.trust.shut_out(&peer).unwrap();
+    assert_eq!(shut_out.since_ms(), Some(NOW_MS));
+    assert_eq!(ShutOut::for_good(bad.id).since_ms(), None);
+    assert_eq!(asked.answer(b"since then"), b"since then");
+    // Nothing else, and nobody else.
+    for protocol in [LINK_PROTOCOL, CALL_PROTOCOL] {
+        let refused = connect(bad.client_of(None, protocol), &a).err().unwrap().by_server();
+        assert!(matches!(refused, Refusal::ShutOut { .. }), "{refused:?}");
+    }
+    let foreign = Node::new(&Authority::create("other", NOW_MS).unwrap());
+    let stranger = Node { trust: Arc::clone(&bad.trust), ..foreign };
+    let refused = connect(stranger.client_of(None, STANDING_PROTOCOL), &a).err().unwrap().by_server();
+    assert_eq!(refused, Refusal::OtherAuthority);
+}
+
+#[test]
+fn a_link_counts_as_long_as_its_authority_does() {
+    let old = authority();
+    let new = old.successor(NOW_MS);
+    let both = || vec![old.certificate().clone(), new.certificate().clone()];
+    let (a, b) = (Node::new(&old), Node::with(credential(&new, NodeId::random(), Purpose::Node, NOW_MS), both()));
+    a.trust.set_authorities(both()).unwrap();
+    let link = a.link(&b).unwrap();
+    let (of_a, of_b) = (pki::peer_certificate(&link.server).unwrap(), pki::peer_certificate(&link.client).unwrap());
+    // Its certificate has ended meanwhile, which was renewed.
+    let before = (b.trust.changes(), a.trust.changes());
+    for node in [&a, &b] {
+        node.clock.set(NOW_MS + limits::CERTIFICATE_LIFE_MS + HOUR_MS);
+    }
+    assert_eq!((b.trust.still_admits(&of_a), a.trust.still_admits(&of_b)), (Ok(()), Ok(())));
+    assert_eq!((b.trust.changes(), a.trust.changes()), before);
+    for node in [&a, &b] {
+        node.trust.set_authorities(vec![new.certificate().clone()]).unwrap();
+    }
+    assert_eq!(b.trust.still_admits(&of_a), Err(Refusal::OtherAuthority));
+    assert_eq!(a.trust.still_admits(&of_b), Ok(()));
+    a.trust.set_shut_out(&[ShutOut::for_good(b.id)]);
+    assert!(matches!(a.trust.still_admits(&of_b), Err(Refusal::ShutOut { .. })));
+    assert_eq!(a.trust.changes(), before.1 + 2);
+    // The same list again is no change.
+    a.trust.set_shut_out(&[ShutOut::for_good(b.id)]);
+    assert_eq!(a.trust.changes(), before.1 + 2);
+}
+
+#[test]
 fn without_a_certificate_there_is_no_link() {
     let authority = authority();
     let node = Node::new(&authority);
@@ -479,6 +532,12 @@ fn etcd_is_known_by_its_name_and_revoked_by_serial_numbers() {
         (revoked.clone(), Ok(()))
     );
     assert_eq!(is_admitted(&etcd, &[of_node.serial, of_etcd.serial]), revoked);
+    for listed in [&[][..], &[of_node.serial, of_etcd.serial]] {
+        let list = authority.revocation_list(listed, 7, NOW_MS);
+        assert_eq!(revoked_serials(&list).as_deref(), Some(listed));
+        assert_eq!(revoked_serials(&list[..list.len() - 1]), None);
+        assert_eq!(revoked_serials(&[&list[..], b"x"].concat()), None);
+    }
 }
 
 #[test]

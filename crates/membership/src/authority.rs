@@ -1,0 +1,368 @@
+//! Owns the replacement of a cluster's authority: its record, what each node says of its certificates, and which step comes next. Never
+//! knows how a node takes a step, or who asks for the next one.
+//!
+//! ```text
+//! step     every node …                                           the next step begins when every node …
+//! trust    trusts both authorities, its etcd too                  says so, and every node with a member of etcd has the new key
+//! renew    gets certificates of the new one, which signs now      has them
+//! drop     trusts the new one alone, its etcd too                 says so: then the replacement has ended
+//! ```
+//! Nodes say what they have, not what they have done: so it does not matter who was interrupted where. A node that does not run holds every
+//! step up. Abandoned, a replacement goes the same way back: the authority that is to be left at the end is the old one again.
+
+use crate::records::{Change, Records, RecordsError};
+use pki::{AuthorityCertificate, Fingerprint, NodeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The key of the [`AuthorityRecord`].
+pub const AUTHORITY: &str = "authority";
+
+/// Of a node's [`NodeCertificates`].
+pub fn certificates_key(node: NodeId) -> String {
+    format!("certificates/{node}")
+}
+
+/// Of the authorities with which the node's member of etcd was started, a set of [`Fingerprint`]s.
+pub fn etcd_trusts_key(node: NodeId) -> String {
+    format!("etcd_trusts/{node}")
+}
+
+/// The authorities of the cluster. There is no record before the first replacement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorityRecord {
+    /// What every node trusts: one certificate, or the old one and the new one; in PEM.
+    pub trusted: Vec<String>,
+    /// Whose key signs.
+    pub signing: Fingerprint,
+    /// Which one is left at the end.
+    pub target: Fingerprint,
+    pub is_abandoned: bool,
+    pub started_ms: u64,
+    pub by: String,
+    /// `None`: the replacement is under way.
+    pub ended_ms: Option<u64>,
+}
+
+/// What a node has of certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCertificates {
+    pub trusts: BTreeSet<Fingerprint>,
+    /// The authority of its own certificate.
+    pub node: Fingerprint,
+    /// The authority of its etcd's certificate. `None`: it runs none.
+    pub etcd: Option<Fingerprint>,
+    /// The authorities whose keys it has.
+    pub keys: BTreeSet<Fingerprint>,
+}
+
+/// What the step needs to know of a node.
+#[derive(Clone, Debug)]
+pub struct NodeProgress {
+    pub name: String,
+    pub is_live: bool,
+    /// It runs a member of etcd.
+    pub coordinates: bool,
+    /// `None`: it has not said yet what it has.
+    pub certificates: Option<NodeCertificates>,
+    pub etcd_trusts: Option<BTreeSet<Fingerprint>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Trust,
+    Renew,
+    Drop,
+}
+
+impl Step {
+    pub fn word(self) -> &'static str {
+        match self {
+            Step::Trust => "trust",
+            Step::Renew => "renew",
+            Step::Drop => "drop",
+        }
+    }
+}
+
+/// What a node has not done yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub node: String,
+    pub why: &'static str,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node '{}' {}", self.node, self.why)
+    }
+}
+
+const DOES_NOT_RUN: &str = "does not run";
+
+impl AuthorityRecord {
+    /// The first step of a replacement of `old` by `new`.
+    pub fn begin(old: &AuthorityCertificate, new: &AuthorityCertificate, by: &str, now_ms: u64) -> AuthorityRecord {
+        AuthorityRecord {
+            trusted: vec![old.pem(), new.pem()],
+            signing: old.fingerprint(),
+            target: new.fingerprint(),
+            is_abandoned: false,
+            started_ms: now_ms,
+            by: by.to_owned(),
+            ended_ms: None,
+        }
+    }
+
+    /// `None`: the replacement has ended.
+    pub fn step(&self) -> Option<Step> {
+        match (self.ended_ms, &self.trusted[..]) {
+            (Some(_), _) => None,
+            (None, [_]) => Some(Step::Drop),
+            (None, _) if self.signing == self.target => Some(Step::Renew),
+            (None, _) => Some(Step::Trust),
+        }
+    }
+
+    /// The authority of which every node gets certificates now, whatever is left of the life of those that it has.
+    pub fn renews_with(&self) -> Option<Fingerprint> {
+        (self.step() == Some(Step::Renew)).then_some(self.target)
+    }
+
+    /// The certificates that every node trusts.
+    pub fn trusted(&self) -> Result<Vec<AuthorityCertificate>, pki::CertificateError> {
+        self.trusted.iter().map(|pem| AuthorityCertificate::from_pem(pem)).collect()
+    }
+
+    pub fn fingerprints(&self) -> BTreeSet<Fingerprint> {
+        self.trusted().unwrap_or_default().iter().map(AuthorityCertificate::fingerprint).collect()
+    }
+
+    /// Whom the step waits for. Nobody: [`AuthorityRecord::next`] may be written.
+    pub fn waits_for(&self, nodes: &[NodeProgress]) -> Vec<Waiting> {
+        let Some(step) = self.step() else { return Vec::new() };
+        let waiting = |node: &NodeProgress| Some(Waiting { node: node.name.clone(), why: self.lacks(step, node)? });
+        nodes.iter().filter_map(waiting).collect()
+    }
+
+    fn lacks(&self, step: Step, node: &NodeProgress) -> Option<&'static str> {
+        if !node.is_live {
+            return Some(DOES_NOT_RUN);
+        }
+        let Some(has) = &node.certificates else { return Some("has not said what certificates it has") };
+        let trusted = self.fingerprints();
+        let etcd_trusts = |wanted: &dyn Fn(&BTreeSet<Fingerprint>) -> bool| {
+            !node.coordinates || node.etcd_trusts.as_ref().is_some_and(wanted)
+        };
+        match step {
+            Step::Trust if !has.trusts.is_superset(&trusted) => Some("does not trust the new authority yet"),
+            Step::Trust if node.coordinates && !has.keys.contains(&self.target) => {
+                Some("does not have the new authority's key yet")
+            }
+            Step::Trust if !etcd_trusts(&|told| told.is_superset(&trusted)) => {
+                Some("has not restarted its etcd yet, so that it trusts the new authority")
+            }
+            Step::Renew if has.node != self.target => Some("has no certificate of the authority that stays yet"),
+            Step::Renew if has.etcd.is_some_and(|etcd| etcd != self.target) => {
+                Some("has no certificate of the authority that stays for its etcd yet")
+            }
+            Step::Drop if has.trusts != trusted => Some("trusts the authority that goes still"),
+            Step::Drop if !has.keys.is_subset(&trusted) => Some("has the key of the authority that goes still"),
+            Step::Drop if !etcd_trusts(&|told| *told == trusted) => {
+                Some("has not restarted its etcd yet, so that it trusts one authority alone")
+            }
+            _ => None,
+        }
+    }
+
+    /// The record of the next step.
+    #[must_use]
+    pub fn next(&self, now_ms: u64) -> AuthorityRecord {
+        let mut next = self.clone();
+        match self.step() {
+            None => {}
+            Some(Step::Trust) => next.signing = self.target,
+            Some(Step::Renew) => next.trusted = self.only(self.target),
+            Some(Step::Drop) => next.ended_ms = Some(now_ms),
+        }
+        next
+    }
+
+    /// The record of the way back. `None`: it is too late, or there is nothing to abandon.
+    pub fn abandoned(&self) -> Option<AuthorityRecord> {
+        let mut back = AuthorityRecord { is_abandoned: !self.is_abandoned, ..self.clone() };
+        match self.step()? {
+            Step::Trust => {
+                back.target = self.signing;
+                back.trusted = self.only(self.signing);
+            }
+            Step::Renew => {
+                back.target = *self.fingerprints().iter().find(|one| **one != self.target)?;
+                back.signing = back.target;
+            }
+            Step::Drop => return None,
+        }
+        Some(back)
+    }
+
+    fn only(&self, wanted: Fingerprint) -> Vec<String> {
+        let is_it = |pem: &&String| AuthorityCertificate::from_pem(pem).is_ok_and(|one| one.fingerprint() == wanted);
+        self.trusted.iter().filter(is_it).cloned().collect()
+    }
+}
+
+/// The record, and its revision; 0: there is none.
+pub async fn read(records: &Records) -> Result<(Option<AuthorityRecord>, i64), RecordsError> {
+    let found = records.get::<AuthorityRecord>(AUTHORITY).await?;
+    Ok(found.map_or((None, 0), |(record, revision)| (Some(record), revision)))
+}
+
+/// Writes the record, if it is still the one that was read.
+pub async fn write(records: &Records, revision: i64, record: &AuthorityRecord) -> Result<i64, RecordsError> {
+    records.change(Change::default().given(AUTHORITY, revision).put(AUTHORITY, record)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pki::Authority;
+
+    const NOW_MS: u64 = 1_790_000_000_000;
+
+    struct Scene {
+        old: Authority,
+        new: Authority,
+        record: AuthorityRecord,
+        nodes: Vec<NodeProgress>,
+    }
+
+    /// Two nodes, of which the first runs a member of etcd.
+    fn scene() -> Scene {
+        let old = Authority::create("test", NOW_MS).unwrap();
+        let new = old.successor(NOW_MS);
+        let record = AuthorityRecord::begin(old.certificate(), new.certificate(), "admin", NOW_MS);
+        let only_old = BTreeSet::from([old.certificate().fingerprint()]);
+        let node = |name: &str, coordinates: bool| NodeProgress {
+            name: name.to_owned(),
+            is_live: true,
+            coordinates,
+            certificates: Some(NodeCertificates {
+                trusts: only_old.clone(),
+                node: old.certificate().fingerprint(),
+                etcd: coordinates.then(|| old.certificate().fingerprint()),
+                keys: if coordinates { only_old.clone() } else { BTreeSet::new() },
+            }),
+            etcd_trusts: coordinates.then(|| only_old.clone()),
+        };
+        let nodes = vec![node("n1", true), node("n2", false)];
+        Scene { old, new, record, nodes }
+    }
+
+    impl Scene {
+        fn waits(&self) -> Vec<String> {
+            self.record.waits_for(&self.nodes).iter().map(ToString::to_string).collect()
+        }
+
+        /// Does what the step asks of the node, one thing after the other, and looks each time that the step still waits.
+        fn obey(&mut self, at: usize) {
+            let (record, trusted) = (self.record.clone(), self.record.fingerprints());
+            let mut act = |act: &dyn Fn(&mut NodeProgress)| {
+                assert!(!self.waits().is_empty(), "it does not wait for {at}");
+                act(&mut self.nodes[at]);
+            };
+            let coordinates = at == 0;
+            match record.step().unwrap() {
+                Step::Trust | Step::Drop => {
+                    act(&|node| node.certificates.as_mut().unwrap().trusts.clone_from(&trusted));
+                    if coordinates {
+                        act(&|node| node.certificates.as_mut().unwrap().keys.clone_from(&trusted));
+                        act(&|node| node.etcd_trusts = Some(trusted.clone()));
+                    }
+                }
+                Step::Renew => {
+                    act(&|node| node.certificates.as_mut().unwrap().node = record.target);
+                    if coordinates {
+                        act(&|node| node.certificates.as_mut().unwrap().etcd = Some(record.target));
+                    }
+                }
+            }
+        }
+
+        fn finish_step(&mut self) {
+            for at in [1, 0] {
+                self.obey(at);
+            }
+            assert_eq!(self.waits(), Vec::<String>::new());
+            self.record = self.record.next(NOW_MS + 1);
+        }
+    }
+
+    #[test]
+    fn every_step_waits_for_every_node() {
+        let mut scene = scene();
+        let mut steps = Vec::new();
+        while let Some(step) = scene.record.step() {
+            steps.push(step);
+            scene.finish_step();
+        }
+        assert_eq!(steps, [Step::Trust, Step::Renew, Step::Drop]);
+        assert_eq!(scene.record.trusted, [scene.new.certificate().pem()]);
+        assert_eq!(
+            (scene.record.signing, scene.record.ended_ms),
+            (scene.new.certificate().fingerprint(), Some(NOW_MS + 1))
+        );
+    }
+
+    #[test]
+    fn a_node_that_does_not_run_holds_every_step_up() {
+        let mut scene = scene();
+        while scene.record.step().is_some() {
+            let before = scene.record.clone();
+            scene.finish_step();
+            let after = std::mem::replace(&mut scene.record, before);
+            scene.nodes[1].is_live = false;
+            assert_eq!(scene.waits(), ["node 'n2' does not run"]);
+            scene.nodes[1].is_live = true;
+            scene.record = after;
+        }
+    }
+
+    #[test]
+    fn what_is_abandoned_goes_back_to_the_old_authority() {
+        // In the first step, and in the second.
+        for steps in [0, 1] {
+            let mut scene = scene();
+            (0..steps).for_each(|_| scene.finish_step());
+            scene.obey(1);
+            scene.record = scene.record.abandoned().unwrap();
+            assert!(scene.record.is_abandoned);
+            while scene.record.step().is_some() {
+                // A node that had not done the step has nothing to undo.
+                let (record, trusted) = (scene.record.clone(), scene.record.fingerprints());
+                for node in &mut scene.nodes {
+                    let has = node.certificates.as_mut().unwrap();
+                    match record.step().unwrap() {
+                        Step::Renew => {
+                            has.node = record.target;
+                            has.etcd = has.etcd.map(|_| record.target);
+                        }
+                        _ => {
+                            has.trusts.clone_from(&trusted);
+                            has.keys.retain(|key| trusted.contains(key));
+                            node.etcd_trusts = node.etcd_trusts.as_ref().map(|_| trusted.clone());
+                        }
+                    }
+                }
+                assert_eq!(scene.waits(), Vec::<String>::new());
+                scene.record = scene.record.next(NOW_MS);
+            }
+            assert_eq!(scene.record.trusted, [scene.old.certificate().pem()]);
+            assert_eq!(scene.record.signing, scene.old.certificate().fingerprint());
+        }
+        let mut late = scene();
+        late.finish_step();
+        late.finish_step();
+        assert_eq!((late.record.step(), late.record.abandoned()), (Some(Step::Drop), None));
+    }
+}
