@@ -426,7 +426,7 @@ mod tests {
         Addresses, Assignment, Capacity, LiveRecord, NodeRecord, StoredDefinition, Versions, encode,
     };
     use coord::Twin;
-    use coord::twin::{Fault, Rates};
+    use coord::twin::Rates;
     use membership::records::Records;
 
     const DATABASE: DatabaseId = DatabaseId([7; 10]);
