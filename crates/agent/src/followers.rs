@@ -59,7 +59,8 @@ impl Followers {
         let lacks = |(number, answer): (usize, Result<String, String>)| {
             let name = self.shards[number].name().to_owned();
             let Ok(answer) = answer else { return may_serve(number).filter(|may| *may).map(|_| (name, false)) };
-            let taken = answer.lines().find_map(|line| line.strip_prefix(record)?.strip_prefix(':')?.parse::<i64>().ok());
+            let taken =
+                answer.lines().find_map(|line| line.strip_prefix(record)?.strip_prefix(':')?.parse::<i64>().ok());
             taken.is_none_or(|taken| taken < revision).then_some((name, true))
         };
         answers.into_iter().enumerate().filter_map(lacks).collect()

@@ -125,9 +125,10 @@ impl TooMuch {
         let more = more.saturating_add(more / 16).saturating_add(1 << 20);
         let (limit, way) = match self.proxy_ram_bytes {
             None => ("the RAM limit", format!("raise ram-limit (or maxmemory-clients) by {}", human(more))),
-            Some(now) => {
-                ("the RAM of this node's proxy", format!("set proxy-ram to {} at least", human(now.saturating_add(more))))
-            }
+            Some(now) => (
+                "the RAM of this node's proxy",
+                format!("set proxy-ram to {} at least", human(now.saturating_add(more))),
+            ),
         };
         format!(
             "OOM the command needs {} at once, but {limit} leaves only {} for clients' requests: {way}, or do the work in parts",
@@ -617,8 +618,9 @@ mod tests {
         assert!(!refused.contains("ram-limit") && refused.contains(": set proxy-ram to "), "{refused}");
         // What it says is enough.
         let words = refused.split_once("set proxy-ram to ").unwrap().1;
-        let mb: u64 = words.split_once(" MB at least").unwrap().0.parse().unwrap();
-        let config = StoreConfig { ram_limit: mb << 20, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
+        let mb: f64 = words.split_once(" MB at least").unwrap().0.parse().unwrap();
+        let ram_limit = (mb * (1 << 20) as f64) as u64;
+        let config = StoreConfig { ram_limit, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
         assert_eq!(Memory::new(Store::new(&config)).check_query(MAX), Ok(()));
     }
 
