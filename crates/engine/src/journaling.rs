@@ -247,7 +247,7 @@ impl Journaling {
     fn is_there(&self, awaited: WaitFor) -> bool {
         match awaited {
             // What will never be safe ends its connection.
-            WaitFor::Reply(seen) => self.is_safe(seen) || self.has_lost(seen, true),
+            WaitFor::Reply(seen) => self.is_safe(seen) || self.serving.has_ended(seen),
             WaitFor::Journal(position) => self.is_journal_safe(position),
             WaitFor::Durable { position, .. } => self.is_durable(position).unwrap_or(true),
             WaitFor::Writable => self.write_admission() != WriteAdmission::Behind,

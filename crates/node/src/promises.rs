@@ -26,7 +26,7 @@ pub struct CopyMemory {
 /// What a copy needs of who keeps it. Called from several threads.
 pub trait CopyHost: Send + Sync {
     /// Makes this durable: when it returns `Ok`, a loss of power does not change it back. After an error the old one may be there, or
-    /// the new one.
+    /// the new one. The copy acknowledges nothing meanwhile. Must not call the copy.
     fn keep(&self, memory: &CopyMemory) -> Result<(), String>;
 
     /// What the copy is asked may have other answers than before. Must not wait, and must not call the copy.
