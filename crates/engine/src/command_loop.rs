@@ -392,12 +392,15 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
     stats.commands.add(quick);
     if worker.hub.dataset.journaling.may_hold_replies() {
         let seen_to = worker.hub.dataset.journaling.seen();
-        // A proxy's session that was rejected has only rejections behind the first: they show nothing, and the proxy waits for them. Nor
-        // must the handshake of a replica wait for what this replica is to acknowledge.
+        // A proxy's session that was rejected has only rejections behind the first: they show nothing, and the proxy waits for them.
         let is_only_rejected = rejected_from <= output_from && session.rejects();
-        let is_replica = session.replica.as_ref().is_some_and(|replica| replica.is_of_shard);
-        if !is_only_rejected && !is_replica {
-            work.has_seen(seen_from, seen_to);
+        // What the node does itself waits for the journal only; and the handshake of a replica must not wait for what this replica is to
+        // acknowledge.
+        let is_of_node = session.repeats || session.replica.as_ref().is_some_and(|replica| replica.is_of_shard);
+        match is_of_node {
+            true => work.has_seen(seen_from.of_journal(), seen_to.of_journal()),
+            false if is_only_rejected => {}
+            false => work.has_seen(seen_from, seen_to),
         }
         if seen_from.journal < seen_to.journal {
             session.written.to = seen_to.journal;

@@ -28,6 +28,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// What of it the journal has.
+    pub fn of_journal(self) -> Seen {
+        Seen { journal: self.journal, ..Seen::default() }
+    }
+
     /// The output shows this too, behind what it showed before.
     #[inline]
     pub fn add(&mut self, from: Seen, to: Seen) {
