@@ -133,6 +133,8 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
+    /// Whether shards may have replicas (`shard-replicas`).
+    pub may_replicate: bool,
     /// Who asks.
     pub by: &'a str,
 }
@@ -283,8 +285,9 @@ impl Desk<'_> {
             let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
             return Err(invalid(field, why));
         }
-        if definition.replicas != 0 {
-            let why = "replicas in a cluster are not built yet: leave replicas at 0";
+        if definition.replicas != 0 && !self.may_replicate {
+            let why =
+                "replicas of shards are not ready yet: leave replicas at 0, or set shard-replicas yes to try them";
             return Err(invalid("replicas", why.to_owned()));
         }
         let mut definition = definition.clone();
@@ -499,9 +502,12 @@ impl Desk<'_> {
             }
         }
         let spec = |database: &DatabaseId| view.databases[database].spec.as_ref();
-        if !on_it.is_empty() && (id == me || !loses_data) {
+        // A replica goes with its node, and the shard stays.
+        let is_replica = |shard: &ShardRecord| shard.assignments.len() > 1 && shard.primary_node() != Some(id);
+        let needed: Vec<_> = on_it.iter().filter(|(.., shard)| !is_replica(shard)).collect();
+        if !needed.is_empty() && (id == me || !loses_data) {
             let name_of = |database| spec(database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
-            let names: Vec<_> = on_it.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
+            let names: Vec<_> = needed.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
             let way = match id == me {
                 true => "delete their databases first",
                 false => "delete their databases first, or give up the data that were only there (--lose-data)",
@@ -527,8 +533,17 @@ impl Desk<'_> {
                 }
                 _ => None,
             });
+            if is_replica(shard) {
+                let change = Change::default().given(&key, shard.revision);
+                shards.push(put(change, Key::Shard(database, number), &shard.without(id))?);
+                continue;
+            }
             let Some(to) = to else {
-                let why = format!("shard {database}.{number} has copies elsewhere, and failovers are not built yet");
+                let name = spec(&database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
+                let why = format!(
+                    "node '{}' has the primary of shard {name}.{number}: wait until the cluster has named another copy",
+                    record.name
+                );
                 return Err(ChangeError::Busy(why));
             };
             let name = spec(&database).expect("it is served").name.clone();
@@ -540,6 +555,7 @@ impl Desk<'_> {
                 in_sync: Vec::new(),
                 assignments: vec![Assignment::new(shard.next_copy, to)],
                 next_copy: CopyNumber(shard.next_copy.0 + 1),
+                flushes: shard.flushes,
                 unknown: shard.unknown.clone(),
             };
             let change = Change::default().given(&key, shard.revision);
@@ -796,6 +812,7 @@ mod tests {
                 workers: 2,
                 has_own: &|_| false,
                 is_free: &|_| true,
+                may_replicate: true,
                 by: "admin",
             }
         }
@@ -1030,6 +1047,55 @@ mod tests {
         assert_eq!((now.primary_node(), now.epoch), (Some(node_id(1)), before.epoch.next()));
         assert!(now.primary != before.primary && now.in_sync.is_empty());
         assert_eq!(view.nodes.len(), 1);
+    }
+
+    #[test]
+    fn replicas_are_on_other_nodes_and_go_with_theirs() {
+        let scene = Scene::new();
+        let wanted = Definition { replicas: 1, replication: "sync".to_owned(), ..definition("orders", GB) };
+        let not_ready = Desk { may_replicate: false, ..scene.desk(0) };
+        let refused = run(not_ready.create(&wanted)).unwrap_err().to_string();
+        assert!(refused.contains("shard-replicas"), "{refused}");
+        let more = Definition { replicas: 2, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&more).unwrap_err();
+        assert!(matches!(refused, ChangeError::NoRoom(_)), "{refused:?}");
+        assert!(refused.to_string().contains("node n2: has a copy of the shard"), "{refused}");
+        let large = Definition { ram_limit_bytes: 22 * GB, memory_limit_bytes: 22 * GB, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&large).unwrap_err().to_string();
+        assert!(refused.contains("needs RAM 5.5 GB") && refused.contains("placed"), "{refused}");
+        let wrong = Definition { min_in_sync: 3, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&wrong).unwrap_err();
+        assert!(matches!(refused, ChangeError::Invalid { field: "min_in_sync", .. }), "{refused:?}");
+
+        // What a copy takes is the database's limit by shards and copies; the primaries are spread.
+        let plan = scene.desk(0).plan(&wanted).unwrap();
+        assert_eq!(plan.copy.ram_bytes, GB / 4);
+        run(scene.desk(0).create(&wanted)).unwrap();
+        scene.hear();
+        let view = scene.view();
+        let shards = &view.named("orders").unwrap().1.shards;
+        let primaries: BTreeSet<_> = shards.values().filter_map(|shard| shard.primary_node()).collect();
+        assert_eq!((shards.len(), primaries.len()), (2, 2));
+        assert!(shards.values().all(|shard| shard.assignments.len() == 2 && shard.in_sync.is_empty()));
+
+        // A node that is gone takes its replicas with it. Its primaries are named elsewhere first.
+        scene.end(2);
+        scene.hear();
+        let a = scene.desk(0);
+        let refused = run(a.forget("n2", node_id(1), true)).unwrap_err().to_string();
+        assert!(refused.contains("wait until the cluster has named another copy"), "{refused}");
+        let (id, database) = view.named("orders").unwrap();
+        for (number, shard) in &database.shards {
+            let mut named = ShardRecord::clone(&shard.record);
+            named.primary = named.assignments.iter().find(|assigned| assigned.node == node_id(1)).unwrap().copy;
+            scene.write(Key::Shard(id, *number), &named);
+        }
+        scene.hear();
+        let (_, forgetting) = run(a.forget("n2", node_id(1), false)).unwrap();
+        assert!(forgetting.lost.is_empty());
+        let view = scene.view();
+        let mut shards = view.named("orders").unwrap().1.shards.values();
+        assert!(shards.all(|shard| shard.assignments.len() == 1 && shard.primary_node() == Some(node_id(1))));
     }
 
     #[test]

@@ -202,7 +202,8 @@ impl Peers {
         }
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream<PolledSocket>)> {
+    /// A new connection to the node, behind its handshake.
+    pub async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream<PolledSocket>)> {
         let (address, tls) = self.way_to(node, link_protocol(self.enciphers))?;
         let connected = async {
             let stream = TcpStream::connect(&address).await?;

@@ -76,12 +76,26 @@ pub struct ClusterShard {
 pub struct Target {
     pub database: DatabaseId,
     pub shard: ShardNumber,
-    pub is_divided: bool,
+    pub purpose: Purpose,
+}
+
+/// Who is at the beginning of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client of the database, at its proxy.
+    Client { is_divided: bool },
+    /// Another copy of the shard, which follows this one.
+    Replica,
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.database, self.shard, u8::from(self.is_divided))
+        let purpose = match self.purpose {
+            Purpose::Client { is_divided: false } => "0",
+            Purpose::Client { is_divided: true } => "1",
+            Purpose::Replica => "replica",
+        };
+        write!(f, "{}/{}/{purpose}", self.database, self.shard)
     }
 }
 
@@ -93,9 +107,10 @@ impl Target {
         let target = Target {
             database: parts.next()?.parse().ok()?,
             shard: ShardNumber(parts.next()?.parse().ok()?),
-            is_divided: match parts.next()? {
-                "0" => false,
-                "1" => true,
+            purpose: match parts.next()? {
+                "0" => Purpose::Client { is_divided: false },
+                "1" => Purpose::Client { is_divided: true },
+                "replica" => Purpose::Replica,
                 _ => return None,
             },
         };
@@ -104,8 +119,14 @@ impl Target {
 }
 
 impl ClusterShard {
-    pub fn new(name: String, target: Target, peers: Arc<Peers>) -> ClusterShard {
-        let is_divided = target.is_divided;
+    /// `is_divided`: the database has other shards too.
+    pub fn new(
+        name: String,
+        (database, shard): (DatabaseId, ShardNumber),
+        is_divided: bool,
+        peers: Arc<Peers>,
+    ) -> ClusterShard {
+        let target = Target { database, shard, purpose: Purpose::Client { is_divided } };
         ClusterShard { name, target: target.to_string(), is_divided, peers, place: RwLock::default() }
     }
 
@@ -222,8 +243,8 @@ mod tests {
     #[test]
     fn a_target_reads_back_and_anything_else_is_none() {
         let database = "001122334455667788990000".parse().unwrap();
-        for is_divided in [false, true] {
-            let target = Target { database, shard: ShardNumber(65535), is_divided };
+        for purpose in [Purpose::Client { is_divided: false }, Purpose::Client { is_divided: true }, Purpose::Replica] {
+            let target = Target { database, shard: ShardNumber(65535), purpose };
             assert_eq!(Target::parse(target.to_string().as_bytes()), Some(target));
         }
         for wrong in [
@@ -231,6 +252,7 @@ mod tests {
             "/",
             "001122334455667788990000/1",
             "001122334455667788990000/1/2",
+            "001122334455667788990000/1/replicas",
             "001122334455667788990000/1/1/",
             "x/1/1",
         ] {

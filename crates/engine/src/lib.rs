@@ -30,6 +30,7 @@
 //! - `task_slot` holds the tasks of a worker's connections, `reply_coalescer` those whose replies wait for other connections.
 //! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
+//! - `held_messages` are those that wait until a copy's replicas have what was written before.
 //! - `replication` is the stream of effects that replicas get.
 //! - `control` is what commands ask of the hub's owner, in four traits.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
@@ -59,6 +60,7 @@ mod forward;
 mod forwarding;
 mod functions;
 mod halt;
+mod held_messages;
 mod host;
 mod hub;
 mod interpreter;

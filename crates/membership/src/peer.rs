@@ -5,6 +5,8 @@ use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
 use crate::standing::Standing;
+use cluster::failover::CopyAnswer;
+use cluster::ids::ShardUid;
 use pki::{
     API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
 };
@@ -29,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Who answers, which changes when etcd's endpoints do.
 pub trait Answers: Send + Sync + 'static {
     fn issuer(&self) -> Arc<Issuer>;
+    /// What this node's copies of these shards know of themselves.
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
     fn link(&self, hello: PeerHello);
     /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.
@@ -118,7 +122,7 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
         match is_standing {
             true => pki::encode(&Standing::of(&identity, &tls.trust)),
-            false => issuer.answer_call(&identity, &question).await,
+            false => issuer.answer_call(&identity, &question, |shards| answers.copies(shards)).await,
         }
     };
     call::write_answer(&mut stream, &answer).await

@@ -17,6 +17,7 @@ use crate::clients::{Clients, Peer};
 use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
+use crate::held_messages::{HeldMessage, HeldMessages};
 use crate::pubsub::{Delivery, PubSub};
 use crate::routes::{OtherProxies, Routes, Settings};
 use crate::scripts::Scripts;
@@ -42,6 +43,7 @@ pub struct Hub {
     /// Held while pauses change, so that the store knows the last one.
     pausing: Mutex<()>,
     pub pubsub: PubSub,
+    pub held_messages: HeldMessages,
     /// A copy has those of its proxy.
     pub users: Arc<Users>,
     pub tracking: Tracking,
@@ -87,6 +89,7 @@ impl Hub {
             clients: Clients::default(),
             pausing: Mutex::new(()),
             pubsub: PubSub::default(),
+            held_messages: HeldMessages::default(),
             users,
             tracking: Tracking::default(),
             monitors: Monitors::default(),
@@ -121,8 +124,20 @@ impl Hub {
         });
     }
 
-    /// Sends a message to all its subscribers, here, at the replicas and at other nodes' proxies. Returns the number of those here.
+    /// Sends a message to all its subscribers, here, at the replicas and at other nodes' proxies. Returns the number of those here. A copy in a
+    /// shard with replicas holds it until they have what was written before.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
+        let journaling = &self.dataset.journaling;
+        if !journaling.serving.is_on() {
+            return self.publish_now(space, channel, message, now_ms);
+        }
+        let count = self.receivers(space, channel);
+        let (channel, message) = (channel.into(), message.into());
+        self.held_messages.put(HeldMessage { seen: journaling.seen(), space, channel, message });
+        count
+    }
+
+    pub fn publish_now(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
         if let Some(proxy) = self.proxy.get().and_then(Weak::upgrade) {
             return proxy.publish(space, channel, message, now_ms);
         }

@@ -128,7 +128,7 @@ async fn without_a_cipher_a_stranger_comes_no_further_either() {
 }
 
 /// A connection between the APIs of two members. `knows`: the other one's version has the protocol.
-async fn api(from: &Member, to: &Member, wanted: NodeId, knows: bool) -> Result<Identity, ApiUnreachable> {
+async fn api(from: &Member, to: &Member, wanted: NodeId, knows: bool) -> Result<pki::Identity, ApiUnreachable> {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = server.local_addr().unwrap().to_string();
     let clock = Arc::new(DefaultTimeProvider);
