@@ -905,7 +905,13 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let both = async { tokio::join!(a.create(&one), b.create(&two)) };
+        // The second one begins when it sees shards of the first without a database.
+        let second = async {
+            scene.heard[1].subscribe().wait_for(|view| !view.databases.is_empty()).await.unwrap();
+            assert!(b.view().named("one").is_none());
+            b.create(&two).await
+        };
+        let both = async { tokio::join!(a.create(&one), second) };
         let (first, second) = run(async {
             tokio::select! {
                 both = both => both,
